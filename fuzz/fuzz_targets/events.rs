@@ -38,19 +38,19 @@ fuzz_target!(|data: &[u8]| -> Corpus {
         time_key: (flags & 16 != 0).then(|| "time".to_owned()),
         keep_time_key: flags & 32 != 0,
         zone: Zone::Utc,
-        most_records: 20,
+        max_records: 20,
         ..Rules::default()
     };
     let deflate = if flags & 64 != 0 { Encoding::Zlib } else { Encoding::Deflate };
     let encoding = [Encoding::Identity, Encoding::Gzip, deflate, Encoding::Zstd][usize::from(coding & 3)];
-    let most_bytes = usize::from(coding >> 2) * 64;
+    let max_bytes = usize::from(coding >> 2) * 64;
     let piece = usize::from(*piece) + 1;
 
     assert_eq!(inflated(encoding, &coded(encoding, body), piece, body.len()).as_deref(), Some(body));
-    let whole = inflated(encoding, body, usize::MAX, most_bytes);
-    assert_eq!(whole, inflated(encoding, body, piece, most_bytes));
+    let whole = inflated(encoding, body, usize::MAX, max_bytes);
+    assert_eq!(whole, inflated(encoding, body, piece, max_bytes));
     if let Some(inside) = whole {
-        assert!(inside.len() <= most_bytes);
+        assert!(inside.len() <= max_bytes);
         let _ = check(&inside, kind, &rules);
     }
     let _ = check(body, kind, &rules);
@@ -58,12 +58,12 @@ fuzz_target!(|data: &[u8]| -> Corpus {
 });
 
 /// What a coded body holds, taken in pieces; none if it is refused.
-fn inflated(encoding: Encoding, coded: &[u8], piece: usize, most_bytes: usize) -> Option<Vec<u8>> {
-    let mut inflater = Inflater::new(encoding, most_bytes);
+fn inflated(encoding: Encoding, coded: &[u8], piece: usize, max_bytes: usize) -> Option<Vec<u8>> {
+    let mut inflater = Inflater::new(encoding, max_bytes);
     let mut out = Vec::new();
     for piece in coded.chunks(piece) {
         inflater.feed(piece, &mut out).ok()?;
-        assert!(out.len() <= most_bytes);
+        assert!(out.len() <= max_bytes);
     }
     inflater.finish().ok().map(|()| out)
 }

@@ -1,4 +1,4 @@
-//! What the receiver stored: files, plain or compressed, line by line.
+//! Reads the receiver's files line by line, plain or compressed.
 
 use std::{
     fs::File,
@@ -9,34 +9,32 @@ use std::{
 use flate2::bufread::GzDecoder;
 use memchr::memchr;
 
-/// Read at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// No line is longer, in bytes: what is, is no line but a broken file.
-const LONGEST_LINE_BYTES: usize = 256 << 20;
+/// Maximum line, in bytes. A longer line means a broken file.
+const MAX_LINE_BYTES: usize = 256 << 20;
 
 /// One line of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line<'a> {
-    /// Without its end.
+    /// The line without its end.
     pub bytes: &'a [u8],
-    /// From 1.
+    /// Line number, from 1.
     pub number: u64,
-    /// Where it begins in the plain file, in bytes.
+    /// Offset in the plain file, in bytes.
     pub offset: u64,
-    /// It has an end; only the last line of a file may have none.
+    /// Whether the line has an end. Only the last line of a file may lack it.
     pub is_ended: bool,
 }
 
-/// How the reading of a file ended.
+/// The end of reading a file.
 #[derive(Debug)]
 pub(crate) struct FileEnd {
-    /// Its bytes, decompressed.
     pub bytes: u64,
-    /// Why what is behind them cannot be decompressed.
+    /// Why the rest cannot be read, if so.
     pub broken: Option<String>,
 }
 
-/// The name of a file without the ending of its compression, and that.
+/// The path of a file without the suffix of its compression, and the compression.
 pub(crate) fn plain_name(path: &Path) -> (PathBuf, Compression) {
     let compression = match path.extension().and_then(|extension| extension.to_str()) {
         Some("gz") => Compression::Gzip,
@@ -49,7 +47,6 @@ pub(crate) fn plain_name(path: &Path) -> (PathBuf, Compression) {
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compression {
-    /// It is not.
     None,
     /// RFC 1952, any number of members.
     Gzip,
@@ -57,18 +54,18 @@ pub(crate) enum Compression {
     Zstd,
 }
 
-/// Gives every line of a file.
+/// Reports every line of a file.
 ///
 /// # Errors
-/// When the file cannot be read. A compressed one that is cut short is no error: see [`FileEnd::broken`].
-pub(crate) fn lines(path: &Path, give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
-    lines_of(open(path)?, plain_name(path).1 != Compression::None, give)
+/// When the file cannot be read. A truncated compressed file is no error: see [`FileEnd::broken`].
+pub(crate) fn lines(path: &Path, report: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+    lines_of(open(path)?, plain_name(path).1 != Compression::None, report)
 }
 
-/// A file's bytes, decompressed.
+/// Opens a file and decompresses its bytes.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// When the file cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     Ok(match plain_name(path).1 {
@@ -78,9 +75,9 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Members of gzip, of which zeros may follow the last: `gzip -t` takes them for padding, too.
+/// Decompresses gzip members. Zeros after the last member are padding, as for `gzip -t`.
 struct Gzip<R> {
-    /// None behind the last.
+    /// None after the last member.
     member: Option<GzDecoder<R>>,
 }
 
@@ -91,11 +88,11 @@ impl<R: BufRead> Read for Gzip<R> {
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
-            let mut rest = self.member.take().expect("it was there").into_inner();
+            let mut rest = self.member.take().expect("checked above").into_inner();
             let is_last = loop {
-                let held = rest.fill_buf()?;
-                match held.iter().take_while(|&&byte| byte == 0).count() {
-                    0 => break held.is_empty(),
+                let buffered = rest.fill_buf()?;
+                match buffered.iter().take_while(|&&byte| byte == 0).count() {
+                    0 => break buffered.is_empty(),
                     zeros => rest.consume(zeros),
                 }
             };
@@ -107,19 +104,19 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
+fn lines_of(mut input: impl Read, compressed: bool, mut report: impl FnMut(Line<'_>)) -> io::Result<FileEnd> {
     let mut buffer = vec![0; CHUNK_BYTES];
-    let (mut held, mut number, mut offset) = (0, 1, 0);
+    let (mut buffered, mut number, mut offset) = (0, 1, 0);
     let mut broken = None;
     loop {
-        if held == buffer.len() {
-            if held >= LONGEST_LINE_BYTES {
-                broken = Some(format!("line {number} is longer than {LONGEST_LINE_BYTES} bytes"));
+        if buffered == buffer.len() {
+            if buffered >= MAX_LINE_BYTES {
+                broken = Some(format!("line {number} is longer than {MAX_LINE_BYTES} bytes"));
                 break;
             }
-            buffer.resize(held * 2, 0);
+            buffer.resize(buffered * 2, 0);
         }
-        let received = match input.read(&mut buffer[held..]) {
+        let received = match input.read(&mut buffer[buffered..]) {
             Ok(0) => break,
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -129,25 +126,25 @@ fn lines_of(mut input: impl Read, compressed: bool, mut give: impl FnMut(Line<'_
             }
             Err(error) => return Err(error),
         };
-        // What was held has no line end, or it would have been given.
-        let mut searched = held;
-        held += received;
+        // The buffered bytes contain no line end, because complete lines have been reported.
+        let mut searched = buffered;
+        buffered += received;
         let mut start = 0;
-        while let Some(at) = memchr(b'\n', &buffer[searched..held]) {
+        while let Some(at) = memchr(b'\n', &buffer[searched..buffered]) {
             let end = searched + at;
-            give(Line { bytes: &buffer[start..end], number, offset, is_ended: true });
+            report(Line { bytes: &buffer[start..end], number, offset, is_ended: true });
             offset += (end + 1 - start) as u64;
             number += 1;
             start = end + 1;
             searched = start;
         }
-        buffer.copy_within(start..held, 0);
-        held -= start;
+        buffer.copy_within(start..buffered, 0);
+        buffered -= start;
     }
-    if held > 0 {
-        give(Line { bytes: &buffer[..held], number, offset, is_ended: false });
+    if buffered > 0 {
+        report(Line { bytes: &buffer[..buffered], number, offset, is_ended: false });
     }
-    Ok(FileEnd { bytes: offset + held as u64, broken })
+    Ok(FileEnd { bytes: offset + buffered as u64, broken })
 }
 
 #[cfg(test)]
@@ -158,7 +155,7 @@ mod tests {
     use crate::testing::Folder;
 
     #[test]
-    fn zeros_behind_gzip_are_padding_and_other_bytes_are_not() {
+    fn zeros_after_gzip_are_padding_and_other_bytes_are_not() {
         let folder = Folder::new();
         let member = |text: &str| {
             let mut member = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

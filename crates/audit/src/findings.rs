@@ -1,32 +1,32 @@
-//! The first findings of each kind, with where they are.
+//! The first findings of each kind, with their positions.
 
 use record::{AuditExample, AuditFinding, audit::MAX_EXAMPLES, receipt::EventId};
 
-/// Keeps the first ten of each kind.
+/// Keeps the first findings of each kind, up to [`MAX_EXAMPLES`].
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<AuditExample>,
-    told: [usize; AuditFinding::ALL.len()],
+    counts: [usize; AuditFinding::ALL.len()],
 }
 
 impl Findings {
-    /// One more. `example` gives the event, the file, the line and what else is known; it is only asked if the
-    /// finding is kept.
+    /// Adds a finding. `example` returns the event, the file, the line and the detail; it is called only if the finding is
+    /// kept.
     pub(crate) fn add(
         &mut self,
         finding: AuditFinding,
         example: impl FnOnce() -> (Option<EventId>, Option<String>, Option<u64>, String),
     ) {
-        let told = &mut self.told[finding as usize];
-        if *told < MAX_EXAMPLES {
-            *told += 1;
+        let count = &mut self.counts[finding as usize];
+        if *count < MAX_EXAMPLES {
+            *count += 1;
             let (event, file, line, detail) = example();
             let event = event.map(|id| id.to_string());
             self.kept.push(AuditExample { finding, event, file, line, detail });
         }
     }
 
-    /// Those that were kept, kind by kind.
+    /// The kept findings, sorted by kind.
     pub(crate) fn into_examples(mut self) -> Vec<AuditExample> {
         self.kept.sort_by_key(|example| example.finding);
         self.kept

@@ -1,20 +1,20 @@
-//! Receipts against files: what was acknowledged and is not stored, what is stored more often than it was sent, what is
-//! not as it was sent, and what stands where it should not.
+//! Compares a sender's receipts with a receiver's files. Finds acknowledged events that are not stored, events that are
+//! stored more often than sent, altered events and events at wrong positions.
 //!
-//! * [`receipts`]: what the sender knows, read from its folders.
-//! * [`paths`]: which files the receiver stored it in.
-//! * [`files`]: what is in them, plain or compressed, line by line.
-//! * [`event`]: the events in a line, and whether they are as they were sent.
-//! * [`tally`]: both held against each other.
+//! * [`receipts`] reads what the sender knows.
+//! * [`paths`] finds the files of the receiver.
+//! * [`files`] reads them line by line, plain or compressed.
+//! * [`event`] finds the events in a line and checks that they are as they were sent.
+//! * [`tally`] compares stored and sent events.
 //!
-//! Files are read once, in one pass, whatever their size. Memory is a byte for each event sent, and eight for each
+//! Files are read once, whatever their size. The audit needs one byte of memory for each sent event and eight for each
 //! client.
 
 mod event;
 mod files;
 mod findings;
 mod paths;
-mod places;
+mod positions;
 mod receipts;
 mod tally;
 
@@ -32,73 +32,73 @@ use files::Line;
 use receipts::Receipts;
 use tally::Tally;
 
-/// What to hold against what.
+/// The input of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Order {
+pub struct AuditOptions {
     /// Folders of receipts.
     pub receipts: Vec<PathBuf>,
-    /// Files of the receiver: paths, folders (with all that lies in them, hidden files left out), or patterns with
-    /// `*`, `?`, `[…]` and `**`.
+    /// Files of the receiver: paths, folders (with all files in them except hidden ones), or patterns with `*`, `?`, `[…]`
+    /// and `**`.
     pub files: Vec<String>,
-    /// The level from which an acknowledgement is held to its promise; all of them if `None`.
+    /// Minimum level of the acknowledgements that are checked; all if none.
     pub level: Option<AckLevel>,
 }
 
-/// Why there is no audit.
+/// Why an audit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file or folder could not be read.
     #[error("cannot read {path}: {cause}")]
     Read {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         cause: io::Error,
     },
-    /// Receipts that no sender of this version wrote.
-    #[error("{path}, line {line}: {cause}; give the folder that a load left its receipts in (--receipts)")]
+    /// A file is not a receipt file of this version.
+    #[error("{path}, line {line}: {cause}; give the folder with the receipts of a load (--receipts)")]
     Receipts {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         cause: String,
     },
-    /// A pattern that is none.
-    #[error("'{pattern}' is no pattern of files: {cause}")]
+    /// A pattern is not valid.
+    #[error("'{pattern}' is not a file pattern: {cause}")]
     Pattern {
-        /// As given.
+        /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// What is wrong with the pattern.
         cause: glob::PatternError,
     },
 }
 
-/// Holds the files against the receipts.
+/// Compares the files with the receipts.
 ///
 /// # Errors
-/// When a folder or file that was named cannot be read, or receipts are none. Receipts that end early and compressed
-/// files that are cut short are findings, not errors.
-pub fn audit(order: &Order) -> Result<AuditResult, AuditError> {
+/// When a given folder or file cannot be read, or a receipt file is not valid. Incomplete receipts and truncated compressed
+/// files are findings, not errors.
+pub fn audit(options: &AuditOptions) -> Result<AuditResult, AuditError> {
     let started = Instant::now();
-    let receipts = Receipts::read(&order.receipts)?;
-    let files = paths::find(&order.files)?;
+    let receipts = Receipts::read(&options.receipts)?;
+    let files = paths::find(&options.files)?;
     let examiner = Examiner::new(receipts.runs.iter().map(|run| &run.numbering));
     let mut read = ReadCounts { files: files.len() as u64, ..ReadCounts::default() };
-    let mut tally = Tally::new(receipts, order.level);
+    let mut tally = Tally::new(receipts, options.level);
     for path in &files {
         tally.begin_file(path);
         let end = files::lines(path, |line: Line<'_>| {
             read.lines += 1;
-            tally.line(&line, &examiner);
+            tally.count_line(&line, &examiner);
         })
         .map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
         read.bytes += end.bytes;
         if let Some(why) = end.broken {
-            tally.broken_file(&why);
+            tally.count_broken_file(&why);
         }
     }
     read.elapsed_s = started.elapsed().as_secs_f64();
-    Ok(tally.conclude(read))
+    Ok(tally.finish(read))
 }

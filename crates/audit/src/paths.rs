@@ -1,4 +1,4 @@
-//! Which files are meant: paths, folders with all that lies in them, and patterns.
+//! Finds the files of paths, folders and patterns.
 
 use std::{
     collections::BTreeSet,
@@ -16,13 +16,13 @@ use crate::{
     files::{Compression, open, plain_name},
 };
 
-/// What makes a pattern of a path.
-const WILD: [char; 3] = ['*', '?', '['];
-/// Compared at once, in bytes.
+/// Characters that make a path a pattern.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+/// Bytes that are compared at once.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// The files that paths, folders and patterns name, each once, in a stable order. Hidden ones are taken only where
-/// they are named themselves, and so are pipes and devices (`<(xz -dc …)`, `/dev/stdin`). Of a file and its compressed copy beside it, the file alone is taken.
+/// Finds the files of paths, folders and patterns, each once, in a stable order. Hidden files, pipes and devices
+/// (`<(xz -dc …)`, `/dev/stdin`) are included only if named explicitly. A compressed copy beside its plain file is left out.
 ///
 /// # Errors
 /// When a path does not exist, or a folder cannot be read.
@@ -30,11 +30,11 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     let mut found = Vec::new();
     for name in names {
         let path = Path::new(name);
-        let about = fs::metadata(path);
-        if about.as_ref().is_ok_and(|about| !about.is_dir()) {
+        let metadata = fs::metadata(path);
+        if metadata.as_ref().is_ok_and(|metadata| !metadata.is_dir()) {
             found.push(path.to_owned());
-        } else if about.is_ok() || !name.contains(WILD) {
-            gather(path, &mut found)?;
+        } else if metadata.is_ok() || !name.contains(WILDCARDS) {
+            collect_files(path, &mut found)?;
         } else {
             let root = if name.starts_with('/') { "/" } else { "" };
             walk(Path::new(root), &parts_of(name)?, &mut found)?;
@@ -43,11 +43,11 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<PathBuf>, AuditError> {
     Ok(without_copies(distinct(found)?))
 }
 
-/// One name of a pattern's path.
+/// One component of a pattern.
 #[derive(Debug)]
 enum Part<'a> {
     Name(&'a str),
-    Like(Pattern),
+    Pattern(Pattern),
     /// `**`: any number of folders.
     Folders,
 }
@@ -56,43 +56,43 @@ fn parts_of<'p>(pattern: &'p str) -> Result<Vec<Part<'p>>, AuditError> {
     let parse = |text: &str| {
         Pattern::new(text).map_err(|cause| AuditError::Pattern { pattern: pattern.to_owned(), cause })
     };
-    // As a whole, so that a mistake is told with its place.
+    // Parsed as a whole first, so that an error has the right position.
     parse(pattern)?;
     let part = |text: &'p str| match text {
         "**" => Ok(Part::Folders),
-        text if text.contains(WILD) => parse(text).map(Part::Like),
+        text if text.contains(WILDCARDS) => parse(text).map(Part::Pattern),
         text => Ok(Part::Name(text)),
     };
     pattern.split('/').filter(|text| !text.is_empty()).map(part).collect()
 }
 
-/// Follows a pattern from a folder on. Not glob's own way, which passes over names that are not UTF-8: a file that is
-/// not read is a loss.
+/// Matches a pattern from a folder on. `glob`'s own walk is not used, because it skips names that are not UTF-8 and the audit
+/// would report their events as lost.
 fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
-    let Some((part, rest)) = parts.split_first() else { return gather(folder, found) };
+    let Some((part, rest)) = parts.split_first() else { return collect_files(folder, found) };
     match part {
         Part::Name(name) => {
             let path = folder.join(name);
-            if is_there(&path)? {
+            if exists(&path)? {
                 walk(&path, rest, found)?;
             }
         }
-        Part::Like(pattern) => {
+        Part::Pattern(pattern) => {
             let takes_hidden = pattern.as_str().starts_with('.');
             for (name, path) in entries(folder)? {
                 let hidden = is_hidden(&name) && !takes_hidden;
-                // What is not UTF-8 in a name is a character that only `*`, `?` and `[!…]` match.
-                if !hidden && pattern.matches(&name.to_string_lossy()) && is_there(&path)? {
+                // Bytes that are not UTF-8 become a character that only `*`, `?` and `[!…]` match.
+                if !hidden && pattern.matches(&name.to_string_lossy()) && exists(&path)? {
                     walk(&path, rest, found)?;
                 }
             }
         }
-        Part::Folders if rest.is_empty() => gather(folder, found)?,
+        Part::Folders if rest.is_empty() => collect_files(folder, found)?,
         Part::Folders => {
             walk(folder, rest, found)?;
             for (name, path) in entries(folder)? {
                 // A link to a folder may lead back up.
-                let is_folder = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+                let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
                 if is_folder && !is_hidden(&name) {
                     walk(&path, parts, found)?;
                 }
@@ -102,8 +102,8 @@ fn walk(folder: &Path, parts: &[Part<'_>], found: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
-/// Whether a path names something; a link to nothing does not.
-fn is_there(path: &Path) -> Result<bool, AuditError> {
+/// Whether a path exists; a dangling link does not count.
+fn exists(path: &Path) -> Result<bool, AuditError> {
     match fs::metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -113,7 +113,7 @@ fn is_there(path: &Path) -> Result<bool, AuditError> {
     }
 }
 
-/// What lies in a folder; nothing in what is none.
+/// The entries of a folder; none if the path is not a folder.
 fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>, AuditError> {
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let failed = |cause| AuditError::Read { path: here.to_owned(), cause };
@@ -132,33 +132,33 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-fn gather(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
-    let about = fs::metadata(path).map_err(|cause| AuditError::Read { path: path.to_owned(), cause })?;
-    if about.is_file() {
+fn collect_files(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), AuditError> {
+    let metadata = fs::metadata(path).map_err(|cause| AuditError::Read { path: path.to_owned(), cause })?;
+    if metadata.is_file() {
         found.push(path.to_owned());
         return Ok(());
     }
     for (name, path) in entries(path)? {
-        // A link to a folder may lead back up, and one to nothing names no file.
-        let is_link = fs::symlink_metadata(&path).is_ok_and(|about| about.is_symlink());
-        if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|about| about.is_file())) {
+        // A link to a folder may lead back up, and a dangling link is not a file.
+        let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
+        if is_hidden(&name) || (is_link && !fs::metadata(&path).is_ok_and(|metadata| metadata.is_file())) {
             continue;
         }
-        gather(&path, found)?;
+        collect_files(&path, found)?;
     }
     Ok(())
 }
 
-/// Each file once, by its own name rather than by that of a link to it: receipts know only its own.
+/// Each file once. A file's own path is preferred to links, because receipts contain only that.
 fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
-    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
     let mut named: Vec<(bool, PathBuf)> = found.into_iter().map(|path| (is_link(&path), path)).collect();
     named.sort();
     let mut seen = BTreeSet::new();
     let mut distinct = Vec::with_capacity(named.len());
     for (_, path) in named {
-        let about = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
-        if seen.insert((about.dev(), about.ino())) {
+        let metadata = fs::metadata(&path).map_err(|cause| AuditError::Read { path: path.clone(), cause })?;
+        if seen.insert((metadata.dev(), metadata.ino())) {
             distinct.push(path);
         }
     }
@@ -166,22 +166,22 @@ fn distinct(found: Vec<PathBuf>) -> Result<Vec<PathBuf>, AuditError> {
     Ok(distinct)
 }
 
-/// Leaves out compressed files that hold the same as the plain one beside them: whoever packed it was stopped before
-/// the plain one was removed, and nothing is stored twice.
+/// Leaves out compressed files with the content of the plain file beside them: packing was interrupted before the plain file
+/// was removed.
 fn without_copies(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let names: BTreeSet<PathBuf> = files.iter().cloned().collect();
-    // What comes through a pipe can be read only once.
-    let is_file = |path: &Path| path.metadata().is_ok_and(|about| about.is_file());
+    // A pipe can be read only once.
+    let is_file = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
     let is_copy = |path: &PathBuf| {
         let (plain, compression) = plain_name(path);
         let is_packed = compression != Compression::None && names.contains(&plain);
-        is_packed && is_file(path) && is_file(&plain) && hold_the_same(path, &plain)
+        is_packed && is_file(path) && is_file(&plain) && have_same_content(path, &plain)
     };
     files.into_iter().filter(|path| !is_copy(path)).collect()
 }
 
-/// Whether two files hold the same when decompressed. What cannot be read is told when it is audited.
-fn hold_the_same(one: &Path, other: &Path) -> bool {
+/// Whether two files have the same decompressed content. False if one cannot be read, which the audit reports later.
+fn have_same_content(one: &Path, other: &Path) -> bool {
     let compare = || -> io::Result<bool> {
         let (mut one, mut other) = (open(one)?, open(other)?);
         let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_take_what_they_match_and_nothing_hidden() {
+    fn patterns_match_no_hidden_files() {
         let folder = Folder::new();
         for name in
             ["a.log", "b.LOG", ".c.log", "x/a.log", "x/y/z.log", "x/y/z.txt", ".h/a.log", "x/.h/a.log"]
@@ -228,11 +228,11 @@ mod tests {
         assert_eq!(found(&folder, &["x/**"]), ["x/a.log", "x/y/z.log", "x/y/z.txt"]);
         assert_eq!(found(&folder, &["?/a.log", "x/[xy]/*.txt"]), ["x/a.log", "x/y/z.txt"]);
         assert_eq!(found(&folder, &["a.log/*", "none/*.log", "*/none"]), [""; 0]);
-        assert!(find(&["a**".to_owned()]).unwrap_err().to_string().contains("no pattern"));
+        assert!(find(&["a**".to_owned()]).unwrap_err().to_string().contains("not a file pattern"));
     }
 
     #[test]
-    fn names_that_are_not_utf_8_are_taken_and_links_to_nothing_are_not() {
+    fn names_that_are_not_utf_8_match_and_dangling_links_do_not() {
         let folder = Folder::new();
         fs::write(folder.0.join(OsStr::from_bytes(b"a\xff.log")), "").unwrap();
         fs::write(folder.0.join(OsStr::from_bytes(b"\xff.txt")), "").unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_are_taken_where_they_are_named_and_nowhere_else() {
+    fn pipes_are_included_only_if_named() {
         let folder = Folder::new();
         let pipe = |name: &str| {
             let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -250,7 +250,7 @@ mod tests {
         };
         folder.write("files/a.log", "");
         pipe("files/b.log").unwrap();
-        // Compared with the file beside it, it would make us wait, and be empty when it is audited.
+        // Comparing this pipe with the file beside it would block.
         pipe("files/a.log.gz").unwrap();
         assert_eq!(found(&folder, &["files"]), ["files/a.log"]);
         assert_eq!(found(&folder, &["files/*"]), ["files/a.log"]);

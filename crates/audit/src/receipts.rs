@@ -1,4 +1,4 @@
-//! What the sender knows: folders of receipts.
+//! Reads the receipts of the sender.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -14,80 +14,79 @@ use record::{
 
 use crate::AuditError;
 
-/// All that is known of what was sent.
+/// The receipts of all runs.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
-    /// The runs, by their number.
     pub runs: Vec<Run>,
-    /// What is missing, in words.
+    /// Descriptions of missing receipts.
     pub incomplete: Vec<String>,
 }
 
 /// One run of a load.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Its events as they must be.
+    /// The run's events as they were sent.
     pub numbering: Numbering,
-    /// Its clients, by their number; those without receipts are empty and not complete.
+    /// The run's clients, by number. Those without receipts are empty and not complete.
     pub clients: Vec<Client>,
-    /// Where the receiver says that events are.
-    pub places: Vec<StoredAt>,
+    /// Positions of events according to the receiver.
+    pub claims: Vec<StoredAt>,
     workers: u64,
-    /// Those whose receipts were read to their end.
-    ended: u64,
-    seen: BTreeMap<u64, PathBuf>,
+    /// Workers whose receipts are complete.
+    complete_workers: u64,
+    files_by_worker: BTreeMap<u64, PathBuf>,
 }
 
-/// One client's events.
+/// The events of one client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
-    /// How its events ended, in their order and without a gap.
-    pub ends: Vec<End>,
-    /// How often each of its events is stored; 255 stands for more as well.
+    /// Outcomes of the events, in order and without a gap.
+    pub outcomes: Vec<OutcomeRange>,
+    /// How often each event is stored; 255 also stands for more.
     pub copies: Vec<u8>,
-    /// Whether the receipts tell of all its events.
+    /// Whether the receipts contain all events.
     pub complete: bool,
-    /// Where the last event looked up was found.
+    /// Index of the range in which the last event was found.
     last: usize,
 }
 
-/// Events that ended alike, up to one and without it.
+/// A range of events with the same outcome, which begins after the previous range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
-    /// Number of the first event behind.
+pub(crate) struct OutcomeRange {
+    /// Number of the first event after the range.
     pub until: u32,
-    /// What became of them.
     pub outcome: EventOutcome,
-    /// How often each was sent.
     pub attempts: u8,
 }
 
 impl Run {
-    /// Whether the receipts tell of all its clients.
+    /// Whether the receipts contain all clients.
     pub(crate) fn is_complete(&self) -> bool {
-        self.ended == self.workers
+        self.complete_workers == self.workers
     }
 }
 
 impl Client {
-    /// How an event ended; `None` if the receipts do not know it.
+    /// The outcome of an event; none if the receipts do not contain the event.
     #[inline]
-    pub(crate) fn end_of(&mut self, number: u32) -> Option<End> {
-        let holds = |ends: &[End], at: usize| {
-            ends.get(at).is_some_and(|end| number < end.until && (at == 0 || ends[at - 1].until <= number))
+    pub(crate) fn outcome_of(&mut self, number: u32) -> Option<OutcomeRange> {
+        let holds = |outcomes: &[OutcomeRange], at: usize| {
+            outcomes
+                .get(at)
+                .is_some_and(|end| number < end.until && (at == 0 || outcomes[at - 1].until <= number))
         };
-        if !holds(&self.ends, self.last) {
-            self.last = self.ends.partition_point(|end| end.until <= number);
+        if !holds(&self.outcomes, self.last) {
+            self.last = self.outcomes.partition_point(|end| end.until <= number);
         }
-        self.ends.get(self.last).copied()
+        self.outcomes.get(self.last).copied()
     }
 }
 
 impl Receipts {
-    /// Reads folders.
+    /// Reads folders of receipts.
     ///
     /// # Errors
-    /// When one cannot be read, or holds something else.
+    /// When a folder cannot be read, or a file is not valid.
     pub(crate) fn read(folders: &[PathBuf]) -> Result<Self, AuditError> {
         let mut runs = BTreeMap::new();
         let mut incomplete = Vec::new();
@@ -102,7 +101,7 @@ impl Receipts {
         }
         let mut runs: Vec<Run> = runs.into_values().collect();
         for run in &mut runs {
-            let missing = run.workers.saturating_sub(run.seen.len() as u64);
+            let missing = run.workers.saturating_sub(run.files_by_worker.len() as u64);
             if missing > 0 {
                 let id = run.numbering.run();
                 incomplete.push(format!(
@@ -111,7 +110,7 @@ impl Receipts {
                 ));
             }
             for client in &mut run.clients {
-                client.copies = vec![0; client.ends.last().map_or(0, |end| end.until as usize)];
+                client.copies = vec![0; client.outcomes.last().map_or(0, |end| end.until as usize)];
             }
         }
         Ok(Self { runs, incomplete })
@@ -153,7 +152,7 @@ fn read_file(
         let line = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         match (&reading, line) {
             (None, ReceiptLine::Header(header)) => {
-                take_header(path, &header, runs).map_err(wrong)?;
+                add_header(path, &header, runs).map_err(wrong)?;
                 reading = Some((header.run, header));
             }
             (None, _) | (Some(_), ReceiptLine::Header(_)) => {
@@ -161,67 +160,72 @@ fn read_file(
             }
             (Some((run, header)), ReceiptLine::Range(line)) => {
                 let own = header.first_client..header.first_client + header.clients;
-                let run = runs.get_mut(run).expect("its header was taken");
+                let run = runs.get_mut(run).expect("its header has been read");
                 let client = run.clients.get_mut(line.client as usize).filter(|_| own.contains(&line.client));
-                let client =
-                    client.ok_or_else(|| wrong(format!("client {} is another worker's", line.client)))?;
-                let expected = client.ends.last().map_or(0, |end| end.until);
+                let client = client
+                    .ok_or_else(|| wrong(format!("client {} belongs to another worker", line.client)))?;
+                let expected = client.outcomes.last().map_or(0, |end| end.until);
                 if line.from != expected || line.to < line.from || line.to == u32::MAX {
                     return Err(wrong(format!("the next event of client {} is {expected}", line.client)));
                 }
                 events += u64::from(line.to - line.from) + 1;
-                client.ends.push(End { until: line.to + 1, outcome: line.outcome, attempts: line.attempts });
+                client.outcomes.push(OutcomeRange {
+                    until: line.to + 1,
+                    outcome: line.outcome,
+                    attempts: line.attempts,
+                });
             }
-            (Some((run, _)), ReceiptLine::Stored(place)) => {
-                runs.get_mut(run).expect("its header was taken").places.push(place);
+            (Some((run, _)), ReceiptLine::Stored(claim)) => {
+                runs.get_mut(run).expect("its header has been read").claims.push(claim);
             }
             (Some((run, header)), ReceiptLine::End(end)) => {
                 if end.events != events {
                     return Err(wrong(format!(
-                        "it tells of {} events, the lines above of {events}",
+                        "it counts {} events, the lines above contain {events}",
                         end.events
                     )));
                 }
                 let own = header.first_client as usize..(header.first_client + header.clients) as usize;
-                let run = runs.get_mut(run).expect("its header was taken");
+                let run = runs.get_mut(run).expect("its header has been read");
                 run.clients[own].iter_mut().for_each(|client| client.complete = true);
-                run.ended += u64::from(!is_whole);
+                run.complete_workers += u64::from(!is_whole);
                 is_whole = true;
             }
         }
     }
     if !is_whole {
         let path = path.display();
-        incomplete
-            .push(format!("{path} ends early: its worker was killed, or still runs; its events are unknown"));
+        incomplete.push(format!(
+            "{path} is incomplete: its worker was killed or still runs; its events are unknown"
+        ));
     }
     Ok(())
 }
 
-fn take_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Run>) -> Result<(), String> {
+fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Run>) -> Result<(), String> {
     if header.schema != SCHEMA {
         return Err(format!("'{}' is not {SCHEMA}", header.schema));
     }
     let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
     let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
-    let until = until.ok_or("more clients than there are numbers")? as usize;
+    let until = until.ok_or("too many clients")? as usize;
     let run = match runs.entry(header.run) {
-        Entry::Occupied(run) => run.into_mut(),
-        Entry::Vacant(place) => place.insert(Run {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => entry.insert(Run {
             numbering,
             clients: Vec::new(),
-            places: Vec::new(),
+            claims: Vec::new(),
             workers: header.workers,
-            ended: 0,
-            seen: BTreeMap::new(),
+            complete_workers: 0,
+            files_by_worker: BTreeMap::new(),
         }),
     };
     if run.numbering.front() != numbering_front(header)? || run.workers != header.workers {
-        return Err(format!("run {} is another one in another file", header.run));
+        return Err(format!("run {} has another template or number of workers in another file", header.run));
     }
-    if let Some(other) = run.seen.insert(header.worker, path.to_owned()) {
+    if let Some(other) = run.files_by_worker.insert(header.worker, path.to_owned()) {
         return Err(format!(
-            "the receipts of worker {} were read from {} already",
+            "the receipts of worker {} have already been read from {}",
             header.worker,
             other.display()
         ));

@@ -1,4 +1,4 @@
-//! Events stored, held against events sent.
+//! Compares stored events with sent ones.
 
 use std::path::{Path, PathBuf};
 
@@ -10,30 +10,30 @@ use record::{
 };
 
 use crate::{
-    event::{Examiner, Seen},
+    event::{Examiner, FoundEvent},
     files::{Line, plain_name},
     findings::Findings,
-    places::Places,
-    receipts::{End, Receipts, Run},
+    positions::ClaimedPositions,
+    receipts::{OutcomeRange, Receipts, Run},
 };
 
-/// What is wrong with a line that was to hold something else.
-const NULS: &str = "there are NUL bytes in the line";
+/// Reason for a line with NUL bytes.
+const NUL_BYTES: &str = "there are NUL bytes in the line";
 
-/// Counts while files are read.
+/// The counts of an audit.
 #[derive(Debug)]
 pub(crate) struct Tally {
     runs: Vec<Run>,
     level: Option<AckLevel>,
     result: AuditResult,
     findings: Findings,
-    places: Places,
-    /// Of each client of each run, the highest number in the file that it was last seen in.
+    positions: ClaimedPositions,
+    /// For each client of each run, the highest event number in the file in which it was found last.
     highest: Vec<Vec<Highest>>,
     file: PathBuf,
-    /// Counts files, from 1.
+    /// Number of the current file, from 1.
     file_index: u32,
-    /// Events of known runs in the file.
+    /// Events of known runs in the current file.
     events_in_file: u64,
 }
 
@@ -43,26 +43,20 @@ struct Highest {
     number: u32,
 }
 
-/// Where a finding is.
-#[derive(Debug, Clone, Copy)]
-struct At {
-    line: u64,
-}
-
 impl Tally {
-    /// Nothing counted yet.
+    /// A tally without stored events.
     pub(crate) fn new(receipts: Receipts, level: Option<AckLevel>) -> Self {
         let Receipts { mut runs, incomplete } = receipts;
-        let mut places = Places::default();
+        let mut positions = ClaimedPositions::default();
         for run in &mut runs {
-            let mut claimed = std::mem::take(&mut run.places);
-            // What was not acknowledged, or at too low a level, is not held to its place either.
-            claimed.retain(|place| {
-                let client = run.clients.get_mut(place.client as usize);
-                let end = client.and_then(|client| client.end_of(place.number));
-                end.is_some_and(|end| held_to_its_promise(end.outcome, level))
+            let mut claimed = std::mem::take(&mut run.claims);
+            // Without an acknowledgement of the required level, the position is not promised either.
+            claimed.retain(|claim| {
+                let client = run.clients.get_mut(claim.client as usize);
+                let end = client.and_then(|client| client.outcome_of(claim.number));
+                end.is_some_and(|end| is_promised(end.outcome, level))
             });
-            places.claim(run.numbering.run(), claimed);
+            positions.claim(run.numbering.run(), claimed);
         }
         let result = AuditResult {
             schema: SCHEMA.to_owned(),
@@ -73,43 +67,46 @@ impl Tally {
         };
         let highest = runs.iter().map(|run| vec![Highest::default(); run.clients.len()]).collect();
         let (findings, file) = (Findings::default(), PathBuf::new());
-        Self { runs, level, result, findings, places, highest, file, file_index: 0, events_in_file: 0 }
+        Self { runs, level, result, findings, positions, highest, file, file_index: 0, events_in_file: 0 }
     }
 
-    /// The lines that follow are of this file.
     pub(crate) fn begin_file(&mut self, path: &Path) {
         self.file = path.to_owned();
         self.file_index += 1;
         self.events_in_file = 0;
-        self.places.begin_file(&plain_name(path).0);
+        self.positions.begin_file(&plain_name(path).0);
     }
 
-    /// The file cannot be read any further, although it goes on.
-    pub(crate) fn broken_file(&mut self, why: &str) {
+    /// Counts the current file as corrupt, because its rest cannot be read.
+    pub(crate) fn count_broken_file(&mut self, why: &str) {
         self.result.corrupt += 1;
         let file = &self.file;
         self.findings.add(AuditFinding::Corrupt, || {
-            (None, Some(file.display().to_string()), None, format!("it cannot be read to its end: {why}"))
+            (
+                None,
+                Some(file.display().to_string()),
+                None,
+                format!("the file cannot be read to its end: {why}"),
+            )
         });
     }
 
-    /// The next line.
-    pub(crate) fn line(&mut self, line: &Line<'_>, examiner: &Examiner) {
-        let at = At { line: line.number };
-        let claimed = self.places.awaits(line.offset);
+    /// Counts the events in the next line.
+    pub(crate) fn count_line(&mut self, line: &Line<'_>, examiner: &Examiner) {
+        let claimed = self.positions.advance_to(line.offset);
         let (mut events, mut altered, mut foreign) = (0, 0, 0);
-        examiner.examine(line.bytes, |seen| match seen {
-            Seen::Event { run, marker } => {
+        examiner.examine(line.bytes, |found| match found {
+            FoundEvent::Event { run, marker } => {
                 events += 1;
                 if claimed && events == 1 {
-                    self.places.holds(line.offset, marker.id);
+                    self.positions.confirm(line.offset, marker.id);
                 }
-                self.event(run, marker, at);
+                self.count_event(run, marker, line.number);
             }
-            Seen::Foreign => foreign += 1,
-            Seen::Altered { marker, why } => {
+            FoundEvent::Foreign => foreign += 1,
+            FoundEvent::Altered { marker, why } => {
                 altered += 1;
-                self.corrupt(marker, at, why);
+                self.count_corrupt(marker, line.number, why);
             }
         });
         self.events_in_file += events;
@@ -119,70 +116,73 @@ impl Tally {
             return;
         }
         if events + foreign == 0 {
-            self.line_without_events(line, at, examiner);
+            self.line_without_events(line, examiner);
         } else if events > 0 && memchr(0, line.bytes).is_some() {
-            self.corrupt(None, at, NULS);
+            self.count_corrupt(None, line.number, NUL_BYTES);
         }
     }
 
-    /// Somebody else's line, unless it shows that it was to be one of ours.
-    fn line_without_events(&mut self, line: &Line<'_>, at: At, examiner: &Examiner) {
+    /// Counts a line without events as foreign, or as corrupt if it contains a fragment of an event.
+    fn line_without_events(&mut self, line: &Line<'_>, examiner: &Examiner) {
         if line.bytes.is_empty() {
             return;
         }
         if line.bytes.iter().all(|&byte| byte == 0) {
-            self.corrupt(None, at, NULS);
+            self.count_corrupt(None, line.number, NUL_BYTES);
         } else if !line.is_ended && (self.events_in_file > 0 || examiner.is_fragment(line.bytes)) {
             self.result.torn += 1;
-            self.corrupt(None, at, "the last line ends before its event does");
+            self.count_corrupt(None, line.number, "the last line ends before its event does");
         } else if examiner.ends_early(line.bytes) {
-            self.corrupt(None, at, "the line ends before its event does");
+            self.count_corrupt(None, line.number, "the line ends before its event does");
         } else {
             self.result.other_lines += 1;
         }
     }
 
-    fn corrupt(&mut self, marker: Option<Marker>, at: At, why: &str) {
+    fn count_corrupt(&mut self, marker: Option<Marker>, line: u64, why: &str) {
         self.result.corrupt += 1;
-        self.find(AuditFinding::Corrupt, marker.map(|marker| marker.id), at, || why.to_owned());
+        self.add_finding(AuditFinding::Corrupt, marker.map(|marker| marker.id), line, || why.to_owned());
     }
 
-    fn event(&mut self, run: usize, marker: Marker, at: At) {
+    fn count_event(&mut self, run: usize, marker: Marker, line: u64) {
         let id = marker.id;
         let run_is_complete = self.runs[run].is_complete();
         let Some(client) = self.runs[run].clients.get_mut(id.client as usize) else {
-            return self.unknown_to_receipts(id, run_is_complete, at);
+            return self.count_unknown(id, run_is_complete, line);
         };
-        let Some(end) = client.end_of(id.number) else {
+        let Some(end) = client.outcome_of(id.number) else {
             let complete = client.complete;
-            return self.unknown_to_receipts(id, complete, at);
+            return self.count_unknown(id, complete, line);
         };
         let copies = &mut client.copies[id.number as usize];
         let before = *copies;
         *copies = before.saturating_add(1);
         if end.outcome == EventOutcome::Unsent {
             self.result.never_sent += 1;
-            return self
-                .find(AuditFinding::NeverSent, Some(id), at, || "not one byte of it was sent".to_owned());
+            return self.add_finding(AuditFinding::NeverSent, Some(id), line, || {
+                "not one byte of it was sent".to_owned()
+            });
         }
         if before == 0 {
-            self.first_copy(run, id, end, at);
+            self.count_first_copy(run, id, end, line);
         } else if before >= end.attempts {
             self.result.duplicated += 1;
             let copy = u32::from(before) + 1;
             let detail = || format!("copy {copy} of an event that was sent {}", times(end.attempts));
-            self.find(AuditFinding::Duplicated, Some(id), at, detail);
+            self.add_finding(AuditFinding::Duplicated, Some(id), line, detail);
         } else {
             self.result.repeated += 1;
         }
     }
 
-    fn first_copy(&mut self, run: usize, id: EventId, end: End, at: At) {
+    fn count_first_copy(&mut self, run: usize, id: EventId, end: OutcomeRange, line: u64) {
         self.result.stored += 1;
         match end.outcome {
             EventOutcome::Refused => {
                 self.result.refused_stored += 1;
-                self.find(AuditFinding::RefusedStored, Some(id), at, || "its sender was refused".to_owned());
+                self.add_finding(AuditFinding::RefusedStored, Some(id), line, || {
+                    "its sender was refused".to_owned()
+                });
             }
             EventOutcome::Unknown => self.result.unknown_stored += 1,
             _ => {}
@@ -193,39 +193,45 @@ impl Tally {
         } else if end.outcome.is_acknowledged() {
             self.result.out_of_order += 1;
             let before = highest.number;
-            let detail = || format!("event {before:08x} of the same client stands before it");
-            self.find(AuditFinding::OutOfOrder, Some(id), at, detail);
+            let detail = || format!("event {before:08x} of the same client is before it");
+            self.add_finding(AuditFinding::OutOfOrder, Some(id), line, detail);
         }
     }
 
-    /// Receipts that are complete know every event that was sent.
-    fn unknown_to_receipts(&mut self, id: EventId, complete: bool, at: At) {
+    /// Counts an event that is not in the receipts. Complete receipts contain every sent event.
+    fn count_unknown(&mut self, id: EventId, complete: bool, line: u64) {
         if complete {
             self.result.never_sent += 1;
-            let detail = || "its client sent no event of that number".to_owned();
-            self.find(AuditFinding::NeverSent, Some(id), at, detail);
+            let detail = || "its client sent no event with this number".to_owned();
+            self.add_finding(AuditFinding::NeverSent, Some(id), line, detail);
         } else {
             self.result.unaccounted += 1;
         }
     }
 
-    fn find(&mut self, finding: AuditFinding, id: Option<EventId>, at: At, detail: impl FnOnce() -> String) {
+    fn add_finding(
+        &mut self,
+        finding: AuditFinding,
+        id: Option<EventId>,
+        line: u64,
+        detail: impl FnOnce() -> String,
+    ) {
         let file = &self.file;
-        self.findings.add(finding, || (id, Some(file.display().to_string()), Some(at.line), detail()));
+        self.findings.add(finding, || (id, Some(file.display().to_string()), Some(line), detail()));
     }
 
-    /// All files are read: what is missing, and all that was counted.
-    pub(crate) fn conclude(mut self, read: ReadCounts) -> AuditResult {
+    /// Counts the missing events and returns the result.
+    pub(crate) fn finish(mut self, read: ReadCounts) -> AuditResult {
         self.result.read = read;
         let (mut sent, mut missing) = (EventCounts::default(), EventCounts::default());
         for run in &self.runs {
             for (client, events) in (0..).zip(&run.clients) {
                 let mut from = 0;
-                for end in &events.ends {
+                for end in &events.outcomes {
                     sent.add(end.outcome, u64::from(end.until - from));
                     let copies = &events.copies[from as usize..end.until as usize];
                     let absent = (from..).zip(copies).filter(|&(_, &copies)| copies == 0);
-                    let held = held_to_its_promise(end.outcome, self.level);
+                    let held = is_promised(end.outcome, self.level);
                     for (number, _) in absent {
                         missing.add(end.outcome, 1);
                         if held {
@@ -243,9 +249,9 @@ impl Tally {
         }
         (self.result.sent, self.result.missing) = (sent, missing);
         let findings = &mut self.findings;
-        self.result.places = self.places.conclude(|id, segment, offset| {
+        self.result.places = self.positions.count(|id, segment, offset| {
             findings.add(AuditFinding::WrongPlace, || {
-                let detail = format!("the receipt says that it begins at byte {offset}");
+                let detail = format!("the receipt claims that it begins at byte {offset}");
                 (Some(id), Some(segment.display().to_string()), None, detail)
             });
         });
@@ -254,7 +260,7 @@ impl Tally {
     }
 }
 
-fn held_to_its_promise(outcome: EventOutcome, level: Option<AckLevel>) -> bool {
+fn is_promised(outcome: EventOutcome, level: Option<AckLevel>) -> bool {
     level.map_or(outcome.is_acknowledged(), |level| outcome.promises(level))
 }
 

@@ -17,11 +17,11 @@ pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
     String::from_utf8(event).expect("a template is text")
 }
 
-/// A folder of a test's own, with one for receipts and one for files in it.
+/// A temporary folder with a folder for receipts and one for files.
 pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Creates the folders.
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes a file into it.
+    /// Writes a file into the folder.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Files whose damage is known.
+//! Tests with known damage of files.
 
 mod damaged;
 
@@ -22,7 +22,7 @@ impl Folder {
 
     fn audit_at(&self, level: Option<AckLevel>) -> AuditResult {
         let files = vec![self.0.join("files").display().to_string()];
-        audit(&Order { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
+        audit(&AuditOptions { receipts: vec![self.0.join("receipts")], files, level }).unwrap()
     }
 }
 
@@ -62,7 +62,7 @@ fn receipts(folder: &Folder, clients: u32, events: u32, outcome: EventOutcome, a
     folder.write("receipts/receipts-0.jsonl", text(&lines));
 }
 
-/// As a listener stores them: client after client, event after event.
+/// Lines as a listener stores them: each event of all clients in turn.
 fn stored(clients: u32, events: u32) -> Vec<Vec<u8>> {
     let numbering = numbering();
     let numbers = (0..events).flat_map(|number| (0..clients).map(move |client| (client, number)));
@@ -102,7 +102,7 @@ fn whole_files_are_clean_plain_or_compressed() {
 }
 
 #[test]
-fn each_damage_is_found_exactly_and_where_it_is() {
+fn each_damage_is_found_at_its_position() {
     let lines = stored(2, 20);
     let check =
         |damaged: Vec<Vec<u8>>, counts: [u64; 4], finding: AuditFinding, event: &str, line: Option<u64>| {
@@ -163,7 +163,7 @@ fn retries_may_be_stored_as_often_as_they_were_sent() {
 }
 
 #[test]
-fn an_acknowledgement_is_held_to_its_own_level() {
+fn an_acknowledgement_is_checked_at_its_own_level() {
     let folder = Folder::new();
     let lines = [
         header(1, 0, 0, 1),
@@ -184,7 +184,7 @@ fn an_acknowledgement_is_held_to_its_own_level() {
         assert_eq!((result.lost, result.missing.total()), (lost, 7), "{level:?}");
     }
     folder.write("files/x.log", stored(1, 8).concat());
-    // The last of these, and all of a client that the receipts do not have, although they are complete.
+    // The last event, and all events of a client that complete receipts do not contain.
     folder.write("files/y.log", stored(2, 2)[1].clone());
     let result = folder.audit();
     assert_eq!((result.lost, result.refused_stored, result.unknown_stored, result.never_sent), (0, 1, 1, 3));
@@ -192,7 +192,7 @@ fn an_acknowledgement_is_held_to_its_own_level() {
 }
 
 #[test]
-fn receipts_that_end_early_leave_their_events_open() {
+fn events_of_incomplete_receipts_are_unaccounted() {
     let folder = Folder::new();
     folder.write("receipts/receipts-0.jsonl", text(&[header(3, 0, 0, 1)]));
     let whole = [
@@ -211,7 +211,7 @@ fn receipts_that_end_early_leave_their_events_open() {
 }
 
 #[test]
-fn claims_of_places_are_held_against_the_lines() {
+fn claimed_positions_are_compared_with_the_lines() {
     let folder = Folder::new();
     let lines = stored(1, 3);
     let claim = |number: u32, segment: &str, offset: usize| {
@@ -236,7 +236,7 @@ fn claims_of_places_are_held_against_the_lines() {
 }
 
 #[test]
-fn a_place_is_promised_no_more_than_the_event_itself() {
+fn a_position_is_promised_only_with_its_event() {
     let folder = Folder::new();
     let claim = |number| {
         ReceiptLine::Stored(StoredAt { client: 0, number, segment: "x.log".to_owned(), offset: 9, bytes: 1 })
@@ -279,22 +279,22 @@ fn rotated_and_half_packed_files_are_clean() {
     folder.write("files/x.log.1", pair(2));
     folder.write("files/x.log-20261121", pair(4));
     folder.write("files/x.log", pair(6));
-    // Whoever packed it was killed before the plain file was removed.
+    // Packing was interrupted before the plain file was removed.
     folder.write("files/x.log.zst", zstd::encode_all(&pair(6)[..], 1).unwrap());
     let result = folder.audit();
     assert!(result.is_clean(), "{result:#?}");
     assert_eq!((result.places.right, result.repeated, result.read.files), (8, 0, 4));
-    // With other lines in it, it is no copy.
+    // A compressed file with other lines is no copy.
     folder.write("files/x.log.zst", zstd::encode_all(&pair(4)[..], 1).unwrap());
     assert_eq!(folder.audit().duplicated, 2);
 }
 
 #[test]
-fn lines_that_are_not_ours_do_not_make_a_run_unclean() {
+fn foreign_lines_are_no_findings() {
     let folder = Folder::new();
     receipts(&folder, 1, 2, EventOutcome::Written, 1);
     let [first, second] = &stored(1, 2)[..] else { panic!("two events") };
-    let other = "a NUL \0 in somebody's log\n{\"app\":\"proofload\"}\n";
+    let other = "a NUL \0 in another log\n{\"app\":\"proofload\"}\n";
     let unnumbered = format!("{REFERENCE_EVENT}\n");
     let foreign = format!("{}\0\n", event(&Numbering::new(REFERENCE_EVENT, RunId(1)).unwrap(), 0, 0));
     let others = [other, &unnumbered, &foreign].concat();
@@ -302,7 +302,7 @@ fn lines_that_are_not_ours_do_not_make_a_run_unclean() {
     let result = folder.audit();
     assert!(result.is_clean(), "{result:#?}");
     assert_eq!((result.stored, result.other_lines, result.foreign_events), (2, 3, 1));
-    // A line of ours that ends early is corrupt wherever it stands, and so is one that holds NUL bytes.
+    // A torn event is corrupt at any position, and so is an event with NUL bytes.
     let torn = [&first[..70], b"\n", &first[..90], b"\0\0\n"].concat();
     folder.write("files/x.log", [&first[..], &torn, second].concat());
     let result = folder.audit();
@@ -313,25 +313,27 @@ fn lines_that_are_not_ours_do_not_make_a_run_unclean() {
 }
 
 #[test]
-fn wrong_receipts_and_missing_files_are_told() {
+fn wrong_receipts_and_missing_files_are_errors() {
     let folder = Folder::new();
-    let tell = |lines: &[ReceiptLine]| {
+    let error_of = |lines: &[ReceiptLine]| {
         folder.write("receipts/receipts-0.jsonl", text(lines));
-        audit(&Order { receipts: vec![folder.0.join("receipts")], ..Order::default() })
+        audit(&AuditOptions { receipts: vec![folder.0.join("receipts")], ..AuditOptions::default() })
             .unwrap_err()
             .to_string()
     };
     let end = ReceiptLine::End(ReceiptEnd { events: 1 });
-    assert!(tell(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
+    assert!(error_of(std::slice::from_ref(&end)).contains("line 1: receipts begin with one header"));
     let gap = run(0, 1, 1, EventOutcome::Written, 1);
-    assert!(tell(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
-    let stranger = run(1, 0, 1, EventOutcome::Written, 1);
-    assert!(tell(&[header(1, 0, 0, 1), stranger]).contains("another worker's"));
-    assert!(tell(&[header(1, 0, 0, 1), end]).contains("tells of 1 events, the lines above of 0"));
-    let order = Order { files: vec!["/nowhere/at/all".to_owned()], ..Order::default() };
-    assert!(audit(&order).unwrap_err().to_string().contains("/nowhere/at/all"));
-    let pattern =
-        Order { files: vec![folder.0.join("files/*.log").display().to_string()], ..Order::default() };
+    assert!(error_of(&[header(1, 0, 0, 1), gap]).contains("line 2: the next event of client 0 is 0"));
+    let other_worker = run(1, 0, 1, EventOutcome::Written, 1);
+    assert!(error_of(&[header(1, 0, 0, 1), other_worker]).contains("belongs to another worker"));
+    assert!(error_of(&[header(1, 0, 0, 1), end]).contains("counts 1 events, the lines above contain 0"));
+    let options = AuditOptions { files: vec!["/nowhere/at/all".to_owned()], ..AuditOptions::default() };
+    assert!(audit(&options).unwrap_err().to_string().contains("/nowhere/at/all"));
+    let pattern = AuditOptions {
+        files: vec![folder.0.join("files/*.log").display().to_string()],
+        ..AuditOptions::default()
+    };
     assert_eq!(audit(&pattern).unwrap().read.files, 0);
 }
 

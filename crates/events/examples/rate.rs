@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use events::{EventTime, Kind, LineFormat, Liner, Rules, Scratch, Zone, read};
+use events::{EventTime, Kind, LineFormat, LineWriter, Rules, Scratch, Zone, read};
 
 const EVENT: &str = concat!(
     r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","#,
@@ -43,7 +43,7 @@ fn main() {
 }
 
 fn records_per_s(body: &[u8], kind: Kind, rules: &Rules) -> f64 {
-    let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Local);
+    let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: true }, Zone::Local);
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     let now = EventTime { seconds: 1_578_905_529, nanos: 0 };
     let (mut records, start) = (0, Instant::now());
@@ -51,7 +51,7 @@ fn records_per_s(body: &[u8], kind: Kind, rules: &Rules) -> f64 {
         for _ in 0..50 {
             out.clear();
             let mut sink = |record: events::Record<'_>| {
-                liner.write(&mut out, record.time.unwrap_or(now), "http_listener_test", &record);
+                writer.write(&mut out, record.time.unwrap_or(now), "http_listener_test", &record);
             };
             let count = read(body, kind, rules, &mut scratch, &mut sink).expect("the bodies above are good");
             records += count;

@@ -1,25 +1,25 @@
-//! The record in a percent-encoded form.
+//! Finds the records in a percent-encoded form.
 
 use percent_encoding::percent_decode;
 
 use crate::{Kind, Mistake};
 
-/// The field of a form that holds records. Its decoded value is where the finder was told to write it.
-pub(crate) struct Found {
-    /// How the value is written.
+/// The field of a form that contains records. The caller's buffer gets its decoded value.
+pub(crate) struct RecordField {
+    /// Format of the value.
     pub(crate) kind: Kind,
-    /// The field `time`.
+    /// Value of the field `time`.
     pub(crate) time: Option<String>,
 }
 
-/// Fields that hold records.
+/// Names and formats of fields with records.
 const FIELDS: [(&str, Kind); 3] =
     [("msgpack", Kind::Msgpack), ("json", Kind::Json), ("ndjson", Kind::Ndjson)];
 
-/// The field with the records.
+/// Finds the field with the records and decodes its value.
 ///
-/// Not the crate `form_urlencoded`: it puts U+FFFD where a value is not UTF-8, which would store what nobody sent.
-pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mistake> {
+/// The crate `form_urlencoded` is not used, because it replaces invalid UTF-8 by U+FFFD and so would change records.
+pub(crate) fn find_records(body: &[u8], value: &mut Vec<u8>) -> Result<Option<RecordField>, Mistake> {
     let (mut fields, mut decoded) = (Fields::default(), Vec::new());
     for pair in body.split(|&byte| byte == b'&') {
         let (name, value) = match memchr::memchr(b'=', pair) {
@@ -27,7 +27,7 @@ pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mi
             None => (pair, &[][..]),
         };
         decode(name, &mut decoded);
-        fields.take(&decoded, value)?;
+        fields.add(&decoded, value)?;
     }
     let mut time = fields.time.map(|text| {
         decode(text, &mut decoded);
@@ -35,25 +35,25 @@ pub(crate) fn find(body: &[u8], value: &mut Vec<u8>) -> Result<Option<Found>, Mi
     });
     Ok(fields.records.map(|(kind, text)| {
         decode(text, value);
-        Found { kind, time: time.take() }
+        RecordField { kind, time: time.take() }
     }))
 }
 
-/// The fields of a form that say something.
+/// The relevant fields of a form.
 #[derive(Default)]
 pub(crate) struct Fields<'a> {
-    /// The one that holds records.
+    /// The field with records.
     pub(crate) records: Option<(Kind, &'a [u8])>,
-    /// The first `time`.
+    /// The first field `time`.
     pub(crate) time: Option<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
-    /// Takes in a field.
+    /// Adds a field.
     ///
     /// # Errors
-    /// When it holds records and another does, too: what one of them holds would be lost.
-    pub(crate) fn take(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
+    /// When a second field contains records, because the records of one of them would be lost.
+    pub(crate) fn add(&mut self, name: &[u8], value: &'a [u8]) -> Result<(), Mistake> {
         if name == b"time" {
             self.time.get_or_insert(value);
         }
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Spaces before bytes: a plus that is encoded is one that was meant.
+/// Decodes a value. Plus signs are replaced by spaces first, so that an encoded plus sign stays one.
 fn decode(text: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend(text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }));
@@ -86,12 +86,12 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found = find(body.as_bytes(), &mut value).ok().flatten()?;
+        let found = find_records(body.as_bytes(), &mut value).ok().flatten()?;
         Some((found.kind, String::from_utf8(value).expect("the tests decode to UTF-8"), found.time))
     }
 
     #[test]
-    fn the_record_is_found_among_other_fields_and_decoded() {
+    fn the_records_are_found_among_other_fields_and_decoded() {
         let body = "x=1&&json&y=%7b";
         assert_eq!(found(body), Some((Kind::Json, String::new(), None)));
         let body = "x=1&j%73on=%7B%22a%22:%22b+c%2Bd%26=%22%7D&time=1.5";
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(found("{\"a\":1}"), None);
         assert_eq!(found(""), None);
         for several in ["json={}&json={}", "ndjson=1&x=&json=2"] {
-            assert!(find(several.as_bytes(), &mut Vec::new()).is_err(), "{several}");
+            assert!(find_records(several.as_bytes(), &mut Vec::new()).is_err(), "{several}");
         }
     }
 }

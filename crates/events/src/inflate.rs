@@ -1,55 +1,55 @@
-//! A body's coding, undone as it arrives and within bounds.
+//! Decompresses a body as it arrives, within bounds.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::Mode;
 
-/// How a body is coded.
+/// The content coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// Not at all.
+    /// Not compressed.
     #[default]
     Identity,
-    /// gzip (RFC 1952), several members too.
+    /// gzip (RFC 1952), with any number of members.
     Gzip,
-    /// zlib (RFC 1950), as the name means in HTTP, or bare deflate (RFC 1951), as some clients take it.
+    /// zlib (RFC 1950), as HTTP defines `deflate`, or bare deflate (RFC 1951), as some clients send.
     Deflate,
-    /// zlib alone, as Fluentd reads deflate.
+    /// Only zlib, as Fluentd reads `deflate`.
     Zlib,
-    /// Zstandard (RFC 8878) with a window of 8 MiB at the most, several frames too.
+    /// Zstandard (RFC 8878) with a window of at most 8 MiB and any number of frames.
     Zstd,
 }
 
-/// A `Content-Encoding` that is not undone (415).
+/// An unsupported `Content-Encoding` (415).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the Content-Encoding {name} is not read: expected gzip, deflate, zstd or identity")]
+#[error("the Content-Encoding {name} is not supported: expected gzip, deflate, zstd or identity")]
 pub struct UnsupportedEncoding {
     name: String,
 }
 
-/// Why a coded body is refused.
+/// Why a compressed body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InflateError {
-    /// It holds more than it may (413).
-    #[error("the body holds more than the {most_bytes} bytes allowed: send it in parts")]
+    /// The body is too large (413).
+    #[error("the body has more than the {max_bytes} bytes allowed: send it in parts")]
     TooLarge {
-        /// What it may hold.
-        most_bytes: usize,
+        /// Maximum size of the decompressed body, in bytes.
+        max_bytes: usize,
     },
-    /// It is not coded as it says, or has no end (400).
-    #[error("the body is not valid {coding}: it is damaged, cut off, or coded otherwise")]
+    /// The body does not have the declared coding, or is incomplete (400).
+    #[error("the body is not valid {coding}: it is damaged, incomplete, or has another coding")]
     Corrupt {
-        /// How it says it is coded.
+        /// The declared coding.
         coding: &'static str,
     },
 }
 
-/// Undoes the coding of one body. It never makes more of a body than it is allowed to: memory beyond that is what
-/// [`Inflater::memory_bytes`] says, one window at the most, 32 KiB for gzip and deflate, 8 MiB for Zstandard.
+/// Decompresses one body up to a maximum size. Needs at most one window of further memory
+/// ([`Inflater::memory_bytes`]): 32 KiB for gzip and deflate, 8 MiB for Zstandard.
 pub struct Inflater {
     coding: Coding,
-    most_bytes: usize,
+    max_bytes: usize,
     left_bytes: usize,
 }
 
@@ -58,10 +58,10 @@ enum Coding {
     Flate {
         decompress: Decompress,
         name: &'static str,
-        /// Whether the last member is complete, or nothing came yet.
+        /// Whether the last member is complete.
         is_complete: bool,
     },
-    /// Deflate whose first byte, which tells zlib from bare deflate together with the second, may have come.
+    /// Deflate of which at most the first byte has arrived. The first two distinguish zlib from bare deflate.
     Undecided(Option<u8>),
     Zstd {
         decoder: Decoder<'static>,
@@ -69,22 +69,22 @@ enum Coding {
     },
 }
 
-/// A window of 8 MiB, which RFC 8878 asks every decoder for and lets it refuse more.
-const ZSTD_WINDOW_LOG_MOST: u32 = 23;
-const ZSTD_WINDOW_BYTES_MOST: usize = 1 << ZSTD_WINDOW_LOG_MOST;
-/// State and window of gzip and deflate.
+/// Window of 8 MiB, which every decoder should support according to RFC 8878. Larger ones may be refused.
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+const MAX_ZSTD_WINDOW_BYTES: usize = 1 << MAX_ZSTD_WINDOW_LOG;
+/// Memory of the state and window of gzip and deflate.
 const FLATE_BYTES: usize = 64 * 1024;
-/// State and buffers of Zstandard, but for the window.
+/// Memory of the state and buffers of Zstandard, without the window.
 const ZSTD_BYTES: usize = 256 * 1024;
-/// What is asked of memory at once.
+/// Minimum bytes by which the output grows.
 const STEP_BYTES: usize = 32 * 1024;
 
 impl Encoding {
-    /// The coding a `Content-Encoding` names. Fluentd knows `gzip` and `deflate`, written so, and takes all else for no
-    /// coding.
+    /// The coding in a `Content-Encoding` header. Fluentd knows only `gzip` and `deflate` in lower case, and treats
+    /// everything else as no coding.
     ///
     /// # Errors
-    /// When it names another coding, or several.
+    /// When the header names an unsupported coding or several codings.
     pub fn of_header(value: &[u8], mode: Mode) -> Result<Encoding, UnsupportedEncoding> {
         if mode.is_fluentd() {
             return Ok(match value {
@@ -104,8 +104,8 @@ impl Encoding {
 }
 
 impl Inflater {
-    /// For one body, which may hold `most_bytes` when its coding is undone.
-    pub fn new(encoding: Encoding, most_bytes: usize) -> Inflater {
+    /// An inflater for one body of at most `max_bytes` decompressed bytes.
+    pub fn new(encoding: Encoding, max_bytes: usize) -> Inflater {
         let coding = match encoding {
             Encoding::Identity => Coding::Identity,
             Encoding::Gzip => {
@@ -118,21 +118,20 @@ impl Inflater {
             Encoding::Zstd => {
                 let mut decoder = Decoder::new().expect("a decoder without a dictionary needs only memory");
                 decoder
-                    .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MOST))
-                    .expect("the window is one that Zstandard has");
+                    .set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+                    .expect("Zstandard supports this window");
                 Coding::Zstd { decoder, is_complete: false }
             }
         };
-        Inflater { coding, most_bytes, left_bytes: most_bytes }
+        Inflater { coding, max_bytes, left_bytes: max_bytes }
     }
 
-    /// Appends what the next part of the body holds to `out`.
+    /// Decompresses the next part of the body and appends it to `out`.
     ///
     /// # Errors
-    /// When the body is damaged or holds too much; the inflater is of no more use then, and what it has written is
-    /// not to be used.
+    /// When the body is damaged or too large. Neither the inflater nor its output may be used then.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), InflateError> {
-        let too_large = InflateError::TooLarge { most_bytes: self.most_bytes };
+        let too_large = InflateError::TooLarge { max_bytes: self.max_bytes };
         let left_bytes = &mut self.left_bytes;
         match &mut self.coding {
             Coding::Identity => {
@@ -144,12 +143,12 @@ impl Inflater {
                 let corrupt = InflateError::Corrupt { coding: name };
                 let is_gzip = *name == "gzip";
                 let mut rest = input;
-                stepwise(out, left_bytes, too_large, corrupt, |out| {
+                inflate_in_steps(out, left_bytes, too_large, corrupt, |out| {
                     if *is_complete {
                         match rest {
                             [] => return Ok(0),
                             _ if !is_gzip => return Err(corrupt),
-                            // Another member.
+                            // The next member.
                             _ => *decompress = Decompress::new_gzip(15),
                         }
                     }
@@ -171,7 +170,7 @@ impl Inflater {
                     None => ([next, input[1]], &input[2..]),
                     Some(first) => ([first, next], &input[1..]),
                 };
-                // RFC 1950, 2.2: the method is 8, the window 2^15 at the most, and the two are a multiple of 31.
+                // RFC 1950, 2.2: the method is 8, the window at most 2^15, and the two bytes are a multiple of 31.
                 let is_zlib = head[0] & 0x0f == 8 && head[0] >> 4 <= 7 && u16::from_be_bytes(head) % 31 == 0;
                 self.coding = Coding::Flate {
                     decompress: Decompress::new(is_zlib),
@@ -184,9 +183,9 @@ impl Inflater {
             Coding::Zstd { decoder, is_complete } => {
                 let corrupt = InflateError::Corrupt { coding: "zstd" };
                 let mut rest = InBuffer::around(input);
-                stepwise(out, left_bytes, too_large, corrupt, |out| {
+                inflate_in_steps(out, left_bytes, too_large, corrupt, |out| {
                     let unread = |rest: &InBuffer<'_>| input.len() - rest.pos();
-                    // Asked for more after its end, the decoder would begin another frame.
+                    // After the end, another call would begin a new frame.
                     if unread(&rest) == 0 && (*is_complete || input.is_empty()) {
                         return Ok(0);
                     }
@@ -200,22 +199,20 @@ impl Inflater {
         }
     }
 
-    /// Memory that undoing the coding takes now, in bytes, besides what it has written. The window of Zstandard counts
-    /// as it fills: memory that was asked for and never touched is none.
+    /// Current memory of the decoder, in bytes, without the output. The window of Zstandard counts as far as it is filled,
+    /// because untouched memory is not allocated.
     pub fn memory_bytes(&self) -> usize {
         match &self.coding {
             Coding::Identity => 0,
             Coding::Flate { .. } | Coding::Undecided(_) => FLATE_BYTES,
-            Coding::Zstd { .. } => {
-                ZSTD_BYTES + (self.most_bytes - self.left_bytes).min(ZSTD_WINDOW_BYTES_MOST)
-            }
+            Coding::Zstd { .. } => ZSTD_BYTES + (self.max_bytes - self.left_bytes).min(MAX_ZSTD_WINDOW_BYTES),
         }
     }
 
-    /// Says that the body has ended.
+    /// Checks the end of the body.
     ///
     /// # Errors
-    /// When its coding has not.
+    /// When the compressed data are incomplete.
     pub fn finish(&mut self) -> Result<(), InflateError> {
         match &self.coding {
             Coding::Identity
@@ -230,17 +227,17 @@ impl Inflater {
 
 impl std::fmt::Debug for Inflater {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (most_bytes, left_bytes) = (self.most_bytes, self.left_bytes);
+        let (max_bytes, left_bytes) = (self.max_bytes, self.left_bytes);
         f.debug_struct("Inflater")
-            .field("most_bytes", &most_bytes)
+            .field("max_bytes", &max_bytes)
             .field("left_bytes", &left_bytes)
             .finish_non_exhaustive()
     }
 }
 
-/// Calls `step`, which fills the spare room of `out` and says how much of its input it has not read, until all is
-/// written.
-fn stepwise(
+/// Calls `step` until everything is written. `step` fills the spare capacity of `out` and returns the number of unread input
+/// bytes.
+fn inflate_in_steps(
     out: &mut Vec<u8>,
     left_bytes: &mut usize,
     too_large: InflateError,
@@ -250,15 +247,15 @@ fn stepwise(
     let mut unread_before = usize::MAX;
     loop {
         if out.len() == out.capacity() {
-            // Grows by half its size, so that copying stays cheap, but never past what is allowed; one byte more, or
-            // a body that is just as large as it may be would look too large.
+            // Grows by half its size, so that copying stays cheap, up to the maximum plus one byte, which shows that a body
+            // is too large.
             out.reserve_exact(STEP_BYTES.max(out.len() / 2).min(*left_bytes + 1));
         }
         let before = out.len();
         let unread = step(out)?;
         let written = out.len() - before;
         *left_bytes = left_bytes.checked_sub(written).ok_or(too_large)?;
-        // Room that was filled may have been too little.
+        // If the capacity is used up, there may be more output.
         if unread == 0 && out.len() < out.capacity() {
             return Ok(());
         }

@@ -1,39 +1,39 @@
-//! How a body is written, by its content type.
+//! Formats of bodies, by content type.
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// One object, an array of objects, or several objects line by line.
+    /// JSON: one object, an array of objects, or one object per line.
     Json,
-    /// One object a line.
+    /// NDJSON: one object per line.
     Ndjson,
-    /// Fields of a form, `json=` or `ndjson=` among them, percent-encoded. A query string is read so too.
+    /// A percent-encoded form with a field `json` or `ndjson`. Query strings have this format too.
     Form,
-    /// Fields of a form, `json` or `ndjson` among them, between lines of this boundary.
+    /// A multipart form with a field `json` or `ndjson` and this boundary.
     Multipart(Boundary),
-    /// Lines of text which are records as they are.
+    /// Lines of text, each of which is a record.
     Raw,
-    /// MessagePack, which is refused by name.
+    /// MessagePack, which is refused.
     Msgpack,
-    /// Anything else: refused.
+    /// Any other format, which is refused.
     Other,
 }
 
-/// What to do with bodies that are not as they should be.
+/// How strictly bodies are read, and which formats they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// A mistake anywhere refuses the whole body.
+    /// Any mistake refuses the whole body.
     #[default]
     Strict,
-    /// The same, but bodies are told apart as Fluentd's `in_http` does, and records are written anew as its `out_file` does.
+    /// Like strict, but formats are determined as by Fluentd's `in_http`, and records are rewritten as by its `out_file`.
     Fluentd,
-    /// The same with `<parse> @type json`: every body is one text of JSON, whatever its type.
+    /// Like Fluentd with `<parse> @type json`: every body is a JSON text, whatever its content type.
     FluentdJson,
 }
 
 impl Mode {
-    /// Whether it is one of Fluentd's ways.
-    pub fn is_fluentd(self) -> bool {
+    /// Whether the mode is one of Fluentd's.
+    pub(crate) fn is_fluentd(self) -> bool {
         self != Mode::Strict
     }
 }
@@ -41,36 +41,34 @@ impl Mode {
 /// The boundary of a multipart body: 1 to 70 bytes (RFC 2046, 5.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Boundary {
-    bytes: [u8; Boundary::MOST_BYTES],
+    bytes: [u8; Boundary::MAX_BYTES],
     len: u8,
 }
 
 impl Kind {
-    /// The kind of a body with this `Content-Type`. Without one, a strict reader expects JSON, and Fluentd nothing
-    /// it knows. Fluentd compares case-sensitively, and by the beginning only. It knows `application/csp-report` from 1.17
-    /// on.
+    /// The format of a body with this `Content-Type`. Without the header, strict mode expects JSON, and Fluentd's modes know
+    /// no format. Fluentd compares only the beginning, case-sensitively. It knows `application/csp-report` since 1.17.
     pub fn of_content_type(content_type: Option<&[u8]>, mode: Mode) -> Kind {
         match (mode, content_type) {
             (Mode::Strict, None) | (Mode::FluentdJson, _) => Kind::Json,
-            (Mode::Strict, Some(value)) => strict(value),
+            (Mode::Strict, Some(value)) => strict_kind(value),
             (Mode::Fluentd, None) => Kind::Other,
-            (Mode::Fluentd, Some(value)) => as_fluentd(value),
+            (Mode::Fluentd, Some(value)) => fluentd_kind(value),
         }
     }
 
-    /// Whether [`crate::read`] takes such bodies at all: where not, the body need not be read.
+    /// Whether [`crate::read`] supports the format. If not, the body need not be received.
     pub fn is_supported(self) -> bool {
         !matches!(self, Kind::Msgpack | Kind::Other)
     }
 }
 
 impl Boundary {
-    const MOST_BYTES: usize = 70;
+    const MAX_BYTES: usize = 70;
 
-    /// None if `bytes` are none or too many.
+    /// Creates a boundary; none if `bytes` is empty or too long.
     pub fn new(bytes: &[u8]) -> Option<Boundary> {
-        let mut boundary =
-            Boundary { bytes: [0; Boundary::MOST_BYTES], len: u8::try_from(bytes.len()).ok()? };
+        let mut boundary = Boundary { bytes: [0; Boundary::MAX_BYTES], len: u8::try_from(bytes.len()).ok()? };
         if bytes.is_empty() {
             return None;
         }
@@ -78,7 +76,7 @@ impl Boundary {
         Some(boundary)
     }
 
-    /// Without the hyphens that come before it in a body.
+    /// The boundary without the hyphens before it in a body.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -90,7 +88,7 @@ impl std::fmt::Debug for Boundary {
     }
 }
 
-fn strict(value: &[u8]) -> Kind {
+fn strict_kind(value: &[u8]) -> Kind {
     let mut parts = value.split(|&byte| byte == b';');
     let media_type = parts.next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
     match media_type.as_slice() {
@@ -116,7 +114,7 @@ fn strict(value: &[u8]) -> Kind {
     }
 }
 
-fn as_fluentd(value: &[u8]) -> Kind {
+fn fluentd_kind(value: &[u8]) -> Kind {
     const MULTIPART: &[u8] = b"multipart/form-data; boundary=";
     if let Some(boundary) = value.strip_prefix(MULTIPART) {
         return Boundary::new(unquoted(boundary)).map_or(Kind::Other, Kind::Multipart);
@@ -131,7 +129,7 @@ fn as_fluentd(value: &[u8]) -> Kind {
     known.into_iter().find(|(prefix, _)| value.starts_with(prefix)).map_or(Kind::Other, |(_, kind)| kind)
 }
 
-/// The value of a parameter without the quotes it may have.
+/// The value of a parameter without its quotes, if any.
 pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
     let value = value.trim_ascii();
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)

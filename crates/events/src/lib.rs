@@ -1,11 +1,11 @@
-//! What the body of a request to a listener holds: records, each rendered as one line. Pure: no sockets, no files.
+//! Reads the records in the body of a request to a listener and writes each record as one line. Pure: no sockets, no files.
 //!
-//! The way of a body: [`Inflater`] undoes its coding, [`Kind`] says how it is written, [`read`] checks it and hands
-//! out its records, and a [`Liner`] writes each as a line.
+//! [`Inflater`] decompresses a body, [`Kind`] is its format, [`read`] validates it and returns its records, and a
+//! [`LineWriter`] writes each record as a line.
 //!
-//! JSON is validated, never rebuilt: the bytes a client sent are the bytes that are stored, unless they would break
-//! the line (`docs/decisions/0010-validate-do-not-build.md` has the measurements). [`Mode::Fluentd`] is the exception:
-//! records are written anew as Fluentd's `out_file` does.
+//! JSON is validated, never rebuilt: the stored bytes are those that the client sent, except for line breaks
+//! (`docs/decisions/0010-validate-do-not-build.md` has the measurements). Only [`Mode::Fluentd`] rewrites records, as
+//! Fluentd's `out_file` does.
 
 mod form;
 mod inflate;
@@ -21,7 +21,7 @@ mod time;
 
 pub use inflate::{Encoding, InflateError, Inflater, UnsupportedEncoding};
 pub use kind::{Boundary, Kind, Mode};
-pub use line::{LineFormat, Liner};
+pub use line::{LineFormat, LineWriter};
 pub use members::{field, members};
 pub use mistake::{Mistake, MistakeKind};
 pub use read::{Record, Scratch, read};

@@ -1,4 +1,4 @@
-//! A record to a line of a file.
+//! Writes records as lines.
 
 use std::{borrow::Cow, io::Write as _};
 
@@ -6,10 +6,10 @@ use jiff::tz::TimeZone;
 
 use crate::{EventTime, Record, Zone, members};
 
-/// How a record is written as a line.
+/// The format of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineFormat {
-    /// The time, the tag, and the record, with tabs between them: Fluentd's `out_file`.
+    /// Time, tag and record, separated by tabs, as Fluentd's `out_file`.
     OutFile {
         /// Whether the time is written.
         time: bool,
@@ -18,31 +18,31 @@ pub enum LineFormat {
     },
     /// The record as JSON.
     Json,
-    /// Members of the record between commas (RFC 4180).
+    /// Members of the record, separated by commas (RFC 4180).
     Csv {
-        /// The members, in order. One that is missing or null is empty.
+        /// Names of the members, in order. A missing or null member is empty.
         fields: Vec<String>,
     },
-    /// The record as it came: JSON, or the text of a line.
+    /// The record as it was sent: JSON, or the text of a line.
     Raw,
 }
 
-/// Writes records as lines. Keep one a thread: it remembers what it wrote for the last second and tag.
+/// Writes records as lines. Use one per thread: it caches the prefix of the last second and tag.
 #[derive(Debug)]
-pub struct Liner {
+pub struct LineWriter {
     format: LineFormat,
     zone: Zone,
     time_zone: TimeZone,
-    /// The tag and second whose `prefix` is kept, of [`LineFormat::OutFile`].
+    /// Tag and second of `prefix`, for [`LineFormat::OutFile`].
     prefixed: Option<(String, i64)>,
     prefix: Vec<u8>,
 }
 
-/// The member a line of text becomes in formats of JSON, as with Fluentd.
+/// Name of the member that contains a line of text in JSON formats, as in Fluentd.
 const MESSAGE: &str = "message";
 
 impl<'a> Record<'a> {
-    /// The member `key` as text, as [`crate::field`] has it. A line of text has one, `message`, which is the line.
+    /// The member `key` as text, as by [`crate::field`]. A line of text has only the member `message`, which is the line.
     pub fn field(&self, key: &str) -> Option<Cow<'a, str>> {
         if self.is_json {
             members::field(self.text, key)
@@ -52,17 +52,16 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Liner {
-    /// Writes times in this zone: as `2020-01-13T17:52:09+09:00` in that of the machine, whichever that is, and as
-    /// `2020-01-13T08:52:09Z` in UTC.
-    pub fn new(format: LineFormat, zone: Zone) -> Liner {
+impl LineWriter {
+    /// A writer of times in this zone: `2020-01-13T17:52:09+09:00` in the local zone, `2020-01-13T08:52:09Z` in UTC.
+    pub fn new(format: LineFormat, zone: Zone) -> LineWriter {
         let time_zone = zone.time_zone();
-        Liner { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
+        LineWriter { format, zone, time_zone, prefixed: None, prefix: Vec::new() }
     }
 
-    /// Writes the record to `out` as one line, with the newline that ends it and no other.
+    /// Appends the record to `out` as one line with its newline.
     ///
-    /// Control characters in the tag become `_`. In CSV, line breaks inside of values become `\n` and `\r`.
+    /// Control characters in the tag become `_`. In CSV, line breaks in values become `\n` and `\r`.
     pub fn write(&mut self, out: &mut Vec<u8>, time: EventTime, tag: &str, record: &Record<'_>) {
         match &self.format {
             LineFormat::OutFile { time: with_time, tag: with_tag } => {
@@ -85,7 +84,7 @@ impl Liner {
         out.push(b'\n');
     }
 
-    /// Makes `prefix` that of this second and tag.
+    /// Updates `prefix` for this second and tag.
     fn refresh(&mut self, time: EventTime, tag: &str, with_time: bool, with_tag: bool) {
         if self.prefixed.as_ref().is_some_and(|(last, second)| *second == time.seconds && last == tag) {
             return;
@@ -99,8 +98,8 @@ impl Liner {
                     let format = format!("%Y-%m-%dT%H:%M:%S{offset}");
                     write!(self.prefix, "{}", zoned.strftime(&format)).expect("a format without names");
                 }
-                // No calendar has it, so the number of seconds must do.
-                None => write!(self.prefix, "{}", time.seconds).expect("memory takes any number"),
+                // The time is outside the calendar, so the number of seconds is written.
+                None => write!(self.prefix, "{}", time.seconds).expect("writing to memory cannot fail"),
             }
             self.prefix.push(b'\t');
         }
@@ -118,11 +117,11 @@ fn json(out: &mut Vec<u8>, record: &Record<'_>) {
         return;
     }
     let message = serde_json::to_string(record.text).expect("any text can be a string of JSON");
-    write!(out, "{{\"{MESSAGE}\":{message}}}").expect("memory takes any text");
+    write!(out, "{{\"{MESSAGE}\":{message}}}").expect("writing to memory cannot fail");
 }
 
-/// A value between commas: in quotes where it has to be, and those inside doubled (RFC 4180, 2.5 to 2.7). That allows
-/// line breaks in quotes; ours are escaped, since a line is an event.
+/// Writes a CSV value, in quotes if necessary, with quotes in it doubled (RFC 4180, 2.5 to 2.7). Line breaks are escaped,
+/// because each line is an event.
 fn csv(out: &mut Vec<u8>, value: &str) {
     if !value.contains([',', '"', '\r', '\n']) {
         out.extend_from_slice(value.as_bytes());
@@ -149,53 +148,53 @@ mod tests {
     const RAW: Record<'_> = Record { text: "a \"line\"", is_json: false, time: None };
     const TIME: EventTime = EventTime { seconds: 1_578_905_529, nanos: 5 };
 
-    fn line(liner: &mut Liner, time: EventTime, tag: &str, record: &Record<'_>) -> String {
+    fn line(writer: &mut LineWriter, time: EventTime, tag: &str, record: &Record<'_>) -> String {
         let mut out = b"before".to_vec();
-        liner.write(&mut out, time, tag, record);
+        writer.write(&mut out, time, tag, record);
         String::from_utf8(out[6..].to_vec()).expect("records and tags are text")
     }
 
     #[test]
     fn out_file_has_time_and_tag_before_the_record() {
-        let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
-        let mut all = |seconds, tag| line(&mut liner, EventTime { seconds, nanos: 0 }, tag, &RAW);
+        let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
+        let mut all = |seconds, tag| line(&mut writer, EventTime { seconds, nanos: 0 }, tag, &RAW);
         let record = r#"{"message":"a \"line\""}"#;
         assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds, "a.b"), format!("2020-01-13T08:52:09Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds + 1, "a.b"), format!("2020-01-13T08:52:10Z\ta.b\t{record}\n"));
         assert_eq!(all(TIME.seconds + 1, "a\tb\n"), format!("2020-01-13T08:52:10Z\ta_b_\t{record}\n"));
         assert_eq!(all(i64::MAX, "a"), format!("{}\ta\t{record}\n", i64::MAX));
-        let mut bare = Liner::new(LineFormat::OutFile { time: false, tag: false }, Zone::Utc);
+        let mut bare = LineWriter::new(LineFormat::OutFile { time: false, tag: false }, Zone::Utc);
         assert_eq!(line(&mut bare, TIME, "a", &JSON), format!("{}\n", JSON.text));
     }
 
     #[test]
-    fn a_zone_that_is_not_utc_has_its_offset_in_figures() {
+    fn a_local_time_has_a_numeric_offset() {
         for (time_zone, shown) in [
             (TimeZone::fixed(jiff::tz::offset(9)), "2020-01-13T17:52:09+09:00"),
-            // As Ruby writes the time of a machine that has no other zone.
+            // As Ruby writes the time of a machine in UTC.
             (TimeZone::UTC, "2020-01-13T08:52:09+00:00"),
         ] {
-            let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);
-            liner.time_zone = time_zone;
-            assert_eq!(line(&mut liner, TIME, "", &JSON), format!("{shown}\t{}\n", JSON.text));
+            let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: false }, Zone::Local);
+            writer.time_zone = time_zone;
+            assert_eq!(line(&mut writer, TIME, "", &JSON), format!("{shown}\t{}\n", JSON.text));
         }
     }
 
     #[test]
-    fn csv_has_members_in_quotes_where_they_need_them() {
+    fn csv_members_are_quoted_if_necessary() {
         let fields = ["a", "none", "b", "c", "message"].map(str::to_owned).to_vec();
-        let mut liner = Liner::new(LineFormat::Csv { fields }, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "", &JSON), "x,,\"[1,\"\"y\"\"]\",\"p\"\"q\\r\\ns\",\n");
-        assert_eq!(line(&mut liner, TIME, "", &RAW), ",,,,\"a \"\"line\"\"\"\n");
+        let mut writer = LineWriter::new(LineFormat::Csv { fields }, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "", &JSON), "x,,\"[1,\"\"y\"\"]\",\"p\"\"q\\r\\ns\",\n");
+        assert_eq!(line(&mut writer, TIME, "", &RAW), ",,,,\"a \"\"line\"\"\"\n");
     }
 
     #[test]
     fn json_and_raw_are_the_record_alone() {
-        let mut liner = Liner::new(LineFormat::Json, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "a", &JSON), format!("{}\n", JSON.text));
-        assert_eq!(line(&mut liner, TIME, "a", &RAW), "{\"message\":\"a \\\"line\\\"\"}\n");
-        let mut liner = Liner::new(LineFormat::Raw, Zone::Utc);
-        assert_eq!(line(&mut liner, TIME, "a", &RAW), "a \"line\"\n");
+        let mut writer = LineWriter::new(LineFormat::Json, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "a", &JSON), format!("{}\n", JSON.text));
+        assert_eq!(line(&mut writer, TIME, "a", &RAW), "{\"message\":\"a \\\"line\\\"\"}\n");
+        let mut writer = LineWriter::new(LineFormat::Raw, Zone::Utc);
+        assert_eq!(line(&mut writer, TIME, "a", &RAW), "a \"line\"\n");
     }
 }

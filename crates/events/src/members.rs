@@ -1,11 +1,11 @@
-//! Finding one's way in JSON that is known to be valid. What is not valid gives wrong answers, but no panic.
+//! Navigates valid JSON without parsing it. Invalid JSON gives wrong results but no panic.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// The last top-level member `key` of the object `json` as text: a string without its quotes and escapes, anything
-/// else as it is written. None if there is no such member, or it is null.
+/// The last top-level member `key` of the object `json` as text: a string without quotes and escapes, any other value as
+/// written. None if the member is missing or null.
 pub fn field<'a>(json: &'a str, key: &str) -> Option<Cow<'a, str>> {
     match last(json, key)? {
         "null" => None,
@@ -14,17 +14,17 @@ pub fn field<'a>(json: &'a str, key: &str) -> Option<Cow<'a, str>> {
     }
 }
 
-/// The top-level members of an object: their names in quotes and their values, as they are written.
+/// The top-level members of an object: their quoted names and their values, as written.
 pub fn members(json: &str) -> impl Iterator<Item = (&str, &str)> {
     Members::of(json).map(|member| (member.quoted_name, member.value))
 }
 
-/// The value of the last top-level member `key`, as it is written.
+/// The value of the last top-level member `key`, as written.
 pub(crate) fn last<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     Members::of(json).filter(|member| member.is_named(key)).map(|member| member.value).last()
 }
 
-/// `json` without whitespace between its tokens, written to `out`.
+/// Writes `json` without whitespace between tokens to `out`.
 pub(crate) fn compact<'a>(json: &str, out: &'a mut String) -> &'a str {
     out.clear();
     let mut at = 0;
@@ -44,7 +44,7 @@ pub(crate) fn compact<'a>(json: &str, out: &'a mut String) -> &'a str {
     out
 }
 
-/// The object `json` without its top-level members `key`, written to `out` without whitespace around members.
+/// Writes the object `json` without its top-level members `key` and without whitespace around members to `out`.
 pub(crate) fn without<'a>(json: &str, key: &str, out: &'a mut String) -> &'a str {
     let mut kept = String::with_capacity(json.len());
     for member in Members::of(json).filter(|member| !member.is_named(key)) {
@@ -66,11 +66,11 @@ pub(crate) fn without<'a>(json: &str, key: &str, out: &'a mut String) -> &'a str
     }
 }
 
-/// Whether arrays and objects are nested deeper than that.
-pub(crate) fn deeper_than(json: &str, most: usize) -> bool {
-    // Each level takes two bytes, and most records are shorter than that; in most others, counting is enough.
+/// Whether arrays and objects are nested deeper than `max`.
+pub(crate) fn deeper_than(json: &str, max: usize) -> bool {
+    // Fast paths: each level needs two bytes, and most longer records have few brackets.
     let opening = |byte: &&u8| matches!(byte, b'{' | b'[');
-    if json.len() <= 2 * most || json.as_bytes().iter().filter(opening).count() <= most {
+    if json.len() <= 2 * max || json.as_bytes().iter().filter(opening).count() <= max {
         return false;
     }
     let bytes = json.as_bytes();
@@ -85,7 +85,7 @@ pub(crate) fn deeper_than(json: &str, most: usize) -> bool {
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > most {
+        if depth > max {
             return true;
         }
         at += 1;
@@ -93,7 +93,7 @@ pub(crate) fn deeper_than(json: &str, most: usize) -> bool {
     false
 }
 
-/// A string of JSON, in quotes, as what it says. Where it says what is no text (a lone surrogate), as it is written.
+/// Decodes a quoted JSON string. A string with a lone surrogate, which is not valid text, stays as written.
 pub(crate) fn unquoted(quoted: &str) -> Cow<'_, str> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     if !inner.contains('\\') {
@@ -102,7 +102,7 @@ pub(crate) fn unquoted(quoted: &str) -> Cow<'_, str> {
     serde_json::from_str(quoted).map_or(Cow::Borrowed(inner), Cow::Owned)
 }
 
-/// Where the string that begins with a quote at `start` has ended.
+/// End of the string whose opening quote is at `start`.
 pub(crate) fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -133,7 +133,7 @@ impl<'a> Members<'a> {
         Members { json, at: brace.map_or(json.len(), |at| at + 1) }
     }
 
-    /// Past whitespace and these bytes.
+    /// Skips whitespace and separators.
     fn skip(&mut self, separator: u8) {
         let rest = self.json.as_bytes().get(self.at..).unwrap_or_default();
         let skipped = rest.iter().position(|&byte| byte != separator && !is_whitespace(byte));
@@ -166,7 +166,7 @@ impl Member<'_> {
     }
 }
 
-/// Where the value that begins at `start` has ended.
+/// End of the value that begins at `start`.
 fn value_end(bytes: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0_usize);
     while let Some(&byte) = bytes.get(at) {
@@ -180,7 +180,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' if depth > 1 => depth -= 1,
-            // The end of this value, or of what it is in.
+            // The end of this value, or of the enclosing one.
             b'}' | b']' => return at + depth,
             b',' if depth == 0 => return at,
             byte if depth == 0 && is_whitespace(byte) => return at,
@@ -191,7 +191,7 @@ fn value_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// What JSON calls whitespace.
+/// Whether a byte is JSON whitespace.
 pub(crate) fn is_whitespace(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_taken_out() {
+    fn members_are_removed() {
         let mut out = String::new();
         for (json, left) in [
             (r#"{"time":1}"#, "{}"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_panics_nowhere() {
+    fn invalid_json_does_not_panic() {
         for text in
             ["", "{", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":\"\\", "{é", "{\"é\\", "}", "{\"a\":é"]
         {

@@ -1,35 +1,35 @@
-//! What is wrong with a body, and where.
+//! Mistakes in bodies.
 
-/// Why a body is refused. Its `Display` is one line for the client: place and what was expected there.
+/// Why a body is refused. Its `Display` is one line for the client: the position and what was expected there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Mistake {
-    /// What kind of answer it asks for.
+    /// Kind of the mistake, which determines the answer.
     pub kind: MistakeKind,
-    /// Line of the body (of a form: of the field's decoded value), from 1.
+    /// Line in the body (in a form: in the field's decoded value), from 1.
     pub line: usize,
-    /// Byte of that line, from 1.
+    /// Byte in the line, from 1.
     pub column: usize,
-    /// Byte of the body (of a form: of the field's decoded value), from 0.
+    /// Byte in the body (in a form: in the field's decoded value), from 0.
     pub byte: usize,
     /// What was expected.
     pub message: String,
 }
 
-/// What kind of answer a [`Mistake`] asks for.
+/// The kind of a [`Mistake`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MistakeKind {
-    /// The body is not what it says it is (400).
+    /// The body does not have its declared format (400).
     Malformed,
-    /// A form, or a body Fluentd would look into, without the parameter that holds the record (400).
+    /// A form, or a body in Fluentd's mode, without the parameter that contains the record (400).
     MissingParameter,
-    /// More records than one body may have (413).
+    /// The body has too many records (413).
     TooManyRecords,
-    /// A kind of body that is not read (415).
+    /// The format is not supported (415).
     Unsupported,
 }
 
 impl Mistake {
-    /// A mistake at `byte` of `text`, counting lines before it.
+    /// A mistake at `byte` in `text`, with its line and column.
     pub(crate) fn at(text: &[u8], byte: usize, message: impl Into<String>) -> Mistake {
         let byte = byte.min(text.len());
         let before = &text[..byte];
@@ -60,15 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_count_lines_from_one_and_bytes_from_zero() {
-        let place = |byte| {
+    fn lines_count_from_one_and_bytes_from_zero() {
+        let position = |byte| {
             let mistake = Mistake::at(b"ab\ncd\n", byte, "x");
             (mistake.line, mistake.column, mistake.byte)
         };
-        assert_eq!(place(0), (1, 1, 0));
-        assert_eq!(place(2), (1, 3, 2));
-        assert_eq!(place(3), (2, 1, 3));
-        assert_eq!(place(6), (3, 1, 6));
-        assert_eq!(place(99), (3, 1, 6));
+        assert_eq!(position(0), (1, 1, 0));
+        assert_eq!(position(2), (1, 3, 2));
+        assert_eq!(position(3), (2, 1, 3));
+        assert_eq!(position(6), (3, 1, 6));
+        assert_eq!(position(99), (3, 1, 6));
     }
 }

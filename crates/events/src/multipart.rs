@@ -1,51 +1,51 @@
-//! The record in a multipart form (RFC 7578).
+//! Finds the records in a multipart form (RFC 7578).
 
 use memchr::memmem;
 
 use crate::{
     Boundary, Mistake, Mode,
-    form::{Fields, Found},
+    form::{Fields, RecordField},
     kind::unquoted,
 };
 
-/// The field with the records. Parts without a name are passed over. Fluentd expects a line break behind the last boundary,
-/// too.
-pub(crate) fn find(
+/// Finds the field with the records. Parts without a name are skipped. Fluentd also requires a line break after the last
+/// boundary.
+pub(crate) fn find_records(
     body: &[u8],
     boundary: &Boundary,
     mode: Mode,
     value: &mut Vec<u8>,
-) -> Result<Option<Found>, Mistake> {
+) -> Result<Option<RecordField>, Mistake> {
     let mut fields = Fields::default();
     let mut parts = Parts::new(body, boundary);
     for part in &mut parts {
-        if let Some((name, content)) = named(part) {
-            fields.take(name, content)?;
+        if let Some((name, content)) = name_and_content(part) {
+            fields.add(name, content)?;
         }
     }
     let Some((kind, content)) = fields.records else { return Ok(None) };
     let is_whole = parts.rest.starts_with(if mode.is_fluentd() { b"--\r\n" } else { b"--" });
     if !is_whole {
-        // What is behind the last part would be lost.
+        // Without the end of the form, records could be missing.
         return Err(Mistake::at(body, body.len(), "expected the boundary that ends the form"));
     }
     value.clear();
     value.extend_from_slice(content);
     let time = fields.time.map(|time| String::from_utf8_lossy(time).into_owned());
-    Ok(Some(Found { kind, time }))
+    Ok(Some(RecordField { kind, time }))
 }
 
-/// What stands between the lines of the boundary.
+/// The parts between the boundaries.
 struct Parts<'a> {
     rest: &'a [u8],
-    /// The boundary as it stands between two parts: behind a line break and two hyphens.
+    /// The boundary between two parts, after a line break and two hyphens.
     delimiter: memmem::Finder<'static>,
 }
 
 impl<'a> Parts<'a> {
     fn new(body: &'a [u8], boundary: &Boundary) -> Parts<'a> {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
-        // The first has no line break of its own when it is the first thing in the body.
+        // The first boundary has no line break before it at the beginning of the body.
         let rest = match body.strip_prefix(&delimiter[2..]) {
             Some(rest) => rest,
             None => memmem::find(body, &delimiter).map_or(&[][..], |at| &body[at + delimiter.len()..]),
@@ -58,12 +58,12 @@ impl<'a> Iterator for Parts<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        // Behind the boundary stands a line break, or two hyphens after the last part.
+        // After the boundary there is a line break, or two hyphens after the last part.
         if self.rest.starts_with(b"--") {
             return None;
         }
         let line_end = memmem::find(self.rest, b"\r\n")?;
-        // The line break stays with what follows: a part without headers begins with an empty line.
+        // The part includes the line break, because a part without headers begins with an empty line.
         let part = &self.rest[line_end..];
         let end = self.delimiter.find(part)?;
         self.rest = &part[end + self.delimiter.needle().len()..];
@@ -71,8 +71,8 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// The name of a part and what it holds.
-fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The name and the content of a part.
+fn name_and_content(part: &[u8]) -> Option<(&[u8], &[u8])> {
     let head_end = memmem::find(part, b"\r\n\r\n")?;
     let (head, content) = (&part[..head_end], &part[head_end + 4..]);
     let name = head.split(|&byte| byte == b'\n').find_map(|line| {
@@ -83,7 +83,7 @@ fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, content))
 }
 
-/// The parameter `name` of a disposition.
+/// The parameter `name` of a Content-Disposition header.
 fn parameter_name(disposition: &[u8]) -> Option<&[u8]> {
     disposition
         .split(|&byte| byte == b';')
@@ -97,14 +97,18 @@ mod tests {
 
     fn found(body: &str) -> Option<(Kind, String, Option<String>)> {
         let mut value = b"old".to_vec();
-        let found =
-            find(body.as_bytes(), &Boundary::new(b"xx").expect("two bytes"), Mode::Strict, &mut value)
-                .ok()??;
+        let found = find_records(
+            body.as_bytes(),
+            &Boundary::new(b"xx").expect("two bytes"),
+            Mode::Strict,
+            &mut value,
+        )
+        .ok()??;
         Some((found.kind, String::from_utf8(value).expect("the tests are UTF-8"), found.time))
     }
 
     #[test]
-    fn the_record_is_found_among_other_parts() {
+    fn the_records_are_found_among_other_parts() {
         let body = "a preamble\r\n--xx\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nv\r\n--xx \r\n\
                     content-disposition: form-data; filename=\"a\"; name=\"json\"\r\nContent-Type: text/x\r\n\r\n\
                     {\"a\":\r\n1}\r\n--xx\r\n\r\nno name\r\n--xx\r\nContent-Disposition: form-data; name=time\r\n\r\n\
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_cut_off_is_none() {
+    fn an_incomplete_part_is_ignored() {
         assert_eq!(found("--xx\r\nContent-Disposition: form-data; name=\"json\"\r\n\r\n{}"), None);
         assert_eq!(found("--xx\r\nContent-Disposition: form-data; name=\"json\"\r\n--xx--"), None);
         assert_eq!(found("--xx--\r\n"), None);

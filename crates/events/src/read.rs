@@ -1,4 +1,4 @@
-//! A body to its records.
+//! Reads the records of a body.
 
 use memchr::{memchr, memchr2};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
@@ -6,42 +6,40 @@ use serde_json::{Deserializer, value::RawValue};
 
 use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, form, members, multipart, ruby};
 
-/// A record of a body. It has no line break in it.
+/// A record of a body, without line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// An object of JSON on one line, as it was sent wherever that was one line; or a line of [`Kind::Raw`].
+    /// A JSON object on one line, as it was sent if that was one line; or a line of [`Kind::Raw`].
     pub text: &'a str,
-    /// Whether it is JSON. A line of [`Kind::Raw`] is not, whatever stands in it.
+    /// Whether the record is JSON. A line of [`Kind::Raw`] never is, whatever its content.
     pub is_json: bool,
-    /// From the member of the record that the rules name, or from the field `time` of a form.
+    /// Time of the record: from the member that the rules name, or from the field `time` of a form.
     pub time: Option<EventTime>,
 }
 
-/// Memory that is kept from one body to the next.
+/// Buffers that are reused for several bodies.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) line: String,
     pub(crate) field: Vec<u8>,
 }
 
-/// Nesting of arrays and objects in a record, at the most. `serde_json`, by which lines are read later, stops at 128.
-const MOST_DEPTH: usize = 127;
+/// Maximum nesting of arrays and objects in a record. `serde_json`, which may read the lines later, supports less than 128.
+const MAX_DEPTH: usize = 127;
 
-/// Hands the records of `body` to `sink`, in order, and says how many there were.
+/// Passes the records of `body` to `sink` in order. Returns their number.
 ///
-/// On a mistake the body is refused as a whole, although `sink` may have been handed records before it: the caller
-/// undoes what it did with them.
+/// A mistake refuses the whole body, although `sink` may have received records already; the caller must discard them.
 ///
-/// JSON is checked against RFC 8259, UTF-8 included, numbers of any size and lone surrogates in escapes allowed; a
-/// record is an object, nested 127 deep at the most; members of one name are left as they are. Empty lines are
-/// skipped, also between the lines of [`Kind::Raw`].
+/// JSON is validated according to RFC 8259, including UTF-8. Numbers of any size and escaped lone surrogates are allowed. A
+/// record is an object with at most 127 levels of nesting; duplicate members stay as they are. Empty lines are skipped,
+/// also in [`Kind::Raw`].
 ///
-/// Fluentd's modes refuse what Fluentd refuses besides: blank lines between others, further objects behind the first where
-/// the body is to be one text of JSON, numbers beyond the range of a double, lone surrogates. In [`Mode::Fluentd`] a body
-/// may be empty.
+/// Fluentd's modes also refuse what Fluentd refuses: blank lines between others, further objects in a JSON text, numbers
+/// beyond the range of a double, lone surrogates. In [`Mode::Fluentd`] a body may be empty.
 ///
 /// # Errors
-/// A [`Mistake`] with its place.
+/// A [`Mistake`] with its position.
 pub fn read(
     body: &[u8],
     kind: Kind,
@@ -51,11 +49,16 @@ pub fn read(
 ) -> Result<usize, Mistake> {
     let found = match kind {
         Kind::Json | Kind::Ndjson | Kind::Raw => {
-            return Reader { rules, line: &mut scratch.line, given: None, records: 0, sink }.read(body, kind);
+            return Reader { rules, line: &mut scratch.line, form_time: None, records: 0, sink }
+                .read(body, kind);
         }
-        Kind::Form => form::find(body, &mut scratch.field)?,
-        Kind::Multipart(boundary) => multipart::find(body, &boundary, rules.mode, &mut scratch.field)?,
-        Kind::Msgpack => return Err(unsupported("MessagePack is not read: send JSON, NDJSON or a form")),
+        Kind::Form => form::find_records(body, &mut scratch.field)?,
+        Kind::Multipart(boundary) => {
+            multipart::find_records(body, &boundary, rules.mode, &mut scratch.field)?
+        }
+        Kind::Msgpack => {
+            return Err(unsupported("MessagePack is not supported: send JSON, NDJSON or a form"));
+        }
         Kind::Other if rules.mode.is_fluentd() => None,
         Kind::Other => {
             return Err(unsupported(
@@ -65,24 +68,25 @@ pub fn read(
         }
     };
     let Some(found) = found else { return Err(missing_parameter()) };
-    let given = found.time.map(|text| EventTime::of_parameter(&text, rules.mode, rules.zone)).transpose();
-    let given = given.map_err(|error| Mistake::at(b"", 0, format!("the field time: {error}")))?;
+    let form_time = found.time.map(|text| EventTime::of_parameter(&text, rules.mode, rules.zone)).transpose();
+    let form_time = form_time.map_err(|error| Mistake::at(b"", 0, format!("the field time: {error}")))?;
     if found.kind == Kind::Msgpack {
-        return Err(unsupported("MessagePack is not read: send the field json or ndjson"));
+        return Err(unsupported("MessagePack is not supported: send the field json or ndjson"));
     }
     let field = std::mem::take(&mut scratch.field);
-    let read = Reader { rules, line: &mut scratch.line, given, records: 0, sink }.read(&field, found.kind);
+    let read =
+        Reader { rules, line: &mut scratch.line, form_time, records: 0, sink }.read(&field, found.kind);
     scratch.field = field;
     read
 }
 
-/// What stays the same while the records of one body are handed out.
+/// The state of reading one body.
 struct Reader<'r, S> {
     rules: &'r Rules,
-    /// Where records are rewritten.
+    /// Buffer for rewritten records.
     line: &'r mut String,
-    /// The time a form gives all records; 1970 itself stands for "now".
-    given: Option<EventTime>,
+    /// The time that a form gives to all records; zero stands for "now".
+    form_time: Option<EventTime>,
     records: usize,
     sink: &'r mut S,
 }
@@ -99,7 +103,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(self.records)
     }
 
-    /// One object and perhaps more on lines of their own, unless the reader is Fluentd's; or an array.
+    /// Reads an array, or an object and, except in Fluentd's modes, further objects on their own lines.
     fn json(&mut self, text: &str) -> Result<(), Mistake> {
         let start = text.len() - text.trim_start_matches(WHITESPACE).len();
         match text.as_bytes().get(start) {
@@ -122,8 +126,7 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         let more = rest.len() - rest.trim_start_matches(WHITESPACE).len();
         if self.rules.mode.is_fluentd() {
             if more < rest.len() {
-                let expected =
-                    "expected the end: several objects stand in an array, or in a body of x-ndjson";
+                let expected = "expected the end: send several objects in an array, or as x-ndjson";
                 return Err(Mistake::at(text.as_bytes(), end + more, expected));
             }
             return Ok(());
@@ -146,11 +149,11 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         }
     }
 
-    /// One object a line, from byte `from` of the text.
+    /// Reads one object per line, from byte `from` on.
     fn lines(&mut self, text: &str, from: usize) -> Result<(), Mistake> {
         let mut start = from;
         let is_fluentd = self.rules.mode.is_fluentd();
-        // Fluentd passes over empty lines at the end, and takes all others for records.
+        // Fluentd skips empty lines only at the end.
         let text = if is_fluentd { text.trim_end_matches(['\n', '\r']) } else { text };
         while start < text.len() {
             let end = memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |newline| start + newline);
@@ -169,33 +172,33 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         for line in text.split('\n') {
             let line = line.strip_suffix('\r').unwrap_or(line);
             if !line.is_empty() {
-                self.room_for_one(line, text)?;
-                let time = self.given_time();
+                self.count_record(line, text)?;
+                let time = self.time_of_form();
                 (self.sink)(Record { text: line, is_json: false, time });
             }
         }
         Ok(())
     }
 
-    /// A valid value, which must be an object.
+    /// Reads a valid value, which must be an object.
     fn object(&mut self, value: &str, text: &str) -> Result<(), Mistake> {
         if value.starts_with('{') {
             return self.record(value, text);
         }
-        let expected = "expected an object: every record is one";
+        let expected = "expected an object, because every record is an object";
         Err(Mistake::at(text.as_bytes(), offset_in(value, text), expected))
     }
 
-    /// A valid object.
+    /// Reads a valid object.
     fn record(&mut self, object: &str, text: &str) -> Result<(), Mistake> {
-        self.room_for_one(object, text)?;
-        if members::deeper_than(object, MOST_DEPTH) {
-            let expected = format!("expected {MOST_DEPTH} levels of arrays and objects at the most");
+        self.count_record(object, text)?;
+        if members::deeper_than(object, MAX_DEPTH) {
+            let expected = format!("expected at most {MAX_DEPTH} levels of arrays and objects");
             return Err(Mistake::at(text.as_bytes(), offset_in(object, text), expected));
         }
         let (time, is_dropped) = self.time_of(object, text)?;
-        // Control characters cannot stand in strings, so these are whitespace between tokens.
-        let is_broken = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
+        // Strings contain no control characters, so these bytes are whitespace between tokens.
+        let has_line_break = memchr2(b'\n', b'\r', object.as_bytes()).is_some();
         let line = match (is_dropped, &self.rules.time_key) {
             (_, key) if self.rules.mode.is_fluentd() => {
                 let key = key.as_deref().filter(|_| is_dropped);
@@ -204,17 +207,17 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
                 })?
             }
             (true, Some(key)) => members::without(object, key, self.line),
-            _ if is_broken => members::compact(object, self.line),
+            _ if has_line_break => members::compact(object, self.line),
             _ => object,
         };
         (self.sink)(Record { text: line, is_json: true, time });
         Ok(())
     }
 
-    /// Counts a record, as long as the body may have another.
-    fn room_for_one(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
-        if self.records == self.rules.most_records {
-            let expected = format!("expected {} records in a body at the most", self.rules.most_records);
+    /// Counts a record, or fails if the body has too many.
+    fn count_record(&mut self, record: &str, text: &str) -> Result<(), Mistake> {
+        if self.records == self.rules.max_records {
+            let expected = format!("expected at most {} records in a body", self.rules.max_records);
             let at = Mistake::at(text.as_bytes(), offset_in(record, text), expected);
             return Err(at.of_kind(MistakeKind::TooManyRecords));
         }
@@ -222,11 +225,10 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    /// The time of an object, and whether the member that holds it is to be taken out. A time given for all
-    /// records leaves that member alone.
+    /// The time of an object, and whether its time member must be removed. If a form gives the time, the member stays.
     fn time_of(&self, object: &str, text: &str) -> Result<(Option<EventTime>, bool), Mistake> {
-        let Some(key) = self.rules.time_key.as_deref().filter(|_| self.given.is_none()) else {
-            return Ok((self.given_time(), false));
+        let Some(key) = self.rules.time_key.as_deref().filter(|_| self.form_time.is_none()) else {
+            return Ok((self.time_of_form(), false));
         };
         let Some(member) = members::last(object, key) else { return Ok((None, false)) };
         let time = EventTime::of_member(member, self.rules).map_err(|error| {
@@ -236,12 +238,12 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok((time, !self.rules.keep_time_key))
     }
 
-    fn given_time(&self) -> Option<EventTime> {
-        self.given.filter(|time| !time.is_zero())
+    fn time_of_form(&self) -> Option<EventTime> {
+        self.form_time.filter(|time| !time.is_zero())
     }
 }
 
-/// Hands each element of an array to a function, which has kept the reason when it fails.
+/// Passes each element of an array to a function, which stores its own error.
 struct Elements<F>(F);
 
 impl<'de, F: FnMut(&'de str) -> Result<(), ()>> DeserializeSeed<'de> for Elements<F> {
@@ -267,15 +269,15 @@ impl<'de, F: FnMut(&'de str) -> Result<(), ()>> Visitor<'de> for Elements<F> {
     }
 }
 
-/// What JSON calls whitespace.
+/// JSON whitespace.
 const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Where `part`, which is a part of `whole`, begins in it.
+/// Offset of `part` in `whole`, which must contain it.
 fn offset_in(part: &str, whole: &str) -> usize {
     (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize)
 }
 
-/// What the parser found wrong with the part of `text` from `start`.
+/// The mistake for a parser's error in `text` from `start` on.
 fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
     let part = &text[start..];
     let lines_before = error.line().saturating_sub(1);
@@ -285,13 +287,13 @@ fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
     };
     let mut byte = line_start + error.column().saturating_sub(1);
     if error.is_eof() {
-        // Of a line, the end is that of the line.
+        // The end of the value is that of its line.
         byte = memchr(b'\n', &part.as_bytes()[byte.min(part.len())..]).map_or(part.len(), |at| byte + at);
     }
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();
     if message.starts_with("control character") {
-        // This one alone is placed before the byte it is about.
+        // The parser gives the position before the control character.
         byte += 1;
     }
     let message = match message.strip_prefix("EOF while parsing ") {
@@ -302,7 +304,7 @@ fn mistake(error: &serde_json::Error, text: &str, start: usize) -> Mistake {
             "key must be a string" => "expected the name of a member, in quotes".to_owned(),
             "trailing comma" => "expected another element after the comma".to_owned(),
             other if other.starts_with("control character") => {
-                "expected an escape: control characters cannot stand in strings".to_owned()
+                "expected an escape: control characters are not allowed in strings".to_owned()
             }
             other => other.to_owned(),
         },

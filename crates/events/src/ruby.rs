@@ -1,17 +1,17 @@
-//! JSON as Ruby writes what it has read: no whitespace, the last of members with one name in the place of the first,
-//! escapes only where JSON needs them, numbers as `Integer#to_s` and `Float#to_s` print them.
+//! Rewrites JSON as Ruby does: without whitespace, with the last of duplicate members at the position of the first, with
+//! escapes only where JSON requires them, and with numbers as by `Integer#to_s` and `Float#to_s`.
 //!
-//! Two things no text can be made of: numbers beyond the range of a double, which make Ruby's generator raise, and lone
+//! Two values cannot be rewritten: numbers beyond the range of a double, for which Ruby's generator raises an error, and lone
 //! surrogates, which Oj refuses.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::members::{is_whitespace, string_end};
 
-/// What Ruby cannot write: where it is, and what is expected there.
+/// A value that Ruby cannot write: its position, and what is expected there.
 type Unwritable = (usize, &'static str);
 
-/// Writes the valid object `json`, nested not too deep, to `out`, without its top-level members `dropped`.
+/// Writes the valid object `json`, with limited nesting, to `out`, without its top-level members `dropped`.
 pub(crate) fn generate<'o>(
     json: &str,
     dropped: Option<&str>,
@@ -43,11 +43,11 @@ impl Generator<'_> {
     fn object(&mut self, dropped: Option<&str>) {
         let start = self.out.len();
         let mut members: Vec<[Range<usize>; 2]> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        let mut is_to_arrange = false;
+        let mut positions: HashMap<String, usize> = HashMap::new();
+        let mut must_rewrite = false;
         self.at += 1;
         self.out.push('{');
-        while self.goes_on_before('}') {
+        while self.next_or_close('}') {
             let name_start = self.out.len();
             self.string();
             let name = name_start..self.out.len();
@@ -59,28 +59,28 @@ impl Generator<'_> {
             self.value();
             let value = value_start..self.out.len();
             let is_dropped = dropped.is_some_and(|key| self.out[name.clone()] == quoted(key));
-            is_to_arrange |= is_dropped;
+            must_rewrite |= is_dropped;
             if is_dropped {
                 continue;
             }
-            match places.get(&self.out[name.clone()]) {
-                Some(&place) => {
-                    is_to_arrange = true;
-                    members[place][1] = value;
+            match positions.get(&self.out[name.clone()]) {
+                Some(&position) => {
+                    must_rewrite = true;
+                    members[position][1] = value;
                 }
                 None => {
-                    places.insert(self.out[name.clone()].to_owned(), members.len());
+                    positions.insert(self.out[name.clone()].to_owned(), members.len());
                     members.push([name, value]);
                 }
             }
         }
-        if is_to_arrange {
-            self.arrange(start, &members);
+        if must_rewrite {
+            self.rewrite(start, &members);
         }
     }
 
-    /// Writes the object that was written from `start` again, with these members alone.
-    fn arrange(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
+    /// Rewrites the object in the output from `start` on, with only these members.
+    fn rewrite(&mut self, start: usize, members: &[[Range<usize>; 2]]) {
         let written = self.out.split_off(start);
         let of = |range: &Range<usize>| &written[range.start - start..range.end - start];
         for [name, value] in members {
@@ -98,23 +98,23 @@ impl Generator<'_> {
     fn array(&mut self) {
         self.at += 1;
         self.out.push('[');
-        while self.goes_on_before(']') {
+        while self.next_or_close(']') {
             self.value();
         }
     }
 
-    /// Past a comma to what follows it; or past the bracket that closes, and then there is nothing more.
-    fn goes_on_before(&mut self, closing: char) -> bool {
+    /// Copies a comma, or the closing bracket. Returns whether another element follows.
+    fn next_or_close(&mut self, closing: char) -> bool {
         if self.next_token() == b',' {
             self.at += 1;
             self.out.push(',');
         }
-        let goes_on = char::from(self.next_token()) != closing;
-        if !goes_on {
+        let has_next = char::from(self.next_token()) != closing;
+        if !has_next {
             self.at += 1;
             self.out.push(closing);
         }
-        goes_on
+        has_next
     }
 
     fn string(&mut self) {
@@ -146,25 +146,25 @@ impl Generator<'_> {
         }
     }
 
-    /// Past whitespace; the byte that is next.
+    /// Skips whitespace and returns the next byte.
     fn next_token(&mut self) -> u8 {
         let rest = &self.json.as_bytes()[self.at..];
         let blank = rest.iter().position(|&byte| !is_whitespace(byte));
-        self.at += blank.expect("valid JSON goes on until its outermost bracket is closed");
+        self.at += blank.expect("valid JSON does not end before its outermost bracket");
         self.json.as_bytes()[self.at]
     }
 }
 
-/// Text as a string of JSON, which both Ruby's generator and `serde_json` write alike.
+/// Encodes text as a JSON string. Ruby's generator and `serde_json` write the same.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("any text can be a string of JSON")
 }
 
-/// As `Float#to_s` does: the fewest digits that give the number again, as a decimal from 0.0001 to below 10^15, and below
-/// 10^16 if it has a fraction, else with an exponent of two digits or more.
+/// Writes a number as `Float#to_s` does: the fewest digits that give the same double, as a decimal from 0.0001 to below 10^15
+/// (10^16 if there is a fraction), otherwise with an exponent of at least two digits.
 fn float(number: f64, out: &mut String) {
     let shortest = format!("{number:e}");
-    // Of two numbers with so many digits that are equally near, Ruby takes the even one.
+    // Of two equally near numbers with the same number of digits, Ruby uses the even one.
     let (mantissa, _) = shortest.split_once('e').expect("{:e} writes an exponent");
     let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let scientific = format!("{number:.places$e}");
@@ -231,10 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ruby_cannot_write_is_told_with_its_place() {
-        let place = |json| generate(json, None, &mut String::new()).unwrap_err().0;
-        assert_eq!(place(r#"{"a":[-1e400]}"#), 6);
-        assert_eq!(place(r#"{"a":"\ud800"}"#), 5);
+    fn unwritable_values_are_reported_with_their_position() {
+        let position = |json| generate(json, None, &mut String::new()).unwrap_err().0;
+        assert_eq!(position(r#"{"a":[-1e400]}"#), 6);
+        assert_eq!(position(r#"{"a":"\ud800"}"#), 5);
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_members_with_one_name_the_last_stands_in_the_place_of_the_first() {
+    fn the_last_duplicate_member_takes_the_position_of_the_first() {
         let sent = "{ \"a\" : [ 1 , { } , [ ] ] , \"b\" : {\"x\":1,\"y\":2,\"x\":[3]} , \"\\u0061\":\nnull }";
         assert_eq!(generated(sent), r#"{"a":null,"b":{"x":[3],"y":2}}"#);
     }

@@ -1,43 +1,43 @@
-//! What a reader of bodies is told.
+//! Rules for reading bodies.
 
 use jiff::tz::TimeZone;
 
 use crate::Mode;
 
-/// How bodies are read.
+/// Rules for reading bodies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// What becomes of mistakes.
+    /// Strictness and formats.
     pub mode: Mode,
-    /// The member of a record which is its time.
+    /// Name of the member that contains a record's time, if any.
     pub time_key: Option<String>,
-    /// How the value of that member is written.
+    /// Format of that member.
     pub time_format: TimeFormat,
     /// Whether that member stays in the record.
     pub keep_time_key: bool,
-    /// The zone of times that name none.
+    /// Zone of times without a zone.
     pub zone: Zone,
-    /// Records of one body, at the most.
-    pub most_records: usize,
+    /// Maximum number of records in a body.
+    pub max_records: usize,
 }
 
-/// How a time inside a record is written.
+/// The format of a time in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TimeFormat {
-    /// A number: seconds since 1970. A string: ISO 8601 as in RFC 3339. Fluentd's mode takes only numbers, as Fluentd
-    /// does when it is told no format.
+    /// A number of seconds since 1970, or a string in ISO 8601 as in RFC 3339. Fluentd's modes accept only numbers, as
+    /// Fluentd does without a format.
     #[default]
     Auto,
-    /// A number, or a string with a number: seconds since 1970.
+    /// Seconds since 1970, as a number or a string.
     Seconds,
-    /// A string of this `strftime` format.
+    /// A string in this `strftime` format.
     Strftime(String),
 }
 
-/// A time zone by what it follows.
+/// A time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Zone {
-    /// That of the machine: `TZ`, else `/etc/localtime`.
+    /// The zone of the machine: `TZ`, otherwise `/etc/localtime`.
     #[default]
     Local,
     /// UTC.
@@ -45,11 +45,11 @@ pub enum Zone {
 }
 
 impl Rules {
-    /// Records of one body at the most, unless told otherwise.
-    pub const MOST_RECORDS: usize = 1_000_000;
+    /// Default maximum number of records in a body.
+    pub(crate) const MAX_RECORDS: usize = 1_000_000;
 
-    /// As Fluentd's `in_http` does without further configuration: the member `time` is taken out of the record and
-    /// must be a number.
+    /// The rules of Fluentd's `in_http` without further configuration: the member `time` must be a number and is removed from
+    /// the record.
     pub fn fluentd() -> Rules {
         Rules {
             mode: Mode::Fluentd,
@@ -61,7 +61,7 @@ impl Rules {
 }
 
 impl Default for Rules {
-    /// Strict, and no member of a record is its time.
+    /// Strict mode, without a time member.
     fn default() -> Rules {
         Rules {
             mode: Mode::Strict,
@@ -69,13 +69,13 @@ impl Default for Rules {
             time_format: TimeFormat::Auto,
             keep_time_key: true,
             zone: Zone::Local,
-            most_records: Rules::MOST_RECORDS,
+            max_records: Rules::MAX_RECORDS,
         }
     }
 }
 
 impl Zone {
-    /// The rules of the zone.
+    /// The zone as a [`TimeZone`].
     pub fn time_zone(self) -> TimeZone {
         match self {
             Zone::Local => TimeZone::system(),

@@ -1,4 +1,4 @@
-//! When an event happened.
+//! Times of events.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,16 +6,16 @@ use jiff::{Timestamp, civil, fmt::strtime};
 
 use crate::{Mode, Rules, TimeFormat, Zone, members};
 
-/// A moment, as time since 1970 in UTC.
+/// A time since 1970 in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventTime {
-    /// Whole seconds, towards the past.
+    /// Whole seconds, rounded towards the past.
     pub seconds: i64,
-    /// Past these seconds: 0 to 999,999,999.
+    /// Nanoseconds after `seconds`: 0 to 999,999,999.
     pub nanos: u32,
 }
 
-/// A text is no time.
+/// A text is not a valid time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found}")]
 pub struct TimeError {
@@ -27,12 +27,12 @@ const SECONDS: &str = "seconds since 1970, as 1573552801.5";
 const SECONDS_OR_ISO: &str = "seconds since 1970, as 1573552801.5, or ISO 8601, as 2019-11-12T10:00:01Z";
 
 impl EventTime {
-    /// The parameter `time` of a request: seconds since 1970, or ISO 8601. Zero is Fluentd's word for "now", see
-    /// [`EventTime::is_zero`]. As Ruby's `to_f`, [`Mode::Fluentd`] takes the number at the beginning of the text, and
-    /// zero where there is none.
+    /// Parses the parameter `time` of a request: seconds since 1970, or ISO 8601. In Fluentd, zero means "now"; see
+    /// [`EventTime::is_zero`]. Fluentd's modes read a number at the beginning of the text like Ruby's `to_f`, and zero if
+    /// there is none.
     ///
     /// # Errors
-    /// When the text is none of these, or the year is beyond 9999.
+    /// When the text is not a time, or the year is beyond 9999.
     pub fn of_parameter(text: &str, mode: Mode, zone: Zone) -> Result<EventTime, TimeError> {
         match mode {
             Mode::Strict => decimal(text)
@@ -49,8 +49,8 @@ impl EventTime {
         }
     }
 
-    /// The value of the member of a record that is its time, as it is written there. None when it is null or false,
-    /// as with Fluentd, unless that has a parser of JSON.
+    /// Parses the value of a record's time member. None if the value is null or false, as in Fluentd, except in
+    /// [`Mode::FluentdJson`].
     pub(crate) fn of_member(json: &str, rules: &Rules) -> Result<Option<EventTime>, TimeError> {
         if matches!(json, "null" | "false") && rules.mode != Mode::FluentdJson {
             return Ok(None);
@@ -68,12 +68,12 @@ impl EventTime {
         time.map(Some).ok_or_else(|| TimeError::new(expected, json))
     }
 
-    /// Whether it is the beginning of 1970, which Fluentd's clients send for "now".
+    /// Whether the time is the beginning of 1970, which Fluentd's clients send for "now".
     pub fn is_zero(self) -> bool {
         self.seconds == 0 && self.nanos == 0
     }
 
-    /// None where the year is beyond 9999.
+    /// The time as a [`Timestamp`]; none if the year is beyond 9999.
     pub(crate) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::new(self.seconds, i32::try_from(self.nanos).ok()?).ok()
     }
@@ -88,7 +88,7 @@ impl From<SystemTime> for EventTime {
             },
             Err(before) => {
                 let before = i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX);
-                of_nanos(-before).unwrap_or(EventTime { seconds: i64::MIN, nanos: 0 })
+                from_nanos(-before).unwrap_or(EventTime { seconds: i64::MIN, nanos: 0 })
             }
         }
     }
@@ -96,19 +96,19 @@ impl From<SystemTime> for EventTime {
 
 impl From<Timestamp> for EventTime {
     fn from(timestamp: Timestamp) -> EventTime {
-        of_nanos(timestamp.as_nanosecond()).expect("a timestamp's seconds fit in 64 bits")
+        from_nanos(timestamp.as_nanosecond()).expect("a timestamp's seconds fit in 64 bits")
     }
 }
 
 impl TimeError {
     fn new(expected: &str, found: &str) -> TimeError {
-        // A record may be megabytes long; nobody wants them back.
+        // A value may be megabytes long, so the message contains only its beginning.
         let found: String = found.chars().take(60).collect();
         TimeError { expected: expected.to_owned(), found: found.escape_debug().to_string() }
     }
 }
 
-/// A number as JSON writes it, a plus before it allowed, exact to the nanosecond unless it has an exponent.
+/// Parses a JSON number, possibly with a plus sign. Exact to the nanosecond unless it has an exponent.
 fn decimal(text: &str) -> Option<EventTime> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),
@@ -125,11 +125,11 @@ fn decimal(text: &str) -> Option<EventTime> {
     } else {
         return None;
     };
-    let time = of_nanos(if is_negative { -nanos } else { nanos })?;
+    let time = from_nanos(if is_negative { -nanos } else { nanos })?;
     time.timestamp().map(|_| time)
 }
 
-fn of_nanos(nanos: i128) -> Option<EventTime> {
+fn from_nanos(nanos: i128) -> Option<EventTime> {
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
     let nanos = u32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?;
     Some(EventTime { seconds, nanos })
@@ -155,7 +155,7 @@ fn in_zone(time: civil::DateTime, zone: Zone) -> Option<EventTime> {
     Some(time.to_zoned(zone.time_zone()).ok()?.timestamp().into())
 }
 
-/// As much of a text as Ruby's `to_f` takes for a number.
+/// The beginning of a text that Ruby's `to_f` reads as a number.
 fn leading_number(text: &str) -> &str {
     let bytes = text.as_bytes();
     let digits_from = |at: usize| at + bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,9 +1,9 @@
-//! What holds for bodies made at random: of good records, and of bytes that are nearly JSON.
+//! Properties of random bodies: of valid records, and of bytes that are almost JSON.
 
 mod common;
 
 use common::{check, records, texts};
-use events::{Kind, LineFormat, Liner, Mode, Record, Rules, Zone};
+use events::{Kind, LineFormat, LineWriter, Mode, Record, Rules, Zone};
 use proptest::{collection, prelude::*};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -34,7 +34,7 @@ fn any_records() -> impl Strategy<Value = Vec<Value>> {
     collection::vec(any_members(any_value()).prop_map(Value::from), 0..8)
 }
 
-/// Bytes that are JSON nearly often enough.
+/// Random bytes that are often JSON.
 fn nearly_json() -> impl Strategy<Value = Vec<u8>> {
     let token = prop_oneof![
         4 => prop::sample::select(vec![
@@ -58,14 +58,14 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However good records are put together, they come out as they went in.
+    /// Valid records come out as they went in, in every form of a body.
     #[test]
     fn good_records_come_out_as_they_went_in(sent in any_records(), pretty: bool) {
         let render = |value: &Value| {
             if pretty { format!("{value:#}") } else { value.to_string() }
         };
         let compact: Vec<String> = sent.iter().map(Value::to_string).collect();
-        // A pretty one with no member is as compact as can be.
+        // A pretty record without members is already compact.
         let array = format!("[{}]", sent.iter().map(render).collect::<Vec<_>>().join(" ,\n"));
         prop_assert_eq!(texts(array.as_bytes(), Kind::Json, &Rules::default()), Ok(compact.clone()));
 
@@ -81,18 +81,18 @@ proptest! {
         prop_assert_eq!(texts(form.as_bytes(), Kind::Form, &Rules::default()), Ok(compact));
     }
 
-    /// What Fluentd's way writes says what was sent, and so does each line of a file.
+    /// What Fluentd's format writes has the value that was sent, and so does each line of a file.
     #[test]
     fn lines_read_back_say_what_was_sent(sent in any_records()) {
         let body = Value::from(sent.clone()).to_string();
         for mode in [Mode::Strict, Mode::Fluentd] {
             let rules = Rules { mode, ..Rules::default() };
             let kept = check(body.as_bytes(), Kind::Json, &rules).expect("they are records");
-            let mut liner = Liner::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
+            let mut writer = LineWriter::new(LineFormat::OutFile { time: true, tag: true }, Zone::Utc);
             let mut out = Vec::new();
             for record in &kept {
                 let record = Record { text: &record.text, is_json: record.is_json, time: record.time };
-                liner.write(&mut out, std::time::UNIX_EPOCH.into(), "a.b", &record);
+                writer.write(&mut out, std::time::UNIX_EPOCH.into(), "a.b", &record);
             }
             let out = String::from_utf8(out).expect("lines are text");
             let read_back: Vec<Value> = out
@@ -106,7 +106,7 @@ proptest! {
         }
     }
 
-    /// A strict reader takes a line exactly when `serde_json` does and it is an object.
+    /// A strict reader accepts a line exactly when `serde_json` does and the line is an object.
     #[test]
     fn strict_is_as_strict_as_serde_json(line in nearly_json()) {
         prop_assume!(!line.contains(&b'\n'));
@@ -121,7 +121,7 @@ proptest! {
         prop_assert!(is_array || outcome.is_ok() == oracle.is_some(), "{:?}", outcome);
     }
 
-    /// Arrays are taken exactly when all their elements are objects.
+    /// Arrays are accepted exactly when all their elements are objects.
     #[test]
     fn an_array_is_its_elements(body in nearly_json()) {
         let body = [b"[", &body[..], b"]"].concat();
@@ -131,14 +131,14 @@ proptest! {
         prop_assert_eq!(outcome.ok().map(|texts| texts.len()), oracle.map(|elements| elements.len()));
     }
 
-    /// What holds for every body holds for these.
+    /// Bodies that are almost JSON also have the general properties.
     #[test]
     fn nothing_breaks_a_line_or_panics(body in nearly_json(), kind in any_kind(), mode in any_mode(), keep: bool) {
         let rules = Rules {
             mode,
             time_key: Some("a".to_owned()),
             keep_time_key: keep,
-            most_records: 3,
+            max_records: 3,
             ..Rules::default()
         };
         let _ = check(&body, kind, &rules);

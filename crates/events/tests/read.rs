@@ -1,4 +1,4 @@
-//! Bodies by example: what is taken, what is refused, and where.
+//! Examples of bodies: which are accepted, which are refused, and at which byte.
 
 mod common;
 
@@ -11,34 +11,34 @@ fn strict(body: &str, kind: Kind) -> Result<Vec<String>, Mistake> {
 }
 
 #[track_caller]
-fn taken(body: &str, kind: Kind, lines: &[&str]) {
+fn accepted(body: &str, kind: Kind, lines: &[&str]) {
     assert_eq!(strict(body, kind).expect(body), lines);
 }
 
 #[track_caller]
-fn refused(body: &[u8], kind: Kind, place: (usize, usize, usize), message: &str) {
+fn refused(body: &[u8], kind: Kind, position: (usize, usize, usize), message: &str) {
     let mistake = check(body, kind, &Rules::default()).expect_err("it is no good");
     assert!(mistake.message.contains(message), "{mistake}");
-    assert_eq!((mistake.line, mistake.column, mistake.byte), place, "{mistake}");
+    assert_eq!((mistake.line, mistake.column, mistake.byte), position, "{mistake}");
 }
 
 #[test]
 fn json_is_an_object_an_array_or_objects_line_by_line() {
-    taken("{\"a\":1}", Kind::Json, &["{\"a\":1}"]);
-    taken(" \r\n{ \"a\" : 1 } \n\n", Kind::Json, &["{ \"a\" : 1 }"]);
-    taken("[{\"a\":1}, {\"b\":[{}]}\n]\n", Kind::Json, &["{\"a\":1}", "{\"b\":[{}]}"]);
-    taken("[]", Kind::Json, &[]);
-    taken("{\"a\":1}\n{\"b\":2}\r\n\r\n{}", Kind::Json, &["{\"a\":1}", "{\"b\":2}", "{}"]);
-    // The first may be spread over lines, and so may elements of an array.
-    taken("{\n \"a\": 1\n}\n{\"b\":2}", Kind::Json, &["{\"a\":1}", "{\"b\":2}"]);
-    taken("[{\n\"a\" :\r\n\"x y\"}]", Kind::Json, &["{\"a\":\"x y\"}"]);
+    accepted("{\"a\":1}", Kind::Json, &["{\"a\":1}"]);
+    accepted(" \r\n{ \"a\" : 1 } \n\n", Kind::Json, &["{ \"a\" : 1 }"]);
+    accepted("[{\"a\":1}, {\"b\":[{}]}\n]\n", Kind::Json, &["{\"a\":1}", "{\"b\":[{}]}"]);
+    accepted("[]", Kind::Json, &[]);
+    accepted("{\"a\":1}\n{\"b\":2}\r\n\r\n{}", Kind::Json, &["{\"a\":1}", "{\"b\":2}", "{}"]);
+    // The first record may extend over several lines, and so may elements of an array.
+    accepted("{\n \"a\": 1\n}\n{\"b\":2}", Kind::Json, &["{\"a\":1}", "{\"b\":2}"]);
+    accepted("[{\n\"a\" :\r\n\"x y\"}]", Kind::Json, &["{\"a\":\"x y\"}"]);
 }
 
 #[test]
 fn ndjson_is_an_object_a_line() {
-    taken("", Kind::Ndjson, &[]);
-    taken("\n \n{\"a\":1}\r\n\t{\"b\":2} \n\r\n{}", Kind::Ndjson, &["{\"a\":1}", "{\"b\":2}", "{}"]);
-    taken("{\"a\":\r1}\n", Kind::Ndjson, &["{\"a\":1}"]);
+    accepted("", Kind::Ndjson, &[]);
+    accepted("\n \n{\"a\":1}\r\n\t{\"b\":2} \n\r\n{}", Kind::Ndjson, &["{\"a\":1}", "{\"b\":2}", "{}"]);
+    accepted("{\"a\":\r1}\n", Kind::Ndjson, &["{\"a\":1}"]);
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn what_was_sent_is_what_is_stored() {
         r#"{ "a" :	1.50, "b": -0, "c": 1e999, "d": "\ud800\/\u0041", "é": "\u0000" }"#,
         r#"{"long":123456789012345678901234567890}"#,
     ] {
-        taken(sent, Kind::Json, &[sent]);
-        taken(sent, Kind::Ndjson, &[sent]);
-        taken(&format!("[{sent}]"), Kind::Json, &[sent]);
+        accepted(sent, Kind::Json, &[sent]);
+        accepted(sent, Kind::Ndjson, &[sent]);
+        accepted(&format!("[{sent}]"), Kind::Json, &[sent]);
     }
 }
 
@@ -78,17 +78,17 @@ fn mistakes_have_their_place() {
 #[test]
 fn depth_has_a_bound() {
     let nested = |depth: usize| format!("{}{{}}{}", "{\"a\":".repeat(depth - 1), "}".repeat(depth - 1));
-    taken(&nested(127), Kind::Json, &[&nested(127)]);
+    accepted(&nested(127), Kind::Json, &[&nested(127)]);
     serde_json::from_str::<serde_json::Value>(&nested(127)).expect("readers of the file have the same bound");
     refused(nested(128).as_bytes(), Kind::Ndjson, (1, 1, 0), "127 levels");
-    // As deep as the body is long, and no stack overflows.
+    // No depth makes the stack overflow.
     let brackets = "[".repeat(1 << 20);
     refused(brackets.as_bytes(), Kind::Json, (1, (1 << 20) + 1, 1 << 20), "has no end");
 }
 
 #[test]
 fn records_of_a_body_have_a_bound() {
-    let rules = Rules { most_records: 2, ..Rules::default() };
+    let rules = Rules { max_records: 2, ..Rules::default() };
     for (body, kind) in [("{}\n{}\n\n{}", Kind::Ndjson), ("[{},{},{}]", Kind::Json), ("a\nb\nc", Kind::Raw)] {
         let mistake = check(body.as_bytes(), kind, &rules).expect_err("three");
         assert_eq!(mistake.kind, MistakeKind::TooManyRecords, "{mistake}");
@@ -98,17 +98,17 @@ fn records_of_a_body_have_a_bound() {
 
 #[test]
 fn raw_lines_are_records_as_they_are() {
-    taken("a b\r\n\r\n{\"x\n\tc\rd", Kind::Raw, &["a b", "{\"x", "\tc\rd"]);
+    accepted("a b\r\n\r\n{\"x\n\tc\rd", Kind::Raw, &["a b", "{\"x", "\tc\rd"]);
 }
 
 #[test]
 fn forms_hold_their_record_in_a_field() {
-    taken("json=%7B%22a%22%3A+1%7D&x=y", Kind::Form, &["{\"a\": 1}"]);
-    taken("json={\"a\":1}", Kind::Form, &["{\"a\":1}"]);
-    taken("ndjson={}%0A{}", Kind::Form, &["{}", "{}"]);
+    accepted("json=%7B%22a%22%3A+1%7D&x=y", Kind::Form, &["{\"a\": 1}"]);
+    accepted("json={\"a\":1}", Kind::Form, &["{\"a\":1}"]);
+    accepted("ndjson={}%0A{}", Kind::Form, &["{}", "{}"]);
     let boundary = Kind::Multipart(Boundary::new(b"b").expect("a byte"));
     let body = "--b\r\nContent-Disposition: form-data; name=\"json\"\r\n\r\n[{\"a\":1},{}]\r\n--b--\r\n";
-    taken(body, boundary, &["{\"a\":1}", "{}"]);
+    accepted(body, boundary, &["{\"a\":1}", "{}"]);
 
     refused(b"json={%22a%22:%ff}", Kind::Form, (1, 6, 5), "expected UTF-8");
     refused(b"json=", Kind::Form, (1, 1, 0), "expected an object");
@@ -228,7 +228,7 @@ fn fluentds_doubles_are_written_as_ruby_writes_them() {
     let pairs: Vec<_> = recorded.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
     assert!(pairs.len() > 1_000);
     for (sent, written) in pairs {
-        // An integer to JSON is none to Ruby.
+        // Without a point it would be an integer in JSON, but it is a float in Ruby.
         let sent = if sent.contains(['.', 'e']) { sent.to_owned() } else { format!("{sent}.0") };
         let texts = texts(format!("{{\"a\":{sent}}}").as_bytes(), Kind::Json, &Rules::fluentd());
         assert_eq!(texts, Ok(vec![format!("{{\"a\":{written}}}")]), "{sent}");

@@ -1,8 +1,7 @@
 //! TCP's congestion control in hosts.
 //!
-//! A namespace may choose only among the algorithms that the machine allows to all
-//! (`net.ipv4.tcp_allowed_congestion_control`, ip-sysctl). What it has chosen stays chosen, so the machine's list is longer
-//! for the moment of choosing only.
+//! A namespace may choose only algorithms that the machine allows (`net.ipv4.tcp_allowed_congestion_control`,
+//! ip-sysctl). A choice stays valid afterwards, so the machine's list is extended only while the hosts choose.
 
 use std::{collections::BTreeSet, fs, io};
 
@@ -11,15 +10,15 @@ use undo::{Change, Journal};
 
 use crate::{lab::Error, plan::Plan};
 
-/// What chooses.
+/// The setting that chooses the algorithm.
 pub(crate) const SETTING: &str = "net.ipv4.tcp_congestion_control";
-/// What hosts use unless told otherwise, as most users' machines do.
+/// The default algorithm of hosts, as on most users' machines.
 pub(crate) const DEFAULT: &str = "cubic";
 
 const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
 
-/// Does `choose` while the machine allows what the hosts are to use, as far as this user may have it allowed.
+/// Runs `choose` while the machine allows the algorithms of all hosts, as far as this user may change the list.
 pub(crate) fn while_allowed(
     plan: &Plan,
     journal: Option<&Journal>,
@@ -30,7 +29,7 @@ pub(crate) fn while_allowed(
         return choose();
     };
     let failed = |cause: io::Error| Error::failed("choose the hosts' congestion control", cause);
-    // Labs that begin together would take each other's words back.
+    // Labs that start at the same time would undo each other's changes.
     flock(&list, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let read = |name| kernel::read(kernel::sysctl_path(name)).map_err(failed);
     let (allowed, available) = (read(ALLOWED)?, read(AVAILABLE)?);
@@ -51,7 +50,7 @@ pub(crate) fn while_allowed(
     chosen
 }
 
-/// What there is to choose from, for a message.
+/// The available algorithms, for a message.
 pub(crate) fn available() -> String {
     let list = kernel::read(kernel::sysctl_path(AVAILABLE)).unwrap_or_default();
     list.split_whitespace().collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! Pictures of a lab: as text for terminals, for Graphviz, and as SVG.
+//! Draws a lab as text for terminals, as a Graphviz graph, or as SVG.
 
 mod svg;
 
@@ -14,7 +14,7 @@ use crate::{
     plan::{Link, LinkKind, Plan, Program},
 };
 
-/// For a terminal: hosts with their interfaces and processes, then links.
+/// Draws the plan as text: hosts with their interfaces and processes, then links.
 pub fn text(plan: &Plan) -> String {
     let mut out = String::new();
     let title = if plan.title.is_empty() { "lab" } else { &plan.title };
@@ -32,7 +32,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);
         }
         for process in plan.processes.iter().filter(|process| process.host == index) {
-            let _ = writeln!(out, "    runs     {}", printable(&runs(&process.program)));
+            let _ = writeln!(out, "    runs     {}", printable(&program_text(&process.program)));
         }
     }
     for link in &plan.links {
@@ -42,7 +42,7 @@ pub fn text(plan: &Plan) -> String {
     out
 }
 
-/// For Graphviz: `proofload lab graph --dot FILE | dot -Tpdf`.
+/// Draws the plan for Graphviz: `proofload lab graph --dot FILE | dot -Tpdf`.
 pub fn dot(plan: &Plan) -> String {
     let mut out = String::from("graph lab {\n  node [shape=box];\n");
     for (index, host) in plan.hosts.iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn dot(plan: &Plan) -> String {
     out + "}\n"
 }
 
-/// What a link is, in a few words.
+/// A short description of a link.
 fn describe(link: &Link) -> String {
     let network = format!("{}/{}", link.network, link.prefix);
     match &link.kind {
@@ -87,8 +87,8 @@ fn driver(spec: &LinkSpec) -> &'static str {
 }
 
 fn describe_spec(spec: &LinkSpec) -> String {
-    let (there, back) = (describe_shape(&spec.a_to_b), describe_shape(&spec.b_to_a));
-    if there == back { there } else { format!("there {there}, back {back}") }
+    let (a_to_b, b_to_a) = (describe_shape(&spec.a_to_b), describe_shape(&spec.b_to_a));
+    if a_to_b == b_to_a { a_to_b } else { format!("there {a_to_b}, back {b_to_a}") }
 }
 
 fn describe_shape(shape: &Shape) -> String {
@@ -100,7 +100,7 @@ fn describe_shape(shape: &Shape) -> String {
     text
 }
 
-fn runs(program: &Program) -> String {
+fn program_text(program: &Program) -> String {
     match program {
         Program::Known(known) => format!("{} on port {}", known.kind.name(), known.port),
         Program::Command(words) => secrets::mask(&words.join(" ")).into_owned(),

@@ -1,7 +1,7 @@
 //! A lab that is up.
 
 mod bring_up;
-mod placing;
+mod pinning;
 mod take_down;
 mod watch;
 
@@ -25,42 +25,42 @@ use undo::{Change, Folder, Journal, ProcessId};
 pub(crate) use bring_up::PLAN_FILE;
 
 use crate::{
-    keeper::Keeper,
     link,
     namespace::Namespace,
     plan::{self, Plan},
     preflight,
     process::{self, Process},
+    spawner::Spawner,
 };
 use take_down::GRACE;
 
 /// The kind of a lab's journal.
 pub(crate) const KIND: &str = "lab";
-/// What the role of a host's holder begins with, in the journal.
+/// Prefix of the role of a host's holder in the journal.
 pub(crate) const HOST_ROLE: &str = "host ";
 /// How a lab is brought up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// This program: it is started again as the lab's own processes.
+    /// Path of this program. The lab starts it again for its holders, links and processes.
     pub program: PathBuf,
-    /// Where the journal and the lab's files lie.
+    /// Folder of the journal and of the lab's files.
     pub folder: Folder,
-    /// Whether it runs in a user namespace; see [`enter_user_namespace`](crate::enter_user_namespace).
+    /// Whether the lab runs in a user namespace; see [`enter_user_namespace`](crate::enter_user_namespace).
     pub rootless: bool,
-    /// Where the logs are copied when the lab goes down, without secrets.
+    /// Folder that receives the logs, without secrets, when the lab goes down.
     pub keep_logs: Option<PathBuf>,
-    /// Processors that something beside the lab is pinned to, such as the generator of a study: emulated links stay off
-    /// them.
+    /// Processors that emulated links avoid because something outside the lab is pinned to them, such as a study's
+    /// generator.
     pub busy_cpus: Vec<usize>,
-    /// Calls the bringing up off when set.
+    /// Cancels [`Lab::up`] when set.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
-    /// With this program's own path and the user's folder.
+    /// Options with the path of this program and the user's folder.
     ///
     /// # Errors
-    /// When one of them cannot be had.
+    /// When the path or the folder cannot be determined.
     pub fn new() -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(|cause| Error::failed("find this program", cause))?;
         let folder = Folder::of_this_user()?;
@@ -68,43 +68,43 @@ impl Options {
         Ok(Self { program, folder, rootless: false, keep_logs: None, busy_cpus: Vec::new(), stop })
     }
 
-    /// Refuses to go on once it was called off.
-    fn go_on(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::CalledOff) } else { Ok(()) }
+    /// Fails once [`stop`](Self::stop) is set.
+    fn check_not_cancelled(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
 
-/// Why a lab is not up. Everything that was made has been taken down again.
+/// Why a lab is not up. Everything that was created has been removed again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something could not be made.
+    /// An action failed.
     #[error("cannot {what}: {cause}")]
     Failed {
-        /// What was tried.
+        /// The action.
         what: String,
         /// The kernel's reason.
         cause: io::Error,
     },
-    /// A link could not be made.
+    /// A link could not be created.
     #[error("link {name}: {cause}")]
     Link {
-        /// Its name.
+        /// Name of the link.
         name: String,
-        /// Why.
+        /// The reason.
         cause: link::LinkError,
     },
-    /// A process is not as it should be.
+    /// A process failed.
     #[error("{0}")]
     Process(ProcessFailure),
-    /// It could not be written down, or not be undone.
+    /// A change could not be recorded in the journal, or could not be undone.
     #[error(transparent)]
     Undo(#[from] undo::Error),
-    /// This machine cannot have it.
-    #[error("this machine cannot have this lab: {}", .0.join("; "))]
-    Unfit(Vec<String>),
-    /// It was called off.
-    #[error("called off while the lab was brought up")]
-    CalledOff,
+    /// This machine lacks something that the lab needs.
+    #[error("this machine cannot run this lab: {}", .0.join("; "))]
+    Unsupported(Vec<String>),
+    /// [`Options::stop`] was set.
+    #[error("cancelled while the lab was being brought up")]
+    Cancelled,
 }
 
 impl Error {
@@ -113,12 +113,12 @@ impl Error {
     }
 }
 
-/// A process that is not as it should be.
+/// A process that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessFailure {
-    /// The process.
+    /// Name of the process.
     pub name: String,
-    /// What is wrong.
+    /// What is wrong, as a predicate of the name.
     pub why: String,
     /// The last lines of its output.
     pub last_lines: Vec<String>,
@@ -135,23 +135,22 @@ impl fmt::Display for ProcessFailure {
     }
 }
 
-/// Measures an emulated link of a lab that is being brought up.
-pub type Measure<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<(), link::LinkError>;
+/// Measures one emulated link, given with its name, while a lab is being brought up.
+pub type MeasureLink<'a> = &'a mut dyn FnMut(&str, &mut link::Link) -> Result<(), link::LinkError>;
 
 /// A lab that is up. Dropping it takes it down.
 #[derive(Debug)]
 pub struct Lab {
     plan: Plan,
     options: Options,
-    // In the order in which they go: processes, links, namespaces, and last the journal, which undoes
-    // whatever is left.
+    // In the order of removal: processes, links, namespaces, and last the journal, which undoes the remaining changes.
     processes: Vec<Process>,
     links: BTreeMap<String, link::Link>,
     hosts: Vec<Namespace>,
     segments: BTreeMap<String, Namespace>,
-    groups: BTreeMap<usize, PathBuf>,
-    crowding: Option<String>,
-    keeper: Keeper,
+    control_groups: BTreeMap<usize, PathBuf>,
+    cpu_contention: Option<String>,
+    spawner: Spawner,
     events: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
     run_folder: PathBuf,
     journal: Option<Journal>,
@@ -165,74 +164,74 @@ pub struct HostHandle<'a> {
 }
 
 impl HostHandle<'_> {
-    /// Its name.
+    /// The name of the host.
     pub fn name(&self) -> &str {
         &self.lab.plan.hosts[self.index].name
     }
 
-    /// The addresses of its interfaces, in the order of the links.
+    /// The addresses of the host's interfaces, in the order of the links.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.lab.plan.ends_of(self.index).map(|(_, end)| end.address).collect()
     }
 
-    /// The process that holds its namespaces.
+    /// The process that owns the host's namespaces.
     pub fn holder(&self) -> ProcessId {
         self.lab.hosts[self.index].id()
     }
 
-    /// The arguments that make this program put itself on the host (its network, processors and control group) and
-    /// become `command`; it dies with the thread that started it. For those who must hold its standard streams.
+    /// Arguments with which this program enters the host (its network, processors and control group) and executes
+    /// `command`. The process ends with the thread that started it. For callers that need its standard streams.
     pub fn arguments_to_run(&self, command: &[String]) -> Vec<String> {
-        let order = process::exec::Order {
+        let request = process::exec::ExecRequest {
             network: namespaces::path_of(self.holder().pid, Kind::Network),
-            control_group: self.lab.groups.get(&self.index).cloned(),
+            control_group: self.lab.control_groups.get(&self.index).cloned(),
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
             directory: None,
             command: command.to_vec(),
         };
-        let order = serde_json::to_string(&order).expect("its paths are text that we made");
-        vec!["lab-exec".to_owned(), order]
+        let request = serde_json::to_string(&request).expect("all paths are UTF-8");
+        vec!["lab-exec".to_owned(), request]
     }
 
-    /// The words of a command that is to run on the host, as those of its processes: `{NAME}` becomes the address of the host
-    /// NAME, `{self}` its own, `{ssh_config}` a file that an sshd of the lab has written.
+    /// Replaces the placeholders in a command that is to run on this host: `{NAME}` by the address of the host NAME,
+    /// `{self}` by this host's address, `{ssh_config}` by the path of the file that an sshd of the lab wrote.
     pub fn finished(&self, words: &[String]) -> Vec<String> {
         self.lab.finished(self.index, words)
     }
 
-    /// Runs `work` on a thread of its own inside the host's network.
+    /// Runs `work` on a new thread inside the host's network namespace.
     ///
     /// # Errors
-    /// When the network cannot be entered, and those of `work`.
+    /// When the namespace cannot be entered, and the errors of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         namespaces::run_in_network(self.lab.hosts[self.index].network(), work)
     }
 }
 
 impl Lab {
-    /// Brings a lab up: hosts, links, then the processes, stage by stage, each ready before the next.
+    /// Brings a lab up: hosts, links, then the processes. A stage of processes starts when the stage before is ready.
     ///
     /// # Errors
-    /// When anything fails or is called off; nothing is left then.
+    /// When an action fails or the caller cancels. Everything created so far has been removed then.
     pub fn up(plan: &Plan, options: &Options) -> Result<Self, Error> {
-        Self::up_measuring(plan, options, &mut |_, _| Ok(()))
+        Self::up_and_measure(plan, options, &mut |_, _| Ok(()))
     }
 
-    /// The same; `measure` is called for each emulated link, by its name, before anything runs over it.
+    /// Like [`up`](Self::up), and calls `measure` for each emulated link before any process runs.
     ///
     /// # Errors
-    /// As [`up`](Self::up), and those of `measure`.
-    pub fn up_measuring(plan: &Plan, options: &Options, measure: Measure<'_>) -> Result<Self, Error> {
-        let lacks = preflight::lacks(plan);
-        if !lacks.is_empty() {
-            return Err(Error::Unfit(lacks));
+    /// Those of [`up`](Self::up) and of `measure`.
+    pub fn up_and_measure(plan: &Plan, options: &Options, measure: MeasureLink<'_>) -> Result<Self, Error> {
+        let missing = preflight::missing_requirements(plan);
+        if !missing.is_empty() {
+            return Err(Error::Unsupported(missing));
         }
         let journal = Journal::open(&options.folder, KIND, &plan.title)?;
         let run_folder = options.folder.path().join(format!("{}.lab", journal.run()));
         journal.record(Change::Folder { path: run_folder.clone() })?;
         let made = fs::DirBuilder::new().mode(0o700).create(&run_folder);
         made.map_err(|cause| Error::failed(format!("make {}", run_folder.display()), cause))?;
-        let keeper = Keeper::start().map_err(|cause| Error::failed("start a thread", cause))?;
+        let spawner = Spawner::start().map_err(|cause| Error::failed("start a thread", cause))?;
         let mut lab = Self {
             plan: plan.clone(),
             options: options.clone(),
@@ -240,9 +239,9 @@ impl Lab {
             links: BTreeMap::new(),
             hosts: Vec::new(),
             segments: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            crowding: None,
-            keeper,
+            control_groups: BTreeMap::new(),
+            cpu_contention: None,
+            spawner,
             events: mpsc::channel(),
             run_folder,
             journal: Some(journal),
@@ -250,41 +249,41 @@ impl Lab {
         match lab.bring_up(measure) {
             Ok(()) => Ok(lab),
             Err(error) => {
-                // What cannot be taken down stays in the journal; the first error is the one that matters.
+                // The journal keeps what cannot be removed. The first error is the cause, so this one is dropped.
                 let _ = lab.take_down();
                 Err(error)
             }
         }
     }
 
-    /// What it consists of.
+    /// The plan of the lab.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// All hosts, in the plan's order.
+    /// All hosts, in the order of the plan.
     pub fn hosts(&self) -> impl Iterator<Item = HostHandle<'_>> {
         (0..self.hosts.len()).map(|index| HostHandle { lab: self, index })
     }
 
-    /// The process of this name.
+    /// The process with this name; the one started last if several have it.
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().rev().find(|process| process.name() == name)
     }
 
-    /// The emulated links by their names; those that the kernel makes (`driver = "netem"`) are not among them.
+    /// The emulated links with their names, without those that the kernel emulates (`driver = "netem"`).
     pub fn links(&mut self) -> impl Iterator<Item = (&str, &mut link::Link)> {
         self.links.iter_mut().map(|(name, link)| (name.as_str(), link))
     }
 
-    /// Where its configuration and logs lie while it is up.
+    /// The folder of the lab's configuration files and logs while the lab is up.
     pub fn run_folder(&self) -> &Path {
         &self.run_folder
     }
 
     fn finished(&self, own: usize, words: &[String]) -> Vec<String> {
         let stands_for = |name: &str| {
-            if self.plan.writes(name) {
+            if self.plan.writes_file(name) {
                 return Some(self.run_folder.join(name).display().to_string());
             }
             let host = if name == "self" { Some(own) } else { self.plan.host(name) };
@@ -293,15 +292,15 @@ impl Lab {
         words.iter().map(|word| placeholders::expand(word, &stands_for)).collect()
     }
 
-    /// Starts one more process and waits until it is ready.
+    /// Starts one more process and waits until the process is ready.
     ///
     /// # Errors
-    /// When it cannot be started or does not get ready; it has been ended then.
+    /// When the process cannot be started or does not get ready. It has been stopped then.
     pub fn spawn(&mut self, process: &plan::Process) -> Result<Process, Error> {
         let planned = |name: &str| self.plan.processes.iter().any(|planned| planned.name == name);
         self.processes.retain(|process| process.ended().is_none() || planned(process.name()));
         let started = self.start(process)?;
-        if let Err(error) = self.await_ready(process, &started) {
+        if let Err(error) = self.wait_until_ready(process, &started) {
             started.stop(GRACE);
             return Err(error);
         }
@@ -311,7 +310,7 @@ impl Lab {
     /// Takes everything down.
     ///
     /// # Errors
-    /// What could not be taken down. It is written down, and tried again by the next command.
+    /// What could not be removed. The journal keeps these changes; the next command tries again.
     pub fn down(mut self) -> Result<(), Vec<Error>> {
         self.take_down()
     }
@@ -319,13 +318,13 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // What cannot be taken down is written down, for the next command.
+        // The journal keeps what cannot be removed, for the next command.
         let _ = self.take_down();
     }
 }
 
-/// Where the process of an emulated link leaves what it has to say.
+/// Path of the file that receives the standard error of a link's process.
 pub(crate) fn link_log(run_folder: &Path, link: &str) -> PathBuf {
-    // No process has such a name.
+    // Names of processes contain no dot, so no process has this log.
     run_folder.join(format!("link.{link}.log"))
 }

@@ -1,24 +1,23 @@
-//! Hosts, links and processes on one machine. Everything made here dies with its maker.
+//! Hosts, links and processes on one machine. Everything that a lab creates ends with the process that created it.
 //!
-//! A [`Plan`] says what there is to be: written by hand or read from a lab file by [`file::parse`].
-//! [`Lab::up`] makes it and [`Lab::down`], or dropping it, takes it down.
+//! A [`Plan`] describes a lab; [`file::parse`] reads one from a lab file. [`Lab::up`] brings the lab up;
+//! [`Lab::down`], or dropping it, takes the lab down.
 //!
-//! A host is a network namespace without a name, held by a process that is also the first one of a
-//! namespace of process numbers. Nothing lies in the machine's own namespace. When this process ends, even
-//! by SIGKILL, the kernel kills the holders, with them every process of the hosts, and so ends the
-//! namespaces and the interfaces in them. What the kernel does not take back (a folder, control groups) is
-//! in the journal of the room `undo`, for the next command.
+//! A host is an unnamed network namespace. A holder process owns the namespace and is also the first process of a PID
+//! namespace. A lab creates nothing in the machine's own network namespace. When this process ends, even by SIGKILL,
+//! the kernel kills the holders and with them every process of the hosts; the namespaces and their interfaces then
+//! disappear. The journal of the crate `undo` lists what the kernel does not remove (a folder, control groups); the
+//! next command removes these.
 
 mod congestion;
 pub mod file;
 pub mod graph;
-mod keeper;
 mod lab;
 pub mod link;
 mod namespace;
 mod netlink;
 mod network;
-mod numbers;
+mod own_proc;
 pub mod plan;
 mod preflight;
 mod process;
@@ -26,12 +25,13 @@ pub mod program;
 mod quota;
 mod rootless;
 mod running;
+mod spawner;
 mod sysctls;
 
-pub use lab::{Error, HostHandle, Lab, Measure, Options, ProcessFailure};
-pub use namespace::hold;
-pub use numbers::see_own_numbers;
+pub use lab::{Error, HostHandle, Lab, MeasureLink, Options, ProcessFailure};
+pub use namespace::run_holder;
+pub use own_proc::ensure_own_proc;
 pub use plan::Plan;
 pub use process::{Process, exec::exec};
 pub use rootless::enter_user_namespace;
-pub use running::{Running, run_in_host};
+pub use running::{RunningLab, run_in_host};

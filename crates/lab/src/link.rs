@@ -1,26 +1,25 @@
 //! Emulated links between two hosts, without kernel modules.
 //!
-//! A link runs in a child process ([`Link`]; its side is [`worker`]): one TUN interface in each host, a
-//! thread, and between them a model on virtual time ([`pipe::Pipe`]) of a bounded
-//! queue, a wire of a certain rate, faults, and a delay line. It can prove that it is what it was asked
-//! to be ([`certify`]). Where the kernel has `sch_netem` and `sch_tbf`, they can be had instead
-//! ([`netem`]).
+//! A link runs in a child process ([`Link`]; the child runs [`worker`]). One thread moves packets between a TUN interface
+//! in each host through a model of the link ([`pipe::Pipe`]): a bounded queue, a wire of a certain rate, faults and a
+//! delay line. [`certify`] measures that a link has the requested shape. Where the kernel has `sch_netem` and `sch_tbf`,
+//! [`netem`] can be used instead.
 
 use std::{io, path::PathBuf};
 
 pub mod certify;
-pub mod counters;
-pub mod emulator;
+mod counters;
+mod emulator;
 mod forward;
 mod loss;
-pub mod namespace;
+mod namespace;
 pub mod netem;
-pub mod packet;
-pub mod pipe;
+mod packet;
+mod pipe;
 mod process;
-pub mod spec;
+pub(crate) mod spec;
 mod steal;
-pub mod store;
+mod store;
 pub mod text;
 mod traffic;
 mod tun;
@@ -28,7 +27,6 @@ pub mod worker;
 
 pub use certify::{Certificate, CertifyOptions};
 pub use counters::{Carried, Counters, LinkAway, PipeCounters};
-pub use emulator::Emulator;
 pub use namespace::{Address, End, Namespace};
 pub use process::Link;
 pub use spec::{Direction, Driver, JitterOrder, Layer, LinkSpec, Loss, Queue, Reorder, Shape};
@@ -36,42 +34,42 @@ pub use spec::{Direction, Driver, JitterOrder, Layer, LinkSpec, Loss, Queue, Reo
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why a link cannot be had.
+/// Why a link cannot be created or used.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The specification is wrong.
-    #[error("the link cannot be: {}", .0.join("; "))]
+    #[error("the link's specification is wrong: {}", .0.join("; "))]
     Spec(Vec<String>),
     /// A host's namespace cannot be entered.
     #[error(
-        "cannot enter the network namespace of {namespace}: {cause}; it must exist, and root (or the user who made it) is needed"
+        "cannot enter the network namespace of {namespace}: {cause}; it must exist, and only root and its owner may enter it"
     )]
     Namespace {
         /// The host.
         namespace: Namespace,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// Both hosts are in one network.
+    /// Both hosts are in the same network namespace.
     #[error(
-        "{a} and {b} are in the same network namespace, and a link joins two; give each one of its own (`unshare --net`, `ip netns add`)"
+        "{a} and {b} are in the same network namespace; give each its own (`unshare --net`, `ip netns add`)"
     )]
-    OneNetwork {
-        /// The one host.
+    SameNetwork {
+        /// The first host.
         a: Namespace,
-        /// The other.
+        /// The second host.
         b: Namespace,
     },
-    /// An interface cannot be made.
+    /// An interface cannot be created or configured.
     #[error(
         "cannot {what} the interface {} in {}: {cause}{}", .end.device, .end.namespace, hint(.cause)
     )]
     Device {
-        /// Where.
+        /// The end of the link.
         end: Box<End>,
-        /// What was tried.
+        /// The action.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// The kernel's own link emulation is missing or refuses.
@@ -79,7 +77,7 @@ pub enum LinkError {
     Netem {
         /// The interface.
         device: String,
-        /// What `tc` said.
+        /// The error of `tc` or of the kernel.
         cause: String,
     },
     /// A thread or process cannot be started.
@@ -88,15 +86,15 @@ pub enum LinkError {
     /// Traffic that measures the link cannot be sent or received.
     #[error("cannot {what} to measure the link: {cause}")]
     Traffic {
-        /// What was tried.
+        /// The action.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// The link's process or thread is gone.
-    #[error("the link's process has ended or does not answer; what it wrote to standard error may say why")]
+    /// The link's process or thread has ended.
+    #[error("the link's process has ended or does not answer; see its standard error")]
     Ended,
-    /// The link's process answered what was not asked.
+    /// The link's process refused a request or gave an unexpected answer.
     #[error("the link's process refused: {0}")]
     Refused(String),
     /// The program that runs the link cannot be found.
@@ -105,7 +103,7 @@ pub enum LinkError {
 }
 
 fn hint(cause: &io::Error) -> &'static str {
-    // Of a file: routing requests and TUNSETIFF are refused with EPERM.
+    // EACCES refers to /dev/net/tun: rtnetlink and TUNSETIFF are refused with EPERM.
     if cause.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
         return "; /dev/net/tun must be open to this user (chmod 666 /dev/net/tun, as udev makes it), or run it as root";
     }
@@ -114,7 +112,9 @@ fn hint(cause: &io::Error) -> &'static str {
             "; /dev/net/tun is needed: modprobe tun, or pass the device into the container"
         }
         io::ErrorKind::PermissionDenied => "; CAP_NET_ADMIN in that namespace is needed",
-        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => "; the name or address is taken there",
+        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
+            "; the name or address is already in use there"
+        }
         _ => "",
     }
 }

@@ -1,9 +1,8 @@
-//! Network namespaces without names, each owned by a holder process.
+//! Unnamed network namespaces, each owned by a holder process.
 //!
-//! A holder is this program itself. It is the first process of a namespace of process numbers: when it
-//! dies, the kernel kills every process of the host, and with the last of them and our own handle the
-//! network namespace ends, interfaces and all. The holder dies with the lab: by its parent-death signal, or
-//! by the end of its standard input.
+//! A holder is this program itself, as the first process of a PID namespace. When the holder dies, the kernel kills
+//! every process of the host. When these and our own handle are gone, the network namespace and its interfaces
+//! disappear. The holder dies with the lab: by its parent-death signal, or by the end of its standard input.
 
 use std::{
     ffi::OsStr,
@@ -19,7 +18,7 @@ use kernel::namespaces::{self, Kind};
 use nix::{
     sched::{CloneFlags, unshare},
     sys::{
-        signal::{SigSet, Signal as Number},
+        signal::{SigSet, Signal as SignalNumber},
         signalfd::{SfdFlags, SignalFd},
     },
 };
@@ -31,10 +30,10 @@ use rustix::{
 };
 use undo::ProcessId;
 
-use crate::keeper::Keeper;
+use crate::spawner::Spawner;
 
-/// How long a holder may take to make its namespace.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that a holder may take to create its namespace.
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A network namespace and its holder.
 #[derive(Debug)]
@@ -43,43 +42,43 @@ pub(crate) struct Namespace {
     input: Option<ChildStdin>,
     id: ProcessId,
     network: Arc<File>,
-    keeper: Keeper,
+    spawner: Spawner,
 }
 
-/// A holder that was started and has not answered yet.
+/// A holder that has been started and has not answered yet.
 #[derive(Debug)]
-pub(crate) struct Starting {
-    /// None once it has become a namespace.
+pub(crate) struct StartingHolder {
+    /// None once a [`Namespace`] owns it.
     holder: Option<Child>,
     id: Option<ProcessId>,
-    keeper: Keeper,
+    spawner: Spawner,
 }
 
-impl Starting {
+impl StartingHolder {
     /// Starts a holder: `program lab-holder`.
     pub(crate) fn start(program: &OsStr) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.arg("lab-holder").stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for the lab, which then takes everything down in order.
+        // Ctrl-C must reach only the lab, which then takes everything down in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let keeper = Keeper::start_apart()?;
-        let holder = keeper.spawn(command)?;
+        let spawner = Spawner::start_in_new_pid_namespace()?;
+        let holder = spawner.spawn(command)?;
         let id = ProcessId::of(holder.id());
-        Ok(Self { holder: Some(holder), id, keeper })
+        Ok(Self { holder: Some(holder), id, spawner })
     }
 
-    /// The process, as it is written down in the journal.
+    /// Identity of the holder, for the journal.
     pub(crate) fn id(&self) -> io::Result<ProcessId> {
-        self.id.ok_or_else(|| io::Error::other("/proc does not show a process that was just started"))
+        self.id.ok_or_else(|| io::Error::other("/proc does not show the process that was just started"))
     }
 
-    /// Waits until the namespace is made.
-    pub(crate) fn ready(mut self) -> io::Result<Namespace> {
+    /// Waits until the namespace exists.
+    pub(crate) fn wait_until_ready(mut self) -> io::Result<Namespace> {
         let id = self.id()?;
         let Some(holder) = &mut self.holder else { return Err(io::ErrorKind::NotConnected.into()) };
         let mut output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        if !readable_within(output.as_fd(), PATIENCE)? {
-            return Err(io::Error::other(format!("its holder did not answer within {PATIENCE:?}")));
+        if !readable_within(output.as_fd(), HOLDER_TIMEOUT)? {
+            return Err(io::Error::other(format!("its holder did not answer within {HOLDER_TIMEOUT:?}")));
         }
         let mut answer = [0; 256];
         let length = output.read(&mut answer)?;
@@ -88,22 +87,22 @@ impl Starting {
             b"" => return Err(io::Error::other("its holder ended at once")),
             why => return Err(io::Error::other(String::from_utf8_lossy(why).trim().to_owned())),
         }
-        // Not waited for yet, so its number is no other's.
+        // The holder has not been reaped, so its process number is not reused.
         let network = Arc::new(File::open(namespaces::path_of(id.pid, Kind::Network))?);
-        // Settings made there would be the machine's.
+        // Settings made there would change the machine itself.
         if namespaces::identity(&network)? == namespaces::own_identity(Kind::Network)? {
             return Err(io::Error::other("the kernel shows this process's own network as that of a host"));
         }
-        let keeper = self.keeper.clone();
+        let spawner = self.spawner.clone();
         let input = holder.stdin.take();
         match self.holder.take() {
-            Some(holder) => Ok(Namespace { holder, input, id, network, keeper }),
+            Some(holder) => Ok(Namespace { holder, input, id, network, spawner }),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartingHolder {
     fn drop(&mut self) {
         if let Some(holder) = &mut self.holder {
             end(holder);
@@ -112,12 +111,10 @@ impl Drop for Starting {
 }
 
 impl Namespace {
-    /// The holder's process number.
     pub(crate) fn pid(&self) -> u32 {
         self.holder.id()
     }
 
-    /// The holder.
     pub(crate) fn id(&self) -> ProcessId {
         self.id
     }
@@ -127,24 +124,24 @@ impl Namespace {
         self.network.as_fd()
     }
 
-    /// The thread that the host's processes are started from.
-    pub(crate) fn keeper(&self) -> &Keeper {
-        &self.keeper
+    /// The thread that starts the host's processes.
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
     }
 
-    /// A handle on the network namespace for another thread.
+    /// A shared handle of the network namespace.
     pub(crate) fn handle(&self) -> Arc<File> {
         Arc::clone(&self.network)
     }
 
-    /// Kills the holder, and so every process of the host; [`end`](Self::end) waits for it.
+    /// Kills the holder, and so every process of the host, without waiting; [`end`](Self::end) waits.
     pub(crate) fn kill(&mut self) {
         self.input = None;
-        // Not waited for yet, so its number cannot be another's.
+        // The holder has not been reaped, so its process number is not reused.
         let _ = self.holder.kill();
     }
 
-    /// Kills and waits. The holder has ended only when all processes of the host have.
+    /// Kills the holder and waits for its end. The holder ends after all other processes of the host.
     pub(crate) fn end(&mut self) {
         self.kill();
         end(&mut self.holder);
@@ -157,25 +154,25 @@ impl Drop for Namespace {
     }
 }
 
-/// A child that was not waited for keeps its number: this cannot hit another process.
+/// Kills and reaps a holder. A child that is not reaped keeps its number, so no other process can be hit.
 fn end(holder: &mut Child) {
     let _ = holder.kill();
     let _ = holder.wait();
 }
 
-/// The life of a holder process: `proofload lab-holder`.
+/// Runs a holder process: `proofload lab-holder`. Reports to the parent on standard output.
 ///
 /// # Errors
-/// When the kernel does not give it a namespace; the parent is told on standard output.
-pub fn hold() -> io::Result<()> {
-    // Refused nowhere on Linux; the end of the standard input is the second line.
+/// When signals or standard input cannot be watched.
+pub fn run_holder() -> io::Result<()> {
+    // Linux never refuses it; the end of standard input is the second safeguard.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut stdout = io::stdout();
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         return writeln!(stdout, "the kernel refuses a network namespace: {error}; run it as root");
     }
     let mut mask = SigSet::empty();
-    mask.add(Number::SIGCHLD);
+    mask.add(SignalNumber::SIGCHLD);
     mask.thread_block()?;
     let children = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     stdout.write_all(b"ready\n")?;
@@ -187,19 +184,19 @@ pub fn hold() -> io::Result<()> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // Nothing is ever said here: it is readable when the lab is gone.
+        // The lab never writes here: standard input becomes readable when the lab is gone.
         if !events[0].revents().is_empty() {
             return Ok(());
         }
         while let Ok(Some(_)) = children.read_signal() {}
-        // The first process of a namespace inherits its orphans.
+        // The first process of a PID namespace inherits its orphans.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
 }
 
-/// Whether something can be read within this time.
-pub(crate) fn readable_within(input: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
-    let deadline = Instant::now() + patience;
+/// Waits until input is readable. False after `timeout`.
+pub(crate) fn readable_within(input: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };

@@ -1,4 +1,4 @@
-//! The few requests to the kernel's routing socket that labs and links need, one at a time and acknowledged.
+//! The routing socket (rtnetlink) requests that labs and links need. Each request waits for its acknowledgement.
 
 mod tbf;
 
@@ -20,7 +20,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-pub(crate) use tbf::{Bucket, ETHERNET_HEADER_BYTES};
+pub(crate) use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
 
 /// The index of the loopback interface in every namespace.
 pub(crate) const LOOPBACK: u32 = 1;
@@ -32,16 +32,16 @@ pub(crate) struct Netlink {
     sequence: u32,
 }
 
-/// One end of a pair.
+/// One end of a veth pair.
 #[derive(Debug)]
 pub(crate) struct VethEnd<'a> {
-    /// The namespace that it is made in; the socket's own if none.
+    /// Namespace of the interface; that of the socket if none.
     pub namespace: Option<BorrowedFd<'a>>,
     pub name: &'a str,
     pub index: u32,
     pub mac: [u8; 6],
     pub mtu: u32,
-    /// The bridge it belongs to.
+    /// Index of the bridge that the interface is a port of.
     pub bridge: Option<u32>,
 }
 
@@ -53,12 +53,12 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Makes a bridge that forwards at once and floods what it does not know.
+    /// Creates a bridge without spanning tree and without multicast snooping.
     pub(crate) fn add_bridge(&mut self, name: &str, index: u32, mtu: u32) -> io::Result<()> {
         let settings = vec![InfoBridge::StpState(0.into()), InfoBridge::MulticastSnooping(false)];
         let mut message = LinkMessage::default();
         message.header.index = index;
-        raise(&mut message);
+        mark_up(&mut message);
         message.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::Mtu(mtu),
@@ -70,11 +70,11 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message))
     }
 
-    /// Makes a pair of interfaces, each where it belongs from the first moment, and sets the first one up.
+    /// Creates a veth pair with each end directly in its namespace, and sets the first end up.
     pub(crate) fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
         let mut message = one.message();
-        // Not the other: the kernel opens it before it knows its peer (ENOTCONN).
-        raise(&mut message);
+        // The peer cannot be set up here: the kernel opens it before it knows its own peer (ENOTCONN).
+        mark_up(&mut message);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other.message()))),
@@ -82,15 +82,14 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message))
     }
 
-    /// Sets an interface up.
     pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        raise(&mut message);
+        mark_up(&mut message);
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Sets the largest packet, and how many packets may wait in a device of our own.
+    /// Sets the MTU in bytes and the length of the transmit queue in packets.
     pub(crate) fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -100,23 +99,28 @@ impl Netlink {
 
     /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
     pub(crate) fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
-        let bucket = Bucket::of_port(rate_bits_per_s, mtu);
+        let bucket = TokenBucket::for_port(rate_bits_per_s, mtu);
         self.add_bucket(index, TcHandle::ROOT, &bucket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
                 error.kind(),
                 "this kernel has no sch_tbf, which limits a segment's rate, and cannot load it; leave the rate out, \
-                 or join hosts by links of two, which are emulated without it",
+                 or use links between two hosts, which do not need it",
             ),
             _ => error,
         })
     }
 
-    /// Puts a token bucket on an interface, below another queueing discipline unless `parent` is the root.
-    pub(crate) fn add_bucket(&mut self, index: u32, parent: TcHandle, bucket: &Bucket) -> io::Result<()> {
+    /// Adds a token bucket to an interface, below the queueing discipline `parent`.
+    pub(crate) fn add_bucket(
+        &mut self,
+        index: u32,
+        parent: TcHandle,
+        bucket: &TokenBucket,
+    ) -> io::Result<()> {
         self.create(RouteNetlinkMessage::NewQueueDiscipline(bucket.message(index, parent)))
     }
 
-    /// Gives an interface an address, which works at once.
+    /// Adds an address to an interface. The address is usable at once.
     pub(crate) fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.prefix_len = prefix;
@@ -132,16 +136,16 @@ impl Netlink {
             }
             IpAddr::V6(_) => {
                 message.header.family = AddressFamily::Inet6;
-                // No duplicate address detection, which would take a second: nobody else has it.
+                // Duplicate address detection would take a second, and addresses are unique.
                 message.header.flags = AddressHeaderFlags::Nodad;
             }
         }
         self.create(RouteNetlinkMessage::NewAddress(message))
     }
 
-    /// Adds a route by a gateway, of the same version of IP.
+    /// Adds a route through a gateway of the same IP version.
     pub(crate) fn add_route(&mut self, to: IpAddr, prefix: u8, via: IpAddr) -> io::Result<()> {
-        let of = |address| match address {
+        let route_address = |address| match address {
             IpAddr::V4(address) => RouteAddress::Inet(address),
             IpAddr::V6(address) => RouteAddress::Inet6(address),
         };
@@ -152,9 +156,9 @@ impl Netlink {
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
-        message.attributes = vec![RouteAttribute::Gateway(of(via))];
+        message.attributes = vec![RouteAttribute::Gateway(route_address(via))];
         if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(of(to)));
+            message.attributes.push(RouteAttribute::Destination(route_address(to)));
         }
         self.create(RouteNetlinkMessage::NewRoute(message))
     }
@@ -176,7 +180,7 @@ impl Netlink {
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
             let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
-                .map_err(|error| io::Error::other(format!("the kernel's answer cannot be read: {error}")))?;
+                .map_err(|error| io::Error::other(format!("cannot read the kernel's answer: {error}")))?;
             if answer.header.sequence_number != self.sequence {
                 continue;
             }
@@ -209,7 +213,7 @@ impl VethEnd<'_> {
     }
 }
 
-fn raise(message: &mut LinkMessage) {
+fn mark_up(message: &mut LinkMessage) {
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
 }

@@ -1,4 +1,4 @@
-//! Makes a lab's network: interfaces, addresses, routes and settings, in namespaces that exist.
+//! Builds a lab's network in existing namespaces: interfaces, addresses, routes and settings.
 
 use std::{
     collections::BTreeMap,
@@ -14,49 +14,48 @@ use undo::Journal;
 
 use crate::{
     congestion,
-    keeper::Keeper,
     lab::{Error, link_log},
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
     namespace::Namespace,
     netlink::{LOOPBACK, Netlink, VethEnd},
     plan::{End, Host, Link, LinkKind, Plan},
+    spawner::Spawner,
     sysctls,
 };
 
-/// The index of a host's first interface and of a segment's bridge: beyond those that the kernel gives to
-/// interfaces of its own.
+/// Index of a host's first interface and of a segment's bridge, above the indexes that the kernel assigns itself.
 const FIRST_INDEX: u32 = 1_000;
-/// Hosts whose settings are made at the same time.
+/// Number of threads that configure hosts.
 const WORKERS: usize = 4;
 
-/// What there is to build, and with what.
+/// The inputs for building a lab's network.
 pub(crate) struct Network<'a> {
     pub plan: &'a Plan,
     pub hosts: &'a [Namespace],
     pub segments: &'a BTreeMap<String, Namespace>,
-    pub keeper: &'a Keeper,
+    pub spawner: &'a Spawner,
     pub program: &'a Path,
     pub run_folder: &'a Path,
     pub journal: Option<&'a Journal>,
 }
 
 impl Network<'_> {
-    /// Builds it. Returns the emulated links, which run in processes of their own.
+    /// Builds the network. Returns the emulated links, each of which runs in its own process.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
-        let go_on = || if stop() { Err(Error::CalledOff) } else { Ok(()) };
-        // Before the interfaces, which inherit most of it.
+        let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
+        // Before the interfaces exist, because they inherit most of these settings.
         let set_up = |index, host: &Host| {
-            sysctls::set(host, self.plan.has_ipv6(index))?;
+            sysctls::set_for_host(host, self.plan.has_ipv6(index))?;
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
             let mut addresses = host.loopback.iter();
             addresses
                 .try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::max_prefix(own)))
         };
-        congestion::while_allowed(self.plan, self.journal, || self.in_every_host("set up", set_up))?;
+        congestion::while_allowed(self.plan, self.journal, || self.in_each_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();
         for (number, link) in self.plan.links.iter().enumerate() {
-            go_on()?;
+            check_not_cancelled()?;
             let failed = |cause| failed(format!("make the link {}", link.name), cause);
             match &link.kind {
                 LinkKind::Segment { port_rate_bits_per_s } => {
@@ -72,30 +71,30 @@ impl Network<'_> {
                 }
             }
         }
-        go_on()?;
-        self.in_every_host("set up the addresses and routes of", |index, host| self.finish(index, host))?;
+        check_not_cancelled()?;
+        self.in_each_host("set up the addresses and routes of", |index, host| self.finish(index, host))?;
         Ok(emulated)
     }
 
     fn make_segment(&self, number: usize, link: &Link, port_rate_bits_per_s: Option<u64>) -> io::Result<()> {
         let Some(segment) = self.segments.get(&link.name) else { return Err(io::ErrorKind::NotFound.into()) };
         run_in_network(segment.network(), || {
-            // Where the machine filters bridged packets by its firewall, the lab's are none of its business.
+            // The machine's firewall must not filter the lab's bridged packets.
             sysctls::set_for_segment()?;
             let mut netlink = Netlink::open()?;
             netlink.add_bridge("bridge", FIRST_INDEX, link.mtu)?;
-            for (place, end) in link.ends.iter().enumerate() {
-                // Set from the start: a name or an address that changes later is seen by others before.
+            for (position, end) in link.ends.iter().enumerate() {
+                // Set at creation: others could see a name or an address before a later change.
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
-                    index: FIRST_INDEX + 1 + place as u32,
-                    mac: mac(6, number, place),
+                    index: FIRST_INDEX + 1 + position as u32,
+                    mac: mac(6, number, position),
                     mtu: link.mtu,
                     bridge: Some(FIRST_INDEX),
                 };
-                netlink.add_veth(&port, &self.veth_end(number, link, place))?;
-                // Towards the host; the other way is limited at its own end.
+                netlink.add_veth(&port, &self.veth_end(number, link, position))?;
+                // Limits traffic to the host; the host's own end limits the other direction.
                 if let Some(rate) = port_rate_bits_per_s {
                     netlink.limit_rate(port.index, rate, link.mtu)?;
                 }
@@ -105,20 +104,20 @@ impl Network<'_> {
     }
 
     fn make_pair(&self, number: usize, link: &Link) -> io::Result<()> {
-        let [one, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
-        run_in_network(self.hosts[one.host].network(), || {
-            let ends = [0, 1].map(|place| self.veth_end(number, link, place));
+        let [first, _] = &link.ends[..] else { return Err(io::ErrorKind::InvalidInput.into()) };
+        run_in_network(self.hosts[first.host].network(), || {
+            let ends = [0, 1].map(|position| self.veth_end(number, link, position));
             Netlink::open()?.add_veth(&ends[0], &ends[1])
         })
     }
 
-    fn veth_end<'a>(&'a self, number: usize, link: &'a Link, place: usize) -> VethEnd<'a> {
-        let end = &link.ends[place];
+    fn veth_end<'a>(&'a self, number: usize, link: &'a Link, position: usize) -> VethEnd<'a> {
+        let end = &link.ends[position];
         VethEnd {
             namespace: Some(self.hosts[end.host].network()),
             name: &end.device,
             index: self.index_of(end),
-            mac: mac(2, number, place),
+            mac: mac(2, number, position),
             mtu: link.mtu,
             bridge: None,
         }
@@ -130,8 +129,8 @@ impl Network<'_> {
         let refused = |cause| Error::Link { name: link.name.clone(), cause };
         let log = File::create_new(link_log(self.run_folder, &link.name))
             .map_err(|cause| refused(LinkError::Start(cause)))?;
-        // Its parent is a thread that lives as long as the lab: it dies with its parent.
-        let made = self.keeper.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
+        // The link dies with the thread that starts it, so that thread must live as long as the lab.
+        let made = self.spawner.run(move || Emulated::start_with(&program, log.into(), spec, a, b));
         made.map_err(LinkError::Start).and_then(|made| made).map_err(refused)
     }
 
@@ -141,10 +140,13 @@ impl Network<'_> {
     }
 
     fn ends_for_link(&self, link: &Link) -> Result<[link::End; 2], Error> {
-        let [one, other] = &link.ends[..] else {
-            return Err(failed("join other than two hosts by a link", io::ErrorKind::InvalidInput.into()));
+        let [a, b] = &link.ends[..] else {
+            return Err(failed(
+                "join a number of hosts other than two by a link",
+                io::ErrorKind::InvalidInput.into(),
+            ));
         };
-        Ok([one, other].map(|end| link::End {
+        Ok([a, b].map(|end| link::End {
             namespace: link::Namespace::Pid(self.hosts[end.host].pid()),
             device: end.device.clone(),
             addresses: vec![link::Address { ip: end.address, prefix: link.prefix }],
@@ -152,11 +154,11 @@ impl Network<'_> {
         }))
     }
 
-    /// Addresses, settings of interfaces, routes.
+    /// Sets a host's addresses, interface settings and routes.
     fn finish(&self, index: usize, host: &Host) -> io::Result<()> {
         let mut netlink = Netlink::open()?;
         for (link, end) in self.plan.ends_of(index) {
-            // An emulated link has made its own ends.
+            // An emulated link has configured its own ends.
             if !matches!(&link.kind, LinkKind::Emulated(spec) if spec.driver == Driver::Emulator) {
                 let index = self.index_of(end);
                 if let LinkKind::Segment { port_rate_bits_per_s: Some(rate) } = link.kind {
@@ -176,19 +178,19 @@ impl Network<'_> {
         Ok(())
     }
 
-    /// The index of a host's interface: `eth0` has the first.
+    /// The index of a host's interface; `eth0` has [`FIRST_INDEX`].
     fn index_of(&self, end: &End) -> u32 {
         FIRST_INDEX + end.device.trim_start_matches("eth").parse::<u32>().unwrap_or_default()
     }
 
-    /// Does the same in every host, several at a time.
-    fn in_every_host(
+    /// Runs `work` in every host, on several threads.
+    fn in_each_host(
         &self,
         what: &str,
         work: impl Fn(usize, &Host) -> io::Result<()> + Sync,
     ) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
-        let one = || loop {
+        let work_on_next = || loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let (Some(host), Some(namespace)) = (self.plan.hosts.get(index), self.hosts.get(index)) else {
                 return Ok(());
@@ -197,7 +199,7 @@ impl Network<'_> {
                 .map_err(|cause| failed(format!("{what} host {}", host.name), cause))?;
         };
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(one)).collect();
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work_on_next)).collect();
             workers
                 .into_iter()
                 .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -209,9 +211,9 @@ fn failed(what: impl Into<String>, cause: io::Error) -> Error {
     Error::Failed { what: what.into(), cause }
 }
 
-/// A locally administered address that is the same in every run.
-fn mac(side: u8, link: usize, place: usize) -> [u8; 6] {
+/// A locally administered MAC address that is the same in every run.
+fn mac(side: u8, link: usize, position: usize) -> [u8; 6] {
     let [_, _, link_high, link_low] = (link as u32 + 1).to_be_bytes();
-    let [_, _, place_high, place_low] = (place as u32 + 1).to_be_bytes();
-    [side, 0, link_high, link_low, place_high, place_low]
+    let [_, _, position_high, position_low] = (position as u32 + 1).to_be_bytes();
+    [side, 0, link_high, link_low, position_high, position_low]
 }

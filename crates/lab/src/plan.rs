@@ -1,5 +1,5 @@
-//! What a lab consists of, with every address decided: pure data, made from a lab file or by a study, and
-//! written into the folder of a lab that is up.
+//! The plan of a lab, with every address assigned. Plain data: a lab file or a study gives it, and the folder of a
+//! running lab contains it.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
@@ -9,48 +9,47 @@ use settings::Network;
 use crate::link::LinkSpec;
 pub use crate::program::{Known, KnownKind};
 
-/// A whole lab.
+/// The plan of a lab.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What it is called.
+    /// Title of the lab.
     pub title: String,
-    /// Its hosts.
+    /// The hosts.
     pub hosts: Vec<Host>,
-    /// What joins them.
+    /// The links between the hosts.
     pub links: Vec<Link>,
-    /// What runs on them, in the order it is started.
+    /// The processes on the hosts, in the order of their start.
     pub processes: Vec<Process>,
 }
 
 impl Plan {
-    /// The number of the host of this name.
+    /// The index of the host with this name.
     pub fn host(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// A host's interfaces: the link, and the host's end of it, in the order of the links.
+    /// The interfaces of a host: each link with the host's end, in the order of the links.
     pub fn ends_of(&self, host: usize) -> impl Iterator<Item = (&Link, &End)> {
         let of_link = move |link: &Link| link.ends.iter().position(|end| end.host == host);
         self.links.iter().filter_map(move |link| of_link(link).map(|end| (link, &link.ends[end])))
     }
 
-    /// The address a host is known by: that of its first interface, or else the first on its loopback
-    /// interface.
+    /// The main address of a host: that of its first interface, otherwise the first on its loopback interface.
     pub fn address_of(&self, host: usize) -> Option<IpAddr> {
         let first = self.ends_of(host).next().map(|(_, end)| end.address);
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
     }
 
     /// Whether a host has an IPv6 address.
-    pub fn has_ipv6(&self, host: usize) -> bool {
+    pub(crate) fn has_ipv6(&self, host: usize) -> bool {
         let own = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
         self.ends_of(host).map(|(_, end)| &end.address).chain(own).any(IpAddr::is_ipv6)
     }
 
-    /// Whether a program of the lab [writes](KnownKind::writes) a file of this name for the commands of others.
-    pub fn writes(&self, file: &str) -> bool {
+    /// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.
+    pub(crate) fn writes_file(&self, file: &str) -> bool {
         let is_written = |process: &Process| match &process.program {
-            Program::Known(known) => known.kind.writes().contains(&file),
+            Program::Known(known) => known.kind.written_files().contains(&file),
             Program::Command(_) => false,
         };
         self.processes.iter().any(is_written)
@@ -62,24 +61,25 @@ impl Plan {
 pub struct Host {
     /// Its name, unique in the lab.
     pub name: String,
-    /// Addresses on its loopback interface, each alone in its network: what it serves but does not answer ARP for.
+    /// Addresses on its loopback interface, each with the longest prefix. The host serves them but does not answer ARP
+    /// requests for them.
     pub loopback: Vec<IpAddr>,
-    /// Routes beyond the links'.
+    /// Routes in addition to those of the links.
     pub routes: Vec<Route>,
-    /// Kernel settings on top of the lab's own, by their dotted names.
+    /// Kernel settings in addition to the lab's own, by dotted name.
     pub sysctls: BTreeMap<String, String>,
-    /// Whether it passes packets on.
+    /// Whether the host forwards packets.
     pub forward: bool,
-    /// The processors that its processes may run on; all that we may use if none.
+    /// Processors that its processes may run on; all available ones if none.
     pub cpus: Option<Vec<usize>>,
-    /// Processor time that its processes may use together, in processors; unlimited if none.
+    /// Processor time of all its processes together, in processors; unlimited if none.
     pub cpu_quota: Option<f64>,
 }
 
-/// A route by a gateway.
+/// A route through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The network's address.
+    /// Address of the destination network.
     pub to: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
@@ -87,12 +87,12 @@ pub struct Route {
     pub via: IpAddr,
 }
 
-/// What joins hosts.
+/// A link between hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// Its name, unique in the lab.
     pub name: String,
-    /// What it is made of.
+    /// How the link is built.
     pub kind: LinkKind,
     /// The network's address.
     pub network: IpAddr,
@@ -100,17 +100,17 @@ pub struct Link {
     pub prefix: u8,
     /// The largest packet, in bytes.
     pub mtu: u32,
-    /// Who is on it.
+    /// The ends of the link, one for each host.
     pub ends: Vec<End>,
 }
 
-/// What a link is made of.
+/// How a link is built.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LinkKind {
     /// A bridge in a namespace of its own, and a pair of interfaces for each host.
     Segment {
-        /// What every port carries at the most, each way, in bits of Ethernet frames (without FCS) per second;
-        /// as much as the machine can if none.
+        /// Maximum rate of every port in each direction, in bits of Ethernet frames (without FCS) per second;
+        /// unlimited if none.
         port_rate_bits_per_s: Option<u64>,
     },
     /// A pair of interfaces between two hosts.
@@ -120,7 +120,7 @@ pub enum LinkKind {
 }
 
 impl Link {
-    /// Its network.
+    /// The link's network.
     pub fn network(&self) -> Network {
         Network { address: self.network, prefix: self.prefix }
     }
@@ -129,11 +129,11 @@ impl Link {
 /// A host's end of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// The number of the host in the plan.
+    /// Index of the host in the plan.
     pub host: usize,
-    /// Its interface.
+    /// Name of the host's interface.
     pub device: String,
-    /// Its address.
+    /// Address of the interface.
     pub address: IpAddr,
 }
 
@@ -142,66 +142,66 @@ pub struct End {
 pub struct Process {
     /// Its name, unique in the lab.
     pub name: String,
-    /// The number of the host in the plan.
+    /// Index of the host in the plan.
     pub host: usize,
-    /// What is run.
+    /// The program.
     pub program: Program,
-    /// Variables of its environment, beside ours.
+    /// Environment variables in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// The folder that it is started in, made if it is missing; ours if none.
+    /// Working directory, created if missing; that of this process if none.
     pub directory: Option<PathBuf>,
-    /// When it counts as ready; at once if none.
+    /// Condition of readiness; ready at once if none.
     pub ready: Option<Ready>,
-    /// How long it may take to get ready.
+    /// Time that the process may take to get ready.
     pub ready_timeout: Duration,
-    /// Bytes of its output that are kept.
+    /// Maximum bytes of output that are kept.
     pub log_limit_bytes: u64,
-    /// What happens to more.
+    /// What happens if the output exceeds `log_limit_bytes`.
     pub flood: Flood,
-    /// Whether it may end, with status 0, while the lab is up.
+    /// Whether the process may end with status 0 while the lab is up.
     pub may_end: bool,
-    /// Processes with the same stage are started together; the next stage when they are ready.
+    /// Processes of one stage start together. The next stage starts when all of them are ready.
     pub stage: usize,
 }
 
-/// What is run.
+/// The program of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
-    /// Words of a command line. `{NAME}` stands for the first address of the host NAME, `{self}` for that
-    /// of the process's own; `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::writes).
+    /// Words of a command line. The placeholder `{NAME}` stands for the main address of the host NAME, `{self}` for that
+    /// of the process's own host, `{ssh_config}` for a file that an sshd of the lab [writes](KnownKind::written_files).
     Command(Vec<String>),
-    /// A program that we know how to set up.
+    /// A program that proofload configures.
     Known(Known),
 }
 
-/// When a process counts as ready.
+/// Condition of a process's readiness.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ready {
-    /// A TCP connection is accepted, at the host's own address if none is given.
+    /// The address accepts TCP connections on a port; the host's own address if none.
     Tcp(Option<IpAddr>, u16),
-    /// An HTTP request is answered with a status 2xx.
+    /// The answer to an HTTP request has a status 2xx.
     Http {
-        /// Where; the host's own address if none.
+        /// Address of the server; the host's own address if none.
         address: Option<IpAddr>,
         /// The port.
         port: u16,
-        /// The path, with its slash.
+        /// The path, with the leading slash.
         path: String,
     },
-    /// Its output holds this text.
+    /// The output contains this text.
     Log(String),
     /// A file exists.
     File(PathBuf),
-    /// It has ended with status 0.
+    /// The process has ended with status 0.
     Exit,
 }
 
-/// What happens to output beyond the limit.
+/// What happens to output that exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flood {
-    /// It is an error: the lab is taken down.
+    /// The process has failed, and the lab is taken down.
     Fail,
-    /// The first and the last bytes are kept.
+    /// The log keeps the first and the last bytes.
     Truncate,
 }
 

@@ -1,4 +1,4 @@
-//! Whether this machine can have a lab, before anything of it is made.
+//! Checks that this machine has what a lab needs, before the lab is created.
 
 use std::path::Path;
 
@@ -9,33 +9,33 @@ use crate::{
     process::exec::search_path,
 };
 
-/// Everything that this machine lacks for a lab, in words; nothing if it lacks nothing.
-pub(crate) fn lacks(plan: &Plan) -> Vec<String> {
-    let mut lacks = processors(plan);
-    lacks.extend(plan.processes.iter().filter_map(program));
-    lacks.extend(plan.processes.iter().filter_map(|process| unwritten(plan, process)));
-    lacks
+/// Messages about everything that the lab needs and this machine lacks.
+pub(crate) fn missing_requirements(plan: &Plan) -> Vec<String> {
+    let mut missing_requirements = missing_processors(plan);
+    missing_requirements.extend(plan.processes.iter().filter_map(missing_program));
+    missing_requirements.extend(plan.processes.iter().filter_map(|process| missing_file(plan, process)));
+    missing_requirements
 }
 
-/// A file that a command names and no program of the lab writes.
-fn unwritten(plan: &Plan, process: &Process) -> Option<String> {
+/// A message if the command uses a file that no program of the lab writes.
+fn missing_file(plan: &Plan, process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let mut names = words.iter().flat_map(|word| placeholders::names(word));
-    let name = names.find(|name| KnownKind::all_writes().contains(name) && !plan.writes(name))?;
+    let name = names.find(|name| KnownKind::all_written_files().contains(name) && !plan.writes_file(name))?;
     Some(format!("{}: no program of this lab writes {{{name}}}", process.name))
 }
 
-fn processors(plan: &Plan) -> Vec<String> {
-    let is_lacked = |cpu: &&usize| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
+fn missing_processors(plan: &Plan) -> Vec<String> {
+    let is_missing = |cpu: &&usize| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let hosts = plan.hosts.iter().filter_map(|host| {
-        let cpu = host.cpus.iter().flatten().find(is_lacked)?;
+        let cpu = host.cpus.iter().flatten().find(is_missing)?;
         Some(format!("host {}: there is no processor {cpu} here", host.name))
     });
     hosts.collect()
 }
 
-/// A program that an earlier process may still make is looked for when it is started.
-fn program(process: &Process) -> Option<String> {
+/// A message if the program is missing. A relative path, or a path that an earlier process may create, is not checked.
+fn missing_program(process: &Process) -> Option<String> {
     let Program::Command(words) = &process.program else { return None };
     let name = words.first().filter(|name| !name.contains('{'))?;
     let is_there = match name.contains('/') {
@@ -49,21 +49,21 @@ fn program(process: &Process) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn lacked(text: &str) -> Vec<String> {
+    fn missing_for(text: &str) -> Vec<String> {
         let head = "title = \"t\"\n[hosts]\n";
-        lacks(&crate::file::parse("lab.toml", &format!("{head}{text}")).unwrap())
+        missing_requirements(&crate::file::parse("lab.toml", &format!("{head}{text}")).unwrap())
     }
 
     #[test]
-    fn processors_and_programs_that_are_not_there_are_told() {
-        let told = lacked("a = { cpus = 1023 }\nb = { cpus = 0 }\n");
-        assert!(told.len() == 1 && told[0].starts_with("host a: there is no processor"), "{told:?}");
+    fn missing_processors_and_programs_are_reported() {
+        let missing = missing_for("a = { cpus = 1023 }\nb = { cpus = 0 }\n");
+        assert!(missing.len() == 1 && missing[0].starts_with("host a: there is no processor"), "{missing:?}");
         let command = |words: &str| format!("a = {{}}\n[[processes]]\non = \"a\"\ncommand = [{words}]\n");
-        for there in ["\"sh\", \"-c\", \"true\"", "\"/bin/sh\"", "\"./made/by/the/study\""] {
-            assert_eq!(lacked(&command(there)), [""; 0], "{there}");
+        for present in ["\"sh\", \"-c\", \"true\"", "\"/bin/sh\"", "\"./made/by/the/study\""] {
+            assert_eq!(missing_for(&command(present)), [""; 0], "{present}");
         }
         for missing in ["\"no-such-program\"", "\"/no/such/program\""] {
-            assert!(lacked(&command(missing))[0].contains("there is no program"), "{missing}");
+            assert!(missing_for(&command(missing))[0].contains("there is no program"), "{missing}");
         }
     }
 }

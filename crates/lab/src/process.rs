@@ -1,4 +1,4 @@
-//! A process on a host: started in its namespaces, its output kept, its end watched.
+//! A process on a host: starts in the host's namespaces, logs its output and reports its end.
 
 pub(crate) mod exec;
 pub(crate) mod log;
@@ -25,7 +25,7 @@ use undo::ProcessId;
 use crate::{namespace::Namespace, plan};
 use log::Log;
 
-/// A process of a lab. It ends with the lab at the latest.
+/// Handle of a process of a lab. The process ends with the lab at the latest.
 #[derive(Debug, Clone)]
 pub struct Process {
     shared: Arc<Shared>,
@@ -44,11 +44,11 @@ struct Shared {
 struct State {
     log: Log,
     ended: Option<ExitStatus>,
-    /// Whether nobody can write to the log any more.
-    log_is_whole: bool,
+    /// Whether the log will get no further output.
+    log_is_complete: bool,
 }
 
-/// What a watcher tells the lab: the process of this name has ended, or wrote too much.
+/// Name of a process that has ended or wrote too much.
 pub(crate) type Event = String;
 
 /// How and where a process is started.
@@ -66,27 +66,27 @@ pub(crate) struct Start<'a> {
 
 impl Process {
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
-        let order = exec::Order {
+        let request = exec::ExecRequest {
             network: namespaces::path_of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,
             directory: start.plan.directory.clone(),
             command: start.command,
         };
-        // One pipe for both, as on a terminal: the order of the lines is kept.
+        // One pipe for both streams keeps the order of their lines.
         let (output, input) = io::pipe()?;
         let mut command = Command::new(start.program);
         command
             .arg("lab-exec")
-            .arg(serde_json::to_string(&order)?)
+            .arg(serde_json::to_string(&request)?)
             .envs(&start.plan.environment)
             .stdin(Stdio::null())
             .stdout(input.try_clone()?)
             .stderr(input)
-            // Ctrl-C is for the lab, which then takes everything down in order.
+            // Ctrl-C must reach only the lab, which then takes everything down in order.
             .process_group(0);
-        let log = Log::create(&start.log_path, start.plan.log_limit_bytes, ready::text(start.plan))?;
-        let child = start.namespace.keeper().spawn(command)?;
+        let log = Log::create(&start.log_path, start.plan.log_limit_bytes, ready::awaited_text(start.plan))?;
+        let child = start.namespace.spawner().spawn(command)?;
         let id = ProcessId::of(child.id()).ok_or_else(|| io::Error::other("/proc does not show it"))?;
         let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         let watch = handle.try_clone()?;
@@ -94,7 +94,7 @@ impl Process {
             name: start.plan.name.clone(),
             id,
             handle,
-            state: Mutex::new(State { log, ended: None, log_is_whole: false }),
+            state: Mutex::new(State { log, ended: None, log_is_complete: false }),
             changed: Condvar::new(),
         });
         let watched = Watched { shared: Arc::clone(&shared), child, watch, output, events: start.events };
@@ -103,74 +103,74 @@ impl Process {
         Ok(Self { shared })
     }
 
-    /// Its name.
+    /// The name of the process.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Its number and start, as the machine sees them.
+    /// The process number and start time, as the machine sees them.
     pub fn id(&self) -> ProcessId {
         self.shared.id
     }
 
-    /// How it ended; none while it runs.
+    /// The exit status; none while the process runs.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.state().ended
     }
 
-    /// Whether it wrote more than is kept.
-    pub fn flooded(&self) -> bool {
+    /// Whether the output exceeded its limit.
+    pub(crate) fn flooded(&self) -> bool {
         self.state().log.flooded()
     }
 
-    /// The last lines of its output, 20 at most.
+    /// The last lines of the output, at most 20.
     pub fn last_lines(&self) -> Vec<String> {
         self.state().log.last_lines()
     }
 
-    /// Sends it a signal. One that has ended takes none.
+    /// Sends a signal. Does nothing if the process has ended.
     pub fn signal(&self, signal: Signal) {
-        // The handle can mean no other process; it may have ended.
+        // The handle cannot refer to another process. An error means that the process has ended.
         let _ = pidfd_send_signal(&self.shared.handle, signal);
     }
 
-    /// Waits for its end; none if it still runs after `patience`.
-    pub fn wait(&self, patience: Duration) -> Option<ExitStatus> {
-        self.wait_for(patience, |state| state.ended.is_some()).ended
+    /// Waits for the end of the process. None if it still runs after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
+        self.wait_for(timeout, |state| state.ended.is_some()).ended
     }
 
-    /// Waits until it has ended, and all its children that wrote to its log: at most for `patience`.
-    pub(crate) fn wait_for_log(&self, patience: Duration) {
-        drop(self.wait_for(patience, |state| state.log_is_whole));
+    /// Waits, at most for `timeout`, until the process and all its children that wrote to its log have ended.
+    pub(crate) fn wait_for_log(&self, timeout: Duration) {
+        drop(self.wait_for(timeout, |state| state.log_is_complete));
     }
 
-    /// Asks it to end, and kills it if it has not within `patience`.
-    pub fn stop(&self, patience: Duration) -> Option<ExitStatus> {
+    /// Sends SIGTERM, and SIGKILL if the process still runs after `timeout`. None if it survives both.
+    pub fn stop(&self, timeout: Duration) -> Option<ExitStatus> {
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal);
-            if let Some(status) = self.wait(patience) {
+            if let Some(status) = self.wait(timeout) {
                 return Some(status);
             }
         }
         None
     }
 
-    /// Whether the text that it is waited for has been seen.
-    pub(crate) fn text_seen(&self) -> bool {
-        self.state().log.text_seen()
+    /// Whether the output contained the text of [`Ready::Log`](plan::Ready::Log).
+    pub(crate) fn has_seen_text(&self) -> bool {
+        self.state().log.has_seen_text()
     }
 
-    /// Waits until something has happened to it, at most for `patience`.
-    pub(crate) fn wait_for_change(&self, patience: Duration) {
-        drop(self.shared.changed.wait_timeout(self.state(), patience));
+    /// Waits, at most for `timeout`, until the output or the status changes.
+    pub(crate) fn wait_for_change(&self, timeout: Duration) {
+        drop(self.shared.changed.wait_timeout(self.state(), timeout));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for(&self, patience: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
-        let deadline = Instant::now() + patience;
+    fn wait_for(&self, timeout: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let deadline = Instant::now() + timeout;
         let mut state = self.state();
         while !met(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -196,42 +196,41 @@ struct Watched {
 }
 
 impl Watched {
-    /// Keeps the output, and waits for the end, which is that of the process. Its children may go on and write
-    /// for as long as the host is there.
+    /// Logs the output and waits for the end of the process. Children of the process may write as long as the host exists.
     fn watch(mut self, flood: plan::Flood) {
-        let mut open = crate::namespace::make_nonblocking(&self.output).is_ok();
-        let (mut told, mut ended) = (false, false);
-        while open || !ended {
+        let mut is_open = crate::namespace::make_nonblocking(&self.output).is_ok();
+        let (mut is_reported, mut ended) = (false, false);
+        while is_open || !ended {
             let output = PollFd::new(&self.output, PollFlags::IN);
-            let mut events = if open { vec![output] } else { Vec::new() };
+            let mut events = if is_open { vec![output] } else { Vec::new() };
             if !ended {
                 events.push(PollFd::new(&self.watch, PollFlags::IN));
             }
             if poll(&mut events, None).is_err() {
                 continue;
             }
-            let is_over = !ended && events.last().is_some_and(|watch| !watch.revents().is_empty());
+            let has_ended_now = !ended && events.last().is_some_and(|watch| !watch.revents().is_empty());
             drop(events);
-            open = open && self.keep_output();
-            if is_over {
+            is_open = is_open && self.keep_output();
+            if has_ended_now {
                 ended = true;
                 let status = self.child.wait().unwrap_or_default();
                 self.lock().ended = Some(status);
-                self.tell();
-            } else if !told && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
-                told = true;
-                self.tell();
+                self.notify();
+            } else if !is_reported && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
+                is_reported = true;
+                self.notify();
             }
         }
         {
             let mut state = self.lock();
             state.log.finish();
-            state.log_is_whole = true;
+            state.log_is_complete = true;
         }
         self.shared.changed.notify_all();
     }
 
-    /// Takes what is in the pipe, at most 1 MiB at a time; false at its end.
+    /// Logs what is in the pipe, at most 1 MiB at a time. False when the pipe is closed.
     fn keep_output(&mut self) -> bool {
         let mut bytes = [0; 64 * 1024];
         for _ in 0..16 {
@@ -252,14 +251,14 @@ impl Watched {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.shared.changed.notify_all();
-        // Nobody listens any more when the lab is going down.
+        // The receiver is gone when the lab is going down.
         let _ = self.events.send(self.shared.name.clone());
     }
 }
 
-/// How a process ended, in words.
+/// A description of how a process ended.
 pub(crate) fn describe(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {

@@ -1,5 +1,4 @@
-//! Programs that we know how to set up. Each has a file of its own, which says all there is to say of it, and its place in the
-//! list below.
+//! Programs that proofload configures. Each has its own file and an entry in the list `programs!` below.
 
 mod haproxy;
 mod iperf3;
@@ -20,85 +19,86 @@ use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, schema};
 
 use crate::{
-    file::keys::{self, Key, Scene, Takes},
+    file::keys::{self, HostNames, Key, KeyType},
     plan::{Plan, Process, Ready},
 };
 
-/// What a program's file says. Its values are what a lab file says of one such process.
+/// The definition of a known program. A value holds the program's keys of one process in a lab file.
 trait KnownProgram: Default + 'static {
-    /// Its name in a file.
+    /// Name of the program in a lab file.
     const NAME: &'static str;
-    /// The port that it listens on unless told otherwise.
+    /// Default port.
     const PORT: u16;
-    /// The keys that it has beside those of all processes.
+    /// Keys of this program in addition to those of all processes.
     const KEYS: &'static [Key<Self>] = &[];
-    /// Those of them that must be given.
-    const NEEDS: &'static [&'static str] = &[];
-    /// Files that it writes into the lab's folder. In commands `{NAME}` stands for their paths.
-    const WRITES: &'static [&'static str] = &[];
+    /// Names of the required keys.
+    const REQUIRED_KEYS: &'static [&'static str] = &[];
+    /// Names of the files that the program writes into the lab's folder. The placeholder `{NAME}` stands for a file's path.
+    const WRITTEN_FILES: &'static [&'static str] = &[];
 
-    /// When it counts as ready unless told otherwise.
+    /// Default condition of readiness.
     fn ready(port: u16) -> Ready {
         Ready::Tcp(None, port)
     }
 
-    /// The command line without the arguments that are given, after all that it needs has been written.
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>>;
+    /// Writes the files that the program needs. Returns the command line without the user's arguments.
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>>;
 }
 
 macro_rules! programs {
     ($($file:ident::$own:ident),+ $(,)?) => {
         $(pub use $file::$own;)+
 
-        /// Which program it is, and what a file says of it beside what all processes have.
+        /// A known program with its own keys.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "their types say what they are")]
         pub enum KnownKind { $($own($own)),+ }
 
         impl KnownKind {
-            /// All of them, in the order in which they are told.
+            /// All known programs with default values.
             fn all() -> Vec<Self> {
                 vec![$(Self::$own($own::default())),+]
             }
 
-            /// Its name in a file.
+            /// Name of the program in a lab file.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$own(_) => $own::NAME),+ }
             }
 
-            /// The port that it listens on unless told otherwise.
+            /// Default port.
             pub fn default_port(&self) -> u16 {
                 match self { $(Self::$own(_) => $own::PORT),+ }
             }
 
-            /// Files that it writes into the lab's folder. In commands `{NAME}` stands for their paths.
-            pub fn writes(&self) -> &'static [&'static str] {
-                match self { $(Self::$own(_) => $own::WRITES),+ }
+            /// Names of the files that the program writes into the lab's folder. The placeholder `{NAME}` stands for a
+            /// file's path.
+            pub(crate) fn written_files(&self) -> &'static [&'static str] {
+                match self { $(Self::$own(_) => $own::WRITTEN_FILES),+ }
             }
 
             pub(crate) fn ready(&self, port: u16) -> Ready {
                 match self { $(Self::$own(_) => $own::ready(port)),+ }
             }
 
-            /// Reads the keys that only this program has.
-            pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, scene: &Scene<'_>) {
+            /// Reads the program's own keys.
+            pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, names: &HostNames<'_>) {
                 match self { $(Self::$own(own) => {
-                    for key in $own::KEYS.iter().filter(|key| $own::NEEDS.contains(&key.name)) {
+                    for key in $own::KEYS.iter().filter(|key| $own::REQUIRED_KEYS.contains(&key.name)) {
                         table.require(reader, key.name, key.help);
                     }
-                    keys::read($own::KEYS, own, reader, table, scene);
+                    keys::read($own::KEYS, own, reader, table, names);
                 })+ }
             }
 
-            /// Of each key: its name, what it is for, its schema.
+            /// Name, help and schema of each of the program's own keys.
             fn keys(&self) -> Vec<(&'static str, &'static str, Json)> {
                 match self { $(Self::$own(_) => {
                     $own::KEYS.iter().map(|key| (key.name, key.help, key.schema(""))).collect()
                 })+ }
             }
 
-            fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-                match self { $(Self::$own(own) => own.set_up(place)),+ }
+            fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+                match self { $(Self::$own(own) => own.set_up(context)),+ }
             }
         }
     };
@@ -115,42 +115,41 @@ programs! {
 }
 
 impl KnownKind {
-    /// That of this name, with nothing said of it.
+    /// The program with this name, with default values.
     pub fn of(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|kind| kind.name() == name)
     }
 
     /// The names of the files that all of them [write](Self::writes).
-    pub fn all_writes() -> Vec<&'static str> {
-        Self::all().iter().flat_map(|kind| kind.writes().iter().copied()).collect()
+    pub fn all_written_files() -> Vec<&'static str> {
+        Self::all().iter().flat_map(|kind| kind.written_files().iter().copied()).collect()
     }
 
-    /// The names of all.
+    /// The names of all known programs.
     pub fn names() -> Vec<&'static str> {
         Self::all().iter().map(Self::name).collect()
     }
 }
 
-/// A program that we know how to set up.
+/// A known program and its configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Which, and what is said of it.
+    /// The program and its own keys.
     pub kind: KnownKind,
-    /// The port it listens on.
+    /// Port on which the program listens.
     pub port: u16,
-    /// Where a data listener stores what it is sent, made if it is missing; in the process's own folder of the lab,
-    /// which goes with the lab, if none.
+    /// Folder in which a data listener stores events, created if missing. If none, a folder that disappears with the lab.
     pub store: Option<PathBuf>,
-    /// Arguments added to its command line.
+    /// Arguments appended to the command line.
     pub args: Vec<String>,
 }
 
-/// The keys that all known programs have.
+/// The common keys of all known programs.
 const KEYS: &[Key<Known>] = &[
     Key::new(
         "args",
         "arguments added to a known program's command line",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::texts(what, "--capacity"),
             |known, reader, value, _| {
                 let values = reader.array(value, "a list of arguments in quotes");
@@ -162,16 +161,16 @@ const KEYS: &[Key<Known>] = &[
     Key::new(
         "port",
         "the port that it listens on; a known program has one of its own",
-        Takes::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
+        KeyType::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
     ),
 ];
 
-/// Reads what is said of a program that we know; the names of all keys are known where the program is not.
+/// Reads the keys of a known program. If the program is unknown, accepts the keys of all programs.
 pub(crate) fn read(
     kind: Option<KnownKind>,
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<Known> {
     let mut all = KnownKind::all();
     if kind.is_none() {
@@ -182,13 +181,13 @@ pub(crate) fn read(
     let own = kind.clone().unwrap_or_else(|| all.remove(0));
     let port = own.default_port();
     let mut known = Known { kind: own, port, store: None, args: Vec::new() };
-    keys::read(KEYS, &mut known, reader, table, scene);
+    keys::read(KEYS, &mut known, reader, table, names);
     kind?;
-    known.kind.read(reader, table, scene);
+    known.kind.read(reader, table, names);
     Some(known)
 }
 
-/// The schema of the keys of known programs. One that only some have says which.
+/// The schema of the keys of known programs. The description of a key names the programs that have the key.
 pub(crate) fn schema() -> Map<String, Json> {
     let mut all = keys::schema(KEYS);
     for kind in KnownKind::all() {
@@ -201,22 +200,20 @@ pub(crate) fn schema() -> Map<String, Json> {
     all
 }
 
-/// Where and for what a program is set up.
-pub(crate) struct Place<'a> {
+/// What a program needs to know in order to be configured.
+pub(crate) struct ProgramContext<'a> {
     pub known: &'a Known,
     pub process: &'a Process,
     pub plan: &'a Plan,
-    /// The process's own folder.
     pub folder: &'a Path,
-    /// The lab's.
     pub run_folder: &'a Path,
-    /// This program.
+    /// Path of proofload itself.
     pub program: &'a Path,
     pub rootless: bool,
 }
 
-impl Place<'_> {
-    /// The command line, after all that it needs has been written into its folder, which is made.
+impl ProgramContext<'_> {
+    /// Creates the process's folder, writes the files that the program needs and returns the command line.
     pub(crate) fn command(&self) -> io::Result<Vec<String>> {
         fs::DirBuilder::new().mode(0o755).create(self.folder)?;
         let mut command = self.known.kind.set_up(self)?;
@@ -224,27 +221,27 @@ impl Place<'_> {
         Ok(command)
     }
 
-    /// The folder that a data listener stores in.
+    /// Creates and returns the folder in which a data listener stores events.
     fn store(&self) -> io::Result<PathBuf> {
         let store = self.known.store.clone().unwrap_or_else(|| self.folder.join("stored"));
         fs::create_dir_all(&store)?;
         Ok(store)
     }
 
-    /// Writes a file of the process's own; its path as a word.
+    /// Writes a file into the process's folder and returns its path.
     fn write(&self, name: &str, text: &str) -> io::Result<String> {
         let path = self.folder.join(name);
         fs::write(&path, text)?;
         Ok(path.display().to_string())
     }
 
-    /// Whether it has to listen on IPv6 as well.
+    /// Whether the program must also listen on IPv6.
     fn has_ipv6(&self) -> bool {
         self.plan.has_ipv6(self.process.host)
     }
 
-    /// This program's command `name`, listening on the port.
-    fn ours(&self, name: &str) -> Vec<String> {
+    /// The command line of proofload's command `name`, listening on the port.
+    fn own_command(&self, name: &str) -> Vec<String> {
         let any = if self.has_ipv6() { "[::]" } else { "0.0.0.0" };
         let listen = format!("{any}:{}", self.known.port);
         words(&[&self.program.display().to_string(), name, "--listen", &listen])

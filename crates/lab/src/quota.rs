@@ -1,4 +1,4 @@
-//! Processor quotas by control groups, of whichever version the machine has mounted.
+//! Processor quotas by control groups of version 1 or 2.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 use kernel::cgroups::{self, Version};
 use undo::{Change, Journal};
 
-/// How often a quota is renewed, in microseconds: the kernel's own default.
+/// Period of a quota in microseconds: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
 /// The control groups of a lab.
@@ -19,14 +19,13 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
-    /// Makes the group that all others of this lab lie in.
+    /// Creates the parent group of the lab's groups.
     pub(crate) fn make(journal: &Journal) -> io::Result<Self> {
         let (root, version) = cgroups::root("cpu")?
             .ok_or_else(|| {
                 io::Error::other(
-                    "no control groups for processor time: mount the cpu controller of version 1, or let the root \
-                     group of version 2 hand it on (echo +cpu > /sys/fs/cgroup/cgroup.subtree_control), or leave \
-                     cpu_quota out",
+                    "no control groups for processor time: mount the cpu controller of version 1, or enable it in the \
+                     root group of version 2 (echo +cpu > /sys/fs/cgroup/cgroup.subtree_control), or leave cpu_quota out",
                 )
             })?;
         let folder = root.join(format!("proofload-{}", journal.run()));
@@ -38,11 +37,11 @@ impl Quotas {
         Ok(quotas)
     }
 
-    /// Makes a host's group and gives it so many processors. Returns the file that processes join by.
+    /// Creates a host's group with a quota of `processors`. Returns the file through which processes join the group.
     pub(crate) fn add(&self, host: &str, processors: f64, journal: &Journal) -> io::Result<PathBuf> {
         let folder = self.folder.join(host);
         make_group(&folder, journal)?;
-        // The kernel takes no less than 1 ms.
+        // The kernel's minimum is 1 ms.
         let quota_us = ((processors * PERIOD_US as f64).round() as u64).max(1_000);
         match self.version {
             Version::One => {

@@ -1,18 +1,18 @@
-//! Labs without root: a user namespace in which we are.
+//! Labs without root, in a user namespace.
 
 use std::{fs, io};
 
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{getegid, geteuid};
 
-/// Enters a new user namespace in which this user is root, with the right to make networks that belong to
-/// it. Nothing is done for root. Returns whether one was entered.
+/// Enters a new user namespace in which this user is root and may create networks. Does nothing for root. Returns
+/// whether a namespace was entered.
 ///
-/// Call it first of all: the kernel refuses it to a process of several threads, and users have other
-/// numbers inside ([`undo::Folder::of_this_user`] comes before it).
+/// Call this before any thread is started, because the kernel refuses it to a process with several threads. Call
+/// [`undo::Folder::of_this_user`] before, because user numbers differ inside.
 ///
 /// # Errors
-/// When the kernel does not let this user have one; says what it needs.
+/// When the kernel refuses; the message says what is needed.
 pub fn enter_user_namespace() -> io::Result<bool> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() {
@@ -22,8 +22,8 @@ pub fn enter_user_namespace() -> io::Result<bool> {
         io::Error::new(
             error.kind(),
             format!(
-                "labs need root or user namespaces, and the kernel refuses them to user {}: {error}; run it as root, \
-                 or allow them: sysctl user.max_user_namespaces=10000, \
+                "labs need root or user namespaces, and the kernel refuses user namespaces to user {}: {error}; run it as \
+                 root, or allow them: sysctl user.max_user_namespaces=10000, \
                  kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), kernel.unprivileged_userns_clone=1 \
                  (old Debian)",
                 user.as_raw()

@@ -16,23 +16,23 @@ use crate::{
     plan::Plan,
 };
 
-/// A lab that is up, seen from outside.
+/// A lab that another process keeps up.
 #[derive(Debug, Clone)]
-pub struct Running {
-    /// What it is called.
+pub struct RunningLab {
+    /// Title of the lab.
     pub title: String,
-    /// Its identity.
+    /// Identifier of the run.
     pub run: String,
-    /// The process that keeps it up.
+    /// The process that keeps the lab up.
     pub owner: ProcessId,
-    /// Its hosts, and the processes that hold their namespaces.
+    /// The hosts by name, with the processes that own their namespaces.
     pub hosts: Vec<(String, ProcessId)>,
-    /// Where its configuration and logs lie; none for a moment at its very beginning.
+    /// Folder of its configuration and logs; none until the lab has created it.
     pub run_folder: Option<PathBuf>,
 }
 
-impl Running {
-    /// All of this user's, the oldest first.
+impl RunningLab {
+    /// All labs of this user, the oldest first.
     ///
     /// # Errors
     /// When the journals cannot be read.
@@ -41,21 +41,21 @@ impl Running {
         Ok(labs.map(Self::from).collect())
     }
 
-    /// What it consists of.
+    /// The plan of the lab.
     ///
     /// # Errors
-    /// When it has not written that down yet, or is gone.
+    /// When the lab has not written its plan yet, or is gone.
     pub fn plan(&self) -> io::Result<Plan> {
         let folder = self.run_folder.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let text = fs::read(folder.join(PLAN_FILE))?;
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Asks it to go down, by a SIGTERM to the process that keeps it up.
+    /// Asks the lab to go down: sends SIGTERM to its owner.
     ///
     /// # Errors
-    /// When the kernel refuses. One that is gone is no error.
-    pub fn ask_down(&self) -> io::Result<()> {
+    /// When the kernel refuses the signal. An owner that has ended is no error.
+    pub fn request_shutdown(&self) -> io::Result<()> {
         match self.owner.open() {
             Some(handle) => Ok(pidfd_send_signal(&handle, Signal::TERM)?),
             None => Ok(()),
@@ -63,7 +63,7 @@ impl Running {
     }
 }
 
-impl From<Run> for Running {
+impl From<Run> for RunningLab {
     fn from(run: Run) -> Self {
         let (mut hosts, mut run_folder) = (Vec::new(), None);
         for change in run.changes {
@@ -79,14 +79,14 @@ impl From<Run> for Running {
     }
 }
 
-/// Moves this process into a host, and runs a command there as its child; returns how it ended. The process
-/// must have no other threads.
+/// Moves this process into a host and runs a command there as a child. Returns the exit status of the command. This
+/// process must have no other threads.
 ///
 /// # Errors
-/// When the host cannot be entered or the command not be run.
+/// When the host cannot be entered or the command cannot be started.
 pub fn run_in_host(holder: ProcessId, mut command: Command) -> io::Result<std::process::ExitStatus> {
     let gone = || io::Error::other("the host is gone");
-    // Kept while the namespaces are opened: the number can mean no other process then.
+    // Held while the namespaces are opened, so that the process number cannot be reused.
     let _handle = holder.open().ok_or_else(gone)?;
     let open = |kind| File::open(namespaces::path_of(holder.pid, kind));
     let (network, numbers) = (open(Kind::Network)?, open(Kind::ProcessID)?);

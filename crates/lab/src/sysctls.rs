@@ -1,14 +1,14 @@
 //! Kernel settings of a host.
 //!
-//! A new namespace inherits a good part of its IPv4 settings from the machine (`devconf_inherit_init_net`,
-//! and TCP's buffers and congestion control), so everything that decides how packets travel is set, to the
-//! kernel's own documented default or to what a host in a lab needs, and read back.
+//! A new namespace inherits many IPv4 settings from the machine (`devconf_inherit_init_net`, TCP's buffers and congestion
+//! control). Every setting that decides how packets travel is therefore set to the kernel's documented default or to
+//! what a host in a lab needs, and read back.
 
 use std::{fs, io};
 
 use crate::{congestion, plan::Host};
 
-/// Set for all interfaces that are, and for all that will be.
+/// Settings of all present and future interfaces.
 const INTERFACES: &[(&str, &str)] = &[
     ("accept_local", "0"),
     ("accept_redirects", "0"),
@@ -21,7 +21,7 @@ const INTERFACES: &[(&str, &str)] = &[
     ("log_martians", "0"),
     ("proxy_arp", "0"),
     ("route_localnet", "0"),
-    // A reply may well leave by another way than the request came: DSR does nothing else.
+    // A reply may leave through another interface than the request came through, as with DSR.
     ("rp_filter", "0"),
     ("secure_redirects", "0"),
     ("send_redirects", "0"),
@@ -34,7 +34,7 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.ip_local_port_range", "32768 60999"),
     ("net.ipv4.ip_no_pmtu_disc", "0"),
     ("net.ipv4.ip_nonlocal_bind", "0"),
-    // Processes need not be root to listen on port 80.
+    // Lets processes without root listen on port 80.
     ("net.ipv4.ip_unprivileged_port_start", "0"),
     ("net.ipv4.tcp_ecn", "2"),
     ("net.ipv4.tcp_fin_timeout", "60"),
@@ -53,11 +53,11 @@ const HOST: &[(&str, &str)] = &[
     ("net.core.somaxconn", "4096"),
 ];
 
-/// Of a host without an IPv6 address: router solicitations and address detection would only disturb.
+/// Settings of a host without an IPv6 address: no router solicitations and no duplicate address detection.
 const WITHOUT_IPV6: &[(&str, &str)] =
     &[("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")];
 
-/// Of a host with one: it has the addresses and routes that it was given, and no others.
+/// Settings of a host with an IPv6 address: the host has only the addresses and routes of the plan.
 const WITH_IPV6: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
@@ -77,37 +77,36 @@ const SEGMENT: &[(&str, &str)] = &[
     ("net.ipv6.conf.default.disable_ipv6", "1"),
 ];
 
-/// Sets everything that does not belong to an interface still to be made. To be called inside the host's
-/// namespace.
-pub(crate) fn set(host: &Host, has_ipv6: bool) -> io::Result<()> {
+/// Sets everything that does not belong to a single interface. Call this inside the host's namespace.
+pub(crate) fn set_for_host(host: &Host, has_ipv6: bool) -> io::Result<()> {
     let forward = if host.forward { "1" } else { "0" };
-    set_ours("net.ipv4.ip_forward", forward)?;
+    set_if_present("net.ipv4.ip_forward", forward)?;
     if has_ipv6 {
-        set_ours("net.ipv6.conf.all.forwarding", forward)?;
+        set_if_present("net.ipv6.conf.all.forwarding", forward)?;
     }
     for (name, value) in INTERFACES {
         for scope in ["all", "default"] {
-            set_ours(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
+            set_if_present(&format!("net.ipv4.conf.{scope}.{name}"), value)?;
         }
     }
     for (name, value) in HOST.iter().chain(if has_ipv6 { WITH_IPV6 } else { WITHOUT_IPV6 }) {
-        set_ours(name, value)?;
+        set_if_present(name, value)?;
     }
-    // Where this user may not choose, it stays the machine's.
-    let _ = set_one(congestion::SETTING, congestion::DEFAULT);
+    // Without the right to choose, the host keeps the machine's algorithm.
+    let _ = set(congestion::SETTING, congestion::DEFAULT);
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_none());
-    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+    given.into_iter().try_for_each(|(name, value)| set(name, value))
 }
 
-/// Sets what a segment's namespace needs. To be called inside it.
+/// Sets what a segment's namespace needs. Call this inside that namespace.
 pub(crate) fn set_for_segment() -> io::Result<()> {
-    SEGMENT.iter().try_for_each(|(name, value)| set_ours(name, value))
+    SEGMENT.iter().try_for_each(|(name, value)| set_if_present(name, value))
 }
 
-/// Sets what belongs to one interface, when all have been made.
+/// Sets what belongs to single interfaces. Call this when all interfaces exist.
 pub(crate) fn set_for_interfaces(host: &Host) -> io::Result<()> {
     let given = host.sysctls.iter().filter(|(name, _)| interface_of(name).is_some());
-    given.into_iter().try_for_each(|(name, value)| set_one(name, value))
+    given.into_iter().try_for_each(|(name, value)| set(name, value))
 }
 
 /// The interface in a name such as `net.ipv4.conf.eth0.arp_ignore`.
@@ -118,15 +117,15 @@ fn interface_of(name: &str) -> Option<&str> {
     (!matches!(interface, "all" | "default" | "lo")).then_some(interface)
 }
 
-/// One of ours: not every kernel has all of them.
-fn set_ours(name: &str, value: &str) -> io::Result<()> {
-    match set_one(name, value) {
+/// Sets one of the lab's own settings if the kernel has it.
+fn set_if_present(name: &str, value: &str) -> io::Result<()> {
+    match set(name, value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
 
-fn set_one(name: &str, value: &str) -> io::Result<()> {
+fn set(name: &str, value: &str) -> io::Result<()> {
     let path = kernel::sysctl_path(name);
     let explain = |error: io::Error| {
         let hint = match name {
@@ -136,7 +135,7 @@ fn set_one(name: &str, value: &str) -> io::Result<()> {
         io::Error::new(error.kind(), format!("{name} = {value}: {error}{hint}"))
     };
     let same = |now: &str| now.split_whitespace().eq(value.split_whitespace());
-    // Reading is cheaper than writing, which may have to stop the network for a moment.
+    // Reading is cheaper than writing, which may pause the network.
     if same(&fs::read_to_string(&path).map_err(explain)?) {
         return Ok(());
     }
@@ -145,7 +144,7 @@ fn set_one(name: &str, value: &str) -> io::Result<()> {
     if same(&now) {
         return Ok(());
     }
-    Err(io::Error::other(format!("{name} = {value}: the kernel made it {}", now.trim())))
+    Err(io::Error::other(format!("{name} = {value}: the kernel changed the value to {}", now.trim())))
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ pub struct Limits {
     pub head_bytes: u32,
     /// Connections open at once; further ones are accepted, told 503 and closed, or only closed where that
     /// would have to be encrypted. The admin address has 16 of its own. Without a limit the descriptors of the
-    /// process are one, but for twice [`segments::Config::open_most`] and 64 a thread, though no more than half of
+    /// process are one, but for twice [`segments::Config::max_open`] and 64 a thread, though no more than half of
     /// them.
     pub connections: Option<u64>,
     /// Requests that a connection may carry; the last answer says `Connection: close`.

@@ -86,7 +86,7 @@ impl<'a> Pending<'a> {
                 self.stored.extend(number);
             }
             Err(failure) => {
-                if self.failure.is_none() || matches!(failure, Failure::Left(_)) {
+                if self.failure.is_none() || matches!(failure, Failure::Partial(_)) {
                     self.failure = Some(failure);
                 }
             }

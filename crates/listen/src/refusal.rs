@@ -103,7 +103,7 @@ impl Refusal {
         match failure {
             Failure::Full => Self::Full,
             Failure::ReadOnly => Self::ReadOnly,
-            Failure::Io(errno) | Failure::Left(errno) => Self::Failing(errno),
+            Failure::Io(errno) | Failure::Partial(errno) => Self::Failing(errno),
             Failure::Closed => Self::Stopping,
         }
     }
@@ -115,7 +115,7 @@ impl Refusal {
             _ if some_stored => Self::InPart(Box::new(refusal)),
             // Nobody knows how far the storage's thread had come.
             _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => Self::Unsure(Box::new(refusal)),
-            _ if matches!(failure, Failure::Left(_)) => Self::Unsure(Box::new(refusal)),
+            _ if matches!(failure, Failure::Partial(_)) => Self::Unsure(Box::new(refusal)),
             // What was to be synced may have been written before it failed.
             Level::Synced if failure != Failure::Closed => Self::Unsure(Box::new(refusal)),
             _ => refusal,
@@ -345,7 +345,7 @@ mod tests {
             assert_eq!(refusal.status(503), 507);
             assert!(refusal.is_passing() && refusal.message().contains("stored"), "{}", refusal.message());
         }
-        let left = Refusal::of_request(Failure::Left(Errno::NOSPC.raw_os_error()), Level::Written, false);
+        let left = Refusal::of_request(Failure::Partial(Errno::NOSPC.raw_os_error()), Level::Written, false);
         assert_eq!(left, Refusal::Unsure(Box::new(Refusal::Full)));
         assert_eq!(full(Level::Written, true).name(), "stored_in_part");
         assert_eq!(full(Level::Synced, false).name(), "storage_unsure");

@@ -55,7 +55,7 @@ impl Server {
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         check_processors(&config.cpus)?;
-        config.store.open_most = Descriptors::files(config.store.open_most);
+        config.store.max_open = Descriptors::files(config.store.max_open);
         let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
         let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
         let shared = Shared::new(config, store)?;
@@ -85,7 +85,7 @@ impl Server {
 
     /// Files written to at once: those asked for, or as many as this process's limit of descriptors leaves room for.
     pub fn open_files(&self) -> usize {
-        self.shared.config.store.open_most
+        self.shared.config.store.max_open
     }
 
     /// A remote control, for signals and other threads.
@@ -128,7 +128,7 @@ impl Handle {
     /// Ends the listener: finishes requests in flight for at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
         self.shared.course.turn(State::Draining);
-        self.shared.store.hurry();
+        self.shared.store.skip_sync_delay();
     }
 
     /// Ends the listener without waiting for requests in flight; what was handed to the storage is written.
@@ -153,6 +153,6 @@ impl Handle {
 
     /// Whether a thread of the storage has panicked: only a new start helps.
     pub fn has_died(&self) -> bool {
-        self.shared.store.has_died()
+        self.shared.store.has_panicked()
     }
 }

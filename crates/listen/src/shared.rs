@@ -60,7 +60,7 @@ impl Shared {
             budget: Budget::new(limits.budget_bytes),
             crowd: ConnectionLimit::new(limits.connections),
             admins: ConnectionLimit::new(Some(ADMINS_MOST)),
-            descriptors: Descriptors::new(config.store.open_most, config.threads),
+            descriptors: Descriptors::new(config.store.max_open, config.threads),
             idempotency: Idempotency::new(
                 limits.idempotency_keys,
                 limits.idempotency_window.as_nanos() as u64,

@@ -32,7 +32,7 @@ fn clients_leave_the_storage_its_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: limit.maximum }).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    let store = segments::Config { open_most: FILES, ..segments::Config::new(template) };
+    let store = segments::Config { max_open: FILES, ..segments::Config::new(template) };
     let server = Server::bind(Config::new(store), Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());

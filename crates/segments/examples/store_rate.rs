@@ -81,7 +81,7 @@ fn submit_and_drain(
     let mut done = Vec::new();
     while begin.elapsed() < RUN || answered < submitted {
         while begin.elapsed() < RUN && submitted - answered + load.parts <= load.in_flight * load.parts {
-            let mut batch = Batch { data: port.spare(), parts: Vec::with_capacity(load.parts) };
+            let mut batch = Batch { data: port.spare_buffer(), parts: Vec::with_capacity(load.parts) };
             for number in 0..load.parts {
                 let start = batch.data.len();
                 batch.data.extend_from_slice(&line);

@@ -1,4 +1,4 @@
-//! Packs segments that have ended.
+//! Packs ended segments.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,80 +13,79 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, folders, journal::Entry, place::packed_path, shared::Shared};
+use crate::{Compression, folders, journal::Entry, locator::packed_path, shared::Shared};
 
-/// A segment to be packed.
+/// A segment that must be packed.
 #[derive(Debug, Clone)]
-pub(crate) struct Pack {
-    /// Its number in the journal.
+pub(crate) struct PackJob {
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    /// The packed file has its name; only the plain one is left to remove.
+    /// Whether the packed file has its final name, so that only the plain file must be removed.
     pub renamed: bool,
 }
 
-/// After a failure, mostly a full disk, it is tried again.
-const RETRY: Duration = Duration::from_secs(60);
+/// Interval between attempts after a failure, usually a full disk.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs until the mailbox is closed. What is not packed by then is packed after the next start.
+/// Runs until the mailbox is closed. The next start packs the remaining segments.
 pub(crate) fn run(shared: &Shared) {
-    let mut came = Vec::new();
-    let mut later: Vec<(Instant, Pack)> = Vec::new();
-    while shared.packs.take(&mut came, Duration::from_secs(1)) {
+    let mut jobs = Vec::new();
+    let mut later: Vec<(Instant, PackJob)> = Vec::new();
+    while shared.packs.take(&mut jobs, Duration::from_secs(1)) {
         let now = Instant::now();
-        came.extend(later.extract_if(.., |(due, _)| *due <= now).map(|(_, pack)| pack));
-        for mut work in came.drain(..) {
+        jobs.extend(later.extract_if(.., |(due, _)| *due <= now).map(|(_, pack)| pack));
+        for mut job in jobs.drain(..) {
             if shared.is_stopping() {
                 return;
             }
-            match pack(shared, &mut work) {
-                Ok(()) => shared.release(&work.path),
+            match pack(shared, &mut job) {
+                Ok(()) => shared.release(&job.path),
                 Err(_) if shared.is_stopping() => return,
-                Err(_) => later.push((now + RETRY, work)),
+                Err(_) => later.push((now + RETRY_INTERVAL, job)),
             }
         }
     }
 }
 
-/// Makes the packed file under a hidden name, gives it its own once it is whole and on disk, and only then
-/// removes the plain one. Killed at any moment, the journal and the hidden file tell what is left to do: the
-/// hidden one is there before the journal says that it is, and not given up before the journal is.
-fn pack(shared: &Shared, work: &mut Pack) -> io::Result<()> {
-    let Pack { id, path, inode, renamed } = work;
+/// Packs a segment: writes the packed file under a hidden name, syncs and renames it, and then removes the plain file.
+/// After a kill at any moment, the journal and the hidden file show what is left to do: the hidden file is created before
+/// the journal records it and removed after the journal's record is.
+fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
+    let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
     let compression = shared.config.compress;
     let packed = packed_path(path, compression.suffix());
     if *renamed {
-        finish(path, *inode, &packed)?;
+        remove_plain(path, *inode, &packed)?;
         return gone();
     }
-    // Without lines, renamed, removed, or somebody has packed it himself: it stays as it is.
+    // Nothing to do: the file is empty, renamed, removed or packed by another process.
     let metadata = path.symlink_metadata();
     let ours = metadata.as_ref().is_ok_and(|found| found.ino() == *inode && found.len() > 0);
     if compression == Compression::None || !ours || packed.symlink_metadata().is_ok() {
         return gone();
     }
-    let name = shared.journal.name(&packed)?;
-    let hidden = hidden(&packed);
+    let name = shared.journal.relative_name(&packed)?;
+    let hidden = hidden_path(&packed);
     let into = create(&hidden)?;
     let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true);
     let whole = begun.and_then(|()| write(shared, path, &into, compression));
     if let Err(cause) = whole.and_then(|()| rename(&hidden, &packed)) {
-        // The room goes back at once. Its name only when the journal does not count on it: a file that comes to
-        // be called as the packed one would be taken for it, and the plain one removed.
+        // Frees the disk space. The hidden file is removed only after the journal's record: otherwise a foreign file with
+        // the packed name would be taken for the packed segment, and the plain file removed.
         let _ = into.set_len(0);
         shared.journal.append(&[Entry::Ended { id: *id }], true)?;
         let _ = fs::remove_file(&hidden);
         return Err(cause);
     }
     *renamed = true;
-    finish(path, *inode, &packed)?;
+    remove_plain(path, *inode, &packed)?;
     shared.counters.compressed_segments.add(1);
     gone()
 }
 
-/// Never what somebody else has put there, or where it leads to.
+/// Creates the hidden file. Removes an existing file or link with this name.
 fn create(hidden: &Path) -> io::Result<File> {
     match fs::remove_file(hidden) {
         Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
@@ -97,33 +96,33 @@ fn create(hidden: &Path) -> io::Result<File> {
 
 fn rename(hidden: &Path, packed: &Path) -> io::Result<()> {
     match renameat_with(CWD, hidden, CWD, packed, RenameFlags::NOREPLACE) {
-        // Not every filesystem has it.
+        // Some filesystems do not support RENAME_NOREPLACE.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link(hidden, packed),
         renamed => Ok(renamed?),
     }
 }
 
-/// As good as to rename it, and as careful.
+/// Renames by a hard link, which does not replace an existing file either.
 fn link(hidden: &Path, packed: &Path) -> io::Result<()> {
     fs::hard_link(hidden, packed)?;
-    // Should it stay: both are the same file, and recovery removes one of the names.
+    // On failure, both names lead to the same file, and recovery removes one.
     let _ = fs::remove_file(hidden);
     Ok(())
 }
 
-/// Whether the file called so is the one that grew at `hidden`: that is gone, or the same.
+/// Whether `packed` is the renamed hidden file: the hidden name is gone, or leads to the same file.
 pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
     let found = |path: &Path| match path.symlink_metadata() {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
         Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),
     };
-    let (packed, hidden) = (found(packed)?, found(&hidden(packed))?);
+    let (packed, hidden) = (found(packed)?, found(&hidden_path(packed))?);
     Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
-/// The packed file is there: the plain one goes.
-pub(crate) fn finish(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
+/// Removes the plain file of a packed segment and syncs the folder before and after.
+pub(crate) fn remove_plain(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
     let folder = packed.parent().unwrap_or(Path::new("."));
     folders::sync(folder)?;
     match path.symlink_metadata() {
@@ -134,8 +133,8 @@ pub(crate) fn finish(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
     folders::sync(folder)
 }
 
-/// Where the packed file grows.
-pub(crate) fn hidden(packed: &Path) -> PathBuf {
+/// Path of the packed file while it grows.
+pub(crate) fn hidden_path(packed: &Path) -> PathBuf {
     let name = packed.file_name().unwrap_or_default().to_string_lossy();
     packed.with_file_name(format!(".{name}.proofload"))
 }
@@ -184,8 +183,7 @@ mod tests {
         journal::{Journal, Phase, Segment},
     };
 
-    /// A segment of one line that has ended.
-    fn ended(folder: &Path) -> (Arc<Shared>, Pack) {
+    fn ended(folder: &Path) -> (Arc<Shared>, PackJob) {
         let state = folder.join("state");
         fs::create_dir(&state).unwrap();
         let path = folder.join("x.log");
@@ -205,24 +203,24 @@ mod tests {
         let template = folder.join("x").to_str().unwrap().parse().unwrap();
         let config = Config { compress: Compression::Gzip, ..Config::new(template) };
         let shared = Arc::new(Shared::new(config, journal, Vec::new()));
-        (shared, Pack { id: 0, path, inode, renamed: false })
+        (shared, PackJob { id: 0, path, inode, renamed: false })
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_hidden_file_is_not_followed() {
+    fn a_link_with_the_hidden_name_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
-        let (shared, mut work) = ended(folder.path());
+        let (shared, mut job) = ended(folder.path());
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, "precious").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, hidden(&folder.path().join("x.log.gz"))).unwrap();
-        pack(&shared, &mut work).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, hidden_path(&folder.path().join("x.log.gz"))).unwrap();
+        pack(&shared, &mut job).unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
-        assert!(folder.path().join("x.log.gz").exists() && !work.path.exists());
-        assert!(shared.journal.live().is_empty());
+        assert!(folder.path().join("x.log.gz").exists() && !job.path.exists());
+        assert!(shared.journal.unfinished().is_empty());
     }
 
     #[test]
-    fn neither_way_of_naming_it_takes_the_place_of_another_file() {
+    fn renaming_never_replaces_another_file() {
         let folder = tempfile::tempdir().unwrap();
         let (hidden, packed) = (folder.path().join("hidden"), folder.path().join("packed"));
         for naming in [rename, link] {
@@ -238,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_does_not_count_on_what_could_not_be_packed() {
+    fn the_journal_records_failed_packing() {
         let folder = tempfile::tempdir().unwrap();
-        let (shared, mut work) = ended(folder.path());
-        // Told to stop, it gives up in the middle.
+        let (shared, mut job) = ended(folder.path());
+        // A stop interrupts packing.
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
-        pack(&shared, &mut work).unwrap_err();
-        assert_eq!(shared.journal.live()[0].1.phase, Phase::Ended);
-        assert!(work.path.exists() && !hidden(&folder.path().join("x.log.gz")).exists());
+        pack(&shared, &mut job).unwrap_err();
+        assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);
+        assert!(job.path.exists() && !hidden_path(&folder.path().join("x.log.gz")).exists());
     }
 }

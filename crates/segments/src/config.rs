@@ -1,4 +1,4 @@
-//! What a store is to do.
+//! The configuration of a store.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,42 +7,41 @@ use crate::{Error, Template};
 /// Settings of a [`Store`](crate::Store).
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the files lie, without their [`suffix`](Self::suffix).
+    /// Path of the files, without their [`suffix`](Self::suffix).
     pub template: Template,
-    /// Follows the name and its index: `.log`. No slash, at most 32 bytes, no ending of packed files; may be
+    /// End of every file name, after the index: `.log`. At most 32 bytes, without a slash, not that of a packed file; may be
     /// empty.
     pub suffix: String,
-    /// Lines go on in the file that is there. Otherwise every start begins files of its own: `x_0.log`,
-    /// `x_1.log`, as Fluentd does.
+    /// Whether a start appends to existing files. Otherwise every start creates its own files: `x_0.log`, `x_1.log`, as
+    /// Fluentd does.
     pub append: bool,
-    /// A segment that would grow beyond it ends, and the next index is begun. One part is never split.
+    /// Maximum size of a segment. A part that does not fit goes to a segment with the next index. A part is never split.
     pub rotate_bytes: Option<u64>,
-    /// A symbolic link that always leads to the newest segment of what its placeholders name.
+    /// Path of symbolic links to the newest segments, one link for each value of its placeholders.
     pub symlink: Option<Template>,
     /// What happens to segments that have ended.
     pub compress: Compression,
-    /// At most so many segments are open; the one unused for longest is closed. At least 1. As many more may
-    /// hold a descriptor while they wait for their last sync.
-    pub open_most: usize,
-    /// Folder of the journal and of the lock. Made when missing.
+    /// Maximum number of open segments, at least 1. The least recently used one is closed first. As many more may hold a
+    /// descriptor while they wait for their last sync.
+    pub max_open: usize,
+    /// Folder of the journal and of the lock, created if missing.
     pub state: PathBuf,
-    /// A group commit waits so long for company, until [`Store::hurry`](crate::Store::hurry) or the end. Zero: whatever
-    /// came while the last one ran is the next.
+    /// Maximum delay to collect parts before a sync. Zero collects only what arrives during the previous sync.
+    /// [`Store::skip_sync_delay`](crate::Store::skip_sync_delay) ends the delays.
     pub sync_delay: Duration,
-    /// Slices of time in UTC rather than in the machine's own zone.
+    /// Whether time slices are in UTC instead of the local time zone.
     pub utc: bool,
-    /// A slice of time may still get lines so long after its end before it has ended.
+    /// Time after the end of a time slice during which its segment may still get lines.
     pub grace: Duration,
-    /// A segment without new lines for so long has ended.
+    /// Time without new lines after which a segment ends.
     pub idle: Duration,
-    /// [`Store::close`](crate::Store::close) waits at most so long for the disk.
+    /// Maximum time that [`Store::close`](crate::Store::close) waits for the disk.
     pub close_wait: Duration,
 }
 
 impl Config {
-    /// Defaults: `.log`, appended, neither rotated nor compressed, 1,000 open files, the journal in the
-    /// hidden folder `.proofload` beside the files, no delay, local time, a minute's grace, ended after ten
-    /// idle minutes, 30 s to close.
+    /// The defaults: `.log`, append, no rotation, no compression, 1,000 open files, the journal in the folder `.proofload`
+    /// beside the files, no sync delay, local time, 1 minute of grace, 10 idle minutes, 30 s to close.
     pub fn new(template: Template) -> Self {
         Self {
             suffix: ".log".into(),
@@ -50,7 +49,7 @@ impl Config {
             rotate_bytes: None,
             symlink: None,
             compress: Compression::None,
-            open_most: 1000,
+            max_open: 1000,
             state: template.folder().join(".proofload"),
             sync_delay: Duration::ZERO,
             utc: false,
@@ -61,10 +60,10 @@ impl Config {
         }
     }
 
-    /// Whether a store could be opened with it, as far as that can be told without opening it.
+    /// Checks what can be checked without opening a store.
     ///
     /// # Errors
-    /// [`Error::Config`], with what is wrong.
+    /// [`Error::Config`] with the mistake.
     pub fn check(&self) -> Result<(), Error> {
         let suffix = &self.suffix;
         if suffix.len() > 32 || suffix.chars().any(|c| c == '/' || c.is_control()) {
@@ -74,8 +73,8 @@ impl Config {
         }
         if Compression::ends(suffix.as_bytes()) {
             return Err(Error::Config(format!(
-                "files that grow are plain text and cannot be called {suffix}: end their path in .log, and let \
-                 --compress gzip or zstd pack those that have ended"
+                "growing files are plain text, so their name cannot end in {suffix}; let it end in .log, and use --compress \
+                 gzip or zstd to pack ended files"
             )));
         }
         let unit = self.template.unit();
@@ -90,27 +89,27 @@ impl Config {
     }
 }
 
-/// How segments that have ended are packed. Live segments are always plain.
+/// How ended segments are packed. Growing segments are always plain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// They stay as they are.
+    /// Not at all.
     #[default]
     None,
-    /// `.gz` is added to the name.
+    /// With gzip; the name gets the suffix `.gz`.
     Gzip,
-    /// `.zst` is added to the name.
+    /// With zstd; the name gets the suffix `.zst`.
     Zstd,
 }
 
 impl Compression {
     pub(crate) const ALL_SUFFIXES: [&str; 2] = [".gz", ".zst"];
 
-    /// Whether a file of that name is taken for a packed one.
+    /// Whether a name ends like that of a packed file.
     pub(crate) fn ends(name: &[u8]) -> bool {
         Self::ALL_SUFFIXES.iter().any(|suffix| name.ends_with(suffix.as_bytes()))
     }
 
-    /// What is added to the name of a packed segment.
+    /// The suffix that the name of a packed segment gets.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::None => "",

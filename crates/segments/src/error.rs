@@ -1,46 +1,46 @@
-//! Why a store does not open or close.
+//! Errors of opening and closing a store.
 
 use std::{io, path::PathBuf, time::Duration};
 
-/// Why a store does not open or close.
+/// Why a store could not be opened or closed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Settings that do not go together.
+    /// The configuration is wrong.
     #[error("{0}")]
     Config(String),
-    /// Another process has the journal.
+    /// Another process uses the journal.
     #[error("{folder} is used by process {pid}; stop it, or choose another folder for the journal")]
     Locked {
         /// The folder of the journal.
         folder: PathBuf,
-        /// The process, as it has written itself down.
+        /// Number of the process, from the lock file.
         pid: String,
     },
     /// A file or a folder cannot be read or written.
     #[error("cannot {what} {path}: {cause}")]
     File {
-        /// What was tried.
+        /// The action.
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The kernel's reason.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// Threads cannot be started.
-    #[error("cannot start a thread for writing: {0}; is there a limit of processes?")]
+    #[error("cannot start a thread for writing: {0}; check the limit of processes (ulimit -u)")]
     Thread(io::Error),
-    /// Something was not stored after closing had begun, or is not known to be on the disk.
-    #[error("not all is on the disk: {}", incomplete(.failed_parts, .unsynced, .died))]
+    /// Some lines were not stored during closing, or may not be on the disk.
+    #[error("some lines may not be on the disk: {}", incomplete(.failed_parts, .unsynced, .panicked))]
     Incomplete {
-        /// Parts that failed, or that nobody knows of.
+        /// Parts that failed since closing began.
         failed_parts: u64,
-        /// Segments that could not be synced; the next start reads what the disk has of them.
+        /// Segments that could not be synced. The next start recovers them.
         unsynced: Vec<PathBuf>,
-        /// A thread has panicked.
-        died: bool,
+        /// Whether a thread has panicked.
+        panicked: bool,
     },
     /// The disk did not answer in time.
-    #[error("the disk has not taken all lines within {0:?}; what was not answered may not be stored")]
+    #[error("the disk has not stored all lines within {0:?}; lines without an answer may be lost")]
     Hung(Duration),
 }
 
@@ -50,9 +50,9 @@ impl Error {
     }
 }
 
-fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], died: &bool) -> String {
+fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], panicked: &bool) -> String {
     let mut reasons = Vec::new();
-    if *died {
+    if *panicked {
         reasons.push("a thread has panicked, see the log".to_owned());
     }
     if *failed_parts > 0 {
@@ -60,9 +60,9 @@ fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], died: &bool) -> String {
     }
     match unsynced {
         [] => {}
-        [one] => reasons.push(format!("{} could not be synced; look at the disk", one.display())),
+        [one] => reasons.push(format!("{} could not be synced; check the disk", one.display())),
         [first, others @ ..] => reasons.push(format!(
-            "{} and {} other files could not be synced; look at the disk",
+            "{} and {} other files could not be synced; check the disk",
             first.display(),
             others.len()
         )),

@@ -1,4 +1,4 @@
-//! What the threads know together of the file of a segment.
+//! State of a segment's file that the threads share.
 
 use std::{
     fs::File,
@@ -16,73 +16,72 @@ use rustix::fs::fstat;
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub file: File,
-    /// Its number in the journal.
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    pub condition: Arc<Condition>,
-    /// [`Reach::changed_bytes`] at the last sync that worked.
+    pub sync_state: Arc<SyncState>,
+    /// [`Progress::changed_bytes`] at the last successful sync.
     pub synced_bytes: AtomicU64,
     /// Folders whose names may not be durable yet.
     pub folders: Mutex<Vec<PathBuf>>,
-    /// Its filesystem counts links, so that none left means that it was removed.
+    /// Whether the filesystem counts links, so that zero links mean that the file was removed.
     pub linked: bool,
-    /// It was seen to be removed.
+    /// Whether the file was found to be removed.
     pub removed: AtomicBool,
-    /// Behind `file`, so that the descriptor is free before it is no longer counted.
-    pub _counted: Counted,
+    /// Declared after `file`, so that the descriptor is closed before its count drops.
+    pub _descriptor: DescriptorGuard,
 }
 
 impl SegmentFile {
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.condition.is_poisoned()
+        self.sync_state.is_poisoned()
     }
 
-    /// Its last name is gone: what is written to it is gone too, once it is closed.
-    pub(crate) fn is_removed(&self) -> bool {
+    /// Checks and records whether the file's last name was removed, so that its lines are lost when it is closed.
+    pub(crate) fn detect_removal(&self) -> bool {
         if self.linked && fstat(&self.file).is_ok_and(|now| now.st_nlink == 0) {
             self.removed.store(true, Ordering::Relaxed);
         }
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// The folders to sync, for the one who is about to do it.
+    /// Takes the folders that must be synced.
     pub(crate) fn take_folders(&self) -> Vec<PathBuf> {
         std::mem::take(&mut self.folders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How far a segment has come.
+/// Progress of writing a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Reach {
-    /// Bytes appended to it and cut off it since it was opened. It only grows, whatever others do to the file.
+pub(crate) struct Progress {
+    /// Bytes appended or truncated since the segment was opened. Never decreases, whatever other processes do to the file.
     pub changed_bytes: u64,
-    /// Where its last line ends.
+    /// Offset of the end of the last line.
     pub tail: u64,
-    /// How often others were seen to have cut it.
-    pub cuts: u64,
+    /// How often other processes were found to have truncated the file.
+    pub truncations: u64,
 }
 
-/// What is known of a file for as long as this store may go on with it, open or not.
+/// What is known about the durability of a file that this store may continue, open or not.
 #[derive(Debug, Default)]
-pub(crate) struct Condition {
+pub(crate) struct SyncState {
     poisoned: AtomicBool,
-    good: Mutex<Good>,
+    prefix: Mutex<SyncedPrefix>,
 }
 
 #[derive(Debug, Default)]
-struct Good {
+struct SyncedPrefix {
     bytes: u64,
-    cuts: u64,
+    truncations: u64,
 }
 
-impl Condition {
-    /// Of a file of which so much needs no recovery.
+impl SyncState {
+    /// The state of a file whose first `good_bytes` need no recovery.
     pub(crate) fn new(good_bytes: u64) -> Self {
-        Self { good: Mutex::new(Good { bytes: good_bytes, cuts: 0 }), ..Self::default() }
+        Self { prefix: Mutex::new(SyncedPrefix { bytes: good_bytes, truncations: 0 }), ..Self::default() }
     }
 
-    /// A sync has failed: nobody knows which of its pages the disk has.
+    /// Records that a sync failed, so that it is unknown which pages the disk has.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
     }
@@ -91,67 +90,67 @@ impl Condition {
         self.poisoned.load(Ordering::Acquire)
     }
 
-    /// So much of it needs no recovery.
+    /// Bytes at the beginning of the file that need no recovery.
     pub(crate) fn good_bytes(&self) -> u64 {
-        self.good().bytes
+        self.prefix().bytes
     }
 
-    /// How often others were seen to have cut it.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.good().cuts
+    /// How often other processes were found to have truncated the file.
+    pub(crate) fn truncations(&self) -> u64 {
+        self.prefix().truncations
     }
 
-    /// It was seen to be no longer than `length`. Says how much of it needs no recovery.
-    pub(crate) fn at_most(&self, length: u64) -> u64 {
-        let mut good = self.good();
-        if length < good.bytes {
-            (good.bytes, good.cuts) = (length, good.cuts + 1);
+    /// Records that the file has at most `length` bytes. Returns the number of bytes that need no recovery.
+    pub(crate) fn limit_to(&self, length: u64) -> u64 {
+        let mut prefix = self.prefix();
+        if length < prefix.bytes {
+            (prefix.bytes, prefix.truncations) = (length, prefix.truncations + 1);
         }
-        good.bytes
+        prefix.bytes
     }
 
-    /// Others have cut it before a line went to `length`.
-    pub(crate) fn was_cut(&self, length: u64) {
-        let mut good = self.good();
-        (good.bytes, good.cuts) = (good.bytes.min(length), good.cuts + 1);
+    /// Records that other processes truncated the file to at most `length`.
+    pub(crate) fn record_truncation(&self, length: u64) {
+        let mut prefix = self.prefix();
+        (prefix.bytes, prefix.truncations) = (prefix.bytes.min(length), prefix.truncations + 1);
     }
 
-    /// All up to `reach` is on the disk. `note` is told how much needs no recovery, before it can be less;
-    /// unless others have cut the file since.
-    pub(crate) fn synced(&self, reach: &Reach, note: impl FnOnce(u64)) {
-        let mut good = self.good();
-        if good.cuts == reach.cuts {
-            good.bytes = good.bytes.max(reach.tail);
-            note(good.bytes);
+    /// Records that everything up to `progress` is on the disk, unless other processes truncated the file since. `note` gets
+    /// the number of bytes that need no recovery while the state is locked.
+    pub(crate) fn record_sync(&self, progress: &Progress, note: impl FnOnce(u64)) {
+        let mut prefix = self.prefix();
+        if prefix.truncations == progress.truncations {
+            prefix.bytes = prefix.bytes.max(progress.tail);
+            note(prefix.bytes);
         }
     }
 
-    fn good(&self) -> MutexGuard<'_, Good> {
-        self.good.lock().unwrap_or_else(PoisonError::into_inner)
+    fn prefix(&self) -> MutexGuard<'_, SyncedPrefix> {
+        self.prefix.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The descriptors of segments: those in use, and those that wait for their last sync.
+/// Count of segments' descriptors: those in use and those that wait for their last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     open: Mutex<usize>,
     closed: Condvar,
 }
 
-/// One descriptor, for as long as it lives.
+/// Counts one descriptor until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<Descriptors>);
+pub(crate) struct DescriptorGuard(Arc<Descriptors>);
 
 impl Descriptors {
-    pub(crate) fn count(self: &Arc<Self>) -> Counted {
+    pub(crate) fn count(self: &Arc<Self>) -> DescriptorGuard {
         *self.lock() += 1;
-        Counted(self.clone())
+        DescriptorGuard(self.clone())
     }
 
-    /// Waits, at most until then, for fewer than `most` to be open. Says whether that is so.
-    pub(crate) fn wait_below(&self, most: usize, until: Instant) -> bool {
+    /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether that is so.
+    pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
         let mut open = self.lock();
-        while *open >= most {
+        while *open >= max {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -166,7 +165,7 @@ impl Descriptors {
     }
 }
 
-impl Drop for Counted {
+impl Drop for DescriptorGuard {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
         self.0.closed.notify_one();
@@ -180,19 +179,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_synced_before_others_cut_the_file_is_not_good_any_more() {
-        let condition = Condition::new(100);
-        let before = Reach { changed_bytes: 900, tail: 1000, cuts: condition.cuts() };
-        condition.was_cut(0);
-        condition.synced(&before, |_| panic!("it says nothing about the file as it is"));
-        assert_eq!(condition.good_bytes(), 0);
-        let since = Reach { changed_bytes: 910, tail: 10, cuts: condition.cuts() };
-        condition.synced(&since, |good_bytes| assert_eq!(good_bytes, 10));
-        assert_eq!((condition.at_most(20), condition.at_most(4)), (10, 4));
+    fn a_sync_before_a_foreign_truncation_does_not_count() {
+        let sync_state = SyncState::new(100);
+        let before = Progress { changed_bytes: 900, tail: 1000, truncations: sync_state.truncations() };
+        sync_state.record_truncation(0);
+        sync_state.record_sync(&before, |_| panic!("this sync is older than the truncation"));
+        assert_eq!(sync_state.good_bytes(), 0);
+        let since = Progress { changed_bytes: 910, tail: 10, truncations: sync_state.truncations() };
+        sync_state.record_sync(&since, |good_bytes| assert_eq!(good_bytes, 10));
+        assert_eq!((sync_state.limit_to(20), sync_state.limit_to(4)), (10, 4));
     }
 
     #[test]
-    fn descriptors_are_waited_for_within_bounds() {
+    fn waiting_for_descriptors_ends_in_time() {
         let descriptors = Arc::new(Descriptors::default());
         let (one, two) = (descriptors.count(), descriptors.count());
         let soon = || Instant::now() + Duration::from_millis(10);

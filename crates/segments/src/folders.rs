@@ -1,4 +1,4 @@
-//! Folders: made, and their names made durable.
+//! Creates folders and makes file names durable.
 
 use std::{
     fs::{self, File},
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Makes a folder and those above it, and syncs those in which names were made.
+/// Creates a folder and its parents, and syncs the folders in which names were created.
 pub(crate) fn make_durably(folder: &Path) -> io::Result<()> {
     let mut made_in = Vec::new();
     make(folder, &mut made_in)?;
@@ -16,7 +16,7 @@ pub(crate) fn make_durably(folder: &Path) -> io::Result<()> {
     made_in.iter().try_for_each(|parent| sync(parent))
 }
 
-/// Makes a folder and those above it, and says in which folders names were made.
+/// Creates a folder and its parents. Adds the folders in which names were created to `made_in`.
 pub(crate) fn make(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let made = fs::create_dir(folder).or_else(|cause| match (cause.kind(), parent) {
@@ -32,13 +32,13 @@ pub(crate) fn make(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> 
             Ok(())
         }
         Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
-        // A folder that is there on a disk that takes nothing more.
+        // The folder exists, but the disk is full or read-only.
         Err(_) if folder.is_dir() => Ok(()),
         Err(cause) => Err(cause),
     }
 }
 
-/// Makes new, renamed and removed names of a folder durable.
+/// Makes the creation, renaming and removal of names in a folder durable.
 pub(crate) fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_folder_in_which_a_name_was_made_is_told() {
+    fn every_folder_with_a_new_name_is_returned() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let mut made_in = Vec::new();

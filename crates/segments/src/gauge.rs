@@ -1,4 +1,4 @@
-//! A number that several threads raise and lower.
+//! A number that several threads increase and decrease.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Whether the disk takes what it is given.
+//! Whether writing and syncing work.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -6,37 +6,36 @@ use rustix::io::Errno;
 
 use crate::Failure;
 
-/// What the last attempts to write and to sync have shown.
+/// The result of the last attempts to write and to sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageState {
-    /// They worked.
+    /// They succeeded.
     Ok,
     /// The disk or the quota is full.
     Full,
     /// The filesystem is read-only.
     ReadOnly,
-    /// The kernel's error number. EOWNERDEAD: a thread of the store has ended before its time; nothing is
-    /// stored any more, and only a new start helps.
+    /// Another error number of the kernel. EOWNERDEAD: a thread of the store has panicked; nothing is stored until the store
+    /// is opened again.
     Failing(i32),
 }
 
-/// What a thread that has panicked leaves unanswered fails with this.
-pub(crate) const DIED: Errno = Errno::OWNERDEAD;
+/// The error of parts that a panicked thread has not answered.
+pub(crate) const PANICKED: Errno = Errno::OWNERDEAD;
 
-/// The state, shared by all threads. To write and to sync fail each in its own way, and only a success of the
-/// same kind says that it is over: pages are taken by a disk that takes no sync. 0 is well, anything else an
-/// error number.
+/// The state, shared by all threads. Errors of writing and of syncing are separate, because writing may succeed while
+/// syncing fails. 0 means success, another number is the error.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     writing: AtomicI32,
     syncing: AtomicI32,
-    dead: AtomicBool,
+    panicked: AtomicBool,
 }
 
 impl Health {
     pub(crate) fn state(&self) -> StorageState {
-        if self.dead.load(Ordering::Relaxed) {
-            return StorageState::Failing(DIED.raw_os_error());
+        if self.panicked.load(Ordering::Relaxed) {
+            return StorageState::Failing(PANICKED.raw_os_error());
         }
         let numbers = [&self.writing, &self.syncing].map(|number| number.load(Ordering::Relaxed));
         match numbers.into_iter().find(|&number| number != 0) {
@@ -44,50 +43,50 @@ impl Health {
             Some(number) => match Failure::of(Errno::from_raw_os_error(number)) {
                 Failure::Full => StorageState::Full,
                 Failure::ReadOnly => StorageState::ReadOnly,
-                Failure::Io(number) | Failure::Left(number) => StorageState::Failing(number),
+                Failure::Io(number) | Failure::Partial(number) => StorageState::Failing(number),
                 Failure::Closed => StorageState::Ok,
             },
         }
     }
 
-    pub(crate) fn write_works(&self) {
+    pub(crate) fn write_succeeded(&self) {
         clear(&self.writing);
     }
 
-    pub(crate) fn sync_works(&self) {
+    pub(crate) fn sync_succeeded(&self) {
         clear(&self.syncing);
     }
 
-    /// A file could not be opened or written to. What only says something about that file, or that there are
-    /// no descriptors left for further ones, is no reason to refuse what goes to others.
-    pub(crate) fn write_fails(&self, cause: Errno) {
+    /// Records that a file could not be opened or written. Ignores errors that concern only this file or missing
+    /// descriptors, because other files may still work.
+    pub(crate) fn write_failed(&self, cause: Errno) {
         if is_of_the_disk(cause) {
             self.writing.store(cause.raw_os_error(), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn sync_fails(&self, cause: Errno) {
+    pub(crate) fn sync_failed(&self, cause: Errno) {
         self.syncing.store(cause.raw_os_error(), Ordering::Relaxed);
     }
 
-    /// A thread has panicked. Nothing takes that back.
-    pub(crate) fn dies(&self) {
-        self.dead.store(true, Ordering::Relaxed);
+    /// Records that a thread has panicked. This is permanent.
+    pub(crate) fn thread_panicked(&self) {
+        self.panicked.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Relaxed)
     }
 }
 
 fn clear(number: &AtomicI32) {
-    // Mostly it is well, and all threads keep their copy of it.
+    // Usually 0 already. A load keeps the cache line shared between the processors.
     if number.load(Ordering::Relaxed) != 0 {
         number.store(0, Ordering::Relaxed);
     }
 }
 
-/// It would be the same with any other file: the disk is full, read-only, damaged or gone.
+/// Whether any other file would fail too: the disk is full, read-only, damaged or gone.
 fn is_of_the_disk(cause: Errno) -> bool {
     matches!(
         cause,
@@ -107,36 +106,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_kind_of_success_ends_an_error() {
+    fn only_a_success_of_the_same_kind_ends_an_error() {
         let health = Health::default();
-        health.sync_fails(Errno::IO);
-        health.write_works();
+        health.sync_failed(Errno::IO);
+        health.write_succeeded();
         assert_eq!(health.state(), StorageState::Failing(Errno::IO.raw_os_error()));
-        health.write_fails(Errno::NOSPC);
+        health.write_failed(Errno::NOSPC);
         assert_eq!(health.state(), StorageState::Full);
-        health.sync_works();
+        health.sync_succeeded();
         assert_eq!(health.state(), StorageState::Full);
-        health.write_works();
+        health.write_succeeded();
         assert_eq!(health.state(), StorageState::Ok);
     }
 
     #[test]
-    fn what_is_wrong_with_one_file_says_nothing_about_the_disk() {
+    fn an_error_of_one_file_is_not_one_of_the_disk() {
         let health = Health::default();
         for cause in
             [Errno::NOTDIR, Errno::ACCESS, Errno::NAMETOOLONG, Errno::INVAL, Errno::FBIG, Errno::MFILE]
         {
-            health.write_fails(cause);
+            health.write_failed(cause);
             assert_eq!(health.state(), StorageState::Ok, "{cause}");
         }
     }
 
     #[test]
-    fn a_thread_that_has_died_stays_dead() {
+    fn a_panic_is_permanent() {
         let health = Health::default();
-        health.dies();
-        health.write_works();
-        health.sync_works();
-        assert_eq!(health.state(), StorageState::Failing(DIED.raw_os_error()));
+        health.thread_panicked();
+        health.write_succeeded();
+        health.sync_succeeded();
+        assert_eq!(health.state(), StorageState::Failing(PANICKED.raw_os_error()));
     }
 }

@@ -1,7 +1,7 @@
-//! Which segments a process has open, for the one that comes after it.
+//! The journal: records the open segments of a process for the next start.
 //!
-//! One line a record: a CRC-32 in hexadecimal, a space, JSON. A record that did not reach the disk whole is
-//! recognised by its checksum and skipped.
+//! Each line is a record: a hexadecimal CRC-32, a space, JSON. The checksum identifies incomplete records, which are
+//! skipped.
 
 use std::{
     collections::BTreeMap,
@@ -17,44 +17,43 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, folders, place::absolute};
+use crate::{Error, folders, locator::absolute};
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub(crate) enum Entry {
-    /// A segment is open. Written, and on disk, before its first line.
+    /// A segment is open. The record is on the disk before the segment's first line is written.
     Opened { id: u64, segment: Segment },
-    /// So many bytes of it have been synced: recovery need not look at them.
+    /// The first `good_bytes` are synced, so recovery need not check them.
     Good { id: u64, good_bytes: u64 },
-    /// It holds NUL bytes that are lines', not a power cut's.
+    /// The segment contains NUL bytes that belong to lines and do not result from a power cut.
     Binary { id: u64 },
-    /// It is synced and closed, and may be opened again.
+    /// The segment is synced and closed, and may be opened again.
     Closed { id: u64, good_bytes: u64 },
-    /// It is synced and closed, and to be packed.
+    /// The segment is synced and closed, and must be packed.
     Ended { id: u64 },
-    /// It is being packed into this file, which was not there before.
+    /// The segment is being packed into this file, which did not exist before.
     Packing { id: u64, packed: String },
-    /// Nothing is left to do about it.
+    /// The segment needs no further work.
     Gone { id: u64 },
 }
 
-/// What recovery must know of a segment.
+/// What recovery needs to know about a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
-    /// Relative to the folder in which that of the journal lies, if it lies below it.
+    /// Path, relative to the parent of the journal's folder if it is below that.
     pub path: String,
     pub inode: u64,
     pub good_bytes: u64,
     pub binary: bool,
-    /// Path of its key, and index of its name, so that it can be gone on with.
+    /// Path of its key; with `index`, used to continue the segment.
     pub key: String,
     pub index: Option<u32>,
-    /// The first second behind its slice of time.
+    /// The first second after its time slice.
     pub end: Option<i64>,
 }
 
-/// How far a segment has come.
+/// The phase of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
@@ -63,18 +62,18 @@ pub(crate) enum Phase {
     Packing(String),
 }
 
-/// A segment that something is left to do about.
+/// A segment that needs further work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Live {
+pub(crate) struct Unfinished {
     pub segment: Segment,
     pub phase: Phase,
 }
 
-/// The journal of the one process that holds the lock.
+/// The journal of the process that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
-    /// Names are relative to it.
+    /// Recorded paths are relative to this folder.
     root: PathBuf,
     next: AtomicU64,
     state: Mutex<State>,
@@ -84,18 +83,19 @@ pub(crate) struct Journal {
 struct State {
     file: File,
     tail: u64,
-    live: BTreeMap<u64, Live>,
-    /// Length after it was last written anew.
-    begun: u64,
-    /// A record could not be made durable, or not be taken back.
-    doubtful: bool,
+    unfinished: BTreeMap<u64, Unfinished>,
+    /// Length of the file after it was last rewritten.
+    rewritten_bytes: u64,
+    /// Whether the file must be rewritten, because it may lack a record or contain a failed one.
+    needs_rewrite: bool,
 }
 
+/// Minimum length at which the file is rewritten, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 impl Journal {
-    /// Reads what the last process has left in `folder`, and goes on in a new file; on a full disk in the old
-    /// one, until there is room. Also says how many lines were damaged.
+    /// Reads the journal in `folder` and rewrites it; on a full disk, rewrites it later. Also returns the number of damaged
+    /// lines.
     pub(crate) fn open(folder: &Path) -> Result<(Self, u64), Error> {
         let path = folder.join("journal");
         let text = match fs::read(&path) {
@@ -103,20 +103,20 @@ impl Journal {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(cause) => return Err(Error::file("read", path, cause)),
         };
-        let mut live = BTreeMap::new();
+        let mut unfinished = BTreeMap::new();
         let mut damaged = 0;
         let mut next = 0;
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-            match parsed(line) {
+            match parse_line(line) {
                 Some(entry) => {
                     next = next.max(entry.id() + 1);
-                    apply(&mut live, entry);
+                    apply(&mut unfinished, entry);
                 }
                 None => damaged += 1,
             }
         }
         let fails = |cause| Error::file("write", path.clone(), cause);
-        let (file, tail, doubtful) = match rewritten(&path, &live) {
+        let (file, tail, needs_rewrite) = match rewrite(&path, &unfinished) {
             Ok((file, tail)) => (file, tail, false),
             Err(cause) if is_full(&cause) => {
                 let mut options = OpenOptions::new();
@@ -126,53 +126,52 @@ impl Journal {
             Err(cause) => return Err(fails(cause)),
         };
         let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
-        let state = State { file, tail, live, begun: tail, doubtful };
+        let state = State { file, tail, unfinished, rewritten_bytes: tail, needs_rewrite };
         Ok((Self { path, root, next: AtomicU64::new(next), state: Mutex::new(state) }, damaged))
     }
 
-    /// A number for a segment that is about to be opened.
-    pub(crate) fn number(&self) -> u64 {
+    /// An identifier for a segment that is about to be opened.
+    pub(crate) fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What something is left to do about.
-    pub(crate) fn live(&self) -> Vec<(u64, Live)> {
-        self.lock().live.iter().map(|(&id, live)| (id, live.clone())).collect()
+    pub(crate) fn unfinished(&self) -> Vec<(u64, Unfinished)> {
+        self.lock().unfinished.iter().map(|(&id, unfinished)| (id, unfinished.clone())).collect()
     }
 
-    /// Appends records; `durable`: they are on disk afterwards.
+    /// Appends records. With `durable`, they are on the disk afterwards.
     ///
     /// # Errors
-    /// When that cannot be; then none of them counts.
+    /// When the records cannot be written. None of them is valid then.
     pub(crate) fn append(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         self.write(&mut state, entries, durable)?;
-        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        entries.iter().for_each(|entry| apply(&mut state.unfinished, entry.clone()));
         Ok(())
     }
 
-    /// Appends records of what is so whether or not it can be written down. As long as it cannot be, nothing
-    /// else is written either.
+    /// Appends records of facts, which remain valid if writing fails. After a failure, the journal is rewritten with them
+    /// before it takes further records.
     ///
     /// # Errors
-    /// As [`append`](Self::append), but for a full disk.
-    pub(crate) fn settle(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
+    /// Those of [`append`](Self::append), except for a full disk.
+    pub(crate) fn append_eventually(&self, entries: &[Entry], durable: bool) -> io::Result<()> {
         let mut state = self.lock();
         let written = self.write(&mut state, entries, durable);
-        state.doubtful |= written.is_err();
-        entries.iter().for_each(|entry| apply(&mut state.live, entry.clone()));
+        state.needs_rewrite |= written.is_err();
+        entries.iter().for_each(|entry| apply(&mut state.unfinished, entry.clone()));
         written.or_else(|cause| if is_full(&cause) { Ok(()) } else { Err(cause) })
     }
 
-    /// As if it could not have been written to.
+    /// Simulates a failed write.
     #[cfg(test)]
-    pub(crate) fn doubt(&self) {
-        self.lock().doubtful = true;
+    pub(crate) fn require_rewrite(&self) {
+        self.lock().needs_rewrite = true;
     }
 
-    /// The disk was full when it was to be written anew, or it could not be written to lately.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.lock().doubtful
+    /// Whether the journal must be rewritten because a write failed or the disk was full.
+    pub(crate) fn needs_rewrite(&self) -> bool {
+        self.lock().needs_rewrite
     }
 
     fn write(&self, state: &mut State, entries: &[Entry], durable: bool) -> io::Result<()> {
@@ -180,16 +179,16 @@ impl Journal {
             return Ok(());
         }
         let mut text = Vec::new();
-        entries.iter().for_each(|entry| push(&mut text, entry));
-        if state.doubtful || state.tail > REWRITE_BYTES.max(4 * state.begun) {
-            let (file, tail) = rewritten(&self.path, &state.live)?;
-            (state.file, state.tail, state.begun, state.doubtful) = (file, tail, tail, false);
+        entries.iter().for_each(|entry| push_line(&mut text, entry));
+        if state.needs_rewrite || state.tail > REWRITE_BYTES.max(4 * state.rewritten_bytes) {
+            let (file, tail) = rewrite(&self.path, &state.unfinished)?;
+            (state.file, state.tail, state.rewritten_bytes, state.needs_rewrite) = (file, tail, tail, false);
         }
         let appended = state.file.write_all_at(&text, state.tail);
         let appended = appended.and_then(|()| if durable { state.file.sync_data() } else { Ok(()) });
         if let Err(cause) = appended {
-            // Whatever of it is in the file must not be read one day: the file is replaced before it is used.
-            state.doubtful = true;
+            // Parts of the records in the file must never be read, so the file is rewritten before the next record.
+            state.needs_rewrite = true;
             let _ = state.file.set_len(state.tail);
             return Err(cause);
         }
@@ -197,19 +196,19 @@ impl Journal {
         Ok(())
     }
 
-    /// How the journal calls a file.
-    pub(crate) fn name(&self, path: &Path) -> io::Result<String> {
-        let name = match path.strip_prefix(&self.root) {
+    /// The recorded path of a file.
+    pub(crate) fn relative_name(&self, path: &Path) -> io::Result<String> {
+        let relative_name = match path.strip_prefix(&self.root) {
             Ok(below) => below.to_owned(),
             Err(_) => absolute(path),
         };
         let not_text = || io::Error::new(io::ErrorKind::InvalidInput, "the folder's name is not UTF-8");
-        name.into_os_string().into_string().map_err(|_| not_text())
+        relative_name.into_os_string().into_string().map_err(|_| not_text())
     }
 
-    /// The file that the journal calls so.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
+    /// The path of a file from its recorded path.
+    pub(crate) fn path(&self, relative_name: &str) -> PathBuf {
+        self.root.join(relative_name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -231,21 +230,21 @@ impl Entry {
     }
 }
 
-fn apply(live: &mut BTreeMap<u64, Live>, entry: Entry) {
+fn apply(unfinished: &mut BTreeMap<u64, Unfinished>, entry: Entry) {
     let id = entry.id();
     match entry {
         Entry::Opened { segment, .. } => {
-            live.insert(id, Live { segment, phase: Phase::Open });
+            unfinished.insert(id, Unfinished { segment, phase: Phase::Open });
             return;
         }
         Entry::Gone { .. } => {
-            live.remove(&id);
+            unfinished.remove(&id);
             return;
         }
         _ => {}
     }
-    // A segment whose opening was damaged cannot be helped.
-    let Some(found) = live.get_mut(&id) else { return };
+    // Without its record of opening, a segment is ignored.
+    let Some(found) = unfinished.get_mut(&id) else { return };
     match entry {
         Entry::Good { good_bytes, .. } => found.segment.good_bytes = good_bytes,
         Entry::Binary { .. } => found.segment.binary = true,
@@ -259,27 +258,27 @@ fn apply(live: &mut BTreeMap<u64, Live>, entry: Entry) {
     }
 }
 
-fn push(text: &mut Vec<u8>, entry: &Entry) {
+fn push_line(text: &mut Vec<u8>, entry: &Entry) {
     let json = serde_json::to_string(entry).expect("records are plain strings and numbers");
     text.extend_from_slice(format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())).as_bytes());
 }
 
-fn parsed(line: &[u8]) -> Option<Entry> {
+fn parse_line(line: &[u8]) -> Option<Entry> {
     let (checksum, json) = line.split_at_checked(9)?;
     let checksum = u32::from_str_radix(std::str::from_utf8(checksum).ok()?.strip_suffix(' ')?, 16).ok()?;
     (crc32fast::hash(json) == checksum).then(|| serde_json::from_slice(json).ok())?
 }
 
-/// A journal of nothing but what is left to do, in the place of the one at `path`.
-fn rewritten(path: &Path, live: &BTreeMap<u64, Live>) -> io::Result<(File, u64)> {
+/// Replaces the journal at `path` by one with only the unfinished segments.
+fn rewrite(path: &Path, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(File, u64)> {
     let mut text = Vec::new();
-    for (&id, Live { segment, phase }) in live {
-        push(&mut text, &Entry::Opened { id, segment: segment.clone() });
+    for (&id, Unfinished { segment, phase }) in unfinished {
+        push_line(&mut text, &Entry::Opened { id, segment: segment.clone() });
         match phase {
             Phase::Open => {}
-            Phase::Closed => push(&mut text, &Entry::Closed { id, good_bytes: segment.good_bytes }),
-            Phase::Ended => push(&mut text, &Entry::Ended { id }),
-            Phase::Packing(packed) => push(&mut text, &Entry::Packing { id, packed: packed.clone() }),
+            Phase::Closed => push_line(&mut text, &Entry::Closed { id, good_bytes: segment.good_bytes }),
+            Phase::Ended => push_line(&mut text, &Entry::Ended { id }),
+            Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
     let fresh = path.with_extension("new");
@@ -293,7 +292,7 @@ fn rewritten(path: &Path, live: &BTreeMap<u64, Live>) -> io::Result<(File, u64)>
         },
     );
     if file.is_err() {
-        // On a full disk every block counts.
+        // Frees the disk space.
         let _ = fs::remove_file(&fresh);
     }
     Ok((file?, text.len() as u64))

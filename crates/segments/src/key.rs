@@ -1,4 +1,4 @@
-//! Which segment a line belongs to.
+//! Keys: the segment that a line belongs to.
 
 use std::{
     borrow::Cow,
@@ -8,7 +8,7 @@ use std::{
 
 use jiff::tz::TimeZone;
 
-use crate::{Config, Template, place::absolute, slice::zoned};
+use crate::{Config, Template, locator::absolute, slice::zoned};
 
 /// The name of a segment without its index and suffix. Two keys are equal when their paths are.
 #[derive(Debug, Clone)]
@@ -18,11 +18,11 @@ pub struct Key {
     slice: Option<Range<i64>>,
 }
 
-/// Why an event has no segment.
+/// Why an event has no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The time is none that a calendar of the years 0 to 9999 has.
-    #[error("an event's time of {0} s since 1970 lies outside the years 0 to 9999")]
+    /// The event's time is outside the years 0 to 9999.
+    #[error("an event's time of {0} s since 1970 is outside the years 0 to 9999")]
     Time(i64),
 }
 
@@ -32,17 +32,17 @@ impl Key {
         &self.path
     }
 
-    /// The event times, in seconds since the epoch, for which the same tag gives the same key. `None`: all.
+    /// The event times, in seconds since the epoch, for which the same tag gives the same key; all times if none.
     pub fn slice(&self) -> Option<Range<i64>> {
         self.slice.clone()
     }
 
-    /// The key of a segment of an earlier process.
-    pub(crate) fn of_the_past(path: &str, end: Option<i64>) -> Self {
+    /// The key of a segment in the journal of an earlier process.
+    pub(crate) fn from_journal(path: &str, end: Option<i64>) -> Self {
         Self { path: path.into(), symlink: None, slice: end.map(|end| end.saturating_sub(1)..end) }
     }
 
-    /// The first second behind the slice.
+    /// The first second after the slice.
     pub(crate) fn end(&self) -> Option<i64> {
         self.slice.as_ref().map(|slice| slice.end)
     }
@@ -66,14 +66,13 @@ impl std::hash::Hash for Key {
     }
 }
 
-/// Makes keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
     template: Template,
     symlink: Option<Template>,
     zone: TimeZone,
-    /// The folder of the journal, when it lies in that of the files.
-    taken: Option<String>,
+    /// First component of the journal's folder if that is below the folder of the files. No key may begin with it.
+    reserved: Option<String>,
 }
 
 impl Keys {
@@ -85,7 +84,7 @@ impl Keys {
             template: config.template.clone(),
             symlink: config.symlink.clone(),
             zone: if config.utc { TimeZone::UTC } else { TimeZone::system() },
-            taken: first.map(|name| name.as_os_str().to_string_lossy().into_owned()),
+            reserved: first.map(|name| name.as_os_str().to_string_lossy().into_owned()),
         }
     }
 
@@ -97,7 +96,7 @@ impl Keys {
     ) -> Result<Key, KeyError> {
         let at = zoned(seconds, &self.zone).ok_or(KeyError::Time(seconds))?;
         let mut path = self.template.resolve(tag, at.datetime(), fields);
-        if self.taken.as_deref().is_some_and(|taken| path.split('/').next() == Some(taken)) {
+        if self.reserved.as_deref().is_some_and(|reserved| path.split('/').next() == Some(reserved)) {
             path.insert(0, '_');
         }
         let symlink = self.symlink.as_ref().map(|link| -> Box<Path> {

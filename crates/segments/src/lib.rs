@@ -1,16 +1,14 @@
-//! Lines to files: append, rotation, group commit, journal, recovery.
+//! Stores lines in files: append, rotation, group commit, journal, recovery.
 //!
-//! A [`Store`] writes to the segments of one [`Template`]. Threads that have lines get a [`Port`] each, submit
-//! a [`Batch`] of [`Part`]s, and learn what became of each of them: [`Done`], with a [`Receipt`]. To submit
-//! never blocks, whatever the disk does.
+//! A [`Store`] writes to the segments of one [`Template`]. Each thread with lines has a [`Port`], submits [`Batch`]es of
+//! [`Part`]s and gets a [`Done`] with a [`Receipt`] for each part. Submitting never blocks, even if the disk hangs.
 //!
-//! * Nobody writes in between: one thread writes, each part stands together in one file, parts of one port and
-//!   [`Key`] keep their order.
-//! * A [`Level::Written`] part survives the end of the process, a [`Level::Synced`] one that of the machine.
-//! * What a kill or a power cut has torn is cut when the store is opened again; nothing is written twice.
-//! * A disk that is full or read-only fails parts, and is tried again with the next: no restart is needed.
+//! * A single thread writes. The lines of a part are contiguous in one file. Parts of one port and [`Key`] keep their order.
+//! * A [`Level::Written`] part survives the end of the process, a [`Level::Synced`] part that of the machine.
+//! * Opening a store truncates lines torn by a kill or a power cut. Nothing is written twice.
+//! * A full or read-only disk fails parts. Every further part tries the disk again, so no restart is needed.
 //!
-//! Why it is built so: docs/decisions/0011 and 0012.
+//! The reasons for this design: docs/decisions/0011 and 0012.
 
 mod compressor;
 mod config;
@@ -23,10 +21,11 @@ mod journal;
 mod key;
 mod links;
 mod listing;
+mod locator;
 mod lock;
 mod mailbox;
 mod name;
-mod place;
+
 mod port;
 mod probe;
 mod recovery;
@@ -47,8 +46,8 @@ pub use error::Error;
 pub use health::StorageState;
 pub use key::{Key, KeyError};
 pub use port::{Batch, Done, Failure, Level, Part, Port, Receipt};
-pub use recovery::{Cut, Recovery};
-pub use segment::WRITE_MOST_BYTES;
+pub use recovery::{Recovery, Truncation};
+pub use segment::MAX_WRITE_BYTES;
 pub use statistics::{Quantiles, Statistics};
 pub use store::Store;
 pub use template::{Template, TemplateError};

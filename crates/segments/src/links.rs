@@ -1,4 +1,4 @@
-//! Symbolic links that lead to the newest segments.
+//! Symbolic links to the newest segments.
 
 use std::{
     collections::HashMap,
@@ -9,23 +9,23 @@ use std::{
 
 use crate::Key;
 
-/// Where the links lead to: the slice of time of their segment.
+/// The links and the start of the time slice of their segments.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     newest: HashMap<Box<Path>, i64>,
 }
 
-const MOST: usize = 10_000;
+const MAX_LINKS: usize = 10_000;
 
 impl Links {
-    /// Points the link of `key`, if it has one, to its segment at `path`, unless it leads to a newer slice.
-    pub(crate) fn lead(&mut self, key: &Key, path: &Path) -> io::Result<()> {
+    /// Points the link of `key`, if any, to the segment at `path`, unless the link leads to a newer slice.
+    pub(crate) fn update(&mut self, key: &Key, path: &Path) -> io::Result<()> {
         let Some(link) = &key.symlink else { return Ok(()) };
         if self.newest.get(link).is_some_and(|&newest| newest > key.start()) {
             return Ok(());
         }
         relink(link, path)?;
-        if self.newest.len() >= MOST {
+        if self.newest.len() >= MAX_LINKS {
             self.newest.clear();
         }
         self.newest.insert(link.clone(), key.start());
@@ -33,7 +33,7 @@ impl Links {
     }
 }
 
-/// Points a symbolic link to a segment. Anything else of that name stays.
+/// Points a symbolic link to a segment. Fails if the name is not a symbolic link.
 fn relink(link: &Path, to: &Path) -> io::Result<()> {
     if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
         return Err(ErrorKind::AlreadyExists.into());

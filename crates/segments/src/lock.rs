@@ -1,4 +1,4 @@
-//! One process a journal.
+//! The lock that gives one process the journal.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,14 +10,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Error;
 
-/// Held as long as any thread may still write.
+/// Held as long as a thread may still write.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn acquire(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("lock");
         let fails = |cause: io::Error| Error::file("lock", path.clone(), cause);
         let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ impl Lock {
             }
             Err(cause) => return Err(fails(cause.into())),
         }
-        // Only told to whoever comes second; a full disk is no reason not to start.
+        // The number is only for the message to a second process, so a full disk does not prevent the start.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }

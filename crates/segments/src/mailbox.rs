@@ -1,4 +1,4 @@
-//! A queue from many threads to one, which takes all of it at once.
+//! A queue from many threads to one reader, which takes all items at once.
 
 use std::{
     mem,
@@ -6,33 +6,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Never held while anything is read or written, so that to put something in is a matter of nanoseconds
-/// whatever the disk does.
+/// The queue. It is never locked during disk access, so adding an item takes only nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     inner: Mutex<Inner<T>>,
-    came: Condvar,
+    arrived: Condvar,
 }
 
 #[derive(Debug)]
 struct Inner<T> {
     items: Vec<T>,
-    rung: bool,
+    woken: bool,
     closed: bool,
-    /// The reader has no time to pause.
-    hurried: bool,
+    /// Whether pauses end immediately.
+    no_pauses: bool,
 }
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        let inner = Inner { items: Vec::new(), rung: false, closed: false, hurried: false };
-        Self { inner: Mutex::new(inner), came: Condvar::new() }
+        let inner = Inner { items: Vec::new(), woken: false, closed: false, no_pauses: false };
+        Self { inner: Mutex::new(inner), arrived: Condvar::new() }
     }
 }
 
 impl<T> Mailbox<T> {
+    /// Adds an item.
+    ///
     /// # Errors
-    /// Gives the item back when the mailbox is closed.
+    /// Returns the item when the mailbox is closed.
     pub(crate) fn put(&self, item: T) -> Result<(), T> {
         let mut inner = self.lock();
         if inner.closed {
@@ -42,55 +43,55 @@ impl<T> Mailbox<T> {
         inner.items.push(item);
         drop(inner);
         if first {
-            self.came.notify_one();
+            self.arrived.notify_one();
         }
         Ok(())
     }
 
-    /// Wakes the reader although nothing came.
-    pub(crate) fn ring(&self) {
-        self.lock().rung = true;
-        self.came.notify_one();
+    /// Wakes the reader without an item.
+    pub(crate) fn wake(&self) {
+        self.lock().woken = true;
+        self.arrived.notify_one();
     }
 
-    /// Nothing more comes in. What is in can still be taken.
+    /// Refuses further items. The reader can still take the present ones.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
-        self.came.notify_one();
+        self.arrived.notify_one();
     }
 
-    /// From now on the reader does not pause.
-    pub(crate) fn hurry(&self) {
-        self.lock().hurried = true;
-        self.came.notify_one();
+    /// Ends the current pause and all later ones.
+    pub(crate) fn end_pauses(&self) {
+        self.lock().no_pauses = true;
+        self.arrived.notify_one();
     }
 
-    /// The reader's wait for more to come: the whole time, whatever comes, unless there is none to lose.
+    /// Makes the reader wait for `time` so that more items collect. New items do not end the pause.
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut inner = self.lock();
-        while !inner.hurried && !inner.closed {
+        while !inner.no_pauses && !inner.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Waits for something, a ring, the end of `wait` or the mailbox's; moves all there is to `items`.
-    /// Says whether more may come.
+    /// Waits for an item, [`wake`](Self::wake), [`close`](Self::close) or the end of `wait`, and moves all items to `items`.
+    /// False when the mailbox is closed.
     pub(crate) fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut inner = self.lock();
-        while inner.items.is_empty() && !inner.rung && !inner.closed {
+        while inner.items.is_empty() && !inner.woken && !inner.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            inner = self.came.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        inner.rung = false;
+        inner.woken = false;
         if items.is_empty() {
             mem::swap(&mut inner.items, items);
         } else {

@@ -1,27 +1,27 @@
-//! What strangers send, made fit for the name of a file.
+//! Turns values from clients into valid parts of file names.
 
-/// Longest text of one placeholder.
-const PLACEHOLDER_MOST_BYTES: usize = 100;
-/// Longest component of a path. The kernel's bound is 255; an index, the two suffixes and what a temporary
-/// file is called by must fit, too.
-const COMPONENT_MOST_BYTES: usize = 180;
+/// Maximum bytes of a placeholder's value.
+const MAX_PLACEHOLDER_BYTES: usize = 100;
+/// Maximum bytes of a component of a path. The kernel allows 255, of which an index, two suffixes and the affixes of a
+/// temporary file's name need a part.
+const MAX_COMPONENT_BYTES: usize = 180;
 
-/// Appends the text of a placeholder; `first`: at the beginning of a component.
-pub(crate) fn push(path: &mut String, first: bool, text: Option<&str>) {
+/// Appends a placeholder's value. `first` means the beginning of a component.
+pub(crate) fn push_value(path: &mut String, first: bool, text: Option<&str>) {
     let begin = path.len();
     match text {
         None => path.push_str("_missing"),
         Some("") => path.push_str("_empty"),
         Some(text) if first && text.starts_with('.') => {
             path.push('_');
-            clean(path, &text[1..]);
+            push_sanitized(path, &text[1..]);
         }
-        Some(text) => clean(path, text),
+        Some(text) => push_sanitized(path, text),
     }
-    shorten(path, begin, PLACEHOLDER_MOST_BYTES, text.unwrap_or_default());
+    shorten(path, begin, MAX_PLACEHOLDER_BYTES, text.unwrap_or_default());
 }
 
-/// Bounds the component that begins at `begin`, and keeps it from being `.` or `..`.
+/// Shortens the component that begins at `begin` if it is too long, and replaces `.` and `..`.
 pub(crate) fn bound_component(path: &mut String, begin: usize) {
     if path[begin..].bytes().all(|byte| byte == b'.') {
         let dots = path.len() - begin;
@@ -29,20 +29,20 @@ pub(crate) fn bound_component(path: &mut String, begin: usize) {
         path.extend(std::iter::repeat_n('_', dots.max(1)));
     }
     let whole = path[begin..].to_owned();
-    shorten(path, begin, COMPONENT_MOST_BYTES, &whole);
+    shorten(path, begin, MAX_COMPONENT_BYTES, &whole);
 }
 
-fn clean(path: &mut String, text: &str) {
+fn push_sanitized(path: &mut String, text: &str) {
     path.extend(text.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }));
 }
 
-/// Two long names that begin alike stay two names.
-fn shorten(path: &mut String, begin: usize, most: usize, whole: &str) {
-    if path.len() - begin <= most {
+/// Shortens a name. The checksum of the whole name keeps names with the same beginning different.
+fn shorten(path: &mut String, begin: usize, max_bytes: usize, whole: &str) {
+    if path.len() - begin <= max_bytes {
         return;
     }
     let checksum = format!("~{:08x}", crc32fast::hash(whole.as_bytes()));
-    let mut end = begin + most - checksum.len();
+    let mut end = begin + max_bytes - checksum.len();
     while !path.is_char_boundary(end) {
         end -= 1;
     }
@@ -56,7 +56,7 @@ mod tests {
 
     fn pushed(text: &str) -> String {
         let mut path = String::new();
-        push(&mut path, true, Some(text));
+        push_value(&mut path, true, Some(text));
         path
     }
 
@@ -69,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn long_names_that_begin_alike_stay_two() {
+    fn long_names_with_the_same_beginning_stay_different() {
         let (one, other) = (pushed(&("é".repeat(80) + "1")), pushed(&("é".repeat(80) + "2")));
-        assert!(one.len() <= PLACEHOLDER_MOST_BYTES && other.len() <= PLACEHOLDER_MOST_BYTES);
+        assert!(one.len() <= MAX_PLACEHOLDER_BYTES && other.len() <= MAX_PLACEHOLDER_BYTES);
         assert_ne!(one, other);
     }
 
     #[test]
-    fn a_component_of_dots_is_none() {
+    fn a_component_of_dots_is_replaced() {
         for (component, expected) in [(".", "_"), ("..", "__"), ("", "_"), ("a..", "a..")] {
             let mut path = format!("folder/{component}");
             bound_component(&mut path, "folder/".len());

@@ -1,4 +1,4 @@
-//! How lines come in and how word of them goes back.
+//! Ports: threads submit lines and receive answers.
 
 use std::{
     fmt,
@@ -17,69 +17,69 @@ use crate::{Key, gauge::Gauge, mailbox::Mailbox};
 /// When a part is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// By the caller, as soon as it is submitted; its [`Done`] only gives its bytes back.
+    /// The caller answers when it submits the part; the [`Done`] only frees the part's bytes.
     Accepted,
-    /// Once the kernel has it: it survives the end of this process, not that of the machine.
+    /// When the kernel has the part: it survives the end of this process, not that of the machine.
     Written,
-    /// Once the disk has it.
+    /// When the disk has the part.
     Synced,
 }
 
-/// Lines of one port, and which of them belong to whom.
+/// Lines that a port submits at once.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The lines.
     pub data: Vec<u8>,
-    /// What of `data` goes where, in the order in which it is written.
+    /// The parts of `data`, in the order of writing.
     pub parts: Vec<Part>,
 }
 
-/// Whole lines of one request to one segment. They stand together in the file, never across two files.
+/// Whole lines of one request for one segment. They are contiguous in one file.
 #[derive(Debug)]
 pub struct Part {
-    /// Given back in its [`Done`].
+    /// Returned in the part's [`Done`].
     pub token: u64,
-    /// The segment.
+    /// Key of the segment.
     pub key: Arc<Key>,
-    /// Where the lines lie in the batch. They end with a newline; [`Failure::Io`] with EINVAL otherwise.
+    /// Range of the lines in the batch. They must end with a newline; otherwise [`Failure::Io`] with EINVAL.
     pub range: Range<usize>,
-    /// What its [`Done`] stands for.
+    /// When the part is answered.
     pub level: Level,
 }
 
-/// What became of a part.
+/// The answer to a part.
 #[derive(Debug)]
 pub struct Done {
-    /// The part's.
+    /// Token of the part.
     pub token: u64,
-    /// Where it lies; or why it is not stored.
+    /// The position of the stored part, or why it is not stored.
     pub result: Result<Receipt, Failure>,
 }
 
-/// Where a part lies.
+/// The position of a stored part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// Name of the file, relative to [`Template::folder`](crate::Template::folder). A segment that has ended
-    /// may since carry a suffix of its compression; offsets are those of its plain bytes.
+    /// Path of the file, relative to [`Template::folder`](crate::Template::folder). An ended segment may later get the suffix
+    /// of its compression; offsets are those of the plain bytes.
     pub segment: Arc<str>,
-    /// Where the part begins, in bytes.
+    /// Offset of the part, in bytes.
     pub offset: u64,
-    /// Its length.
+    /// Length of the part, in bytes.
     pub bytes: u64,
 }
 
-/// Why a part is not stored. Of a part that was to be synced it may be in the file all the same.
+/// Why a part is not stored. A part with [`Level::Synced`] may be in the file nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The disk or the quota is full.
     Full,
     /// The filesystem is read-only.
     ReadOnly,
-    /// Another error number of the kernel's.
+    /// Another error number of the kernel.
     Io(i32),
-    /// That error number, and some of its lines may be in the file all the same: the file could not be cut.
-    Left(i32),
-    /// The store was closed before.
+    /// This error number, and some of the part's lines may be in the file, because the file could not be truncated.
+    Partial(i32),
+    /// The store is closed.
     Closed,
 }
 
@@ -92,11 +92,11 @@ impl Failure {
         }
     }
 
-    /// The same without what is left of the part.
+    /// The failure without the information that lines may be in the file.
     #[must_use]
     pub fn cause(self) -> Self {
         match self {
-            Self::Left(number) => Self::of(Errno::from_raw_os_error(number)),
+            Self::Partial(number) => Self::of(Errno::from_raw_os_error(number)),
             other => other,
         }
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Failure {
         match self.cause() {
             Self::Full => f.write_str("the disk or the quota is full"),
             Self::ReadOnly => f.write_str("the filesystem is read-only"),
-            Self::Io(number) | Self::Left(number) => {
+            Self::Io(number) | Self::Partial(number) => {
                 write!(f, "{}", std::io::Error::from_raw_os_error(number))
             }
             Self::Closed => f.write_str("the store is closed"),
@@ -115,13 +115,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// One thread's way into the store.
+/// A thread's access to the store.
 #[derive(Debug)]
 pub struct Port {
     number: usize,
     queue: Arc<Mailbox<Submitted>>,
     queued: Arc<Gauge>,
-    back: Arc<Back>,
+    replies: Arc<ReplyQueue>,
 }
 
 /// A batch on its way to the writer.
@@ -129,13 +129,13 @@ pub struct Port {
 pub(crate) struct Submitted {
     pub port: usize,
     pub batch: Batch,
-    /// It was submitted in bulk.
+    /// Whether the batch was submitted in bulk.
     pub bulk: bool,
 }
 
-/// The way back of one port.
+/// The queue of answers to one port.
 #[derive(Debug)]
-pub(crate) struct Back {
+pub(crate) struct ReplyQueue {
     event: OwnedFd,
     inner: Mutex<Inner>,
 }
@@ -144,41 +144,41 @@ pub(crate) struct Back {
 struct Inner {
     done: Vec<Done>,
     spare: Vec<Vec<u8>>,
-    /// Bytes submitted in bulk that are on their way.
+    /// Bytes submitted in bulk that are neither written nor failed yet.
     bulk_bytes: usize,
 }
 
-const SPARES_MOST: usize = 8;
-const SPARE_MOST_BYTES: usize = 4 << 20;
+const MAX_SPARE_BUFFERS: usize = 8;
+const MAX_SPARE_BUFFER_BYTES: usize = 4 << 20;
 
-impl Back {
+impl ReplyQueue {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event, inner: Mutex::default() })
     }
 
-    /// Hands `done` over and leaves it empty.
+    /// Moves all answers from `done` to the port.
     pub(crate) fn post(&self, done: &mut Vec<Done>) {
         if done.is_empty() {
             return;
         }
         let mut inner = self.lock();
-        let asleep = inner.done.is_empty();
+        let was_empty = inner.done.is_empty();
         inner.done.append(done);
         drop(inner);
-        if asleep {
+        if was_empty {
             self.wake();
         }
     }
 
-    /// So much that was submitted in bulk is written, or never will be.
-    pub(crate) fn relieve(&self, bytes: usize) {
+    /// Subtracts bytes submitted in bulk that are written or have failed.
+    pub(crate) fn finish_bulk(&self, bytes: usize) {
         self.lock().bulk_bytes -= bytes;
         self.wake();
     }
 
     fn wake(&self) {
-        // It cannot fail: the counter would have to be written 2^64 times unread.
+        // Fails only if the counter overflows, after 2^64 writes without a read.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
@@ -186,14 +186,14 @@ impl Back {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a buffer back for reuse.
-    pub(crate) fn give_back(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > SPARE_MOST_BYTES {
+    /// Keeps a buffer for reuse.
+    pub(crate) fn recycle(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > MAX_SPARE_BUFFER_BYTES {
             return;
         }
         buffer.clear();
         let mut inner = self.lock();
-        if inner.spare.len() < SPARES_MOST {
+        if inner.spare.len() < MAX_SPARE_BUFFERS {
             inner.spare.push(buffer);
         }
     }
@@ -204,63 +204,63 @@ impl Port {
         number: usize,
         queue: Arc<Mailbox<Submitted>>,
         queued: Arc<Gauge>,
-        back: Arc<Back>,
+        replies: Arc<ReplyQueue>,
     ) -> Self {
-        Self { number, queue, queued, back }
+        Self { number, queue, queued, replies }
     }
 
-    /// Hands lines to the writer. Never blocks: what is on its way is bounded by whoever submits, see
-    /// [`Store::queued_bytes`](crate::Store::queued_bytes). Every part gets exactly one [`Done`]. Parts of one
-    /// key keep their order, within a batch and across batches.
+    /// Submits lines to the writer. Never blocks; the caller must bound
+    /// [`Store::queued_bytes`](crate::Store::queued_bytes). Every part gets exactly one [`Done`]. Parts of one key keep
+    /// their order, within a batch and across batches.
     pub fn submit(&mut self, batch: Batch) {
         self.send(batch, false);
     }
 
-    /// The same, and counts in [`bulk_bytes`](Self::bulk_bytes) until the writer has done with it: for a caller with so many
-    /// lines that others should get their turn in between.
+    /// Like [`submit`](Self::submit), and adds to [`bulk_bytes`](Self::bulk_bytes) until the batch is written or has failed.
+    /// For a caller that splits many lines into batches so that other ports are served in between.
     pub fn submit_in_bulk(&mut self, batch: Batch) {
         self.send(batch, true);
     }
 
-    /// Bytes submitted in bulk that are neither written nor failed yet. [`fd`](Self::fd) is readable when they become fewer.
+    /// Bytes submitted in bulk that are neither written nor failed yet. [`fd`](Self::fd) becomes readable when they decrease.
     pub fn bulk_bytes(&self) -> usize {
-        self.back.lock().bulk_bytes
+        self.replies.lock().bulk_bytes
     }
 
     fn send(&mut self, batch: Batch, bulk: bool) {
         if batch.parts.is_empty() {
-            self.back.give_back(batch.data);
+            self.replies.recycle(batch.data);
             return;
         }
         let bytes = batch.data.len();
         self.queued.add(bytes);
         if bulk {
-            self.back.lock().bulk_bytes += bytes;
+            self.replies.lock().bulk_bytes += bytes;
         }
         if let Err(refused) = self.queue.put(Submitted { port: self.number, batch, bulk }) {
             self.queued.remove(bytes);
             if bulk {
-                self.back.relieve(bytes);
+                self.replies.finish_bulk(bytes);
             }
             let closed = |part: &Part| Done { token: part.token, result: Err(Failure::Closed) };
-            self.back.post(&mut refused.batch.parts.iter().map(closed).collect());
+            self.replies.post(&mut refused.batch.parts.iter().map(closed).collect());
         }
     }
 
-    /// Readable while there is something to [`drain`](Self::drain), and once for each batch in bulk.
+    /// A descriptor that is readable while [`drain`](Self::drain) has answers, and once for each bulk batch.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.back.event.as_fd()
+        self.replies.event.as_fd()
     }
 
-    /// Appends what has become of parts since the last call.
+    /// Appends the answers since the last call to `done`.
     pub fn drain(&mut self, done: &mut Vec<Done>) {
-        // Before the list is taken: what is posted in between makes it readable anew.
-        let _ = rustix::io::read(&self.back.event, &mut [0; 8]);
-        done.append(&mut self.back.lock().done);
+        // Reset before the answers are taken, so that an answer in between makes the descriptor readable again.
+        let _ = rustix::io::read(&self.replies.event, &mut [0; 8]);
+        done.append(&mut self.replies.lock().done);
     }
 
-    /// An empty buffer for the next batch's data, one used before if there is any.
-    pub fn spare(&mut self) -> Vec<u8> {
-        self.back.lock().spare.pop().unwrap_or_default()
+    /// An empty buffer for the next batch's data, reused if possible.
+    pub fn spare_buffer(&mut self) -> Vec<u8> {
+        self.replies.lock().spare.pop().unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! Tries a disk that has failed: where no client comes any more, no line would show that it works again.
+//! Probes a disk that has failed, because without lines nothing else would show that it works again.
 
 use std::{
     fs::{self, OpenOptions},
@@ -10,13 +10,13 @@ use std::{
 
 use crate::{StorageState, shared::Shared};
 
-const EVERY: Duration = Duration::from_secs(1);
-/// Room for a byte is no room for lines.
-const BYTES: usize = 64 << 10;
-/// Hidden, and in the folder of the files: that of the journal may be on another disk.
-const NAME: &str = ".probe.proofload";
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Size of the probe file. Space for a few bytes would not be enough for lines.
+const PROBE_BYTES: usize = 64 << 10;
+/// Name of the hidden probe file in the folder of the files. The journal may be on another disk.
+const PROBE_NAME: &str = ".probe.proofload";
 
-/// When the disk is to be tried next. It is the syncer's task, which is made to wait for disks.
+/// The time of the next probe. The syncer runs the probe, because it may wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Probe {
     due: Instant,
@@ -24,30 +24,30 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn new() -> Self {
-        Self { due: Instant::now() + EVERY }
+        Self { due: Instant::now() + PROBE_INTERVAL }
     }
 
-    /// Tries the disk while it is known to fail, once a second.
+    /// Probes the disk at intervals while the last write or sync has failed.
     pub(crate) fn run(&mut self, shared: &Shared) {
         let now = Instant::now();
         if shared.health.state() == StorageState::Ok {
-            self.due = now + EVERY;
-        } else if now >= self.due && !shared.is_stopping() && !shared.health.is_dead() {
-            if takes_lines(shared.config.template.folder()).is_ok() {
-                shared.health.write_works();
-                shared.health.sync_works();
+            self.due = now + PROBE_INTERVAL;
+        } else if now >= self.due && !shared.is_stopping() && !shared.health.has_panicked() {
+            if try_write(shared.config.template.folder()).is_ok() {
+                shared.health.write_succeeded();
+                shared.health.sync_succeeded();
             }
-            self.due = Instant::now() + EVERY;
+            self.due = Instant::now() + PROBE_INTERVAL;
         }
     }
 }
 
-fn takes_lines(folder: &Path) -> io::Result<()> {
-    let path = folder.join(NAME);
-    // One that a kill has left; a link is removed too, not followed.
+fn try_write(folder: &Path) -> io::Result<()> {
+    let path = folder.join(PROBE_NAME);
+    // Removes the file of a killed process. A link is removed too, not followed.
     let _ = fs::remove_file(&path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    let synced = file.write_all(&vec![b'\n'; BYTES]).and_then(|()| file.sync_data());
+    let synced = file.write_all(&vec![b'\n'; PROBE_BYTES]).and_then(|()| file.sync_data());
     fs::remove_file(&path).and(synced)
 }
 
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_works_is_left_as_it_was() {
+    fn a_probe_leaves_the_disk_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, "precious").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
-        takes_lines(folder.path()).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(PROBE_NAME)).unwrap();
+        try_write(folder.path()).unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(takes_lines(&elsewhere).is_err());
+        assert!(try_write(&elsewhere).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a killed process, or a power cut, has left.
+//! Recovers segments after a kill or a power cut.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,97 +13,102 @@ use rustix::fs::OFlags;
 
 use crate::{
     Error, compressor,
-    file::Condition,
-    journal::{Entry, Journal, Live, Phase, Segment},
+    file::SyncState,
+    journal::{Entry, Journal, Phase, Segment, Unfinished},
     slots::Parked,
 };
 
-/// What was found and done about segments that were open when the last process ended.
+/// The result of recovering the segments of the last process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
-    /// Segments that had been left open.
+    /// Segments that were open when the process ended.
     pub segments: u64,
-    /// Of those, how many were gone, or another file by now; left as they are.
+    /// Those of them that were removed or replaced by another file. Nothing is done about these.
     pub replaced: u64,
-    /// Bytes read for it.
+    /// Bytes read for the recovery.
     pub scanned_bytes: u64,
-    /// Torn ends that were cut.
-    pub cuts: Vec<Cut>,
-    /// Compressions that were brought to their end.
+    /// Torn ends that were truncated.
+    pub truncations: Vec<Truncation>,
+    /// Finished compressions.
     pub compressions_finished: u64,
-    /// Compressions that begin anew.
+    /// Compressions that must start again.
     pub compressions_undone: u64,
-    /// Lines of the journal that were no records of ours.
+    /// Lines of the journal that are not valid records.
     pub journal_damaged_lines: u64,
 }
 
-/// A torn end.
+/// A truncated torn end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// The segment.
+pub struct Truncation {
+    /// Path of the segment.
     pub path: PathBuf,
-    /// Its length before, in bytes.
+    /// Length before, in bytes.
     pub from_bytes: u64,
-    /// Its length since.
+    /// Length after, in bytes.
     pub to_bytes: u64,
 }
 
-/// A segment of the last process, whole again.
+/// A recovered segment of the last process.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub segment: Segment,
     pub parked: Parked,
-    /// It is to be packed, not to be gone on with.
+    /// Whether the segment must be packed and not continued.
     pub ended: bool,
 }
 
-/// Goes through everything the journal says is left to do.
+/// Recovers all unfinished segments in the journal.
 ///
 /// # Errors
-/// When a segment cannot be read or cut: nothing may be appended to it then. That the disk is full is no reason
-/// not to begin: what is done is written down when there is room.
+/// When a segment cannot be read or truncated, because nothing may be appended to it then. A full disk is no error: the
+/// journal records the results when there is space.
 pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
     let mut recovery = Recovery::default();
     let mut recovered = Vec::new();
-    for (id, Live { segment, phase }) in journal.live() {
+    for (id, Unfinished { segment, phase }) in journal.unfinished() {
         let path = journal.path(&segment.path);
         let fails = |cause| Error::file("recover", path.clone(), cause);
         if let Phase::Packing(packed) = &phase {
             let packed = journal.path(packed);
-            if packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
-                journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
+            if finish_packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
+                journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
                 continue;
             }
-            journal.settle(&[Entry::Ended { id }], true).map_err(fails)?;
-            // As long as the journal counts on it, only this shows that the packed file is somebody else's.
-            if !journal.is_doubtful() {
-                let _ = fs::remove_file(compressor::hidden(&packed));
+            journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
+            // Until the journal is rewritten, the hidden file shows that the packed file is a foreign one.
+            if !journal.needs_rewrite() {
+                let _ = fs::remove_file(compressor::hidden_path(&packed));
             }
         }
         let open = phase == Phase::Open;
         recovery.segments += u64::from(open);
-        let Some(length) = whole(&path, &segment, open, &mut recovery).map_err(fails)? else {
+        let Some(length) = truncate_torn_end(&path, &segment, open, &mut recovery).map_err(fails)? else {
             recovery.replaced += u64::from(open);
-            journal.settle(&[Entry::Gone { id }], false).map_err(fails)?;
+            journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
             continue;
         };
         if open {
-            journal.settle(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
+            journal.append_eventually(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
         }
         let (inode, binary) = (segment.inode, segment.binary);
-        let parked = Parked { id, path, inode, binary, condition: Arc::new(Condition::new(length)) };
+        let parked = Parked { id, path, inode, binary, sync_state: Arc::new(SyncState::new(length)) };
         let ended = matches!(phase, Phase::Ended | Phase::Packing(_));
         recovered.push(Recovered { segment, parked, ended });
     }
     Ok((recovery, recovered))
 }
 
-/// Whether the packed file was whole, so that only the plain one was left to remove.
-fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recovery) -> io::Result<bool> {
-    // It gets its name when it is on disk. What has the name beside a file that still grew is somebody else's.
+/// Finishes packing if the packed file is complete. Returns whether it is.
+fn finish_packing(
+    packed: &Path,
+    plain: &Path,
+    segment: &Segment,
+    recovery: &mut Recovery,
+) -> io::Result<bool> {
+    // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
     if compressor::is_renamed(packed)? {
-        let _ = fs::remove_file(compressor::hidden(packed));
-        compressor::finish(plain, segment.inode, packed)?;
+        let _ = fs::remove_file(compressor::hidden_path(packed));
+        compressor::remove_plain(plain, segment.inode, packed)?;
         recovery.compressions_finished += 1;
         return Ok(true);
     }
@@ -111,9 +116,14 @@ fn packing(packed: &Path, plain: &Path, segment: &Segment, recovery: &mut Recove
     Ok(false)
 }
 
-/// Cuts what is torn off the end of a segment that was open, syncs it, and says how long it is.
-/// `None`: it is gone, or another file has its name.
-fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) -> io::Result<Option<u64>> {
+/// Truncates the torn end of a segment that was open, syncs the segment and returns its length. None if the file was removed
+/// or replaced by another one.
+fn truncate_torn_end(
+    path: &Path,
+    segment: &Segment,
+    open: bool,
+    recovery: &mut Recovery,
+) -> io::Result<Option<u64>> {
     let found = match path.symlink_metadata() {
         Ok(found) => found,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
@@ -123,7 +133,7 @@ fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) ->
         return Ok(None);
     }
     let length = found.len();
-    // Shorter than it was known to be: somebody has cut it, and knows what he did.
+    // A file shorter than the synced bytes was truncated by another process on purpose.
     if !open || length <= segment.good_bytes {
         return Ok(Some(length));
     }
@@ -133,32 +143,32 @@ fn whole(path: &Path, segment: &Segment, open: bool, recovery: &mut Recovery) ->
     recovery.scanned_bytes += length - segment.good_bytes;
     if end < length {
         file.set_len(end)?;
-        recovery.cuts.push(Cut { path: path.to_owned(), from_bytes: length, to_bytes: end });
+        recovery.truncations.push(Truncation { path: path.to_owned(), from_bytes: length, to_bytes: end });
     }
-    // From here on it counts as good.
+    // Its length counts as synced from here on.
     file.sync_all()?;
     Ok(Some(end))
 }
 
-/// Where the last whole line ends that no damage comes before. `good` bytes are not looked at.
+/// Offset of the end of the last whole line before any damage. The first `good` bytes are not checked.
 fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut end = good;
     let mut at = good;
     while at < length {
-        let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
-        let chunk = &mut buffer[..most];
+        let chunk_bytes = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        let chunk = &mut buffer[..chunk_bytes];
         file.read_exact_at(chunk, at)?;
-        // Filesystems that extend a file before they write its blocks leave zeros there.
+        // A filesystem that extends a file before it writes the blocks leaves zeros.
         let zero = if binary { None } else { memchr(0, chunk) };
-        let sound = &chunk[..zero.unwrap_or(most)];
+        let sound = &chunk[..zero.unwrap_or(chunk_bytes)];
         if let Some(newline) = memrchr(b'\n', sound) {
             end = at + newline as u64 + 1;
         }
         if zero.is_some() {
             break;
         }
-        at += most as u64;
+        at += chunk_bytes as u64;
     }
     Ok(end)
 }
@@ -177,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_and_what_follows_zeros_is_cut() {
+    fn a_torn_line_and_everything_after_zeros_is_truncated() {
         assert_eq!(end(b"one\ntwo\nthr", 0, false), 8);
         assert_eq!(end(b"one\ntwo\0\0\nthree\n", 0, false), 4);
         assert_eq!(end(b"one\ntwo\0\0\nthree\n", 0, true), 16);
@@ -186,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_good_is_never_cut() {
+    fn synced_bytes_are_never_truncated() {
         assert_eq!(end(b"one\ntorn, but not ours", 22, false), 22);
         assert_eq!(end(b"no newline|tail", 11, false), 11);
     }
@@ -213,20 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn of_a_packed_segment_one_copy_stays() {
+    fn one_copy_of_a_packed_segment_stays() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
         fs::write(&packed, "whole").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
-        assert_eq!((recovery.compressions_finished, recovered.len(), journal.live().len()), (1, 0, 0));
+        assert_eq!((recovery.compressions_finished, recovered.len(), journal.unfinished().len()), (1, 0, 0));
         assert!(packed.exists() && !plain.exists());
     }
 
     #[test]
-    fn packing_that_was_not_whole_begins_anew() {
+    fn incomplete_packing_starts_again() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden(&packed);
+        let hidden = compressor::hidden_path(&packed);
         fs::write(&hidden, "hal").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_undone, recovery.segments), (1, 0));
@@ -234,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_packed_file_is_not_taken_for_ours() {
+    fn a_foreign_packed_file_is_not_taken_for_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        fs::write(compressor::hidden(&packed), "whole").unwrap();
+        fs::write(compressor::hidden_path(&packed), "whole").unwrap();
         fs::write(&packed, "somebody's").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_finished, recovery.compressions_undone), (0, 1));
@@ -249,7 +259,7 @@ mod tests {
     fn a_packed_file_with_both_names_is_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden(&packed);
+        let hidden = compressor::hidden_path(&packed);
         fs::write(&hidden, "whole").unwrap();
         fs::hard_link(&hidden, &packed).unwrap();
         let (recovery, _) = recover(&journal).unwrap();
@@ -258,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_took_the_name_since_is_left_alone() {
+    fn another_file_with_the_plain_name_stays() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
         fs::write(&packed, "whole").unwrap();
@@ -270,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_the_whole_lines_in_front_of_the_damage_stay(
+        fn exactly_the_whole_lines_before_the_damage_stay(
             lengths in prop::collection::vec(0usize..3000, 0..400),
             torn in "[a-z]{0,50}",
             zeros in 0usize..5000,

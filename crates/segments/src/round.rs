@@ -1,48 +1,47 @@
-//! What the writer has in hand.
+//! The batches that the writer is working on.
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use crate::{
     Done, Failure, Part, Receipt,
-    health::DIED,
+    health::PANICKED,
     port::Submitted,
     segment::Lines,
     shared::{Answers, Shared},
 };
 
-/// A part, by its batch and its number in it.
+/// Index of a part: index of its batch, index in the batch.
 pub(crate) type Piece = (usize, usize);
 
-/// The batches of one round, and which of their parts have been answered. Those that have not when it is
-/// dropped, because the writer has panicked, fail.
+/// The batches of one round, with the parts that have been answered. If the writer panics, dropping the round fails the
+/// other parts.
 #[derive(Debug)]
 pub(crate) struct Round {
     shared: Arc<Shared>,
     batches: Vec<Submitted>,
-    /// Number of each batch's first part.
-    begins: Vec<usize>,
+    /// For each batch, the index of its first part in `answered`.
+    first_parts: Vec<usize>,
     answered: Vec<Cell<bool>>,
 }
 
 impl Round {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, batches: Vec::new(), begins: Vec::new(), answered: Vec::new() }
+        Self { shared, batches: Vec::new(), first_parts: Vec::new(), answered: Vec::new() }
     }
 
-    /// Waits for batches. Says whether more may come.
+    /// Waits for batches. Returns whether more may arrive.
     pub(crate) fn take(&mut self, wait: Duration) -> bool {
         let more = self.shared.queue.take(&mut self.batches, wait);
-        self.begins.clear();
+        self.first_parts.clear();
         self.answered.clear();
         for submitted in &self.batches {
             let begin = self.answered.len();
-            self.begins.push(begin);
+            self.first_parts.push(begin);
             self.answered.resize(begin + submitted.batch.parts.len(), Cell::new(false));
         }
         more
     }
 
-    /// All parts, in their order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let parts = |(number, submitted): (usize, &Submitted)| {
             (0..submitted.batch.parts.len()).map(move |part| (number, part))
@@ -50,13 +49,13 @@ impl Round {
         self.batches.iter().enumerate().flat_map(parts)
     }
 
-    /// A part and its port.
+    /// The port of a part, and the part.
     pub(crate) fn part(&self, (batch, part): Piece) -> (usize, &Part) {
         let Submitted { port, batch, .. } = &self.batches[batch];
         (*port, &batch.parts[part])
     }
 
-    /// Whether it is whole lines of its batch.
+    /// Whether a part consists of whole lines of its batch.
     pub(crate) fn is_whole(&self, piece: Piece) -> bool {
         let Lines { data, range } = self.lines(piece);
         data.get(range).is_some_and(|lines| lines.ends_with(b"\n"))
@@ -69,19 +68,19 @@ impl Round {
     pub(crate) fn answer(&self, piece: Piece, result: Result<Receipt, Failure>, answers: &mut Answers) {
         let (port, part) = self.part(piece);
         answers.push(port, Done { token: part.token, result });
-        self.leave(piece);
+        self.mark_answered(piece);
     }
 
-    /// Somebody else sees to it that it is answered.
-    pub(crate) fn leave(&self, (batch, part): Piece) {
-        self.answered[self.begins[batch] + part].set(true);
+    /// Marks a part as answered, or as left to the syncer to answer.
+    pub(crate) fn mark_answered(&self, (batch, part): Piece) {
+        self.answered[self.first_parts[batch] + part].set(true);
     }
 
-    /// Gives the buffers back.
+    /// Returns the buffers to their ports.
     pub(crate) fn finish(&mut self) {
         for submitted in self.batches.drain(..) {
-            self.shared.is_over(&submitted);
-            self.shared.backs[submitted.port].give_back(submitted.batch.data);
+            self.shared.finish_batch(&submitted);
+            self.shared.reply_queues[submitted.port].recycle(submitted.batch.data);
         }
     }
 }
@@ -89,7 +88,7 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         let answered = |(batch, part): Piece| {
-            let begin = self.begins.get(batch);
+            let begin = self.first_parts.get(batch);
             begin.and_then(|begin| self.answered.get(begin + part)).is_some_and(Cell::get)
         };
         for (number, submitted) in self.batches.iter().enumerate() {
@@ -97,13 +96,13 @@ impl Drop for Round {
             let left = (0..batch.parts.len()).filter(|&part| !answered((number, part)));
             let failed = |part: usize| Done {
                 token: batch.parts[part].token,
-                result: Err(Failure::Io(DIED.raw_os_error())),
+                result: Err(Failure::Io(PANICKED.raw_os_error())),
             };
             let mut done: Vec<_> = left.map(failed).collect();
             self.shared.counters.failed_parts.add(done.len() as u64);
-            self.shared.is_over(submitted);
-            if let Some(back) = self.shared.backs.get(*port) {
-                back.post(&mut done);
+            self.shared.finish_batch(submitted);
+            if let Some(replies) = self.shared.reply_queues.get(*port) {
+                replies.post(&mut done);
             }
         }
     }

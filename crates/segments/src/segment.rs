@@ -1,4 +1,4 @@
-//! One open file, and how lines get to its end.
+//! An open segment, to whose end lines are appended.
 
 use std::{
     io::IoSlice,
@@ -17,42 +17,42 @@ use rustix::{
 };
 
 use crate::{
-    file::{Condition, Counted, Reach, SegmentFile},
-    place::{Found, Index},
+    file::{DescriptorGuard, Progress, SegmentFile, SyncState},
+    locator::{Index, OpenedFile},
 };
 
-/// A write takes no more than this, so that answers do not wait for everything that has come. Parts that are no longer are
-/// written at once: what others do to the file meanwhile comes before or behind them.
-pub const WRITE_MOST_BYTES: usize = 1 << 20;
-/// A segment's name is looked at so often, while lines come for it.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// And whether its file still has any name.
-const GLANCE_EVERY: Duration = Duration::from_millis(50);
+/// Maximum bytes of one write, so that answers do not wait for all queued parts. A part up to this size is one write, so
+/// lines of other processes never appear within it.
+pub const MAX_WRITE_BYTES: usize = 1 << 20;
+/// Interval between checks that a segment's path still leads to its file, while lines arrive.
+const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between checks that a segment's file still has a name.
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A segment as its writer has it.
+/// The writer's state of an open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub shared: Arc<SegmentFile>,
     pub name: Arc<str>,
     pub index: Index,
-    /// Where the next line begins.
+    /// Offset of the next line.
     pub tail: u64,
-    /// The journal knows of NUL bytes in it.
+    /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
-    /// Bytes written since the last sync that was asked for.
+    /// Bytes written since the last requested sync.
     pub unsynced_bytes: u64,
-    /// Times that somebody else was seen to have changed it.
+    /// How often other processes were found to have changed the file.
     pub foreign_changes: u64,
-    /// Somebody else has cut it, and the journal does not know yet.
+    /// Whether another process truncated the file and the journal does not record that yet.
     pub shortened: bool,
-    /// When it was last compared with the file of its name.
-    checked: Instant,
-    /// When it was last seen to have a name.
-    glanced: Instant,
+    /// Time of the last check of its path.
+    path_checked: Instant,
+    /// Time of the last check of its link count.
+    links_checked: Instant,
     changed_bytes: u64,
-    /// The last line is not whole, and not ours to cut.
+    /// Whether the last line is torn and must not be truncated by us.
     torn: bool,
-    /// What a failed write has left, from here to there.
+    /// Range of bytes that a failed write has left.
     remainder: Option<(u64, u64)>,
 }
 
@@ -63,37 +63,36 @@ pub(crate) struct Lines<'a> {
     pub range: Range<usize>,
 }
 
-/// What became of an attempt to append.
+/// The result of an attempt to append.
 #[derive(Debug)]
 pub(crate) struct Appended {
-    /// Calls of writev.
     pub writes: u64,
-    /// Why not all is there.
+    /// Why some pieces are not stored.
     pub failure: Option<Errno>,
-    /// Something of what failed is in the file, and may stay there.
-    pub left: bool,
+    /// Whether some of the failed pieces' lines are in the file and may stay there.
+    pub partial: bool,
 }
 
 impl Segment {
-    /// `binary`: the journal's record of it says that it holds NUL bytes.
+    /// Creates the state of an opened file. `binary` means that the journal records NUL bytes in it.
     pub(crate) fn new(
-        found: Found,
+        found: OpenedFile,
         id: u64,
-        condition: Arc<Condition>,
+        sync_state: Arc<SyncState>,
         binary: bool,
-        counted: Counted,
+        descriptor: DescriptorGuard,
     ) -> Self {
         let shared = SegmentFile {
             file: found.file,
             id,
             path: found.path,
             inode: found.inode,
-            condition,
+            sync_state,
             synced_bytes: AtomicU64::new(0),
             folders: Mutex::new(found.folders),
             linked: found.linked,
             removed: AtomicBool::new(false),
-            _counted: counted,
+            _descriptor: descriptor,
         };
         let now = Instant::now();
         Self {
@@ -105,43 +104,42 @@ impl Segment {
             unsynced_bytes: 0,
             foreign_changes: 0,
             shortened: false,
-            checked: now,
-            glanced: now,
+            path_checked: now,
+            links_checked: now,
             changed_bytes: 0,
             torn: found.torn,
             remainder: None,
         }
     }
 
-    /// How far it has come.
-    pub(crate) fn reach(&self) -> Reach {
-        let cuts = self.shared.condition.cuts();
-        Reach { changed_bytes: self.changed_bytes, tail: self.tail, cuts }
+    pub(crate) fn progress(&self) -> Progress {
+        let truncations = self.shared.sync_state.truncations();
+        Progress { changed_bytes: self.changed_bytes, tail: self.tail, truncations }
     }
 
-    /// Appends pieces, each of whole lines, and pushes where each of them begins. When it fails, those that
-    /// have got an offset are stored, and the file is cut behind the last of them.
+    /// Appends pieces of whole lines and pushes the offset of each stored piece. After a failure, the file is truncated
+    /// behind the last stored piece.
     ///
-    /// The file is open in append mode, and after each call the kernel is asked where the bytes went: so
-    /// nobody else's lines are overwritten and no hole appears where somebody has cut the file.
+    /// The file is open in append mode, and each write is followed by a query of its position. Lines of other processes are
+    /// therefore never overwritten, and a truncation by other processes leaves no hole.
     ///
-    /// After each mebibyte of a longer piece `between` is called.
+    /// Calls `between` after each mebibyte of a longer piece.
     pub(crate) fn append(
         &mut self,
         pieces: &[Lines<'_>],
         offsets: &mut Vec<u64>,
         between: &mut dyn FnMut(),
     ) -> Appended {
-        if let Err(failure) = self.cut_remainder() {
-            return Appended { writes: 0, failure: Some(failure), left: false };
+        if let Err(failure) = self.truncate_remainder() {
+            return Appended { writes: 0, failure: Some(failure), partial: false };
         }
-        let lead: &[u8] = if self.torn { b"\n" } else { b"" };
+        let newline: &[u8] = if self.torn { b"\n" } else { b"" };
         let mut slices = Vec::new();
-        slices.extend((!lead.is_empty()).then(|| IoSlice::new(lead)));
-        slices.extend(runs(pieces));
+        slices.extend((!newline.is_empty()).then(|| IoSlice::new(newline)));
+        slices.extend(merge_adjacent(pieces));
         let written = self.write(&mut slices, between);
-        let (mut kept, mut left) = (0, written.broken);
-        let mut at = lead.len() as u64;
+        let (mut kept, mut partial) = (0, written.interleaved);
+        let mut at = newline.len() as u64;
         for piece in pieces {
             let end = at + piece.range.len() as u64;
             if end > written.bytes {
@@ -150,47 +148,47 @@ impl Segment {
             offsets.push(written.begin + at);
             (at, kept) = (end, end);
         }
-        self.torn = written.broken || (self.torn && kept == 0);
+        self.torn = written.interleaved || (self.torn && kept == 0);
         self.tail = written.begin + kept;
         self.unsynced_bytes += kept;
         self.changed_bytes += written.bytes;
         if written.bytes > kept {
             self.remainder = Some((self.tail, written.begin + written.bytes));
-            // Tried again before the next write, and now and then, if the disk does not even let itself be cut.
-            left |= self.cut_remainder() != Ok(true);
+            // On failure, tried again before the next write and by sweeps.
+            partial |= self.truncate_remainder() != Ok(true);
         }
-        Appended { writes: written.calls, failure: written.failure, left }
+        Appended { writes: written.calls, failure: written.failure, partial }
     }
 
-    /// Whether the file was renamed or removed. Looked at now and then: it takes system calls.
-    pub(crate) fn has_gone(&mut self) -> bool {
+    /// Checks whether the file was renamed or removed, at intervals because the checks are system calls.
+    pub(crate) fn detect_removal(&mut self) -> bool {
         let now = Instant::now();
-        if now - self.checked >= CHECK_EVERY {
-            (self.checked, self.glanced) = (now, now);
-            return !self.is_in_place();
+        if now - self.path_checked >= PATH_CHECK_INTERVAL {
+            (self.path_checked, self.links_checked) = (now, now);
+            return !self.path_is_current();
         }
-        if now - self.glanced >= GLANCE_EVERY {
-            self.glanced = now;
-            return self.shared.is_removed();
+        if now - self.links_checked >= LINK_CHECK_INTERVAL {
+            self.links_checked = now;
+            return self.shared.detect_removal();
         }
-        // The syncer may have seen it.
+        // The syncer may have detected it.
         self.shared.removed.load(Ordering::Relaxed)
     }
 
-    /// Whether the file of its name is still this one.
-    fn is_in_place(&self) -> bool {
+    /// Whether the path still leads to this file.
+    fn path_is_current(&self) -> bool {
         self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
     }
 
     fn write(&mut self, slices: &mut [IoSlice<'_>], between: &mut dyn FnMut()) -> Written {
-        let mut written = Written { begin: self.tail, bytes: 0, calls: 0, broken: false, failure: None };
+        let mut written = Written { begin: self.tail, bytes: 0, calls: 0, interleaved: false, failure: None };
         let mut rest = slices;
         while !rest.is_empty() {
             if written.calls > 0 {
                 between();
             }
             written.calls += 1;
-            let count = match writev(&self.shared.file, &some(rest)) {
+            let count = match writev(&self.shared.file, &limited(rest)) {
                 Ok(0) => return written.failed(Errno::IO),
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
@@ -205,12 +203,12 @@ impl Segment {
             if landed != expected {
                 self.foreign_changes += 1;
                 if landed < expected {
-                    // As logrotate's copytruncate does. What was good is gone; what is there now is not yet.
-                    self.shared.condition.was_cut(landed);
+                    // As by logrotate's copytruncate. The synced bytes are gone, and the new ones are not synced.
+                    self.shared.sync_state.record_truncation(landed);
                     self.shortened = true;
                 }
                 if written.bytes > 0 {
-                    written.broken = true;
+                    written.interleaved = true;
                     return written.failed(Errno::IO);
                 }
                 written.begin = landed;
@@ -221,16 +219,17 @@ impl Segment {
         written
     }
 
-    /// Takes back what a failed write has left, unless somebody else has written behind it. Says whether nothing is left of it.
+    /// Truncates the remainder of a failed write, unless another process has written behind it. Returns whether nothing of it
+    /// is left.
     ///
     /// # Errors
-    /// When the disk does not let itself be cut: to be tried again.
-    pub(crate) fn cut_remainder(&mut self) -> Result<bool, Errno> {
+    /// When the file cannot be truncated; the caller should try again later.
+    pub(crate) fn truncate_remainder(&mut self) -> Result<bool, Errno> {
         let Some((from, to)) = self.remainder else { return Ok(true) };
         let length = self.shared.file.metadata().map_err(|cause| errno(&cause))?.len();
         if length == to {
             ftruncate(&self.shared.file, from)?;
-            // What was cut may be on disk: as long as that is not synced, a power cut can bring it back.
+            // The remainder may be on the disk: until the next sync, a power cut can restore it.
             self.changed_bytes += to - from;
         } else {
             self.torn = true;
@@ -240,25 +239,25 @@ impl Segment {
     }
 }
 
-/// As much of the buffers as one write takes, so that others can be served between two.
-fn some<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
-    // One for the newline behind a stranger's torn line.
-    let mut left = WRITE_MOST_BYTES + 1;
-    let mut some = Vec::with_capacity(slices.len());
+/// The beginning of the buffers, at most as much as one write takes.
+fn limited<'s>(slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
+    // One more for the newline after a torn line.
+    let mut partial = MAX_WRITE_BYTES + 1;
+    let mut limited = Vec::with_capacity(slices.len());
     for slice in slices {
-        if left == 0 {
+        if partial == 0 {
             break;
         }
-        let length = slice.len().min(left);
-        some.push(IoSlice::new(&slice[..length]));
-        left -= length;
+        let length = slice.len().min(partial);
+        limited.push(IoSlice::new(&slice[..length]));
+        partial -= length;
     }
-    some
+    limited
 }
 
-/// Pieces that follow each other in one buffer, as one.
-fn runs<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
-    let mut runs = Vec::new();
+/// Merges pieces that are adjacent in one buffer.
+fn merge_adjacent<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
+    let mut merge_adjacent = Vec::new();
     let mut pieces = pieces.iter().peekable();
     while let Some(first) = pieces.next() {
         let mut end = first.range.end;
@@ -267,9 +266,9 @@ fn runs<'a>(pieces: &[Lines<'a>]) -> Vec<IoSlice<'a>> {
         {
             end = more.range.end;
         }
-        runs.push(IoSlice::new(&first.data[first.range.start..end]));
+        merge_adjacent.push(IoSlice::new(&first.data[first.range.start..end]));
     }
-    runs
+    merge_adjacent
 }
 
 #[derive(Debug)]
@@ -277,8 +276,8 @@ struct Written {
     begin: u64,
     bytes: u64,
     calls: u64,
-    /// A stranger's bytes stand inside ours.
-    broken: bool,
+    /// Whether bytes of another process are within ours.
+    interleaved: bool,
     failure: Option<Errno>,
 }
 
@@ -288,7 +287,7 @@ impl Written {
     }
 }
 
-/// The kernel's number of an error.
+/// The error number of an I/O error; EIO if it has none.
 pub(crate) fn errno(cause: &std::io::Error) -> Errno {
     Errno::from_io_error(cause).unwrap_or(Errno::IO)
 }
@@ -301,25 +300,25 @@ mod tests {
     use crate::{
         Config, Template,
         file::Descriptors,
-        place::{Place, Start, Taken},
+        locator::{FilesInUse, Locator, Start},
     };
 
-    struct Nothing;
+    struct NoFilesInUse;
 
-    impl Taken for Nothing {
-        fn path(&self, _: &std::path::Path) -> bool {
+    impl FilesInUse for NoFilesInUse {
+        fn contains_path(&self, _: &std::path::Path) -> bool {
             false
         }
-        fn inode(&self, _: u64) -> bool {
+        fn contains_inode(&self, _: u64) -> bool {
             false
         }
     }
 
     fn segment(folder: &std::path::Path) -> Segment {
         let template: Template = folder.join("${tag}").to_str().unwrap().parse().unwrap();
-        let found = Place::new(&Config::new(template)).open("x", Start::Find, &Nothing).unwrap();
-        let counted = Arc::new(Descriptors::default()).count();
-        Segment::new(found, 0, Arc::default(), false, counted)
+        let found = Locator::new(&Config::new(template)).open("x", Start::Find, &NoFilesInUse).unwrap();
+        let descriptor = Arc::new(Descriptors::default()).count();
+        Segment::new(found, 0, Arc::default(), false, descriptor)
     }
 
     fn append(segment: &mut Segment, pieces: &[&'static str]) -> (Vec<u64>, Option<Errno>) {
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_follow_each_other() {
+    fn pieces_are_contiguous() {
         let folder = tempfile::tempdir().unwrap();
         let mut segment = segment(folder.path());
         assert_eq!(append(&mut segment, &["one\n", "three\nfour\n"]), (vec![0, 4], None));
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_lines_stay_and_offsets_are_right() {
+    fn lines_of_other_processes_stay_and_offsets_are_right() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
         let mut segment = segment(folder.path());
@@ -350,18 +349,18 @@ mod tests {
         assert_eq!(segment.foreign_changes, 1);
         // As logrotate's copytruncate does.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-        let before = segment.reach();
+        let before = segment.progress();
         assert!(!segment.shortened);
         assert_eq!(append(&mut segment, &["three\n"]), (vec![0], None));
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
-        // Shorter than it was, and further on all the same.
-        let since = segment.reach();
-        assert!(segment.shortened && since.tail < before.tail && since.cuts > before.cuts);
+        // The file is shorter, but the progress has grown.
+        let since = segment.progress();
+        assert!(segment.shortened && since.tail < before.tail && since.truncations > before.truncations);
         assert_eq!(since.changed_bytes, before.changed_bytes + 6);
     }
 
     #[test]
-    fn a_torn_line_that_was_there_is_ended_first() {
+    fn an_existing_torn_line_is_ended_first() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
         fs::write(&path, "torn").unwrap();
@@ -372,10 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_part_that_cannot_be_cut_is_said_to_be_left() {
+    fn a_failed_part_that_cannot_be_truncated_is_partial() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.log");
-        let lines = "line\n".repeat(2 * WRITE_MOST_BYTES / 5);
+        let lines = "line\n".repeat(2 * MAX_WRITE_BYTES / 5);
         let stranger =
             || fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"stranger\n").unwrap();
         let mut segment = segment(folder.path());
@@ -385,10 +384,10 @@ mod tests {
                 writes += 1;
                 stranger();
             });
-            (appended.failure, appended.left, writes)
+            (appended.failure, appended.partial, writes)
         };
-        assert_eq!(append(2 * WRITE_MOST_BYTES / 5 * 5), (Some(Errno::IO), true, 1));
-        // A part that is no longer is written at once, also behind the newline that ends a torn line.
-        assert_eq!(append(WRITE_MOST_BYTES), (None, false, 0));
+        assert_eq!(append(2 * MAX_WRITE_BYTES / 5 * 5), (Some(Errno::IO), true, 1));
+        // A part of the maximum size is one write, even after the newline that ends a torn line.
+        assert_eq!(append(MAX_WRITE_BYTES), (None, false, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the threads of a store have in common.
+//! State that the threads of a store share.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -11,13 +11,13 @@ use std::{
 
 use crate::{
     Config,
-    compressor::Pack,
+    compressor::PackJob,
     file::Descriptors,
     gauge::Gauge,
     health::Health,
     journal::Journal,
     mailbox::Mailbox,
-    port::{Back, Done, Submitted},
+    port::{Done, ReplyQueue, Submitted},
     statistics::Counters,
     syncer::Request,
 };
@@ -30,22 +30,22 @@ pub(crate) struct Shared {
     pub counters: Counters,
     pub queue: Arc<Mailbox<Submitted>>,
     pub queued: Arc<Gauge>,
-    pub backs: Vec<Arc<Back>>,
+    pub reply_queues: Vec<Arc<ReplyQueue>>,
     pub syncs: Mailbox<Request>,
-    pub packs: Mailbox<Pack>,
+    pub packs: Mailbox<PackJob>,
     pub descriptors: Arc<Descriptors>,
-    /// All segments are to be opened anew.
+    /// Whether all segments must be opened again.
     pub reopen: AtomicBool,
-    /// What takes long is to be left for the next start.
+    /// Whether the store is being closed, so that long work is left to the next start.
     pub stopping: AtomicBool,
-    /// Files that have ended, and are not to be written to again.
+    /// Ended files, which must not be written to.
     retired: Mutex<HashSet<PathBuf>>,
-    /// Segments of which not all is known to be on the disk, although the store is being closed.
+    /// Segments that could not be synced while the store was being closed.
     unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, journal: Journal, backs: Vec<Arc<Back>>) -> Self {
+    pub(crate) fn new(config: Config, journal: Journal, reply_queues: Vec<Arc<ReplyQueue>>) -> Self {
         Self {
             config,
             journal,
@@ -53,7 +53,7 @@ impl Shared {
             counters: Counters::default(),
             queue: Arc::default(),
             queued: Arc::default(),
-            backs,
+            reply_queues,
             syncs: Mailbox::default(),
             packs: Mailbox::default(),
             descriptors: Arc::default(),
@@ -64,12 +64,12 @@ impl Shared {
         }
     }
 
-    /// A batch is written, or never will be.
-    pub(crate) fn is_over(&self, submitted: &Submitted) {
+    /// Accounts for a batch that is written or has failed.
+    pub(crate) fn finish_batch(&self, submitted: &Submitted) {
         let bytes = submitted.batch.data.len();
         self.queued.remove(bytes);
-        if let Some(back) = self.backs.get(submitted.port).filter(|_| submitted.bulk) {
-            back.relieve(bytes);
+        if let Some(replies) = self.reply_queues.get(submitted.port).filter(|_| submitted.bulk) {
+            replies.finish_bulk(bytes);
         }
     }
 
@@ -77,7 +77,7 @@ impl Shared {
         self.retired().insert(path.to_owned());
     }
 
-    /// The name is free again, or taken by the packed file.
+    /// Makes a path usable again: its name is free, or that of a packed file.
     pub(crate) fn release(&self, path: &Path) {
         self.retired().remove(path);
     }
@@ -90,15 +90,14 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// A segment could not be synced. While the store is being closed there is no later attempt, and nobody
-    /// else to be told.
-    pub(crate) fn not_synced(&self, path: &Path) {
+    /// Records a segment that could not be synced while the store is being closed, when no later attempt follows.
+    pub(crate) fn record_unsynced(&self, path: &Path) {
         if self.is_stopping() {
             self.unsynced().insert(path.to_owned());
         }
     }
 
-    /// What the end has left unsynced.
+    /// Segments that could not be synced while the store was being closed.
     pub(crate) fn unsynced(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,27 +107,27 @@ impl Shared {
     }
 }
 
-/// Answers on their way back, by port. What has not been handed over is when they are dropped.
+/// Collected answers by port. Dropping hands over the remaining ones.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    backs: Vec<Arc<Back>>,
+    reply_queues: Vec<Arc<ReplyQueue>>,
     waiting: Vec<Vec<Done>>,
 }
 
 impl Answers {
     pub(crate) fn new(shared: &Shared) -> Self {
-        let waiting = shared.backs.iter().map(|_| Vec::new()).collect();
-        Self { backs: shared.backs.clone(), waiting }
+        let waiting = shared.reply_queues.iter().map(|_| Vec::new()).collect();
+        Self { reply_queues: shared.reply_queues.clone(), waiting }
     }
 
     pub(crate) fn push(&mut self, port: usize, done: Done) {
         self.waiting[port].push(done);
     }
 
-    /// Hands them over: at most one wake for each port.
+    /// Hands the answers over, with at most one wake-up for each port.
     pub(crate) fn post(&mut self) {
-        for (back, waiting) in self.backs.iter().zip(&mut self.waiting) {
-            back.post(waiting);
+        for (replies, waiting) in self.reply_queues.iter().zip(&mut self.waiting) {
+            replies.post(waiting);
         }
     }
 }

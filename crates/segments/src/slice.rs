@@ -1,4 +1,4 @@
-//! Slices of time: how long the name of a file stays the same.
+//! Time slices, in which the name of a file stays the same.
 
 use std::ops::Range;
 
@@ -22,21 +22,21 @@ pub(crate) fn zoned(seconds: i64, zone: &TimeZone) -> Option<Zoned> {
 }
 
 impl Unit {
-    /// The seconds since the epoch around `at` in which its civil time is the same down to this unit.
+    /// The time slice around `at`, in seconds since the epoch, in which the civil time down to this unit is the same.
     pub(crate) fn slice(self, at: &Zoned) -> Range<i64> {
         let second = at.timestamp().as_second();
         let only_this = second..second + 1;
         let of_hour = i64::from(at.minute()) * 60 + i64::from(at.second());
         let slice = match self {
             Self::Second => return only_this,
-            Self::Minute => begun(second - i64::from(at.second()), 60),
-            Self::Hour => begun(second - of_hour, 3600),
+            Self::Minute => from_start(second - i64::from(at.second()), 60),
+            Self::Hour => from_start(second - of_hour, 3600),
             Self::Day | Self::Month | Self::Year => match self.days(at) {
                 Some(slice) => slice,
                 None => return only_this,
             },
         };
-        // Zones have moved their clocks by anything from seconds to a day.
+        // A time zone may shift by anything from seconds to a day, so the ends of the slice are checked.
         let same = |second| {
             zoned(second, at.time_zone())
                 .is_some_and(|other| self.floor(other.datetime()) == self.floor(at.datetime()))
@@ -68,7 +68,7 @@ impl Unit {
     }
 }
 
-fn begun(start: i64, seconds: i64) -> Range<i64> {
+fn from_start(start: i64, seconds: i64) -> Range<i64> {
     start..start + seconds
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_never_holds_two_names() {
+    fn a_slice_has_one_name() {
         // Lord Howe Island moves its clocks by half an hour: 2026-10-04 02:00 is 02:30.
         let change = 1_791_041_400;
         for second in (change - 7200..change + 7200).step_by(60) {

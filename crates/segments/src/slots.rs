@@ -1,4 +1,4 @@
-//! The keys a writer knows, and what it has open for them.
+//! The keys of a writer and their open segments.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,20 +9,19 @@ use std::{
 
 use crate::{
     Key,
-    file::Condition,
-    place::{Start, Taken},
+    file::SyncState,
+    locator::{FilesInUse, Start},
     segment::Segment,
     shared::Shared,
 };
 
-/// A key's place in the table.
+/// The state of a key.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub key: Arc<Key>,
     pub state: State,
-    /// Parts of this round, by batch and number in it.
+    /// Parts of this round: index of the batch, index of the part in it.
     pub pieces: Vec<(usize, usize)>,
-    /// Last write, or attempt at one.
     pub used: Instant,
 }
 
@@ -31,21 +30,21 @@ pub(crate) enum State {
     Open(Segment),
     Closed {
         start: Start,
-        /// The segment that is gone on with, unless it has ended by then.
+        /// The segment to continue, unless it has ended by then.
         parked: Option<Parked>,
     },
 }
 
-/// A segment that is closed for want of descriptors, not because it has ended.
+/// A segment that is closed to save descriptors and has not ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Parked {
     pub id: u64,
     pub path: PathBuf,
     pub inode: u64,
-    /// The journal knows of NUL bytes in it.
+    /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
-    /// Its last sync may still be to come, and change it.
-    pub condition: Arc<Condition>,
+    /// Shared with the syncer, which may still change it by the last sync.
+    pub sync_state: Arc<SyncState>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +57,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// The slot of `key`, made if need be.
+    /// Number of the slot of `key`, created if necessary.
     pub(crate) fn number(&mut self, key: &Arc<Key>) -> usize {
         if let Some(&number) = self.numbers.get(key) {
             return number;
@@ -66,7 +65,7 @@ impl Slots {
         self.insert(key.clone(), Start::Find, None)
     }
 
-    /// Puts in a key that has none yet.
+    /// Adds a slot for a key without one.
     pub(crate) fn insert(&mut self, key: Arc<Key>, start: Start, parked: Option<Parked>) -> usize {
         let state = State::Closed { start, parked };
         let slot = Slot { key: key.clone(), state, pieces: Vec::new(), used: Instant::now() };
@@ -88,7 +87,7 @@ impl Slots {
     }
 
     pub(crate) fn slot(&mut self, number: usize) -> &mut Slot {
-        self.slots[number].as_mut().expect("only numbers of slots that were not removed are kept")
+        self.slots[number].as_mut().expect("no number of a removed slot is kept")
     }
 
     pub(crate) fn segment(&mut self, number: usize) -> Option<&mut Segment> {
@@ -98,7 +97,7 @@ impl Slots {
         }
     }
 
-    /// The open segment of a slot, which is closed for as long as that is away.
+    /// Takes the open segment of a slot, which counts as closed until the segment is put back.
     pub(crate) fn take_segment(&mut self, number: usize) -> Option<Segment> {
         let state = &mut self.slot(number).state;
         match std::mem::replace(state, State::Closed { start: Start::Find, parked: None }) {
@@ -110,7 +109,6 @@ impl Slots {
         }
     }
 
-    /// All that are open.
     pub(crate) fn segments(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.slots.iter_mut().flatten().filter_map(|slot| match &mut slot.state {
             State::Open(segment) => Some(segment),
@@ -118,13 +116,13 @@ impl Slots {
         })
     }
 
-    /// The file is this store's from now on.
-    pub(crate) fn take(&mut self, path: &Path, inode: u64) {
+    /// Marks a file as used by this store.
+    pub(crate) fn claim(&mut self, path: &Path, inode: u64) {
         self.open_paths.insert(path.to_owned());
         self.open_inodes.insert(inode);
     }
 
-    pub(crate) fn untake(&mut self, path: &Path, inode: u64) {
+    pub(crate) fn release(&mut self, path: &Path, inode: u64) {
         self.open_paths.remove(path);
         self.open_inodes.remove(&inode);
     }
@@ -133,17 +131,17 @@ impl Slots {
         self.open_inodes.len()
     }
 
-    /// All slots with an open segment, the one unused for longest first.
+    /// The slots with an open segment, the least recently used first.
     pub(crate) fn open_by_use(&self) -> Vec<usize> {
         self.by_use(|slot| matches!(slot.state, State::Open(_)))
     }
 
-    /// All others, the one unused for longest first.
+    /// The slots without an open segment, the least recently used first.
     pub(crate) fn closed_by_use(&self) -> Vec<usize> {
         self.by_use(|slot| matches!(slot.state, State::Closed { .. }))
     }
 
-    /// Those that have ended: idle, or of a slice of time that is over.
+    /// The slots whose segments have ended: idle, or of a past time slice.
     pub(crate) fn ended(&self, idle: Duration, grace: Duration, now_s: i64) -> Vec<usize> {
         let ended = |slot: &Slot| {
             let unused = slot.used.elapsed();
@@ -165,18 +163,18 @@ impl Slots {
     }
 }
 
-/// Files that a new segment cannot be.
+/// The files in use by a store.
 pub(crate) struct InUse<'a> {
     pub slots: &'a Slots,
     pub shared: &'a Shared,
 }
 
-impl Taken for InUse<'_> {
-    fn path(&self, path: &Path) -> bool {
+impl FilesInUse for InUse<'_> {
+    fn contains_path(&self, path: &Path) -> bool {
         self.slots.open_paths.contains(path) || self.shared.is_retired(path)
     }
 
-    fn inode(&self, inode: u64) -> bool {
+    fn contains_inode(&self, inode: u64) -> bool {
         self.slots.open_inodes.contains(&inode)
     }
 }

@@ -1,4 +1,4 @@
-//! What a store has done so far.
+//! Statistics of a store.
 
 use std::{
     sync::{
@@ -10,38 +10,38 @@ use std::{
 
 use hdrhistogram::Histogram;
 
-/// Sums since the store was opened.
+/// Totals since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Bytes of parts in files.
+    /// Bytes of written parts.
     pub written_bytes: u64,
-    /// Parts in files.
+    /// Written parts.
     pub written_parts: u64,
     /// Parts that failed.
     pub failed_parts: u64,
-    /// System calls that wrote them.
+    /// System calls that wrote parts.
     pub writes: u64,
-    /// Calls of fdatasync that worked.
+    /// Successful calls of fdatasync.
     pub syncs: u64,
-    /// Calls of fdatasync that failed: what was written there since the last one may be lost.
+    /// Failed calls of fdatasync. Lines written to the file since the previous call may be lost.
     pub sync_failures: u64,
-    /// How long the ones that worked took.
+    /// Durations of the successful calls of fdatasync.
     pub sync_us: Quantiles,
-    /// Segments open now.
+    /// Currently open segments.
     pub open_segments: u64,
-    /// Segments ended by their size.
+    /// Segments that ended because of their size.
     pub rotations: u64,
-    /// Times that somebody else had written to, cut, renamed or removed an open segment.
+    /// How often another process wrote to, truncated, renamed or removed an open segment.
     pub foreign_changes: u64,
-    /// Symbolic links that could not be made.
+    /// Symbolic links that could not be created.
     pub symlink_failures: u64,
-    /// Segments packed.
+    /// Packed segments.
     pub compressed_segments: u64,
-    /// Bytes submitted that are neither written nor failed yet.
+    /// Submitted bytes that are neither written nor failed yet.
     pub queued_bytes: u64,
 }
 
-/// Of a distribution of times, in microseconds.
+/// Quantiles of durations, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quantiles {
     /// Median.

@@ -1,4 +1,4 @@
-//! A folder of segments, open for lines.
+//! The store: a folder of segments that accepts lines.
 
 use std::{
     borrow::Cow,
@@ -18,9 +18,9 @@ use crate::{
     folders,
     journal::{Entry, Journal},
     key::Keys,
+    locator::absolute,
     lock::Lock,
-    place::absolute,
-    port::{Back, Done, Submitted},
+    port::{Done, ReplyQueue, Submitted},
     recovery::{Recovered, recover},
     shared::{Answers, Shared},
     syncer,
@@ -28,59 +28,59 @@ use crate::{
     writer::Writer,
 };
 
-/// Writes lines to segments, in threads of its own: one writes, one syncs, one packs what has ended.
+/// Writes lines to segments in three threads: one writes, one syncs, one packs ended segments.
 ///
-/// Dropped without [`close`](Self::close), they go on with what was submitted and end in their own time.
+/// If the store is dropped without [`close`](Self::close), the threads finish what was submitted and then end.
 #[derive(Debug)]
 pub struct Store {
     keys: Keys,
     shared: Arc<Shared>,
-    /// Disconnected once all threads have ended.
+    /// Disconnected when all threads have ended.
     ended: Mutex<Receiver<()>>,
-    /// Parts that had failed when closing began.
+    /// Number of failed parts when closing began.
     failed_before: OnceLock<u64>,
 }
 
 impl Store {
-    /// Opens the store with a way in for each of `ports` threads: makes the folders, recovers what a killed
-    /// process has left, begins to write.
+    /// Opens a store with a number of ports: creates the folders, recovers the segments of a killed process and starts the
+    /// threads.
     ///
     /// # Errors
-    /// When settings do not go together, when another process has the journal, when the folder or the journal
-    /// cannot be written, or a segment cannot be recovered.
+    /// When the configuration is wrong, another process uses the journal, the folder or the journal cannot be written, or a
+    /// segment cannot be recovered.
     pub fn open(config: Config, ports: usize) -> Result<(Self, Vec<Port>, Recovery), Error> {
         config.check()?;
         for folder in [config.template.folder(), &config.state] {
             folders::make_durably(&absolute(folder))
                 .map_err(|cause| Error::file("make the folder", folder, cause))?;
         }
-        let lock = Lock::take(&config.state)?;
+        let lock = Lock::acquire(&config.state)?;
         let (journal, damaged) = Journal::open(&config.state)?;
         let (mut recovery, recovered) = recover(&journal)?;
         recovery.journal_damaged_lines = damaged;
-        let backs: Result<Vec<_>, _> = (0..ports).map(|_| Back::new().map(Arc::new)).collect();
-        let backs = backs.map_err(|cause| Error::file("make", "an eventfd", cause))?;
+        let reply_queues: Result<Vec<_>, _> = (0..ports).map(|_| ReplyQueue::new().map(Arc::new)).collect();
+        let reply_queues = reply_queues.map_err(|cause| Error::file("make", "an eventfd", cause))?;
         let keys = Keys::new(&config);
-        let shared = Arc::new(Shared::new(config, journal, backs));
-        if shared.journal.is_doubtful() {
-            shared.health.write_fails(Errno::NOSPC);
+        let shared = Arc::new(Shared::new(config, journal, reply_queues));
+        if shared.journal.needs_rewrite() {
+            shared.health.write_failed(Errno::NOSPC);
         }
         let mut table = Table::new(shared.clone());
         adopt(&mut table, &shared, recovered)?;
-        let ended = start(&shared, lock, Writer::new(shared.clone(), table))?;
-        let port = |(number, back): (usize, &Arc<Back>)| {
-            Port::new(number, shared.queue.clone(), shared.queued.clone(), back.clone())
+        let ended = start_threads(&shared, lock, Writer::new(shared.clone(), table))?;
+        let port = |(number, replies): (usize, &Arc<ReplyQueue>)| {
+            Port::new(number, shared.queue.clone(), shared.queued.clone(), replies.clone())
         };
-        let ports = shared.backs.iter().enumerate().map(port).collect();
+        let ports = shared.reply_queues.iter().enumerate().map(port).collect();
         let store = Self { keys, shared, ended: Mutex::new(ended), failed_before: OnceLock::new() };
         Ok((store, ports, recovery))
     }
 
-    /// The segment of an event of the time `seconds`, since the epoch. `fields` gives the members that the
-    /// template asks for, as text. To be kept for as long as [`Key::slice`] says.
+    /// The key of an event with the time `seconds` since the epoch. `fields` returns the members in the template as text.
+    /// The caller may reuse the key for event times in [`Key::slice`].
     ///
     /// # Errors
-    /// When the time is none of the years 0 to 9999.
+    /// When the time is outside the years 0 to 9999.
     pub fn key<'a>(
         &self,
         tag: &str,
@@ -90,53 +90,51 @@ impl Store {
         self.keys.key(tag, seconds, fields).map(Arc::new)
     }
 
-    /// What the last attempts to write and to sync have shown. While they fail the disk is also tried without
-    /// lines, once a second.
+    /// The result of the last attempts to write and to sync. While they fail, the store also probes the disk once a second.
     pub fn state(&self) -> StorageState {
         self.shared.health.state()
     }
 
-    /// Whether a thread of the store has panicked: nothing is stored any more until it is opened anew.
-    pub fn has_died(&self) -> bool {
-        self.shared.health.is_dead()
+    /// Whether a thread of the store has panicked. Nothing is stored then until the store is opened again.
+    pub fn has_panicked(&self) -> bool {
+        self.shared.health.has_panicked()
     }
 
-    /// What was done so far.
+    /// Totals since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.shared.counters.read(self.queued_bytes())
     }
 
-    /// Bytes submitted that are neither written nor failed yet.
+    /// Submitted bytes that are neither written nor failed yet.
     pub fn queued_bytes(&self) -> usize {
         self.shared.queued.value()
     }
 
-    /// Opens all segments anew by their names: after their files were renamed (logrotate, SIGHUP). Returns at
-    /// once. A renamed or removed file is noticed without it, too, within a second.
+    /// Makes the store open all segments again by their names, after their files were renamed (logrotate, SIGHUP). Returns
+    /// immediately. Without this call, the store notices renamed and removed files within a second.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
-        self.shared.queue.ring();
+        self.shared.queue.wake();
     }
 
-    /// Group commits wait for company no longer: the store is to be closed soon, and who waits is to be answered first.
-    pub fn hurry(&self) {
-        self.shared.syncs.hurry();
+    /// Ends [`Config::sync_delay`] for good, so that pending parts are answered soon. For a store that will be closed soon.
+    pub fn skip_sync_delay(&self) {
+        self.shared.syncs.end_pauses();
     }
 
-    /// Writes and syncs all that was submitted, closes all segments and ends the threads. What was submitted
-    /// is answered by then; what is submitted later gets [`Failure::Closed`]. What has ended but is not packed
-    /// yet stays plain until the next start. A second call changes nothing and says the same.
+    /// Writes and syncs all submitted parts, closes all segments and ends the threads. All submitted parts are answered by
+    /// then; later ones get [`Failure::Closed`]. Ended segments that are not packed yet stay plain until the next start. A
+    /// second call returns the same result.
     ///
     /// # Errors
-    /// When the disk has not taken everything within [`Config::close_wait`]: the threads are left behind, and
-    /// the journal stays locked as long as they hang. When a part has failed since closing began, when a segment
-    /// could not be synced, or when a thread has panicked. Syncs that failed before are only counted, in
-    /// [`Statistics::sync_failures`].
+    /// When the disk has not stored everything within [`Config::close_wait`]; the threads then keep the journal locked as
+    /// long as they hang. When a part has failed since closing began, a segment could not be synced, or a thread has
+    /// panicked. Earlier failed syncs are only counted in [`Statistics::sync_failures`].
     pub fn close(&self) -> Result<(), Error> {
         let failed_parts = || self.shared.counters.failed_parts.value();
         let failed_before = *self.failed_before.get_or_init(failed_parts);
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.hurry();
+        self.skip_sync_delay();
         self.shared.queue.close();
         let wait = self.shared.config.close_wait;
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait);
@@ -145,23 +143,23 @@ impl Store {
         }
         let unsynced: Vec<_> = self.shared.unsynced().iter().cloned().collect();
         let failed_parts = failed_parts() - failed_before;
-        let died = self.shared.health.is_dead();
-        if failed_parts == 0 && unsynced.is_empty() && !died {
+        let panicked = self.shared.health.has_panicked();
+        if failed_parts == 0 && unsynced.is_empty() && !panicked {
             return Ok(());
         }
-        Err(Error::Incomplete { failed_parts, unsynced, died })
+        Err(Error::Incomplete { failed_parts, unsynced, panicked })
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.hurry();
+        self.skip_sync_delay();
         self.shared.queue.close();
     }
 }
 
-/// Goes on with segments of the last process, as far as the settings still want that.
+/// Adopts segments of the last process that must be continued or packed.
 fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Result<(), Error> {
     let mut gone = Vec::new();
     for Recovered { segment, parked, ended } in recovered {
@@ -172,38 +170,38 @@ fn adopt(table: &mut Table, shared: &Shared, recovered: Vec<Recovered>) -> Resul
         }
     }
     let journal = shared.config.state.join("journal");
-    shared.journal.settle(&gone, true).map_err(|cause| Error::file("write", journal, cause))
+    shared.journal.append_eventually(&gone, true).map_err(|cause| Error::file("write", journal, cause))
 }
 
-/// Starts the threads. Each outlives the one that gives it work.
-fn start(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
+/// Starts the threads. A thread ends only after the one that gives it work.
+fn start_threads(shared: &Arc<Shared>, lock: Lock, writer: Writer) -> Result<Receiver<()>, Error> {
     let (alive, ended) = channel();
-    let alive = Alive { _lock: Arc::new(lock), _sender: alive };
+    let alive = ThreadGuard { _lock: Arc::new(lock), _sender: alive };
     spawn("segments-pack", &alive, shared, compressor::run)?;
     spawn("segments-sync", &alive, shared, |shared| {
-        let _fallback = Fallback { shared, syncs: true };
+        let _guard = PanicGuard { shared, is_syncer: true };
         syncer::run(shared);
         shared.packs.close();
     })?;
     spawn("segments-write", &alive, shared, |shared| {
-        let _fallback = Fallback { shared, syncs: false };
+        let _guard = PanicGuard { shared, is_syncer: false };
         writer.run();
         shared.syncs.close();
     })?;
     Ok(ended)
 }
 
-/// What a thread holds: the journal stays locked until the last is gone, even when nobody waits for it any
-/// more; and that is told to whoever does.
+/// Held by every thread: keeps the journal locked until the last thread has ended, and then disconnects the channel on which
+/// [`Store::close`] waits.
 #[derive(Clone)]
-struct Alive {
+struct ThreadGuard {
     _lock: Arc<Lock>,
     _sender: Sender<()>,
 }
 
 fn spawn(
     name: &str,
-    alive: &Alive,
+    alive: &ThreadGuard,
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared) + Send + 'static,
 ) -> Result<(), Error> {
@@ -213,30 +211,30 @@ fn spawn(
         drop(alive);
     });
     spawned.map(drop).map_err(|cause| {
-        // Those that were started before end.
+        // Ends the threads started before.
         shared.syncs.close();
         shared.packs.close();
         Error::Thread(cause)
     })
 }
 
-/// Should the writer or the syncer panic, nobody waits for ever, nothing more is taken, and that is told.
-struct Fallback<'a> {
+/// If the writer or the syncer panics, records that, refuses further parts and answers the waiting ones.
+struct PanicGuard<'a> {
     shared: &'a Shared,
-    /// It is the syncer's. Otherwise that goes on until it has done all it was asked for.
-    syncs: bool,
+    /// Whether the guarded thread is the syncer. If the writer panics, the syncer finishes its requests.
+    is_syncer: bool,
 }
 
-impl Drop for Fallback<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
             return;
         }
-        self.shared.health.dies();
+        self.shared.health.thread_panicked();
         self.shared.queue.close();
         self.shared.syncs.close();
-        if self.syncs {
-            // What waits there fails when it is dropped. What was in the hands of the thread has by now.
+        if self.is_syncer {
+            // Dropping the waiting requests answers their parts. Those of the thread itself have been dropped by now.
             self.shared.syncs.take(&mut Vec::new(), Duration::ZERO);
             self.shared.packs.close();
         }
@@ -244,7 +242,7 @@ impl Drop for Fallback<'_> {
         self.shared.queue.take(&mut left, Duration::ZERO);
         let mut answers = Answers::new(self.shared);
         for submitted in left {
-            self.shared.is_over(&submitted);
+            self.shared.finish_batch(&submitted);
             let Submitted { port, batch, .. } = submitted;
             self.shared.counters.failed_parts.add(batch.parts.len() as u64);
             for part in batch.parts {

@@ -1,4 +1,4 @@
-//! Group commit: one sync for all that was written by then.
+//! Group commit: one sync for all parts written before.
 
 use std::{
     collections::HashMap,
@@ -16,38 +16,38 @@ use rustix::{
 
 use crate::{
     Compression, Done, Failure,
-    compressor::Pack,
-    file::{Reach, SegmentFile},
-    health::DIED,
+    compressor::PackJob,
+    file::{Progress, SegmentFile},
+    health::PANICKED,
     journal::Entry,
-    port::Back,
+    port::ReplyQueue,
     probe::Probe,
     segment::errno,
     shared::{Answers, Shared},
 };
 
-/// What the writer asks for.
+/// A request of the writer.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// A sync, and then answers. Without any it bounds what recovery will have to read.
-    Sync { file: Arc<SegmentFile>, reach: Reach, waiting: Vec<Waiting> },
-    /// A sync of a segment that is closed. `ended`: for ever.
-    Close { file: Arc<SegmentFile>, reach: Reach, ended: bool },
-    /// A segment closed before has ended.
-    End(Pack),
+    /// Sync a file, then answer parts. Without parts, the sync limits what recovery must read.
+    Sync { file: Arc<SegmentFile>, progress: Progress, waiting: Vec<PendingAnswer> },
+    /// Sync a closed segment. `ended` means that it will not be opened again.
+    Close { file: Arc<SegmentFile>, progress: Progress, ended: bool },
+    /// Record that an already closed segment has ended.
+    End(PackJob),
 }
 
-/// A part that is answered once it is on disk; or fails, should nobody be there any more to answer it.
+/// The answer to a part that waits for a sync. If it is dropped without a sync, the part fails.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingAnswer {
     port: usize,
     done: Option<Done>,
-    back: Arc<Back>,
+    replies: Arc<ReplyQueue>,
 }
 
-impl Waiting {
+impl PendingAnswer {
     pub(crate) fn new(shared: &Shared, port: usize, done: Done) -> Self {
-        Self { port, done: Some(done), back: shared.backs[port].clone() }
+        Self { port, done: Some(done), replies: shared.reply_queues[port].clone() }
     }
 
     fn answer(mut self, synced: Result<(), Failure>, answers: &mut Answers) {
@@ -57,23 +57,23 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(Done { token, .. }) = self.done.take() {
-            self.back.post(&mut vec![Done { token, result: Err(Failure::Io(DIED.raw_os_error())) }]);
+            self.replies.post(&mut vec![Done { token, result: Err(Failure::Io(PANICKED.raw_os_error())) }]);
         }
     }
 }
 
-/// After so many bytes a segment is synced whether or not somebody waits, and the journal is told.
+/// Bytes after which a segment is synced, even if no part waits, and the journal records the synced bytes.
 pub(crate) const CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// All requests of one round for one segment.
+/// The requests of one round for one segment.
 #[derive(Debug)]
 struct Group {
     file: Arc<SegmentFile>,
-    reach: Reach,
-    waiting: Vec<Waiting>,
+    progress: Progress,
+    waiting: Vec<PendingAnswer>,
     close: Option<bool>,
 }
 
@@ -93,14 +93,14 @@ pub(crate) fn run(shared: &Shared) {
             shared.syncs.take(&mut requests, Duration::ZERO);
         }
         let done = requests.is_empty() && !more;
-        let (groups, ended) = grouped(&mut requests);
+        let (groups, ended) = group_requests(&mut requests);
         for group in groups {
             commit(shared, group, &mut checkpoints, &mut answers);
-            // Not at the end of the round: each sync may take its time.
+            // After each sync, because further ones may take long.
             answers.post();
         }
         for pack in ended {
-            end(shared, pack);
+            end_segment(shared, pack);
         }
         if done {
             return;
@@ -109,27 +109,27 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-fn grouped(requests: &mut Vec<Request>) -> (Vec<Group>, Vec<Pack>) {
+fn group_requests(requests: &mut Vec<Request>) -> (Vec<Group>, Vec<PackJob>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut numbers = HashMap::new();
     let mut ended = Vec::new();
-    let mut group = |groups: &mut Vec<Group>, file: Arc<SegmentFile>, reach: Reach| -> usize {
+    let mut group = |groups: &mut Vec<Group>, file: Arc<SegmentFile>, progress: Progress| -> usize {
         let number = *numbers.entry(file.id).or_insert_with(|| {
-            groups.push(Group { file, reach, waiting: Vec::new(), close: None });
+            groups.push(Group { file, progress, waiting: Vec::new(), close: None });
             groups.len() - 1
         });
-        // They come in the order in which it was written.
-        groups[number].reach = reach;
+        // Requests are in the order of writing, so the last progress is the greatest.
+        groups[number].progress = progress;
         number
     };
     for request in requests.drain(..) {
         match request {
-            Request::Sync { file, reach, mut waiting } => {
-                let number = group(&mut groups, file, reach);
+            Request::Sync { file, progress, mut waiting } => {
+                let number = group(&mut groups, file, progress);
                 groups[number].waiting.append(&mut waiting);
             }
-            Request::Close { file, reach, ended } => {
-                let number = group(&mut groups, file, reach);
+            Request::Close { file, progress, ended } => {
+                let number = group(&mut groups, file, progress);
                 groups[number].close = Some(ended);
             }
             Request::End(pack) => ended.push(pack),
@@ -139,11 +139,13 @@ fn grouped(requests: &mut Vec<Request>) -> (Vec<Group>, Vec<Pack>) {
 }
 
 fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, answers: &mut Answers) {
-    let Group { file, reach, waiting, close } = group;
-    let result = sync(shared, &file, &reach);
+    let Group { file, progress, waiting, close } = group;
+    let result = sync(shared, &file, &progress);
     let answer = match result {
-        // The disk has the lines, but nobody will ever find them.
-        Ok(()) if !waiting.is_empty() && file.is_removed() => Err(Failure::Io(Errno::NOENT.raw_os_error())),
+        // The disk has the lines, but the file has no name any more.
+        Ok(()) if !waiting.is_empty() && file.detect_removal() => {
+            Err(Failure::Io(Errno::NOENT.raw_os_error()))
+        }
         other => other,
     };
     for waiting in waiting {
@@ -152,45 +154,45 @@ fn commit(shared: &Shared, group: Group, checkpoints: &mut HashMap<u64, u64>, an
     }
     let id = file.id;
     if result.is_err() {
-        // It stays open in the journal, so that the next start looks at what the disk really has.
+        // The segment stays open in the journal, so that the next start checks what the disk has.
         checkpoints.remove(&id);
-        shared.not_synced(&file.path);
+        shared.record_unsynced(&file.path);
         return;
     }
     let checkpoint = checkpoints.entry(id).or_insert(0);
-    file.condition.synced(&reach, |good_bytes| {
-        if reach.changed_bytes >= *checkpoint + CHECKPOINT_BYTES
+    file.sync_state.record_sync(&progress, |good_bytes| {
+        if progress.changed_bytes >= *checkpoint + CHECKPOINT_BYTES
             && shared.journal.append(&[Entry::Good { id, good_bytes }], false).is_ok()
         {
-            *checkpoint = reach.changed_bytes;
+            *checkpoint = progress.changed_bytes;
         }
     });
     let Some(ended) = close else { return };
     checkpoints.remove(&id);
     if ended {
-        end(shared, Pack { id, path: file.path.clone(), inode: file.inode, renamed: false });
+        end_segment(shared, PackJob { id, path: file.path.clone(), inode: file.inode, renamed: false });
     } else {
         let entry = match shared.config.compress {
             Compression::None => Entry::Gone { id },
-            _ => Entry::Closed { id, good_bytes: file.condition.good_bytes() },
+            _ => Entry::Closed { id, good_bytes: file.sync_state.good_bytes() },
         };
-        // Should it fail, recovery reads the segment once more than it needs to.
+        // On failure, recovery reads the segment once more than necessary.
         let _ = shared.journal.append(&[entry], false);
     }
 }
 
-fn end(shared: &Shared, pack: Pack) {
+fn end_segment(shared: &Shared, pack: PackJob) {
     let _ = shared.journal.append(&[Entry::Ended { id: pack.id }], false);
-    // A closed mailbox: the next start packs it.
+    // If the mailbox is closed, the next start packs the segment.
     let _ = shared.packs.put(pack);
 }
 
-fn sync(shared: &Shared, file: &SegmentFile, reach: &Reach) -> Result<(), Failure> {
+fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), Failure> {
     if file.is_poisoned() {
         return Err(Failure::Io(Errno::IO.raw_os_error()));
     }
     let folders = file.take_folders();
-    if folders.is_empty() && file.synced_bytes.load(Ordering::Relaxed) >= reach.changed_bytes {
+    if folders.is_empty() && file.synced_bytes.load(Ordering::Relaxed) >= progress.changed_bytes {
         return Ok(());
     }
     let begin = Instant::now();
@@ -199,15 +201,15 @@ fn sync(shared: &Shared, file: &SegmentFile, reach: &Reach) -> Result<(), Failur
     match synced.and_then(|()| sync_folders(file, folders)) {
         Ok(()) => {
             shared.counters.synced(took);
-            shared.health.sync_works();
-            file.synced_bytes.fetch_max(reach.changed_bytes, Ordering::Relaxed);
+            shared.health.sync_succeeded();
+            file.synced_bytes.fetch_max(progress.changed_bytes, Ordering::Relaxed);
             Ok(())
         }
         Err(cause) => {
-            // The kernel may have dropped the pages: a second attempt would succeed without them.
-            file.condition.poison();
+            // The kernel may have dropped the pages, and a second sync would succeed without them.
+            file.sync_state.poison();
             shared.counters.sync_failures.add(1);
-            shared.health.sync_fails(cause);
+            shared.health.sync_failed(cause);
             Err(Failure::of(cause))
         }
     }
@@ -216,8 +218,7 @@ fn sync(shared: &Shared, file: &SegmentFile, reach: &Reach) -> Result<(), Failur
 fn sync_folders(file: &SegmentFile, folders: Vec<PathBuf>) -> Result<(), Errno> {
     folders.iter().try_for_each(|folder| match File::open(folder) {
         Ok(folder) => folder.sync_all().map_err(|cause| errno(&cause)),
-        // Somebody has moved the folder, or removed it with all that was in it. Wherever the file is now, its
-        // name is on the same filesystem.
+        // Another process moved or removed the folder. The file's name is still on the same filesystem.
         Err(cause) if cause.kind() == ErrorKind::NotFound => syncfs(&file.file),
         Err(cause) => Err(errno(&cause)),
     })

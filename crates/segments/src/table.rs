@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use crate::{
     Compression, Key,
-    compressor::Pack,
-    file::Condition,
+    compressor::PackJob,
+    file::SyncState,
     journal,
     links::Links,
-    place::{Place, Start, next},
+    locator::{Locator, Start, next_index},
     segment::{Segment, errno},
     shared::Shared,
     slots::{InUse, Parked, Slots, State},
@@ -23,68 +23,66 @@ use crate::{
 
 /// Why a segment is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// It will be gone on with.
+pub(crate) enum CloseReason {
+    /// To save descriptors; it will be opened again.
     Parked,
-    /// It is full: its key goes on in the next file.
+    /// The segment is full; its key continues in the next file.
     Full,
-    /// Its time is over.
     Ended,
 }
 
-/// A segment that is closed but for what a failed write has left at its end. No line goes there, and the
-/// journal has it as open, until that is cut.
+/// A closed segment with the remainder of a failed write at its end. Until the remainder is truncated, the segment gets no
+/// lines and the journal records it as open.
 #[derive(Debug)]
-struct Uncut {
+struct PendingTruncation {
     segment: Segment,
-    /// It is to be packed then.
+    /// Whether the segment must be packed afterwards.
     ended: bool,
 }
 
-/// The segments of a store, in the hands of its writer.
+/// The segments of a store, owned by its writer.
 #[derive(Debug)]
 pub(crate) struct Table {
     shared: Arc<Shared>,
-    place: Place,
+    locator: Locator,
     pub slots: Slots,
-    /// The oldest first.
-    uncut: VecDeque<Uncut>,
+    pending_truncations: VecDeque<PendingTruncation>,
     links: Links,
-    /// So long at most the syncer is waited for in a round, when too many files wait for it to be closed.
+    /// Maximum time in a round to wait for the syncer to close files.
     pub descriptor_wait: Duration,
 }
 
-/// Keys whose segments are closed are remembered up to so many times the number that may be open.
-const CLOSED_MOST: usize = 16;
-/// Each takes a descriptor. Others are left to the next start.
-const UNCUT_MOST: usize = 64;
+/// Maximum number of remembered keys without an open segment, as a multiple of [`Config::max_open`](crate::Config::max_open).
+const MAX_CLOSED_FACTOR: usize = 16;
+/// Maximum number of segments that wait for truncation, each with a descriptor. Further ones are left to the next start.
+const MAX_PENDING_TRUNCATIONS: usize = 64;
 
 impl Table {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let place = Place::new(&shared.config);
+        let locator = Locator::new(&shared.config);
         let descriptor_wait = Duration::from_secs(5);
-        let (slots, uncut, links) = Default::default();
-        Self { shared, place, slots, uncut, links, descriptor_wait }
+        let (slots, pending_truncations, links) = Default::default();
+        Self { shared, locator, slots, pending_truncations, links, descriptor_wait }
     }
 
-    /// Opens what of `group` is not; all of them with one sync of the journal. Says what could not be.
+    /// Opens the closed segments of `group` with one sync of the journal. Returns the slots that could not be opened.
     pub(crate) fn open(&mut self, group: &[usize]) -> Vec<(usize, Errno)> {
-        let closed = |number: &usize| self.slots.segment(*number).is_none();
-        let missing: Vec<usize> = group.iter().copied().filter(closed).collect();
+        let is_closed = |number: &usize| self.slots.segment(*number).is_none();
+        let missing: Vec<usize> = group.iter().copied().filter(is_closed).collect();
         if missing.is_empty() {
             return Vec::new();
         }
-        // Else the name of a file that is whole by now would be passed over.
-        self.cut_closed();
+        // Otherwise the name of a file that can be truncated by now would be skipped.
+        self.truncate_closed();
         self.make_room(missing.len(), group);
         let mut refused = Vec::new();
         let mut opened = Vec::new();
         let mut entries = Vec::new();
         let until = Instant::now() + self.descriptor_wait;
         for number in missing {
-            match self.find(number, until) {
+            match self.open_segment(number, until) {
                 Ok((entry, segment)) => {
-                    self.slots.take(&segment.shared.path, segment.shared.inode);
+                    self.slots.claim(&segment.shared.path, segment.shared.inode);
                     entries.push(entry);
                     opened.push((number, segment));
                 }
@@ -94,11 +92,11 @@ impl Table {
         let written = self.shared.journal.append(&entries, true);
         for (number, segment) in opened {
             match &written {
-                Ok(()) => self.opened(number, segment),
+                Ok(()) => self.finish_open(number, segment),
                 Err(cause) => {
-                    self.slots.untake(&segment.shared.path, segment.shared.inode);
+                    self.slots.release(&segment.shared.path, segment.shared.inode);
                     if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
-                        // Else every attempt would leave another empty file.
+                        // Otherwise every attempt would create another empty file.
                         *start = Start::Continue(segment.index);
                     }
                     refused.push((number, errno(cause)));
@@ -109,14 +107,14 @@ impl Table {
         refused
     }
 
-    /// Closes a segment, if it is open; the syncer does the rest.
-    pub(crate) fn close(&mut self, number: usize, why: Why) {
+    /// Closes the segment of a slot if it is open. The syncer syncs the segment and closes its file.
+    pub(crate) fn close(&mut self, number: usize, reason: CloseReason) {
         let slot = self.slots.slot(number);
         let state = State::Closed { start: Start::Find, parked: None };
         let mut segment = match std::mem::replace(&mut slot.state, state) {
             State::Open(segment) => segment,
             State::Closed { start, parked } => {
-                if why == Why::Ended {
+                if reason == CloseReason::Ended {
                     self.end(parked);
                     self.slots.remove(number);
                 } else {
@@ -125,7 +123,7 @@ impl Table {
                 return;
             }
         };
-        let whole = segment.cut_remainder().is_ok();
+        let whole = segment.truncate_remainder().is_ok();
         let file = &segment.shared;
         let poisoned = file.is_poisoned();
         let parked = Parked {
@@ -133,109 +131,112 @@ impl Table {
             path: file.path.clone(),
             inode: file.inode,
             binary: segment.binary,
-            condition: file.condition.clone(),
+            sync_state: file.sync_state.clone(),
         };
-        slot.state = match why {
-            Why::Parked if whole && !poisoned => {
+        slot.state = match reason {
+            CloseReason::Parked if whole && !poisoned => {
                 State::Closed { start: Start::Continue(segment.index), parked: Some(parked) }
             }
-            _ => State::Closed { start: Start::Fresh(next(segment.index)), parked: None },
+            _ => State::Closed { start: Start::Fresh(next_index(segment.index)), parked: None },
         };
-        if why == Why::Ended {
+        if reason == CloseReason::Ended {
             self.slots.remove(number);
         }
-        let ended = (why != Why::Parked || !whole) && self.shared.config.compress != Compression::None;
+        let ended =
+            (reason != CloseReason::Parked || !whole) && self.shared.config.compress != Compression::None;
         if whole {
-            self.closed(&segment, ended);
+            self.finish_close(&segment, ended);
         } else {
-            self.leave_uncut(Uncut { segment, ended });
+            self.defer_truncation(PendingTruncation { segment, ended });
         }
         self.shared.counters.open_segments.set(self.slots.open_count() as u64);
     }
 
-    /// Nothing is left for the writer to do about a segment.
-    fn closed(&mut self, segment: &Segment, ended: bool) {
+    /// Hands a closed segment to the syncer.
+    fn finish_close(&mut self, segment: &Segment, ended: bool) {
         let file = &segment.shared;
-        self.slots.untake(&file.path, file.inode);
-        // Else it stays open in the journal, so that the next start looks at what the disk really has.
+        self.slots.release(&file.path, file.inode);
+        // A poisoned segment stays open in the journal, so that the next start checks what the disk has.
         let sound = !file.is_poisoned();
         if ended || !sound {
             self.shared.retire(&file.path);
         }
         if sound {
-            let request = Request::Close { file: file.clone(), reach: segment.reach(), ended };
-            // The syncer outlives the writer, unless it has panicked: then that is told.
+            let request = Request::Close { file: file.clone(), progress: segment.progress(), ended };
+            // Fails only if the syncer has panicked, which is reported elsewhere.
             let _ = self.shared.syncs.put(request);
         } else {
-            self.shared.not_synced(&file.path);
+            self.shared.record_unsynced(&file.path);
         }
     }
 
-    fn leave_uncut(&mut self, uncut: Uncut) {
-        // Its lines are on the disk even if what is behind them is never cut.
-        let (file, reach) = (uncut.segment.shared.clone(), uncut.segment.reach());
-        let _ = self.shared.syncs.put(Request::Sync { file, reach, waiting: Vec::new() });
-        self.uncut.push_back(uncut);
-        if self.uncut.len() > UNCUT_MOST
-            && let Some(Uncut { segment, .. }) = self.uncut.pop_front()
+    fn defer_truncation(&mut self, pending: PendingTruncation) {
+        // Its lines must reach the disk even if the remainder is never truncated.
+        let (file, progress) = (pending.segment.shared.clone(), pending.segment.progress());
+        let _ = self.shared.syncs.put(Request::Sync { file, progress, waiting: Vec::new() });
+        self.pending_truncations.push_back(pending);
+        if self.pending_truncations.len() > MAX_PENDING_TRUNCATIONS
+            && let Some(PendingTruncation { segment, .. }) = self.pending_truncations.pop_front()
         {
             let file = &segment.shared;
             self.shared.retire(&file.path);
-            self.slots.untake(&file.path, file.inode);
+            self.slots.release(&file.path, file.inode);
         }
     }
 
-    /// Tries again to cut what failed writes have left in segments that are closed.
-    fn cut_closed(&mut self) {
-        for mut uncut in std::mem::take(&mut self.uncut) {
-            match uncut.segment.cut_remainder() {
-                Ok(_) => self.closed(&uncut.segment, uncut.ended),
-                Err(_) => self.uncut.push_back(uncut),
+    /// Tries again to truncate the remainders of closed segments.
+    fn truncate_closed(&mut self) {
+        for mut pending in std::mem::take(&mut self.pending_truncations) {
+            match pending.segment.truncate_remainder() {
+                Ok(_) => self.finish_close(&pending.segment, pending.ended),
+                Err(_) => self.pending_truncations.push_back(pending),
             }
         }
         self.shared.counters.open_segments.set(self.slots.open_count() as u64);
     }
 
-    /// Cuts what can be cut by now, closes what has ended, and forgets keys that were closed long ago.
+    /// Truncates remainders, closes ended segments and forgets keys that were closed long ago.
     pub(crate) fn sweep(&mut self) {
-        self.cut_closed();
+        self.truncate_closed();
         for segment in self.slots.segments() {
-            // If not now, then before its next line, by the next sweep, or when it is closed.
-            let _ = segment.cut_remainder();
+            // On failure, tried again before the next line, by the next sweep and when the segment is closed.
+            let _ = segment.truncate_remainder();
         }
         let config = &self.shared.config;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let most = config.open_most.max(1).saturating_mul(CLOSED_MOST);
+        let max = config.max_open.max(1).saturating_mul(MAX_CLOSED_FACTOR);
         for number in self.slots.ended(config.idle, config.grace, now_s) {
-            self.close(number, Why::Ended);
+            self.close(number, CloseReason::Ended);
         }
         let closed = self.slots.closed_by_use();
-        for &number in &closed[..closed.len().saturating_sub(most)] {
-            self.close(number, Why::Ended);
+        for &number in &closed[..closed.len().saturating_sub(max)] {
+            self.close(number, CloseReason::Ended);
         }
     }
 
-    /// Closes all that is open.
+    /// Closes all open segments; they may be opened again.
     pub(crate) fn park_all(&mut self) {
-        self.cut_closed();
+        self.truncate_closed();
         for number in self.slots.open_by_use() {
-            self.close(number, Why::Parked);
+            self.close(number, CloseReason::Parked);
         }
     }
 
-    /// Closes all that is open, for good.
+    /// Closes all open segments for the end of the store.
     pub(crate) fn finish(&mut self) {
         self.park_all();
-        for Uncut { segment, .. } in self.uncut.iter().filter(|uncut| uncut.segment.shared.is_poisoned()) {
-            self.shared.not_synced(&segment.shared.path);
+        for PendingTruncation { segment, .. } in
+            self.pending_truncations.iter().filter(|pending| pending.segment.shared.is_poisoned())
+        {
+            self.shared.record_unsynced(&segment.shared.path);
         }
     }
 
-    /// Goes on with a segment of the last process; or ends it, when its key already has one.
+    /// Adopts a segment of the last process, or ends it if its key has a newer one.
     pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
-        let named = self.place.folder.join(self.place.name(&segment.key, segment.index));
-        let key = Arc::new(Key::of_the_past(&segment.key, segment.end));
+        let named = self.locator.folder.join(self.locator.name(&segment.key, segment.index));
+        let key = Arc::new(Key::from_journal(&segment.key, segment.end));
         let number = self.slots.number(&key);
         let (start, index) = (&self.slots.slot(number).state, segment.index);
         let newer = match start {
@@ -253,93 +254,93 @@ impl Table {
         }
     }
 
-    /// Has a closed segment packed, if that is asked for.
+    /// Has a closed segment packed, if configured.
     pub(crate) fn end(&mut self, parked: Option<Parked>) {
-        let Some(Parked { id, path, inode, condition, .. }) = parked else { return };
-        if !condition.is_poisoned() && self.shared.config.compress != Compression::None {
+        let Some(Parked { id, path, inode, sync_state, .. }) = parked else { return };
+        if !sync_state.is_poisoned() && self.shared.config.compress != Compression::None {
             self.shared.retire(&path);
-            let _ = self.shared.syncs.put(Request::End(Pack { id, path, inode, renamed: false }));
+            let _ = self.shared.syncs.put(Request::End(PackJob { id, path, inode, renamed: false }));
         }
     }
 
-    /// Closes what must be closed for these, and says whether they can be opened without waiting.
-    pub(crate) fn has_room(&mut self, group: &[usize]) -> bool {
+    /// Closes other segments to make room for `group`. Returns whether the group can be opened without waiting.
+    pub(crate) fn try_make_room(&mut self, group: &[usize]) -> bool {
         let missing = group.iter().filter(|&&number| self.slots.segment(number).is_none()).count();
         if missing == 0 {
             return true;
         }
         self.make_room(missing, group);
-        let most = self.descriptors_most().saturating_sub(missing - 1).max(1);
-        self.shared.descriptors.wait_below(most, Instant::now())
+        let max = self.max_descriptors().saturating_sub(missing - 1).max(1);
+        self.shared.descriptors.wait_below(max, Instant::now())
     }
 
-    /// Of segments that wait to be cut the syncer closes none.
-    fn descriptors_most(&self) -> usize {
-        self.shared.config.open_most.max(1).saturating_mul(2).saturating_add(self.uncut.len())
+    /// Maximum number of descriptors. The syncer never closes segments that wait for truncation, so they are added.
+    fn max_descriptors(&self) -> usize {
+        self.shared.config.max_open.max(1).saturating_mul(2).saturating_add(self.pending_truncations.len())
     }
 
     fn make_room(&mut self, wanted: usize, group: &[usize]) {
-        let most = self.shared.config.open_most.max(1);
-        let excess = (self.slots.open_count() + wanted).saturating_sub(most);
+        let max = self.shared.config.max_open.max(1);
+        let excess = (self.slots.open_count() + wanted).saturating_sub(max);
         if excess == 0 {
             return;
         }
         let others = self.slots.open_by_use().into_iter().filter(|number| !group.contains(number));
         for number in others.take(excess).collect::<Vec<_>>() {
-            self.close(number, Why::Parked);
+            self.close(number, CloseReason::Parked);
         }
     }
 
-    fn find(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
-        if !self.shared.descriptors.wait_below(self.descriptors_most(), until) {
+    fn open_segment(&mut self, number: usize, until: Instant) -> Result<(journal::Entry, Segment), Errno> {
+        if !self.shared.descriptors.wait_below(self.max_descriptors(), until) {
             return Err(Errno::BUSY);
         }
         let slot = self.slots.slot(number);
         let State::Closed { start, parked } = &mut slot.state else {
-            unreachable!("only closed slots are looked for");
+            unreachable!("only closed slots are opened");
         };
         if let (Some(before), Start::Continue(index)) = (&parked, *start)
-            && before.condition.is_poisoned()
+            && before.sync_state.is_poisoned()
         {
             self.shared.retire(&before.path);
-            // Kept: else every attempt that fails behind this would leave another empty file.
-            (*start, *parked) = (Start::Fresh(next(index)), None);
+            // Stored even if opening fails; otherwise every failed attempt would create another empty file.
+            (*start, *parked) = (Start::Fresh(next_index(index)), None);
         }
         let (start, parked, key) = (*start, parked.clone(), slot.key.clone());
-        let taken = InUse { slots: &self.slots, shared: &self.shared };
-        let found = self.place.open(&key.path, start, &taken).map_err(|cause| errno(&cause))?;
-        let (condition, binary) = match parked {
-            Some(parked) if parked.inode == found.inode => (parked.condition, parked.binary),
-            _ => (Arc::new(Condition::new(found.length)), false),
+        let in_use = InUse { slots: &self.slots, shared: &self.shared };
+        let found = self.locator.open(&key.path, start, &in_use).map_err(|cause| errno(&cause))?;
+        let (sync_state, binary) = match parked {
+            Some(parked) if parked.inode == found.inode => (parked.sync_state, parked.binary),
+            _ => (Arc::new(SyncState::new(found.length)), false),
         };
-        let id = self.shared.journal.number();
+        let id = self.shared.journal.next_id();
         let segment = journal::Segment {
-            path: self.shared.journal.name(&found.path).map_err(|cause| errno(&cause))?,
+            path: self.shared.journal.relative_name(&found.path).map_err(|cause| errno(&cause))?,
             inode: found.inode,
-            good_bytes: condition.at_most(found.length),
+            good_bytes: sync_state.limit_to(found.length),
             binary,
             key: key.path.to_string(),
             index: found.index,
             end: key.end(),
         };
-        let counted = self.shared.descriptors.count();
-        Ok((journal::Entry::Opened { id, segment }, Segment::new(found, id, condition, binary, counted)))
+        let descriptor = self.shared.descriptors.count();
+        Ok((journal::Entry::Opened { id, segment }, Segment::new(found, id, sync_state, binary, descriptor)))
     }
 
-    fn opened(&mut self, number: usize, segment: Segment) {
+    fn finish_open(&mut self, number: usize, segment: Segment) {
         let path = segment.shared.path.clone();
         let slot = self.slots.slot(number);
         let key = slot.key.clone();
         let before = std::mem::replace(&mut slot.state, State::Open(segment));
         if let State::Closed { parked: Some(parked), .. } = before {
             if parked.path == path {
-                // The new record stands for it.
+                // The new record replaces this one.
                 let _ = self.shared.journal.append(&[journal::Entry::Gone { id: parked.id }], false);
             } else {
                 self.end(Some(parked));
             }
         }
-        if self.links.lead(&key, &path).is_err() {
+        if self.links.update(&key, &path).is_err() {
             self.shared.counters.symlink_failures.add(1);
         }
     }

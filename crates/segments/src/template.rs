@@ -1,4 +1,4 @@
-//! Names of files with placeholders: `logs/${tag}_%Y-%m-%d`.
+//! Path templates with placeholders: `logs/${tag}_%Y-%m-%d`.
 
 use std::{
     borrow::Cow,
@@ -11,15 +11,15 @@ use jiff::civil::DateTime;
 
 use crate::{name, slice::Unit};
 
-/// Where files lie: a fixed folder, and below it a path with placeholders.
+/// The path of files: a fixed folder, and below it a path with placeholders.
 ///
-/// * `${tag}`: the tag; `${tag[1]}`: its second part between dots, `${tag[-1]}` its last;
+/// * `${tag}`: the tag; `${tag[1]}`: the second of its dot-separated parts, `${tag[-1]}`: the last;
 /// * `${key}`: the member `key` of the event;
-/// * `%Y %y %m %d %F %j %H %M %S` as strftime has them, of the event's time; `%%` is a percent sign.
+/// * `%Y %y %m %d %F %j %H %M %S`: the event's time as in strftime; `%%`: a percent sign.
 ///
-/// What comes in for a placeholder never leaves its component of the path: slashes and control characters
-/// become `_`, so does a dot at the beginning of a component; what is missing is written `_missing`, what is
-/// empty `_empty`; what is longer than 100 bytes is cut and ends in `~` and a checksum of the whole.
+/// A value never leaves its component of the path: `_` replaces slashes, control characters and a dot at the beginning of
+/// a component. A missing value becomes `_missing`, an empty one `_empty`. A value longer than 100 bytes is shortened and
+/// ends in `~` and a checksum of the whole value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -49,37 +49,36 @@ enum TimeField {
     Second,
 }
 
-/// Why a template is none.
+/// Why a text is not a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Nothing is left for the file's name.
-    #[error("`{0}` names no file: a path such as logs/${{tag}}_%Y-%m-%d was expected")]
+    /// The path does not end in a file name.
+    #[error("`{0}` does not name a file; give a path such as logs/${{tag}}_%Y-%m-%d")]
     NoName(String),
-    /// `..` behind a placeholder.
-    #[error("`{0}` has a `..` behind a placeholder: write the folder without it")]
+    /// `..` after a placeholder.
+    #[error("`{0}` has a `..` after a placeholder; write the folder without it")]
     Parent(String),
-    /// An unknown placeholder of time.
-    #[error("`%{0}` is not known: %Y %y %m %d %F %j %H %M %S and %% are")]
+    /// An unknown time placeholder.
+    #[error("unknown `%{0}`; known are %Y %y %m %d %F %j %H %M %S and %%")]
     Time(String),
-    /// A placeholder that does not end or names nothing.
-    #[error("`{0}` is no placeholder: ${{tag}}, ${{tag[N]}} and ${{member}} are")]
+    /// A placeholder without an end or a name.
+    #[error("`{0}` is not a placeholder such as ${{tag}}, ${{tag[N]}} or ${{member}}")]
     Placeholder(String),
-    /// A character that no path may have, or that Fluentd reads as a placeholder.
-    #[error("`{0:?}` cannot stand in a path template")]
+    /// A character that is not allowed in a path, or that Fluentd reads as a placeholder.
+    #[error("`{0:?}` is not allowed in a path template")]
     Character(char),
-    /// More than 16 components with or behind placeholders.
-    #[error("`{0}` has more than 16 folders behind its first placeholder")]
+    /// More than 16 components from the first placeholder on.
+    #[error("`{0}` has more than 16 folders after its first placeholder")]
     Deep(String),
 }
 
 impl Template {
-    /// The part of the path in front of the first component that has a placeholder. Names in receipts are
-    /// relative to it.
+    /// The path up to the first component with a placeholder. Names in receipts are relative to this folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The members of events that the path asks for. Where there are any, a key is only good for one event.
+    /// The event members in the template. If there are any, a key is valid for one event only.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.pieces().filter_map(|piece| match piece {
             Piece::Field(key) => Some(key.as_str()),
@@ -113,9 +112,9 @@ impl Template {
                 let first = path.len() == begin;
                 match piece {
                     Piece::Text(text) => path.push_str(text),
-                    Piece::Tag => name::push(&mut path, first, Some(tag)),
-                    Piece::TagPart(index) => name::push(&mut path, first, tag_part(tag, *index)),
-                    Piece::Field(key) => name::push(&mut path, first, fields(key).as_deref()),
+                    Piece::Tag => name::push_value(&mut path, first, Some(tag)),
+                    Piece::TagPart(index) => name::push_value(&mut path, first, tag_part(tag, *index)),
+                    Piece::Field(key) => name::push_value(&mut path, first, fields(key).as_deref()),
                     Piece::Time(field) => field.push(&mut path, time),
                 }
             }
@@ -174,7 +173,7 @@ impl TimeField {
             Self::Minute => write!(path, "{:02}", time.minute()),
             Self::Second => write!(path, "{:02}", time.second()),
         };
-        written.expect("a String takes all that is written to it");
+        written.expect("writing to a String cannot fail");
     }
 }
 
@@ -207,7 +206,7 @@ impl FromStr for Template {
             components.push(pieces);
         }
         if let Some(name) = last {
-            // No placeholder at all: the last component is the file.
+            // Without a placeholder, the last component is the file.
             components.push(vec![Piece::Text(name)]);
         }
         match &components[..] {
@@ -223,7 +222,7 @@ impl FromStr for Template {
     }
 }
 
-/// The pieces of one component; neighbouring text is one piece.
+/// Splits a component into its pieces. Consecutive text is one piece.
 fn pieces(component: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -231,13 +230,13 @@ fn pieces(component: &str) -> Result<Vec<Piece>, TemplateError> {
     while let Some(next) = rest.chars().next() {
         let piece;
         if let Some(inner) = rest.strip_prefix("${") {
-            let (inner, behind) =
+            let (inner, after) =
                 inner.split_once('}').ok_or_else(|| TemplateError::Placeholder(rest.to_owned()))?;
             piece = placeholder(inner)?;
-            rest = behind;
-        } else if let Some(behind) = rest.strip_prefix('%') {
-            let letter = behind.chars().next();
-            rest = &behind[letter.map_or(0, char::len_utf8)..];
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('%') {
+            let letter = after.chars().next();
+            rest = &after[letter.map_or(0, char::len_utf8)..];
             if letter == Some('%') {
                 literal.push('%');
                 continue;
@@ -270,7 +269,7 @@ fn placeholder(inner: &str) -> Result<Piece, TemplateError> {
     if let Some(index) = inner.strip_prefix("tag[").and_then(|rest| rest.strip_suffix(']')) {
         return index.parse().map(Piece::TagPart).map_err(|_| wrong());
     }
-    // `$.` begins a path into nested members at Fluentd; taken for a name it would always be missing.
+    // In Fluentd, `$.` begins a path of nested members; as a name it would always be missing.
     if inner.is_empty() || inner.starts_with("$.") || inner.starts_with("$[") {
         return Err(wrong());
     }

@@ -1,4 +1,4 @@
-//! The one thread that writes lines.
+//! The thread that writes lines.
 
 use std::{
     collections::HashSet,
@@ -13,17 +13,17 @@ use crate::{
     Done, Failure, Level, Receipt,
     journal::Entry,
     round::{Piece, Round},
-    segment::{Appended, Lines, WRITE_MOST_BYTES, errno},
+    segment::{Appended, Lines, MAX_WRITE_BYTES, errno},
     shared::{Answers, Shared},
     slots::State,
-    syncer::{CHECKPOINT_BYTES, Request, Waiting},
-    table::{Table, Why},
+    syncer::{CHECKPOINT_BYTES, PendingAnswer, Request},
+    table::{CloseReason, Table},
 };
 
-/// Files that are opened before others get their turn: each may have to wait for another's last sync.
-const OPENED_AT_ONCE: usize = 16;
-/// The kernel takes 1,024 buffers at once; one is for the newline behind a stranger's torn line.
-const WRITE_MOST_PARTS: usize = 1000;
+/// Maximum files opened before other segments are served. Opening a file may wait for the last sync of another.
+const MAX_OPENED_AT_ONCE: usize = 16;
+/// Maximum parts of one write. The kernel takes 1,024 buffers, one of which may be the newline after a torn line.
+const MAX_WRITE_PARTS: usize = 1000;
 
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -32,12 +32,11 @@ pub(crate) struct Writer {
     answers: Answers,
     offsets: Vec<u64>,
     unanswered_bytes: usize,
-    /// Slots whose parts take long, and are not written yet.
-    busy: HashSet<usize>,
-    /// Parts that came meanwhile and wait for the next turn, with their rounds.
+    /// Slots with slow parts that are not written yet.
+    busy_slots: HashSet<usize>,
+    /// Parts that arrived in between and wait for the next run, with their rounds.
     deferred: Vec<(Round, Vec<Piece>)>,
-    /// The slots of those.
-    held: HashSet<usize>,
+    held_slots: HashSet<usize>,
 }
 
 impl Writer {
@@ -49,21 +48,20 @@ impl Writer {
             answers,
             offsets: Vec::new(),
             unanswered_bytes: 0,
-            busy: HashSet::new(),
+            busy_slots: HashSet::new(),
             deferred: Vec::new(),
-            held: HashSet::new(),
+            held_slots: HashSet::new(),
         }
     }
 
-    /// Runs until the queue is closed and empty; then everything is written, and closed as far as this thread
-    /// is concerned.
+    /// Runs until the queue is closed and empty. Then all parts are written and all segments are handed to the syncer.
     pub(crate) fn run(mut self) {
         let config = &self.shared.config;
         let sweep_every =
             (config.idle.min(config.grace) / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut sweep = Instant::now() + sweep_every;
         let mut round = Round::new(self.shared.clone());
-        while self.turn(&mut round, sweep_every) {
+        while self.run_once(&mut round, sweep_every) {
             if Instant::now() >= sweep {
                 self.table.sweep();
                 sweep = Instant::now() + sweep_every;
@@ -72,44 +70,45 @@ impl Writer {
         self.table.finish();
     }
 
-    /// Waits for batches and writes them. Says whether more may come.
-    fn turn(&mut self, round: &mut Round, wait: Duration) -> bool {
+    /// Waits for batches and writes them. Returns whether more may arrive.
+    fn run_once(&mut self, round: &mut Round, wait: Duration) -> bool {
         for (mut round, pieces) in std::mem::take(&mut self.deferred) {
             self.write_all(&round, pieces.into_iter());
             round.finish();
         }
-        self.held.clear();
+        self.held_slots.clear();
         for (round, pieces) in &self.deferred {
-            self.held.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
+            self.held_slots
+                .extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
         }
         let more = round.take(if self.deferred.is_empty() { wait } else { Duration::ZERO });
         if self.shared.reopen.swap(false, Ordering::Relaxed) {
             self.table.park_all();
         }
-        if self.held.is_empty() {
+        if self.held_slots.is_empty() {
             self.write_all(round, round.pieces());
             round.finish();
         } else {
-            self.write_rest(std::mem::replace(round, Round::new(self.shared.clone())));
+            self.write_unheld(std::mem::replace(round, Round::new(self.shared.clone())));
         }
         more || !self.deferred.is_empty()
     }
 
-    /// Writes the parts of a round that need not wait.
-    fn write_rest(&mut self, round: Round) {
-        let (deferred, pieces) = self.hold_back(&round);
-        let place = self.deferred.len();
+    /// Writes the parts of a round that need not wait, and defers the others.
+    fn write_unheld(&mut self, round: Round) {
+        let (deferred, pieces) = self.split_held(&round);
+        let index = self.deferred.len();
         self.write_all(&round, pieces.into_iter());
-        // Before what has come meanwhile, for parts of one segment keep their order.
-        self.defer(round, deferred, place);
+        // Before the parts deferred meanwhile, because parts of one segment keep their order.
+        self.defer(round, deferred, index);
     }
 
-    /// While something takes long: writes what has come for other segments, and does not take long itself.
-    fn meanwhile(&mut self, wait: Duration) {
+    /// During slow work: writes the quick parts that have arrived for other segments.
+    fn serve_others(&mut self, wait: Duration) {
         let mut round = Round::new(self.shared.clone());
         round.take(wait);
-        let (mut deferred, pieces) = self.hold_back(&round);
-        let (quick, slow) = self.sort(&round, pieces.into_iter());
+        let (mut deferred, pieces) = self.split_held(&round);
+        let (quick, slow) = self.assign_parts(&round, pieces.into_iter());
         self.write_slots(&quick, &round);
         self.post();
         for number in slow {
@@ -118,43 +117,43 @@ impl Writer {
         self.defer(round, deferred, self.deferred.len());
     }
 
-    /// The parts of a round that must wait, since others for their segments do; and the rest.
-    fn hold_back(&mut self, round: &Round) -> (Vec<Piece>, Vec<Piece>) {
+    /// Splits the parts of a round into those that must wait behind others of their segments, and the rest.
+    fn split_held(&mut self, round: &Round) -> (Vec<Piece>, Vec<Piece>) {
         round.pieces().partition(|&piece| {
             let number = self.table.slots.number(&round.part(piece).1.key);
-            self.busy.contains(&number) || self.held.contains(&number)
+            self.busy_slots.contains(&number) || self.held_slots.contains(&number)
         })
     }
 
-    /// Leaves parts for the next turn, at that place among those that are left.
-    fn defer(&mut self, mut round: Round, pieces: Vec<Piece>, place: usize) {
+    /// Inserts parts for the next run into the deferred ones at `index`.
+    fn defer(&mut self, mut round: Round, pieces: Vec<Piece>, index: usize) {
         if pieces.is_empty() {
             return round.finish();
         }
-        self.held.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
-        self.deferred.insert(place, (round, pieces));
+        self.held_slots.extend(pieces.iter().map(|&piece| self.table.slots.number(&round.part(piece).1.key)));
+        self.deferred.insert(index, (round, pieces));
     }
 
-    /// Writes parts: what takes long comes last, and what comes meanwhile for others goes in between.
+    /// Writes parts, the slow ones last. Serves other segments between the slow ones.
     fn write_all(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) {
-        let (quick, slow) = self.sort(round, pieces);
+        let (quick, slow) = self.assign_parts(round, pieces);
         self.write_slots(&quick, round);
         self.post();
         if slow.is_empty() {
             return;
         }
-        self.busy.extend(&slow);
+        self.busy_slots.extend(&slow);
         let pieces = slow
             .into_iter()
             .map(|number| (number, std::mem::take(&mut self.table.slots.slot(number).pieces)));
         let mut slow: Vec<_> = pieces.collect();
         while !slow.is_empty() {
-            let group = slow.split_off(slow.len().saturating_sub(OPENED_AT_ONCE));
+            let group = slow.split_off(slow.len().saturating_sub(MAX_OPENED_AT_ONCE));
             let numbers: Vec<_> = group.iter().map(|(number, _)| *number).collect();
-            // The last syncs of files that are closed for these are not waited for idly.
+            // Serves others while the files closed for this group wait for their last sync.
             let until = Instant::now() + self.table.descriptor_wait;
-            while !self.table.has_room(&numbers) && Instant::now() < until {
-                self.meanwhile(Duration::from_millis(1));
+            while !self.table.try_make_room(&numbers) && Instant::now() < until {
+                self.serve_others(Duration::from_millis(1));
             }
             for (number, pieces) in group {
                 self.table.slots.slot(number).pieces = pieces;
@@ -162,17 +161,16 @@ impl Writer {
             self.write_slots(&numbers, round);
             self.post();
             numbers.iter().for_each(|number| {
-                self.busy.remove(number);
+                self.busy_slots.remove(number);
             });
             if !slow.is_empty() {
-                self.meanwhile(Duration::ZERO);
+                self.serve_others(Duration::ZERO);
             }
         }
     }
 
-    /// Writes the parts of these slots.
     fn write_slots(&mut self, touched: &[usize], round: &Round) {
-        for group in touched.chunks(self.shared.config.open_most.max(1)) {
+        for group in touched.chunks(self.shared.config.max_open.max(1)) {
             let refused = self.table.open(group);
             for (number, cause) in refused {
                 let pieces = std::mem::take(&mut self.table.slots.slot(number).pieces);
@@ -184,9 +182,13 @@ impl Writer {
         }
     }
 
-    /// Gives every slot its parts, and says which have any; apart, those that take long: with a long part, or among many
-    /// that are to be opened.
-    fn sort(&mut self, round: &Round, pieces: impl Iterator<Item = Piece>) -> (Vec<usize>, Vec<usize>) {
+    /// Assigns the parts to their slots. Returns the quick slots and the slow ones: with a long part, or among many that must
+    /// be opened.
+    fn assign_parts(
+        &mut self,
+        round: &Round,
+        pieces: impl Iterator<Item = Piece>,
+    ) -> (Vec<usize>, Vec<usize>) {
         let (mut touched, mut long) = (Vec::new(), Vec::new());
         let mut last = None;
         for piece in pieces {
@@ -203,19 +205,19 @@ impl Writer {
             last = Some((key, number));
             let slot = self.table.slots.slot(number);
             if slot.pieces.is_empty() {
-                // A key made later may know of a symbolic link, or of a slice's end.
+                // A later key may have a symbolic link or an end of its slice.
                 slot.key = key.clone();
                 touched.push(number);
             }
             slot.pieces.push(piece);
-            if round.part(piece).1.range.len() > WRITE_MOST_BYTES && !long.contains(&number) {
+            if round.part(piece).1.range.len() > MAX_WRITE_BYTES && !long.contains(&number) {
                 long.push(number);
             }
         }
         let is_closed = |number: &usize| self.table.slots.segment(*number).is_none();
         let (closed, mut quick): (Vec<_>, Vec<_>) = touched.into_iter().partition(is_closed);
         match closed.len() {
-            0..=OPENED_AT_ONCE => quick.extend(closed),
+            0..=MAX_OPENED_AT_ONCE => quick.extend(closed),
             _ => long.extend(closed),
         }
         if !long.is_empty() {
@@ -232,35 +234,35 @@ impl Writer {
         let mut left = &pieces[..];
         slot.used = Instant::now();
         while !left.is_empty() {
-            self.check(number);
+            self.close_if_unusable(number);
             if let [(_, cause), ..] = self.table.open(&[number])[..] {
                 self.fail(round, left, cause);
                 break;
             }
-            let some = &left[..self.room(number, round, left)];
-            if some.is_empty() {
+            let fitting = &left[..self.count_fitting(number, round, left)];
+            if fitting.is_empty() {
                 self.shared.counters.rotations.add(1);
-                self.table.close(number, Why::Full);
+                self.table.close(number, CloseReason::Full);
                 continue;
             }
-            let (stored, appended) = self.append(number, round, some);
-            let failed = some.len() - stored;
+            let (stored, appended) = self.append(number, round, fitting);
+            let failed = fitting.len() - stored;
             left = &left[stored..];
             match appended.failure {
                 None => {}
-                // The file has reached what the filesystem or the process may have.
+                // The file has reached the maximum size of the filesystem or the process.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
                     self.shared.counters.rotations.add(1);
-                    self.table.close(number, Why::Full);
+                    self.table.close(number, CloseReason::Full);
                 }
                 Some(cause) => {
-                    let (tried, rest) = left.split_at(if appended.left { failed } else { 0 });
-                    self.fail_with(round, tried, cause, Failure::Left(cause.raw_os_error()));
+                    let (tried, rest) = left.split_at(if appended.partial { failed } else { 0 });
+                    self.fail_with(round, tried, cause, Failure::Partial(cause.raw_os_error()));
                     self.fail(round, rest, cause);
                     break;
                 }
             }
-            if self.unanswered_bytes >= WRITE_MOST_BYTES {
+            if self.unanswered_bytes >= MAX_WRITE_BYTES {
                 self.post();
             }
         }
@@ -268,67 +270,67 @@ impl Writer {
         self.table.slots.slot(number).pieces = pieces;
     }
 
-    /// Closes a segment that is no longer what its name leads to, or that cannot be trusted.
-    fn check(&mut self, number: usize) {
+    /// Closes a segment whose file was renamed or removed, or whose last sync failed.
+    fn close_if_unusable(&mut self, number: usize) {
         let Some(segment) = self.table.slots.segment(number) else { return };
         if segment.shared.is_poisoned() {
-            self.table.close(number, Why::Full);
-        } else if segment.has_gone() {
+            self.table.close(number, CloseReason::Full);
+        } else if segment.detect_removal() {
             self.shared.counters.foreign_changes.add(1);
-            self.table.close(number, Why::Parked);
+            self.table.close(number, CloseReason::Parked);
         }
     }
 
-    /// How many of the parts go into one write to the open segment; none, if it is to end first.
-    fn room(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
-        let most = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
+    /// Number of parts for the next write to the open segment; 0 if the segment is full.
+    fn count_fitting(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> usize {
+        let rotate_bytes = self.shared.config.rotate_bytes.unwrap_or(u64::MAX);
         let tail = self.table.slots.segment(number).map_or(0, |segment| segment.tail);
         let mut bytes = 0;
-        for (count, &piece) in pieces.iter().enumerate().take(WRITE_MOST_PARTS) {
+        for (count, &piece) in pieces.iter().enumerate().take(MAX_WRITE_PARTS) {
             let more = bytes + round.part(piece).1.range.len();
-            let full = tail + more as u64 > most && (tail > 0 || count > 0);
-            if full || (more > WRITE_MOST_BYTES && count > 0) {
+            let full = tail + more as u64 > rotate_bytes && (tail > 0 || count > 0);
+            if full || (more > MAX_WRITE_BYTES && count > 0) {
                 return count;
             }
             bytes = more;
         }
-        pieces.len().min(WRITE_MOST_PARTS)
+        pieces.len().min(MAX_WRITE_PARTS)
     }
 
-    /// Writes parts to the open segment, answers those that are stored, and says how many that are.
+    /// Writes parts to the open segment and answers the stored ones. Returns their number.
     fn append(&mut self, number: usize, round: &Round, pieces: &[Piece]) -> (usize, Appended) {
         let lines: Vec<_> = pieces.iter().map(|&piece| round.lines(piece)).collect();
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if !segment.binary && lines.iter().any(|lines| memchr(0, &lines.data[lines.range.clone()]).is_some())
         {
-            // Recovery takes NUL bytes for the work of a power cut, unless it is told in time.
+            // Recovery takes NUL bytes for the result of a power cut unless the journal says otherwise.
             let entry = Entry::Binary { id: segment.shared.id };
             if let Err(cause) = self.shared.journal.append(&[entry], true) {
-                return (0, Appended { writes: 0, failure: Some(errno(&cause)), left: false });
+                return (0, Appended { writes: 0, failure: Some(errno(&cause)), partial: false });
             }
             segment.binary = true;
         }
         self.offsets.clear();
         let foreign = segment.foreign_changes;
         let appended = match lines[..] {
-            [Lines { ref range, .. }] if range.len() > WRITE_MOST_BYTES => self.append_long(number, &lines),
+            [Lines { ref range, .. }] if range.len() > MAX_WRITE_BYTES => self.append_long(number, &lines),
             _ => segment.append(&lines, &mut self.offsets, &mut || {}),
         };
         let segment = self.table.slots.segment(number).expect("opened a moment ago");
         if std::mem::take(&mut segment.shortened) {
-            // Else recovery would take a torn line for one that was known to be good.
+            // Otherwise recovery would take a torn line for a synced one.
             let file = &segment.shared;
-            let entry = Entry::Good { id: file.id, good_bytes: file.condition.good_bytes() };
-            // Should it fail, nothing else is written to the journal either until this is.
-            let _ = self.shared.journal.settle(&[entry], true);
+            let entry = Entry::Good { id: file.id, good_bytes: file.sync_state.good_bytes() };
+            // On failure, the journal writes nothing else before this record.
+            let _ = self.shared.journal.append_eventually(&[entry], true);
         }
         let counters = &self.shared.counters;
         counters.writes.add(appended.writes);
         counters.foreign_changes.add(segment.foreign_changes - foreign);
         counters.written_parts.add(self.offsets.len() as u64);
         if appended.failure.is_none() {
-            // Before anybody is told of it.
-            self.shared.health.write_works();
+            // Before the answers are sent.
+            self.shared.health.write_succeeded();
         }
         let mut waiting = Vec::new();
         let mut stored_bytes = 0;
@@ -340,8 +342,8 @@ impl Writer {
             match part.level {
                 Level::Synced => {
                     let done = Done { token: part.token, result: Ok(receipt) };
-                    waiting.push(Waiting::new(&self.shared, port, done));
-                    round.leave(piece);
+                    waiting.push(PendingAnswer::new(&self.shared, port, done));
+                    round.mark_answered(piece);
                 }
                 Level::Accepted | Level::Written => round.answer(piece, Ok(receipt), &mut self.answers),
             }
@@ -350,18 +352,19 @@ impl Writer {
         self.unanswered_bytes += stored_bytes as usize;
         if !waiting.is_empty() || segment.unsynced_bytes >= CHECKPOINT_BYTES {
             segment.unsynced_bytes = 0;
-            let request = Request::Sync { file: segment.shared.clone(), reach: segment.reach(), waiting };
-            // The syncer outlives the writer, unless it has panicked: then those who wait are told.
+            let request =
+                Request::Sync { file: segment.shared.clone(), progress: segment.progress(), waiting };
+            // Fails only if the syncer has panicked; dropping the request then fails its parts.
             let _ = self.shared.syncs.put(request);
         }
         (self.offsets.len(), appended)
     }
 
-    /// Writes one long part, and what comes meanwhile for other segments.
+    /// Writes one long part, and serves other segments in between.
     fn append_long(&mut self, number: usize, lines: &[Lines<'_>]) -> Appended {
         let mut segment = self.table.slots.take_segment(number).expect("opened a moment ago");
         let mut offsets = Vec::new();
-        let appended = segment.append(lines, &mut offsets, &mut || self.meanwhile(Duration::ZERO));
+        let appended = segment.append(lines, &mut offsets, &mut || self.serve_others(Duration::ZERO));
         self.offsets = offsets;
         self.table.slots.slot(number).state = State::Open(segment);
         appended
@@ -375,7 +378,7 @@ impl Writer {
         if pieces.is_empty() {
             return;
         }
-        self.shared.health.write_fails(cause);
+        self.shared.health.write_failed(cause);
         self.shared.counters.failed_parts.add(pieces.len() as u64);
         for &piece in pieces {
             round.answer(piece, Err(failure), &mut self.answers);

@@ -98,7 +98,8 @@ fn doubt(audit: &AuditResult) -> Option<String> {
 }
 
 fn audit_now(receipts: &Path, patterns: &[String]) -> Result<AuditResult, String> {
-    let order = audit::Order { receipts: vec![receipts.to_owned()], files: patterns.to_vec(), level: None };
+    let order =
+        audit::AuditOptions { receipts: vec![receipts.to_owned()], files: patterns.to_vec(), level: None };
     audit::audit(&order).map_err(|error| error.to_string())
 }
 

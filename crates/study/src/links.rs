@@ -107,7 +107,7 @@ impl Observer for Links {
         let Some(lab) = context.testbed.lab() else { return Ok(()) };
         self.before = counters(lab).map_err(link_failed)?;
         // Workers may have been pinned to processors since the links were started.
-        lab.place_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
+        lab.pin_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
     }
 
     fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason> {
@@ -178,7 +178,7 @@ impl Links {
     ) -> Result<Observation, LinkError> {
         let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
         let mut observed = Observation::default();
-        observed.void_reasons.extend(lab.crowding().map(|why| reason(why.to_owned())));
+        observed.void_reasons.extend(lab.cpu_contention().map(|why| reason(why.to_owned())));
         for (name, link) in lab.links() {
             let reasons = self.measured(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {

@@ -72,14 +72,14 @@ impl Testbed {
         options: &lab::Options,
         worker: &[String],
         stored: &Path,
-        measure: lab::Measure<'_>,
+        measure: lab::MeasureLink<'_>,
     ) -> Result<Self, TestbedError> {
         let plan = setup.lab.as_ref().map(|plan| with_target_folders(plan, stored));
         // An unreadable list is reported with the workload's other mistakes.
         let cpus = setup.workload.cpus().and_then(|text| parse_cpus(text).ok()).unwrap_or_default();
         let busy_cpus = cpus.into_iter().map(|cpu| cpu as usize).collect();
         let options = lab::Options { busy_cpus, ..options.clone() };
-        let lab = plan.as_ref().map(|plan| Lab::up_measuring(plan, &options, measure)).transpose()?;
+        let lab = plan.as_ref().map(|plan| Lab::up_and_measure(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
         let mut testbed = Self {
             setup,

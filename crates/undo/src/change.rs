@@ -1,4 +1,4 @@
-//! What can be changed, and how it is taken back.
+//! Changes of this machine, and how to undo them.
 
 use std::{
     fmt, fs,
@@ -12,39 +12,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ProcessId, kill};
 
-/// How long a process may take to end, and a control group to become empty.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a process may take to end, and a control group to become empty.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A change of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Change {
-    /// A process, started a moment ago.
+    /// A process that has just been started.
     Process {
-        /// Which.
+        /// Identity of the process.
         #[serde(flatten)]
         process: ProcessId,
-        /// What it is to us: the role and the name under which it is looked up.
+        /// Role and name, by which others find the process.
         role: String,
     },
-    /// A folder with all that is in it, about to be made. Its name holds the run's identity.
+    /// A folder with its content, about to be created. Its path contains the run's identifier.
     Folder {
-        /// Where.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// A file, about to be made. Its name holds the run's identity.
+    /// A file, about to be created. Its path contains the run's identifier.
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A control group, about to be made. Its path holds the run's identity; all in it is ours.
+    /// A control group, about to be created. Its path contains the run's identifier; all its members are ours.
     ControlGroup {
         /// Its folder in the file system of control groups.
         path: PathBuf,
     },
-    /// A word, about to be added to one of the kernel's lists, where it was missing.
+    /// A word that is missing in a list of the kernel and is about to be added.
     Word {
-        /// The setting that holds the list.
+        /// Path of the setting with the list.
         path: PathBuf,
         /// The word.
         word: String,
@@ -52,8 +52,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it can later be proven to be the run's.
-    pub(crate) fn is_provable(&self, run: &str) -> Result<(), Error> {
+    /// Fails if a later proof that the change is the run's would be impossible.
+    pub(crate) fn check_provable(&self, run: &str) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
                 if !path.to_string_lossy().contains(run) =>
@@ -64,17 +64,17 @@ impl Change {
         }
     }
 
-    /// Takes it back. What is gone already, or is not ours any more, is left as it is. `pid_namespace` is where its process
-    /// numbers are from.
+    /// Undoes the change. Does nothing if it is already gone or not ours any more. Process numbers are those of
+    /// `pid_namespace`.
     pub(crate) fn undo(&self, run: &str, pid_namespace: &str) -> Result<(), Error> {
-        self.is_provable(run)?;
+        self.check_provable(run)?;
         let undone = match self {
             Self::Process { process, .. } => {
-                let known = process.known_here(pid_namespace);
-                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, PATIENCE)))
+                let known = process.resolve_here(pid_namespace);
+                known.and_then(|known| known.map_or(Ok(()), |process| kill(process, END_TIMEOUT)))
             }
             Self::Folder { path } => remove_folder(path),
-            Self::File { path } => gone_is_fine(fs::remove_file(path)),
+            Self::File { path } => ignore_not_found(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),
             Self::Word { path, word } => remove_word(path, word),
         };
@@ -94,18 +94,18 @@ impl fmt::Display for Change {
     }
 }
 
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }
 
-/// A process that dies just now may still write into it: tried again for a while.
+/// Removes a folder. Tries repeatedly, because a dying process may still write into the folder.
 fn remove_folder(path: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
-        match gone_is_fine(fs::remove_dir_all(path)) {
+        match ignore_not_found(fs::remove_dir_all(path)) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -115,10 +115,10 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 }
 
 fn remove_control_group(path: &Path) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
-        match gone_is_fine(fs::remove_dir(path)) {
-            // A group is busy as long as a process is in it, or ends in it.
+        match ignore_not_found(fs::remove_dir(path)) {
+            // A group is busy while a process is in it or ends in it.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 kill_members(path);
                 thread::sleep(Duration::from_millis(2));
@@ -138,10 +138,10 @@ fn kill_members(group: &Path) {
     let members = || fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for pid in members().lines().filter_map(|line| line.parse().ok()) {
         let Some(process) = ProcessId::of(pid) else { continue };
-        // Looked up again: a number read a moment ago may have become somebody else's.
+        // Checked again, because the number may have been reused since.
         if members().lines().any(|line| line == pid.to_string()) {
-            // What cannot be killed keeps the group busy, and that is told.
-            let _ = kill(process, PATIENCE);
+            // A surviving process keeps the group busy, which the caller reports.
+            let _ = kill(process, END_TIMEOUT);
         }
     }
 }

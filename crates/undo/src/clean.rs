@@ -1,4 +1,4 @@
-//! The journals of others: those who live, and those who died before they could clean up.
+//! Journals of other runs: lists live runs and cleans up after dead ones.
 
 use std::{
     fs::{self, File},
@@ -11,49 +11,49 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Change, Error, Folder, ProcessId,
-    journal::{self, Read, boot},
+    journal::{self, JournalContent, boot_id},
     process::pid_namespace,
 };
 
-/// How long the kernel may take to release the lock of an owner that was just killed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Time that the kernel may take to release the lock of an owner that has just been killed.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A run whose owner lives.
+/// A run whose owner is alive.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its identity.
+    /// Identifier of the run.
     pub run: String,
     /// The kind that its owner gave.
     pub kind: String,
     /// The title that its owner gave.
     pub title: String,
-    /// The process that keeps it up.
+    /// Process that owns the run.
     pub owner: ProcessId,
-    /// What it has changed.
+    /// Its changes that are not undone.
     pub changes: Vec<Change>,
 }
 
-/// What was cleaned up.
+/// The result of [`clean`].
 #[derive(Debug, Default)]
 pub struct Cleaned {
-    /// How many dead runs were found.
+    /// Number of dead runs.
     pub runs: usize,
-    /// What was taken back, in words.
+    /// Descriptions of the undone changes.
     pub undone: Vec<String>,
-    /// What could not be; it is tried again the next time.
+    /// Failures; the next call tries again.
     pub failures: Vec<Error>,
 }
 
-/// The runs whose owner lives.
+/// The runs whose owner is alive, the oldest first.
 ///
 /// # Errors
 /// When the folder cannot be read.
 pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in journals(folder)? {
-        // One that cannot be read is told by `clean`.
-        let Ok(Some(Read { header, open, .. })) = journal::read(&path) else { continue };
-        if header.boot == boot() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
+        // `clean` reports journals that cannot be read.
+        let Ok(Some(JournalContent { header, open, .. })) = journal::read(&path) else { continue };
+        if header.boot == boot_id() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
             runs.push(Run { run, kind, title, owner, changes: open });
         }
@@ -62,8 +62,7 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     Ok(runs)
 }
 
-/// Undoes the journals whose owner is dead. Touches nothing of an owner that lives, and nothing that is
-/// not proven to be ours.
+/// Undoes the journals whose owner is dead. Changes nothing of a live owner, and nothing that is not proven to be ours.
 ///
 /// # Errors
 /// When the folder cannot be read. What cannot be undone is in the result.
@@ -72,35 +71,35 @@ pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
     for path in journals(folder)? {
         clean_one(&path, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
     }
-    remove_stillborn(folder);
+    remove_unfinished_journals(folder);
     Ok(cleaned)
 }
 
 fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
-    // Gone: its owner, or another clean, was faster.
-    let Some(Read { header, .. }) = journal::read(path)? else { return Ok(()) };
-    let same_boot = header.boot == boot();
-    // One that was just killed may take a moment to die.
-    let deadline = Instant::now() + LOCK_PATIENCE;
-    while same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
+    // The owner or another call of `clean` may have removed the journal.
+    let Some(JournalContent { header, .. }) = journal::read(path)? else { return Ok(()) };
+    let is_same_boot = header.boot == boot_id();
+    // An owner that has just been killed may take a moment to end.
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    while is_same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
-    // The lock alone is too little, and where nobody can tell, its owner may live.
-    if same_boot && !header.owner.is_gone(&header.pid_namespace) {
+    // A free lock alone does not prove that the owner is dead.
+    if is_same_boot && !header.owner.is_gone(&header.pid_namespace) {
         return Ok(());
     }
     let Ok(file) = File::open(path) else { return Ok(()) };
-    if !locked(&file) {
+    if !try_lock(&file) {
         return Ok(());
     }
-    // Read again under the lock: another clean may have been at it.
-    let Some(Read { header, open, damage }) = journal::read(path)? else { return Ok(()) };
+    // Read again under the lock, because another call of `clean` may have changed the journal.
+    let Some(JournalContent { header, open, damage }) = journal::read(path)? else { return Ok(()) };
     cleaned.runs += 1;
     let mut failed = damage.is_some();
     cleaned.failures.extend(damage);
     for change in open.iter().rev() {
-        // A process ends with the machine; its number is another's now.
-        if !same_boot && matches!(change, Change::Process { .. }) {
+        // Processes do not survive a reboot; the number may be reused.
+        if !is_same_boot && matches!(change, Change::Process { .. }) {
             continue;
         }
         match change.undo(&header.run, &header.pid_namespace) {
@@ -112,14 +111,14 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
         }
     }
     if !failed {
-        // Stays for the next clean otherwise, which finds nothing left to do.
+        // If the removal fails, the next call of `clean` removes the journal.
         let _ = fs::remove_file(path);
     }
     Ok(())
 }
 
-fn locked(file: &File) -> bool {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+fn try_lock(file: &File) -> bool {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {
             return false;
@@ -145,30 +144,30 @@ fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
-/// Whether a name is one that a journal has, `RUN.journal`: what others keep in the folder is no matter of ours.
+/// Whether a path is that of a journal, `RUN.journal`. Other files in the folder are ignored.
 fn is_journal(path: &Path) -> bool {
     let run = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let is_run = run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_run && path.extension().is_some_and(|extension| extension == "journal")
 }
 
-/// Journals whose owner died before their first line was whole: nothing was changed under them.
-fn remove_stillborn(folder: &Folder) {
+/// Removes journals whose owner died before the first line was complete. Nothing was changed under them.
+fn remove_unfinished_journals(folder: &Folder) {
     let Ok(entries) = fs::read_dir(folder.path()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_dead = owner_of_stillborn(&name).is_some_and(|owner| !owner.is_alive());
-        // One that lives in another namespace of process numbers looks dead, but holds its lock.
+        let is_dead = owner_of_unfinished_journal(&name).is_some_and(|owner| !owner.is_alive());
+        // An owner in another PID namespace looks dead but holds its lock.
         let is_unlocked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if is_dead && File::open(entry.path()).is_ok_and(is_unlocked) {
-            // Another clean may be faster.
+            // Another call of `clean` may have removed it.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
 /// The owner in a name `.RUN.PID.START`.
-fn owner_of_stillborn(name: &str) -> Option<ProcessId> {
+fn owner_of_unfinished_journal(name: &str) -> Option<ProcessId> {
     let mut parts = name.strip_prefix('.')?.split('.');
     let run = parts.next()?;
     let owner = ProcessId { pid: parts.next()?.parse().ok()?, start_ticks: parts.next()?.parse().ok()? };
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_owner_is_left_alone_and_a_dead_one_is_cleaned_up_after() {
+    fn only_dead_owners_are_cleaned_up_after() {
         let scratch = Scratch::new("dead");
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let path = scratch.0.path().join(format!("{}.things", journal.run()));
@@ -232,7 +231,7 @@ mod tests {
         scratch.orphan();
         assert_eq!(clean(&scratch.0).unwrap().runs, 0, "its lock is still held");
         assert!(path.exists() && runs(&scratch.0).unwrap().is_empty());
-        // Killed: no destructor ran, and the kernel released the lock.
+        // Simulates a kill: no destructor ran, and the kernel released the lock.
         let State { text, path: file } = State::of(&scratch);
         drop(journal);
         fs::write(&file, text).unwrap();
@@ -246,7 +245,7 @@ mod tests {
     fn an_owner_that_is_dying_is_waited_for() {
         for _ in 0..5 {
             let scratch = Scratch::new("dying");
-            // Takes its time to die: it has memory to give back.
+            // Freeing much memory makes the end slow.
             let script = "x = bytearray(100 << 20); print(flush=True); import time; time.sleep(60)";
             let mut owner = std::process::Command::new("python3")
                 .args(["-c", script])
@@ -261,7 +260,7 @@ mod tests {
                 title: String::new(),
                 run: "0123456789abcdef".into(),
                 owner: id,
-                boot: boot(),
+                boot: boot_id(),
                 pid_namespace: pid_namespace(),
             };
             let text = serde_json::to_string(&header).unwrap() + "\n";
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_cannot_be_read_is_told_and_left() {
+    fn an_unreadable_journal_is_reported_and_kept() {
         let scratch = Scratch::new("unreadable");
         let path = scratch.0.path().join("0123456789abcdef.journal");
         for text in ["", "no journal\n", "{}\n"] {
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_hides_nothing_but_itself() {
+    fn a_damaged_line_affects_no_other_line() {
         let scratch = Scratch::new("damaged");
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let path = scratch.0.path().join(format!("{}.things", journal.run()));
@@ -317,24 +316,24 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_proven_to_be_ours_is_not_even_written_down() {
+    fn an_unprovable_change_is_not_recorded() {
         let scratch = Scratch::new("proof");
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let refused = journal.record(Change::Folder { path: "/home".into() }).unwrap_err();
         assert!(matches!(refused, Error::Unprovable(_)));
         drop(journal);
-        // A journal that was tampered with proves nothing either.
+        // A manipulated journal proves nothing either.
         let header = journal::Header {
             kind: "test".into(),
             title: String::new(),
             run: "0123456789abcdef".into(),
             owner: ProcessId { pid: 1, start_ticks: u64::MAX },
-            boot: boot(),
+            boot: boot_id(),
             pid_namespace: pid_namespace(),
         };
         let keep = scratch.0.path().join("keep");
         fs::create_dir(&keep).unwrap();
-        let line = journal::Line::Will { entry: 0, change: Change::Folder { path: keep.clone() } };
+        let line = journal::Line::Recorded { entry: 0, change: Change::Folder { path: keep.clone() } };
         let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
         fs::write(scratch.0.path().join("fedcba9876543210.journal"), text.join("\n")).unwrap();
         let cleaned = clean(&scratch.0).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_that_were_never_begun_are_removed_with_their_owner() {
+    fn unfinished_journals_of_dead_owners_are_removed() {
         let scratch = Scratch::new("stillborn");
         let own = ProcessId::own().unwrap();
         for (pid, start) in [(own.pid, own.start_ticks), (own.pid, own.start_ticks + 1)] {

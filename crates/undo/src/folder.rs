@@ -1,4 +1,4 @@
-//! Where the journals lie.
+//! The folder of the journals.
 
 use std::{
     fs::{self, DirBuilder},
@@ -11,22 +11,21 @@ use rustix::process::geteuid;
 
 use crate::Error;
 
-/// The variable that names another folder.
+/// Environment variable that names another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
 
-/// A folder for journals that nobody else can write to.
+/// A folder for journals that no other user can write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The user's: `$PROOFLOAD_STATE_DIR`; else `/run/proofload` for root, and for others
-    /// `$XDG_RUNTIME_DIR/proofload`, or `/tmp/proofload-UID` where there is no such variable. Made if it
-    /// does not exist.
+    /// The folder of this user: `$PROOFLOAD_STATE_DIR`; otherwise `/run/proofload` for root, and
+    /// `$XDG_RUNTIME_DIR/proofload` or `/tmp/proofload-UID` for other users. Created if missing.
     ///
-    /// Call it before entering a user namespace: the user's number is another one inside.
+    /// Call this before entering a user namespace, because the user's number differs inside.
     ///
     /// # Errors
-    /// When it cannot be made, or somebody else could write to it.
+    /// When the folder cannot be created, or another user could write to it.
     pub fn of_this_user() -> Result<Self, Error> {
         let user = geteuid();
         let path = match (std::env::var_os(VARIABLE), std::env::var_os("XDG_RUNTIME_DIR")) {
@@ -38,16 +37,16 @@ impl Folder {
         Self::at(path)
     }
 
-    /// This one. Made, for its owner alone, if it does not exist.
+    /// The folder at `path`. Created for this user only if missing.
     ///
     /// # Errors
-    /// When it cannot be made, or somebody else could write to it.
+    /// When the folder cannot be created, or another user could write to it.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let refuse = |why: String| Error::Folder { path: path.clone(), why };
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(refuse(format!("cannot be made: {error}; name another folder in {VARIABLE}")));
+                return Err(refuse(format!("cannot be created: {error}; name another folder in {VARIABLE}")));
             }
             _ => {}
         }
@@ -55,7 +54,7 @@ impl Folder {
             fs::symlink_metadata(&path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
         if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
             return Err(refuse(format!(
-                "must be a folder of user {} that nobody else can open (mode 700); correct it, or name another in \
+                "must be a folder of user {} that no other user can open (mode 700); correct that, or name another folder in \
                  {VARIABLE}",
                 geteuid().as_raw()
             )));
@@ -63,7 +62,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -32,15 +32,21 @@ pub(crate) struct Header {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
-    Will { entry: u64, change: Change },
-    Undone { entry: u64 },
+    #[serde(rename = "will")]
+    Recorded {
+        entry: u64,
+        change: Change,
+    },
+    Undone {
+        entry: u64,
+    },
 }
 
-/// A change that was written down.
+/// Identifier of a recorded change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry(u64);
 
-/// The journal of one run. Undoes what is left when dropped.
+/// The journal of one run. Dropping it undoes the remaining changes.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -56,11 +62,10 @@ struct State {
 }
 
 impl Journal {
-    /// Opens the journal of a new run. `kind` and `title` say whose it is, to people and to
-    /// [`runs`](crate::runs).
+    /// Creates the journal of a new run. [`runs`](crate::runs) reports its `kind` and `title`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the journal cannot be written.
     pub fn open(folder: &Folder, kind: &str, title: &str) -> Result<Self, Error> {
         let run = random_name().map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
         let path = folder.path().join(format!("{run}.journal"));
@@ -70,10 +75,10 @@ impl Journal {
             title: title.to_owned(),
             run: run.clone(),
             owner: ProcessId::own().map_err(failed)?,
-            boot: boot(),
+            boot: boot_id(),
             pid_namespace: pid_namespace(),
         };
-        // Under a name of its owner's, until it is locked and its first line is whole.
+        // The hidden name shows the owner until the file is locked and its first line is complete.
         let ProcessId { pid, start_ticks } = header.owner;
         let hidden = folder.path().join(format!(".{run}.{pid}.{start_ticks}"));
         let written = || {
@@ -88,29 +93,29 @@ impl Journal {
         Ok(Self { path, run, state: Mutex::new(State { file, next: 0, open: BTreeMap::new() }) })
     }
 
-    /// The run's identity: 16 random hexadecimal digits.
+    /// Identifier of the run: 16 random hexadecimal digits.
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// Writes a change down, on disk when this returns. Only then may it be made.
+    /// Records a change. The record is on the disk when this returns; only then may the caller make the change.
     ///
     /// # Errors
-    /// When it cannot be written, or could not be proven to be ours: it must not be made then.
+    /// When the record cannot be written, or the change could not be proven to be ours. The change must not be made then.
     pub fn record(&self, change: Change) -> Result<Entry, Error> {
         self.record_all([change]).map(|entries| entries[0])
     }
 
-    /// Writes several changes down at once.
+    /// Records several changes at once.
     ///
     /// # Errors
-    /// As [`record`](Self::record); none may be made then.
+    /// Those of [`record`](Self::record). None of the changes may be made then.
     pub fn record_all(&self, changes: impl IntoIterator<Item = Change>) -> Result<Vec<Entry>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut entries, mut next) = (Vec::new(), Vec::new(), state.next);
         for change in changes {
-            change.is_provable(&self.run)?;
-            let text = line(&Line::Will { entry: next, change: change.clone() });
+            change.check_provable(&self.run)?;
+            let text = line(&Line::Recorded { entry: next, change: change.clone() });
             lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
             entries.push((next, change));
             next += 1;
@@ -122,29 +127,21 @@ impl Journal {
         Ok(numbers)
     }
 
-    /// Takes one change back now.
+    /// Undoes one change.
     ///
     /// # Errors
-    /// When it cannot be; it stays in the journal.
+    /// When the change cannot be undone. It stays in the journal then.
     pub fn undo(&self, entry: Entry) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
         change.undo(&self.run, &pid_namespace())?;
-        self.forget(&mut state, entry)
+        self.remove_entry(&mut state, entry)
     }
 
-    /// Notes that a change has been taken back by its maker.
+    /// Undoes all changes, the last first, and removes the journal if nothing is left.
     ///
     /// # Errors
-    /// When the journal cannot be written.
-    pub fn done(&self, entry: Entry) -> Result<(), Error> {
-        self.forget(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), entry)
-    }
-
-    /// Takes all changes back, the last first, and removes the journal if nothing is left.
-    ///
-    /// # Errors
-    /// What could not be taken back; it stays in the journal, for [`clean`](crate::clean).
+    /// The changes that could not be undone. They stay in the journal for [`clean`](crate::clean).
     pub fn finish(self) -> Result<(), Vec<Error>> {
         self.undo_all()
     }
@@ -156,21 +153,21 @@ impl Journal {
             if let Err(error) = change.undo(&self.run, &numbers) {
                 failures.push(error);
             } else if !failures.is_empty() {
-                // Something else will stay: this one need not be tried again.
+                // The journal will stay because of a failure, so it must record this success.
                 if let Ok(text) = line(&Line::Undone { entry: number }) {
                     let _ = self.append(&mut state, &text);
                 }
             }
         }
         if failures.is_empty() {
-            // A journal without open changes that stays behind is removed by the next clean.
+            // On failure, the next call of `clean` removes the empty journal.
             let _ = fs::remove_file(&self.path);
             return Ok(());
         }
         Err(failures)
     }
 
-    fn forget(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
+    fn remove_entry(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
         if state.open.remove(&entry.0).is_none() {
             return Ok(());
         }
@@ -184,7 +181,7 @@ impl Journal {
             let end = state.file.stream_position()?;
             let written = state.file.write_all(lines).and_then(|()| state.file.sync_data());
             if written.is_err() {
-                // Half a line, as on a full disk, would spoil the next one.
+                // Part of a line, as on a full disk, would damage the next line.
                 let _ = state.file.seek(SeekFrom::Start(end)).and_then(|_| state.file.set_len(end));
             }
             written
@@ -195,26 +192,25 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // What cannot be undone now stays in the journal, for the next clean.
+        // The remaining changes stay in the journal for the next call of `clean`.
         let _ = self.undo_all();
     }
 }
 
-/// A journal as it was read.
-pub(crate) struct Read {
+pub(crate) struct JournalContent {
     pub header: Header,
-    /// What is not undone, in the order it was written down.
+    /// Changes that are not undone, in the order of recording.
     pub open: Vec<Change>,
-    /// A line that tells nothing, and is not the last.
+    /// The last damaged line, except the last line of the file.
     pub damage: Option<Error>,
 }
 
-/// Reads a journal; none if it is gone. A last line that is cut off was never acted on. One that is damaged hides
-/// nothing but itself.
+/// Reads a journal; none if the file does not exist. An incomplete last line is ignored, because its change was never made. A
+/// damaged line does not affect the other lines.
 ///
 /// # Errors
-/// When it cannot be read, or is no journal: nothing is known then of what it tells.
-pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
+/// When the file cannot be read or is not a journal.
+pub(crate) fn read(path: &Path) -> Result<Option<JournalContent>, Error> {
     let failed = |cause: io::Error| Error::Read { path: path.to_owned(), cause };
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -227,17 +223,17 @@ pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
     let (mut open, mut damage) = (BTreeMap::new(), None);
     while let Some(line) = lines.next() {
         match serde_json::from_slice(line) {
-            Ok(Line::Will { entry, change }) => drop(open.insert(entry, change)),
+            Ok(Line::Recorded { entry, change }) => drop(open.insert(entry, change)),
             Ok(Line::Undone { entry }) => drop(open.remove(&entry)),
             Err(_) if lines.peek().is_none() => {}
             Err(cause) => damage = Some(Error::Damaged { path: path.to_owned(), cause: cause.into() }),
         }
     }
-    Ok(Some(Read { header, open: open.into_values().collect(), damage }))
+    Ok(Some(JournalContent { header, open: open.into_values().collect(), damage }))
 }
 
-/// This start of the machine.
-pub(crate) fn boot() -> String {
+/// Identifier of this boot of the machine.
+pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
@@ -261,23 +257,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_written_whole_is_not_there() {
+    fn an_incomplete_record_is_removed() {
         let path = std::env::temp_dir().join(format!("undo-full-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         let folder = Folder::at(path.clone()).unwrap();
         let journal = Journal::open(&folder, "test", "a").unwrap();
         let things = Change::Folder { path: folder.path().join(format!("{}.things", journal.run())) };
-        // The kernel tells of a file that is too long by a signal, too.
+        // The kernel also sends a signal when a file is too long.
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGXFSZ);
         signals.thread_block().unwrap();
-        // Far beyond what the other tests of this process write, and in the middle of a line.
-        let (before, most) = (getrlimit(Resource::Fsize), 100_001);
-        setrlimit(Resource::Fsize, Rlimit { current: Some(most), ..before }).unwrap();
+        // Far above what other tests of this process write, and in the middle of a line.
+        let (before, max_bytes) = (getrlimit(Resource::Fsize), 100_001);
+        setrlimit(Resource::Fsize, Rlimit { current: Some(max_bytes), ..before }).unwrap();
         let written = (0..).take_while(|_| journal.record(things.clone()).is_ok()).take(10_000).count();
         let length = fs::metadata(&journal.path).unwrap().len();
         setrlimit(Resource::Fsize, before).unwrap();
-        assert!(length < most, "half a line stayed: {length} bytes");
+        assert!(length < max_bytes, "half a line stayed: {length} bytes");
         journal.record(things).unwrap();
         let read = read(&journal.path).unwrap().unwrap();
         assert!(read.damage.is_none() && written < 10_000, "{:?}", read.damage);

@@ -1,15 +1,14 @@
-//! What was changed on this machine, the proof that it is ours, and the way back.
+//! Records changes of this machine, proves that they are ours, and undoes them.
 //!
-//! A run opens a [`Journal`] and writes down every change before it makes it (a process: as soon as it has a
-//! number). The journal undoes what is left when it is dropped. When the run was killed, the next one, or
-//! `proofload clean`, calls [`clean`], which undoes the journals whose owner is dead and touches no other.
+//! A run creates a [`Journal`] and records every change before it makes the change (a process: as soon as it has a number).
+//! Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls [`clean`],
+//! which undoes the journals whose owner is dead and no others.
 //!
-//! Nothing is removed that is not proven to be ours:
+//! Only what is proven to be ours is removed:
 //!
-//! * a process by its number and the time it started, which no later process of that number shares;
-//! * a folder, a file or a control group by its name, which holds the run's random identity, and by having
-//!   been made where nothing was;
-//! * the owner is dead when its process is gone and the kernel has released its lock of the journal.
+//! * a process is identified by its number and start time, which no later process with this number shares;
+//! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
+//! * an owner is dead when its process is gone and the kernel has released its lock of the journal.
 
 mod change;
 mod clean;
@@ -21,9 +20,9 @@ pub use change::Change;
 pub use clean::{Cleaned, Run, clean, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
-pub use process::{ProcessId, are_numbers_own, kill, parent};
+pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
 
-/// Why something could not be written down or undone.
+/// Why a change could not be recorded or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder of the journals cannot be used.
@@ -31,48 +30,49 @@ pub enum Error {
     Folder {
         /// The folder.
         path: std::path::PathBuf,
-        /// What is wrong with it, and what to do.
+        /// What is wrong, and what to do.
         why: String,
     },
-    /// A journal cannot be written: nothing may be changed then.
-    #[error("cannot write the journal {path}: {cause}; nothing is changed without it")]
+    /// A journal cannot be written, so nothing may be changed.
+    #[error("cannot write the journal {path}: {cause}; without it nothing is changed")]
     Write {
         /// The journal.
         path: std::path::PathBuf,
-        /// The kernel's reason.
+        /// The kernel's error.
         cause: std::io::Error,
     },
-    /// A journal that is there cannot be read.
+    /// An existing journal cannot be read.
     #[error(
-        "cannot read the journal {path}: {cause}; what it tells of is left as it is: look at the file, and remove it when \
-         nothing of it is left"
+        "cannot read the journal {path}: {cause}; nothing is undone: check the file, undo what it lists, then remove the file"
     )]
     Read {
         /// The journal.
         path: std::path::PathBuf,
-        /// The reason.
+        /// The error.
         cause: std::io::Error,
     },
     /// A line of a journal cannot be read.
     #[error(
-        "the journal {path} is damaged: {cause}; what its other lines tell of is undone: look at the file, and remove it when \
-         nothing of it is left"
+        "the journal {path} is damaged: {cause}; its other lines are undone: check the file, undo what the damaged line lists, \
+         then remove the file"
     )]
     Damaged {
         /// The journal.
         path: std::path::PathBuf,
-        /// What is wrong with the last such line.
+        /// The error in the last damaged line.
         cause: std::io::Error,
     },
-    /// A change that could later not be proven to be ours.
-    #[error("{0} does not carry the run's identity in its name: it could not be proven to be ours later")]
+    /// A change that later could not be proven to be ours.
+    #[error(
+        "the path {0} does not contain the run's identifier, so a later cleanup could not prove that it is ours"
+    )]
     Unprovable(std::path::PathBuf),
-    /// A change that cannot be taken back.
+    /// A change cannot be undone.
     #[error("cannot undo {what}: {cause}")]
     Undo {
         /// The change.
         what: String,
-        /// Why not.
+        /// The error.
         cause: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Processes, told apart from later ones of the same number.
+//! Identifies processes despite reused process numbers.
 
 use std::{
     fs, io,
@@ -13,24 +13,24 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The flag of a process that is ending (linux/sched.h).
+/// Flag of an ending process (linux/sched.h).
 const PF_EXITING: u64 = 4;
 
-/// A process, by its number and the time it started.
+/// Identity of a process: its number and start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its number.
+    /// Process number.
     pub pid: u32,
-    /// When it started, in clock ticks since the machine did (field 22 of `/proc/PID/stat`).
+    /// Start time in clock ticks since the boot (field 22 of `/proc/PID/stat`).
     pub start_ticks: u64,
 }
 
 impl ProcessId {
     /// The process that has this number now; none if there is none.
     ///
-    /// Where `/proc` has other numbers than we do it shows somebody else, and nothing is proven by it.
+    /// Also none if `/proc` belongs to another PID namespace and would show a different process.
     pub fn of(pid: u32) -> Option<Self> {
-        if !are_numbers_own() {
+        if !proc_shows_own_pids() {
             return None;
         }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -40,14 +40,14 @@ impl ProcessId {
     /// This process.
     ///
     /// # Errors
-    /// When `/proc` does not tell.
+    /// When `/proc` does not show this process.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id()).ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// Whether it lives. One that has ended but was not waited for lives no more. Where `/proc` cannot tell it does.
+    /// Whether the process is alive. A zombie is not. True if `/proc` belongs to another PID namespace.
     pub fn is_alive(self) -> bool {
-        if !are_numbers_own() {
+        if !proc_shows_own_pids() {
             return true;
         }
         let stat = match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
@@ -58,15 +58,16 @@ impl ProcessId {
         start_ticks(&stat) == Some(self.start_ticks) && !ended
     }
 
-    /// Whether it is certain that it lives no more, where its number is that of a namespace of process numbers.
+    /// Whether the process, with its number in `pid_namespace`, is certainly dead.
     pub(crate) fn is_gone(self, pid_namespace: &str) -> bool {
-        let can_tell = are_numbers_own() && (pid_namespace == self::pid_namespace() || sees_all());
-        can_tell && self.known_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
+        let can_tell =
+            proc_shows_own_pids() && (pid_namespace == self::pid_namespace() || in_initial_pid_namespace());
+        can_tell && self.resolve_here(pid_namespace).is_ok_and(|known| !known.is_some_and(Self::is_alive))
     }
 
-    /// Whether it is one of ours that lives but has been killed, or is ending by itself.
+    /// Whether the process is alive but has been killed or is ending.
     pub(crate) fn is_dying(self, pid_namespace: &str) -> bool {
-        let here = match self.known_here(pid_namespace) {
+        let here = match self.resolve_here(pid_namespace) {
             Ok(Some(here)) if here.is_alive() => here,
             _ => return false,
         };
@@ -78,23 +79,24 @@ impl ProcessId {
         here.is_ending() || pending.into_iter().any(|mask| mask & (1 << (Signal::KILL.as_raw() - 1)) > 0)
     }
 
-    /// Whether it has been told to end, by itself or by a signal, and does.
+    /// Whether the process is ending.
     fn is_ending(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let flags = fields(&stat).and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
         flags.is_some_and(|flags| flags & PF_EXITING > 0)
     }
 
-    /// The same process under its number here, where its own is that of another namespace; none if it is not seen here.
+    /// Translates the process number from `pid_namespace` to our namespace. None if our namespace does not contain the
+    /// process.
     ///
     /// # Errors
-    /// When `/proc`, or the namespace of a process that may be this one, cannot be looked at: nothing is known then.
-    pub(crate) fn known_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
+    /// When `/proc`, or the namespace of a process that may be this one, cannot be read.
+    pub(crate) fn resolve_here(self, pid_namespace: &str) -> io::Result<Option<Self>> {
         if pid_namespace == self::pid_namespace() {
             return Ok(Some(self));
         }
-        if !are_numbers_own() {
-            return Err(io::Error::other("/proc shows processes under other numbers"));
+        if !proc_shows_own_pids() {
+            return Err(io::Error::other("/proc belongs to another PID namespace"));
         }
         for entry in fs::read_dir("/proc")? {
             let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
@@ -104,11 +106,11 @@ impl ProcessId {
             };
             match fs::read_link(format!("/proc/{}/ns/pid", here.pid)) {
                 Ok(inside) if inside.to_str() == Some(pid_namespace) => {
-                    if innermost(here.pid) == Some(self.pid) {
+                    if innermost_pid(here.pid) == Some(self.pid) {
                         return Ok(Some(here));
                     }
                 }
-                // It may have ended meanwhile, and while it ends it has no namespaces any more.
+                // The process may have ended meanwhile; an ending process has no namespaces.
                 Err(error) if Self::of(here.pid) == Some(here) && !here.is_ending() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -116,43 +118,43 @@ impl ProcessId {
         Ok(None)
     }
 
-    /// A handle to it that can mean no other process; none if it is gone.
+    /// A handle that cannot refer to another process; none if the process is gone.
     pub fn open(self) -> Option<OwnedFd> {
         let handle = pidfd_open(Pid::from_raw(i32::try_from(self.pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        // The handle is of whatever has the number now; that it is ours is seen only afterwards.
+        // The handle is of the process that has the number now, so the identity is checked afterwards.
         (Self::of(self.pid) == Some(self)).then_some(handle)
     }
 }
 
-/// The number of a process's parent; none if there is no such process.
-pub fn parent(pid: u32) -> Option<u32> {
+/// Process number of a process's parent; none if the process does not exist.
+pub fn parent_pid(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 4, the second after the name.
     fields(&stat)?.nth(1)?.parse().ok()
 }
 
-/// Whether `/proc` shows processes under the numbers that we know them by.
-pub fn are_numbers_own() -> bool {
+/// Whether `/proc` belongs to our PID namespace.
+pub fn proc_shows_own_pids() -> bool {
     let shown = fs::read_link("/proc/self");
     shown.is_ok_and(|number| number.to_str() == Some(&std::process::id().to_string()))
 }
 
-/// Kills a process and waits for its end. One that is gone is no error.
+/// Kills a process and waits for its end. Does nothing if the process is gone.
 ///
 /// # Errors
-/// When the kernel refuses, or it has not ended within `patience`.
-pub fn kill(process: ProcessId, patience: Duration) -> io::Result<()> {
+/// When the kernel refuses, or the process has not ended within `timeout`.
+pub fn kill(process: ProcessId, timeout: Duration) -> io::Result<()> {
     let Some(handle) = process.open() else { return Ok(()) };
     match pidfd_send_signal(&handle, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(io::Error::other(format!("it has not ended within {patience:?}"))),
+            Ok(0) => return Err(io::Error::other(format!("the process has not ended within {timeout:?}"))),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -160,25 +162,25 @@ pub fn kill(process: ProcessId, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// The namespace in which our process numbers mean something.
+/// Identifier of our PID namespace.
 pub(crate) fn pid_namespace() -> String {
     fs::read_link("/proc/self/ns/pid").map(|link| link.display().to_string()).unwrap_or_default()
 }
 
-/// Whether every process of the machine has a number here: the first namespace has always been of this number
+/// Whether we are in the initial PID namespace, which contains every process of the machine. Its identifier is fixed
 /// (`PROC_PID_INIT_INO` of the kernel).
-fn sees_all() -> bool {
+fn in_initial_pid_namespace() -> bool {
     pid_namespace() == "pid:[4026531836]"
 }
 
-/// The number that a process has in its own namespace (the last of `NSpid`, see proc_pid_status(5)).
-fn innermost(pid: u32) -> Option<u32> {
+/// The number of a process in its own PID namespace (the last of `NSpid`, see proc_pid_status(5)).
+fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Whether a file of `/proc/PID` cannot be read because there is no such process.
+/// Whether a file of `/proc/PID` cannot be read because the process does not exist.
 fn is_no_process(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
@@ -188,7 +190,7 @@ fn start_ticks(stat: &str) -> Option<u64> {
     fields(stat)?.nth(22 - 3)?.parse().ok()
 }
 
-/// The fields after the name, which is in parentheses and may hold anything.
+/// The fields after the name, which is in parentheses and may contain anything.
 fn fields(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace())
 }
@@ -198,31 +200,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_blanks_and_parentheses_do_not_confuse() {
+    fn names_may_contain_blanks_and_parentheses() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 19 20";
         assert_eq!(start_ticks(stat), Some(4711));
     }
 
     #[test]
-    fn a_process_is_known_by_the_number_that_it_has_elsewhere() {
+    fn process_numbers_are_translated_between_namespaces() {
         let own = ProcessId::own().unwrap();
-        assert_eq!(own.known_here(&pid_namespace()).unwrap(), Some(own));
-        assert_eq!(own.known_here("pid:[1]").unwrap(), None, "no process is in there");
-        assert_eq!(own.is_gone("pid:[1]"), sees_all());
+        assert_eq!(own.resolve_here(&pid_namespace()).unwrap(), Some(own));
+        assert_eq!(own.resolve_here("pid:[1]").unwrap(), None, "no process is in this namespace");
+        assert_eq!(own.is_gone("pid:[1]"), in_initial_pid_namespace());
         assert!(!own.is_gone(&pid_namespace()));
-        // Of one in our namespace the innermost number is the one that we see.
-        assert_eq!(innermost(own.pid), Some(own.pid));
+        // For a process in our namespace, both numbers are the same.
+        assert_eq!(innermost_pid(own.pid), Some(own.pid));
     }
 
     #[test]
-    fn a_process_that_cannot_be_looked_at_is_not_gone() {
+    fn a_process_that_cannot_be_inspected_is_not_gone() {
         let looked = std::thread::spawn(|| {
-            // Of this thread alone. Who is not root may not look at another's process anyway.
+            // Changes only this thread. Without root, processes of others cannot be inspected anyway.
             let nobody = rustix::process::Uid::from_raw(65_534);
             let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
             let first = ProcessId::of(1).filter(|_| fs::read_link("/proc/1/ns/pid").is_err());
-            // In a container whose first process is ours there is none to test it with.
-            first.map(|first| (first.known_here("pid:[1]").is_err(), first.is_gone("pid:[1]")))
+            // In a container whose first process is ours, there is no process to test with.
+            first.map(|first| (first.resolve_here("pid:[1]").is_err(), first.is_gone("pid:[1]")))
         });
         assert!(matches!(looked.join().unwrap(), None | Some((true, false))));
     }
@@ -235,7 +237,7 @@ mod tests {
         kill(recycled, Duration::from_secs(1)).unwrap();
         assert!(process.is_alive() && !recycled.is_alive());
         kill(process, Duration::from_secs(5)).unwrap();
-        assert!(!process.is_alive(), "a process not yet waited for has ended all the same");
+        assert!(!process.is_alive(), "a zombie is not alive");
         child.wait().unwrap();
         kill(process, Duration::from_secs(1)).unwrap();
     }

@@ -59,7 +59,7 @@ const BROKEN: [Broken; 20] = [
     ),
     (
         "[hosts]\na = { sysctls = { \"kernel.panic\" = 1, \"net.ipv4.ip_forward\" = [1] } }\n",
-        &[(2, 19, "those of its network"), (2, 63, "the setting's value")],
+        &[(2, 19, "settings of the host's network"), (2, 63, "the setting's value")],
     ),
     (
         "[hosts]\na = { cpus = \"3-1\", cpu_quota = 0 }\nb = { cpu_quota = \"half\" }\n",

@@ -1,25 +1,25 @@
-//! JSON objects with a number, wherever in a line they stand: an object around them, JSON inside JSON, escapes.
+//! Finds JSON objects with an event number anywhere in a line: in an enclosing object, in JSON inside JSON, or escaped.
 
 use memchr::{memchr, memmem};
 use record::receipt::{EVENT_KEY, Marker};
 use serde_json::{Map, Value};
 
-/// How often a line may be escaped as a whole.
-const MOST_ESCAPED: usize = 3;
-/// Begins the text of a number that is kept as it is written. No text of JSON that anybody sends begins so.
+/// Maximum number of times that a whole line may be escaped.
+const MAX_ESCAPE_DEPTH: usize = 3;
+/// First character of a number's text, which distinguishes it from strings. No sent string begins with this character.
 const NUMBER: char = '\0';
 
-/// How numbers of JSON are read.
+/// How numbers in JSON are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// As values, which are exact for integers of up to 64 bits.
+    /// As values, which are exact for integers up to 64 bits.
     Values,
-    /// As they are written: [`number_text`] tells them from texts. For numbers that no value holds exactly.
+    /// As text, for numbers that no value represents exactly. [`number_text`] distinguishes them from strings.
     Texts,
 }
 
 impl Numbers {
-    /// What it takes to compare with this exactly.
+    /// The representation that is necessary to compare numbers with this value exactly.
     pub(super) fn needed_for(value: &Value) -> Self {
         let is_exact = |value: &Value| Self::needed_for(value) == Self::Values;
         let all_exact = match value {
@@ -31,7 +31,7 @@ impl Numbers {
         if all_exact { Self::Values } else { Self::Texts }
     }
 
-    /// Reads JSON that is known to be valid.
+    /// Parses valid JSON.
     pub(super) fn read(self, json: &[u8]) -> Option<Value> {
         match self {
             Self::Values => serde_json::from_slice(json).ok(),
@@ -40,25 +40,25 @@ impl Numbers {
     }
 }
 
-/// How a number is written that was read as [`Numbers::Texts`]; nothing of any other text.
+/// The text of a number that was read as [`Numbers::Texts`]; none for a string.
 pub(super) fn number_text(text: &str) -> Option<&str> {
     text.strip_prefix(NUMBER)
 }
 
-/// What was read in a line.
+/// The events parsed from a line.
 #[derive(Debug, Default)]
-pub(super) struct ReadAnew {
-    /// Every JSON object with a number.
+pub(super) struct ParsedLine {
+    /// All JSON objects with an event number.
     pub events: Vec<(Marker, Map<String, Value>)>,
-    /// Two JSON texts with such objects stand in one line: their line ends are gone.
+    /// Whether the line contains two JSON texts with events, so that a line end is missing.
     pub is_joined: bool,
 }
 
-/// Reads a line that holds JSON somewhere, escaped or not.
-pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
-    let mut read = ReadAnew::default();
+/// Parses the JSON in a line, escaped or not.
+pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ParsedLine {
+    let mut read = ParsedLine::default();
     let mut text = line.to_vec();
-    for _ in 0..=MOST_ESCAPED {
+    for _ in 0..=MAX_ESCAPE_DEPTH {
         read.is_joined = collect_from_text(&text, numbers, 0, &mut read.events);
         let plain = unescaped(&text);
         if !read.events.is_empty() || plain.len() == text.len() {
@@ -69,7 +69,7 @@ pub(super) fn read_events(line: &[u8], numbers: Numbers) -> ReadAnew {
     read
 }
 
-/// Returns whether two JSON texts with events stand there without the end of a line between them.
+/// Collects events. Returns whether there are two JSON texts with events and no line end between them.
 fn collect_from_text(
     text: &[u8],
     numbers: Numbers,
@@ -104,7 +104,7 @@ fn collect_from_text(
     is_joined
 }
 
-/// The end of a line, escaped or not.
+/// Whether a text contains a line end, escaped or not.
 fn has_line_end(text: &[u8]) -> bool {
     memchr(b'\n', text).is_some() || memmem::find(text, b"\\n").is_some()
 }
@@ -120,15 +120,15 @@ fn collect(value: Value, numbers: Numbers, depth: usize, events: &mut Vec<(Marke
                 None => members.into_iter().for_each(|(_, value)| collect(value, numbers, depth, events)),
             }
         }
-        Value::String(text) if depth < MOST_ESCAPED && text.contains(EVENT_KEY) => {
-            // The text of a member is one text, whatever stands in it.
+        Value::String(text) if depth < MAX_ESCAPE_DEPTH && text.contains(EVENT_KEY) => {
+            // A member's value is a single text, so joined lines in it do not matter.
             let _ = collect_from_text(text.as_bytes(), numbers, depth + 1, events);
         }
         _ => {}
     }
 }
 
-/// Valid JSON with every number in quotes, behind [`NUMBER`].
+/// Converts every number in valid JSON to a string that begins with [`NUMBER`].
 fn numbers_as_texts(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let mut at = 0;
@@ -154,7 +154,7 @@ fn numbers_as_texts(json: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Length of the string that begins with a quote, quotes included.
+/// Length of the JSON string at the beginning, including its quotes.
 fn string_length(json: &[u8]) -> usize {
     let mut escaped = false;
     let end = json.iter().skip(1).position(|&byte| {
@@ -165,7 +165,7 @@ fn string_length(json: &[u8]) -> usize {
     end.map_or(json.len(), |end| end + 2)
 }
 
-/// One layer of escapes less: `\"`, `\\` and nginx's `\x22`.
+/// Removes one layer of escapes: `\"`, `\\` and nginx's `\x22`.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     if memchr(b'\\', text).is_none() {
         return text.to_vec();

@@ -1,14 +1,14 @@
-//! Whether a value is still the one that was sent, however it is written.
+//! Compares sent and stored values, independent of their notation.
 
 use serde_json::{Number, Value};
 
 use super::reading::number_text;
 
-/// Digits of a double at the most: 2^-1074 has 767 that count.
-const MOST_DIGITS: usize = 800;
+/// Maximum digits of a number; 2^-1074 has 767 significant digits.
+const MAX_DIGITS: usize = 800;
 
-/// Whether a receiver that read `sent` and wrote it anew may have written `stored`. Both were read in the same way
-/// ([`super::reading::Numbers`]).
+/// Whether a receiver that parses `sent` and rewrites it may write `stored`. Both must be read with the same
+/// [`super::reading::Numbers`].
 pub(super) fn is_same(sent: &Value, stored: &Value) -> bool {
     match (sent, stored) {
         (Value::Number(a), Value::Number(b)) => a == b || whole(a).is_some_and(|a| whole(b) == Some(a)),
@@ -25,7 +25,7 @@ pub(super) fn is_same(sent: &Value, stored: &Value) -> bool {
     }
 }
 
-/// A number that is an integer, exactly; not by way of a double, to which 2^53 and 2^53 + 1 are one.
+/// The exact integer of a number, without conversion to a double, for which 2^53 and 2^53 + 1 are the same.
 fn whole(number: &Number) -> Option<i128> {
     let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
     integer.or_else(|| {
@@ -34,33 +34,33 @@ fn whole(number: &Number) -> Option<i128> {
     })
 }
 
-/// Whether two texts are one number: the same decimal; or, of a number that was sent as a fraction or with an exponent,
-/// what its double is when rounded to as many digits as are stored. No other digits will do: where doubles lie far
-/// apart, a wrong last digit is the same double.
+/// Whether two texts are the same number: the same decimal or, if the number was sent with a fraction or an exponent, its
+/// double rounded to as many digits as are stored. Other digits are not accepted, although a wrong last digit may give the
+/// same double.
 fn is_same_number(sent: &str, stored: &str) -> bool {
     let (Some(a), Some(b)) = (Decimal::parse(sent), Decimal::parse(stored)) else { return sent == stored };
     if a == b {
         return true;
     }
     let (Ok(double), Ok(other)) = (sent.parse::<f64>(), stored.parse::<f64>()) else { return false };
-    if !sent.contains(['.', 'e', 'E']) || double != other || b.digits.len() > MOST_DIGITS {
+    if !sent.contains(['.', 'e', 'E']) || double != other || b.digits.len() > MAX_DIGITS {
         return false;
     }
     let behind_first = b.digits.len().saturating_sub(1);
     Decimal::parse(&format!("{double:.behind_first$e}")) == Some(b)
 }
 
-/// A number as it is written: digits, and the power of ten that the last of them counts.
+/// A decimal number: its digits and the power of ten of the last digit.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     is_negative: bool,
-    /// Without zeros at either end; none of zero.
+    /// Digits without zeros at either end; empty for zero.
     digits: String,
     exponent: i64,
 }
 
 impl Decimal {
-    /// Of a number of JSON; nothing where the exponent is beyond all bounds.
+    /// Parses a JSON number; none if the exponent is out of range.
     fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_may_be_written_in_another_form_and_not_be_another_number() {
+    fn a_number_may_change_its_notation_but_not_its_value() {
         for (sent, stored) in [
             ("10", "10.0"),
             ("10", "1e1"),

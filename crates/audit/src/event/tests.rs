@@ -8,19 +8,19 @@ fn numbering() -> Numbering {
     Numbering::new(REFERENCE_EVENT, RunId(0x1234_abcd)).unwrap()
 }
 
-fn seen(line: &[u8]) -> Vec<Seen> {
+fn seen(line: &[u8]) -> Vec<FoundEvent> {
     let numbering = numbering();
     let mut seen = Vec::new();
     Examiner::new([&numbering].into_iter()).examine(line, |one| seen.push(one));
     seen
 }
 
-fn whole(client: u32, number: u32) -> Seen {
-    Seen::Event { run: 0, marker: numbering().marker(client, number) }
+fn whole(client: u32, number: u32) -> FoundEvent {
+    FoundEvent::Event { run: 0, marker: numbering().marker(client, number) }
 }
 
 #[test]
-fn an_event_is_found_however_the_receiver_wraps_it() {
+fn a_wrapped_event_is_found() {
     let event = event(&numbering(), 3, 9);
     let value: Value = serde_json::from_str(&event).unwrap();
     let inside = serde_json::json!({ "log": event, "date": 1.5 }).to_string();
@@ -50,23 +50,26 @@ fn an_event_is_found_however_the_receiver_wraps_it() {
 }
 
 #[test]
-fn other_runs_are_told_apart_from_broken_ones() {
+fn other_runs_differ_from_altered_ones() {
     let other = Numbering::new(REFERENCE_EVENT, RunId(7)).unwrap();
-    assert_eq!(seen(event(&other, 1, 1).as_bytes()), [Seen::Foreign]);
+    assert_eq!(seen(event(&other, 1, 1).as_bytes()), [FoundEvent::Foreign]);
     let broken = event(&numbering(), 1, 1).replace("1234abcd-", "1234abce-");
-    assert!(matches!(seen(broken.as_bytes())[..], [Seen::Altered { .. }]));
+    assert!(matches!(seen(broken.as_bytes())[..], [FoundEvent::Altered { .. }]));
     assert_eq!(seen(b"127.0.0.1 \"POST / HTTP/1.1\" 204 \"proofload/0.1.0\""), []);
 }
 
 #[test]
-fn a_torn_event_before_another_is_seen() {
+fn a_torn_event_before_another_is_found() {
     let event = event(&numbering(), 1, 1);
     let seen = seen(format!("{}{event}", &event[..40]).as_bytes());
-    assert!(matches!(seen[..], [Seen::Altered { marker: None, .. }, Seen::Event { .. }]), "{seen:?}");
+    assert!(
+        matches!(seen[..], [FoundEvent::Altered { marker: None, .. }, FoundEvent::Event { .. }]),
+        "{seen:?}"
+    );
 }
 
 #[test]
-fn lines_that_became_one_are_told_from_events_that_belong_together() {
+fn joined_lines_differ_from_events_of_one_text() {
     let [one, other] = [9, 10].map(|number| event(&numbering(), 3, number));
     let record = |event: &str| format!("{{\"record\":{event}}}");
     let (spaced, later) = (one.replace("\":", "\": "), other.replace("\":", "\": "));
@@ -82,7 +85,7 @@ fn lines_that_became_one_are_told_from_events_that_belong_together() {
     ] {
         let seen = seen(joined.as_bytes());
         let findings =
-            seen.iter().filter(|seen| **seen == Seen::Altered { marker: None, why: JOINED }).count();
+            seen.iter().filter(|seen| **seen == FoundEvent::Altered { marker: None, why: JOINED }).count();
         assert!(findings == 1 && seen.len() == 3, "{joined}: {seen:?}");
     }
     for one_text in [
@@ -109,12 +112,15 @@ fn one_damage_is_one_finding() {
         event(&numbering(), 1, 0).replace("1234abcd-", "1234abce-"),
     ] {
         let seen = seen(format!("[{damaged},{whole_event}]").as_bytes());
-        assert!(matches!(seen[..], [Seen::Altered { .. }, Seen::Event { .. }]), "{damaged}: {seen:?}");
+        assert!(
+            matches!(seen[..], [FoundEvent::Altered { .. }, FoundEvent::Event { .. }]),
+            "{damaged}: {seen:?}"
+        );
     }
 }
 
 #[test]
-fn the_word_alone_is_no_event() {
+fn the_key_alone_is_no_event() {
     let event = event(&numbering(), 3, 9);
     let open = event.strip_suffix('}').unwrap();
     for line in [
@@ -139,12 +145,12 @@ fn the_word_alone_is_no_event() {
         "%22proofload%22%3A",
     ] {
         let seen = seen(format!("{{\"a\":1,{name}12").as_bytes());
-        assert!(matches!(seen[..], [Seen::Altered { .. }]), "{name}: {seen:?}");
+        assert!(matches!(seen[..], [FoundEvent::Altered { .. }]), "{name}: {seen:?}");
     }
 }
 
 #[test]
-fn a_line_that_ends_in_the_middle_of_an_event_is_told_from_an_event_without_a_number() {
+fn a_torn_event_differs_from_an_event_without_a_number() {
     let numbering = numbering();
     let examiner = Examiner::new([&numbering].into_iter());
     let event = event(&numbering, 1, 1);
@@ -157,18 +163,18 @@ fn a_line_that_ends_in_the_middle_of_an_event_is_told_from_an_event_without_a_nu
     }
 }
 
-/// A template of members whose values are written so.
+/// A template with these members, given with their values as text.
 fn template_of(members: &std::collections::BTreeMap<String, String>) -> String {
     let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// Values as they are written; integers of up to so many digits.
-fn values(most_digits: usize) -> impl Strategy<Value = String> {
+/// Texts of values, with integers of up to `max_digits` digits.
+fn values(max_digits: usize) -> impl Strategy<Value = String> {
     let plain = prop_oneof![
         any::<i64>().prop_map(|number| number.to_string()),
         any::<u64>().prop_map(|number| number.to_string()),
-        prop::string::string_regex(&format!("[1-9][0-9]{{15,{}}}", most_digits - 1)).unwrap(),
+        prop::string::string_regex(&format!("[1-9][0-9]{{15,{}}}", max_digits - 1)).unwrap(),
         prop::num::f64::NORMAL.prop_map(|number| serde_json::to_string(&number).unwrap()),
         "\\PC{0,12}".prop_map(|text| serde_json::to_string(&text).unwrap()),
         any::<bool>().prop_map(|truth| truth.to_string()),
@@ -194,9 +200,9 @@ proptest! {
         line[at] ^= 1 << bit;
         let mut seen = Vec::new();
         Examiner::new([&numbering].into_iter()).examine(&line, |one| seen.push(one));
-        // The one flip that leaves the same JSON: an exponent's letter in capitals.
+        // One flip leaves the JSON equal: an upper-case exponent letter.
         let is_same = line[at] == b'E' && line[at - 1].is_ascii_digit() && seen.len() == 1;
-        let altered = seen.len() == 1 && matches!(seen[0], Seen::Altered { .. });
+        let altered = seen.len() == 1 && matches!(seen[0], FoundEvent::Altered { .. });
         prop_assert!(altered || is_same, "{at}: {:?} {seen:?}", String::from_utf8_lossy(&line));
     }
 
@@ -206,7 +212,7 @@ proptest! {
         let at = at % line.len();
         line[at] ^= 1 << bit;
         let seen = seen(&line);
-        let altered = seen.iter().any(|one| matches!(one, Seen::Altered { .. }));
+        let altered = seen.iter().any(|one| matches!(one, FoundEvent::Altered { .. }));
         prop_assert!(altered && seen.len() == 1, "{at}: {:?}", String::from_utf8_lossy(&line));
     }
 
@@ -235,7 +241,7 @@ proptest! {
         for line in [format!("{prefix}{event}"), wrapped] {
             let mut seen = Vec::new();
             examiner.examine(line.as_bytes(), |one| seen.push(one));
-            prop_assert_eq!(&seen, &[Seen::Event { run: 0, marker: numbering.marker(5, 6) }], "{}", line);
+            prop_assert_eq!(&seen, &[FoundEvent::Event { run: 0, marker: numbering.marker(5, 6) }], "{}", line);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files with any damage: each is found, and nothing else.
+//! Property tests: exactly the damage of files is found.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Something that is done to the stored lines.
+/// A damage of the stored lines.
 #[derive(Debug, Clone)]
 enum Damage {
     Remove(usize),
@@ -29,7 +29,7 @@ fn write_damaged(folder: &Path, lines: &[Vec<u8>], damages: &[Damage]) -> [u64; 
     let (mut lost, mut doubled, mut corrupt, mut foreign) = (0, 0, 0, 0);
     let mut out = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        // One damage a line, so that what they do together is plain.
+        // At most one damage per line, so that the expected counts are clear.
         let damage = damages.iter().find(|damage| match damage {
             Damage::Remove(at) | Damage::Double(at) | Damage::Flip(at, _) | Damage::Foreign(at) => {
                 *at == index

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use events::{EventTime, Kind, LineFormat, Liner, Mistake, Mode, Record, Rules, Scratch, Zone, read};
+use events::{EventTime, Kind, LineFormat, LineWriter, Mistake, Mode, Record, Rules, Scratch, Zone, read};
 use serde_json::value::RawValue;
 
 /// A record that was handed out, kept.
@@ -41,7 +41,7 @@ pub(crate) fn check(body: &[u8], kind: Kind, rules: &Rules) -> Result<Vec<Kept>,
     let outcome = records(body, kind, rules);
     match &outcome {
         Ok(kept) => {
-            assert!(kept.len() <= rules.most_records);
+            assert!(kept.len() <= rules.max_records);
             for record in kept {
                 check_record(record, rules);
                 // The time of a form leaves its records alone.
@@ -79,7 +79,7 @@ fn as_line_by_line(body: &[u8], rules: &Rules, outcome: &Result<Vec<Kept>, Mista
         (Err(_), Err(_)) => {}
         (Err(mistake), Ok(lines)) => {
             let records: usize = lines.iter().map(Vec::len).sum();
-            assert!(records > rules.most_records, "{mistake}");
+            assert!(records > rules.max_records, "{mistake}");
         }
         (Ok(_), Err(mistake)) => panic!("a line alone is refused: {mistake}"),
     }
@@ -96,7 +96,7 @@ fn check_record(record: &Kept, rules: &Rules) {
     assert!(!text.contains('\r'), "{text:?}");
     let raw: &RawValue = serde_json::from_str(text).expect("a record is JSON");
     assert!(raw.get() == text && text.starts_with('{'), "{text}");
-    let again = Rules { time_key: None, most_records: 1, ..rules.clone() };
+    let again = Rules { time_key: None, max_records: 1, ..rules.clone() };
     assert_eq!(texts(text.as_bytes(), Kind::Json, &again).as_ref(), Ok(&vec![text.clone()]));
     assert_eq!(texts(text.as_bytes(), Kind::Ndjson, &again).as_ref(), Ok(&vec![text.clone()]));
 }
@@ -110,13 +110,13 @@ fn check_lines(kept: &[Kept]) {
         LineFormat::Csv { fields },
         LineFormat::Raw,
     ] {
-        let mut liner = Liner::new(format, Zone::Utc);
+        let mut writer = LineWriter::new(format, Zone::Utc);
         let mut out = Vec::new();
         for Kept { text, is_json, time } in kept {
             let before = out.len();
             let time_or_now = time.unwrap_or(EventTime { seconds: 1_578_905_529, nanos: 0 });
             let record = Record { text, is_json: *is_json, time: *time };
-            liner.write(&mut out, time_or_now, "a.\nb", &record);
+            writer.write(&mut out, time_or_now, "a.\nb", &record);
             let line = &out[before..];
             assert_eq!(line.iter().position(|&byte| byte == b'\n'), Some(line.len() - 1));
         }

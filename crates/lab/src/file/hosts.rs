@@ -11,53 +11,52 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Network, Reader, Table, Value, schema, suggestion};
 use toml::de::DeValue;
 
-use super::keys::{self, Key, Scene, Takes};
+use super::keys::{self, HostNames, Key, KeyType};
 use crate::{
     congestion,
     plan::{End, Host, Plan, Route},
 };
 
-/// The most hosts of a lab: a bridge takes 1023 ports.
-const MOST_HOSTS: u64 = 1_000;
+/// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
+const MAX_HOSTS: u64 = 1_000;
 
-/// What the names in a file stand for: one host, or all of a group.
+/// The hosts that each name in a file stands for: one host, or all hosts of a group.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub struct HostGroups {
     members: BTreeMap<String, Vec<usize>>,
-    /// Routes, whose gateways may be named before their addresses are known.
-    routes: Vec<(Vec<usize>, Vec<RouteText>)>,
+    /// Routes by hosts. Gateways are resolved when all addresses are known.
+    routes: Vec<(Vec<usize>, Vec<UnresolvedRoute>)>,
 }
 
 #[derive(Debug)]
-struct RouteText {
-    /// None is the default.
+struct UnresolvedRoute {
+    /// The destination; the default route if none.
     to: Option<Network>,
     via: String,
     span: Range<usize>,
 }
 
-impl Groups {
-    /// The hosts that a name stands for.
-    pub(super) fn hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
+impl HostGroups {
+    /// Reads a name and returns its hosts.
+    pub(super) fn read_host(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let Some(name) = reader.text_such_as(value, "the name of a host in quotes") else {
             return Vec::new();
         };
-        self.named(name).unwrap_or_else(|| {
-            reader.mistake(value.span(), self.unknown(name));
+        self.members_of(name).unwrap_or_else(|| {
+            reader.mistake(value.span(), self.unknown_host(name));
             Vec::new()
         })
     }
 
-    /// The hosts that a name or a list of names stands for, each once.
-    pub fn list(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
+    /// Reads a name or a list of names and returns its hosts. A host named twice is a mistake.
+    pub fn read_hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let mut hosts = Vec::new();
-        let one = std::slice::from_ref(value);
         let values = match value.get_ref() {
             DeValue::Array(values) => values,
-            _ => one,
+            _ => std::slice::from_ref(value),
         };
         for value in values {
-            for host in self.hosts(reader, value) {
+            for host in self.read_host(reader, value) {
                 if hosts.contains(&host) {
                     reader.mistake(value.span(), "a host is named twice here");
                 } else {
@@ -68,49 +67,49 @@ impl Groups {
         hosts
     }
 
-    /// The hosts that a name stands for, if it is known.
-    pub fn named(&self, name: &str) -> Option<Vec<usize>> {
+    /// The hosts that a name stands for; none if the name is unknown.
+    pub fn members_of(&self, name: &str) -> Option<Vec<usize>> {
         self.members.get(name).cloned()
     }
 
-    pub(super) fn unknown(&self, name: &str) -> String {
+    pub(super) fn unknown_host(&self, name: &str) -> String {
         let hint = suggestion(name, self.members.keys().map(String::as_str));
         format!("there is no host '{name}'{hint}")
     }
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<Host>, Groups) {
-    let (mut hosts, mut groups) = (Vec::new(), Groups::default());
+pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<Host>, HostGroups) {
+    let (mut hosts, mut groups) = (Vec::new(), HostGroups::default());
     let Some(value) = table.require(reader, "hosts", "a table such as web = { count = 2 }") else {
         return (hosts, groups);
     };
-    let list = reader.table(value, "a table of hosts");
-    if list.entries().next().is_none() {
+    let entries = reader.table(value, "a table of hosts");
+    if entries.entries().next().is_none() {
         reader.mistake(value.span(), "a lab needs at least one host");
     }
-    let mut declared: Vec<_> = list.entries().collect();
-    // In the order of the file, whatever the table's.
+    let mut declared: Vec<_> = entries.entries().collect();
+    // The table is sorted by name; hosts are numbered in the order of the file.
     declared.sort_by_key(|(span, ..)| span.start);
     for (span, name, value) in declared {
         if !is_name(name) {
-            reader.mistake(span.clone(), format!("'{name}' is not a name: {NAME}"));
+            reader.mistake(span.clone(), format!("'{name}' is not a name: {NAME_RULE}"));
         }
         let mut table = reader.table(value, "a table such as { count = 2 } or {}");
-        let mut draft = Draft::default();
-        let scene = Scene { plan: &Plan::default(), groups: &Groups::default() };
-        keys::read(KEYS, &mut draft, reader, &mut table, &scene);
+        let mut entry = HostEntry::default();
+        let names = HostNames { plan: &Plan::default(), groups: &HostGroups::default() };
+        keys::read(KEYS, &mut entry, reader, &mut table, &names);
         table.finish(reader);
-        let Draft { host, count, routes } = draft;
+        let HostEntry { host, count, routes } = entry;
         let first = hosts.len();
         let names: Vec<String> = match count {
             Some(count) => (1..=count).map(|number| format!("{name}{number}")).collect(),
             None => vec![name.to_owned()],
         };
-        for one in names {
-            if groups.members.insert(one.clone(), vec![hosts.len()]).is_some() {
-                reader.mistake(span.clone(), format!("the name '{one}' is given twice"));
+        for name in names {
+            if groups.members.insert(name.clone(), vec![hosts.len()]).is_some() {
+                reader.mistake(span.clone(), format!("the name '{name}' is given twice"));
             }
-            hosts.push(Host { name: one, ..host.clone() });
+            hosts.push(Host { name, ..host.clone() });
         }
         let members: Vec<usize> = (first..hosts.len()).collect();
         if count.is_some() && groups.members.insert(name.to_owned(), members.clone()).is_some() {
@@ -118,14 +117,14 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
         }
         groups.routes.push((members, routes));
     }
-    if hosts.len() as u64 > MOST_HOSTS {
-        reader.mistake(value.span(), format!("{} hosts; {MOST_HOSTS} are the most", hosts.len()));
+    if hosts.len() as u64 > MAX_HOSTS {
+        reader.mistake(value.span(), format!("{} hosts; at most {MAX_HOSTS} are possible", hosts.len()));
     }
     (hosts, groups)
 }
 
-/// Turns the gateways into addresses, once all of them are known.
-pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Groups) {
+/// Adds the routes to the plan, with their gateways resolved.
+pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &HostGroups) {
     for (members, routes) in &groups.routes {
         for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
             match gateway(plan, groups, host, route) {
@@ -144,48 +143,48 @@ pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Gro
     }
 }
 
-/// A gateway's address, of the version of IP that the route is of, on a link that it shares with the host.
-fn gateway(plan: &Plan, groups: &Groups, host: usize, route: &RouteText) -> Result<IpAddr, String> {
+/// The address of a route's gateway: on a link of the host, and of the route's IP version.
+fn gateway(plan: &Plan, groups: &HostGroups, host: usize, route: &UnresolvedRoute) -> Result<IpAddr, String> {
     let (name, via) = (&plan.hosts[host].name, route.via.as_str());
     let fits = |address: IpAddr| route.to.is_none_or(|to| to.address.is_ipv4() == address.is_ipv4());
     if let Ok(address) = via.parse() {
         let reaches = plan.ends_of(host).any(|(link, _)| link.network().contains(address));
         return match reaches && fits(address) {
             true => Ok(address),
-            false if reaches => Err(format!("{address} is of another version of IP than the network")),
-            false => Err(format!("{name} has no link that {address} is on")),
+            false if reaches => Err(format!("{address} and the network are of different IP versions")),
+            false => Err(format!("{name} has no link with {address} in its network")),
         };
     }
-    match groups.named(via).as_deref() {
-        None => Err(groups.unknown(via)),
+    match groups.members_of(via).as_deref() {
+        None => Err(groups.unknown_host(via)),
         Some([gateway]) => {
-            let is_there = |end: &&End| end.host == *gateway && *gateway != host && fits(end.address);
-            let shared = plan.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_there));
+            let is_usable = |end: &&End| end.host == *gateway && *gateway != host && fits(end.address);
+            let shared = plan.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_usable));
             shared.map(|end| end.address).ok_or_else(|| format!("{name} has no link to '{via}'"))
         }
-        Some(_) => Err(format!("'{via}' is several hosts; a gateway is one, such as '{via}1'")),
+        Some(_) => Err(format!("'{via}' names several hosts; name one of them, such as '{via}1'")),
     }
 }
 
-/// What a table says of its hosts.
+/// A table of `[hosts]`.
 #[derive(Default)]
-struct Draft {
+struct HostEntry {
     host: Host,
     count: Option<u64>,
-    routes: Vec<RouteText>,
+    routes: Vec<UnresolvedRoute>,
 }
 
-const KEYS: &[Key<Draft>] = &[
+const KEYS: &[Key<HostEntry>] = &[
     Key::new(
         "count",
         "makes NAME1 … NAMEn; the name alone means all of them",
-        Takes::Whole(1..MOST_HOSTS + 1, 25, |own, n| own.count = Some(n)),
+        KeyType::Whole(1..MAX_HOSTS + 1, 25, |own, n| own.count = Some(n)),
     ),
-    Key::new("forward", "whether it passes packets on", Takes::Flag(|own, is| own.host.forward = is)),
+    Key::new("forward", "whether it passes packets on", KeyType::Flag(|own, is| own.host.forward = is)),
     Key::new(
         "loopback",
         "addresses on its loopback interface, each alone in its network",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::texts(what, "192.168.16.100"),
             |own, reader, value, _| {
                 let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
@@ -196,7 +195,7 @@ const KEYS: &[Key<Draft>] = &[
     Key::new(
         "cpus",
         "processors that its processes may use",
-        Takes::Other(
+        KeyType::Other(
             |what| {
                 let types = ["string", "integer", "array"];
                 json!({ "description": what, "examples": ["0-3", [0, 1]], "type": types })
@@ -207,7 +206,7 @@ const KEYS: &[Key<Draft>] = &[
     Key::new(
         "cpu_quota",
         "processors that its processes may use together",
-        Takes::Other(
+        KeyType::Other(
             |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
             |own, reader, value, _| {
                 let quota = reader.positive(value, "a number of processors above 0, such as 0.5");
@@ -218,7 +217,7 @@ const KEYS: &[Key<Draft>] = &[
     Key::new(
         "congestion",
         "TCP's congestion control; cubic unless given",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::text(what, "bbr"),
             |own, reader, value, _| {
                 let name = read_congestion(reader, value);
@@ -228,16 +227,16 @@ const KEYS: &[Key<Draft>] = &[
     ),
     Key::new(
         "tcp_rmem",
-        "most bytes of a socket's receive buffer",
-        Takes::Other(
+        "maximum bytes of a socket's receive buffer",
+        KeyType::Other(
             |what| schema::size(what, "64MB"),
             |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_rmem", 131_072),
         ),
     ),
     Key::new(
         "tcp_wmem",
-        "most bytes of a socket's send buffer",
-        Takes::Other(
+        "maximum bytes of a socket's send buffer",
+        KeyType::Other(
             |what| schema::size(what, "64MB"),
             |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_wmem", 16_384),
         ),
@@ -245,18 +244,18 @@ const KEYS: &[Key<Draft>] = &[
     Key::new(
         "sysctls",
         "settings of the host's network, by their whole names",
-        Takes::Other(
+        KeyType::Other(
             |what| {
                 let value = json!({ "type": ["string", "integer", "boolean"] });
                 json!({ "type": "object", "description": what, "additionalProperties": value })
             },
-            |own, reader, value, _| read_settings(&mut own.host, reader, value),
+            |own, reader, value, _| read_sysctls(&mut own.host, reader, value),
         ),
     ),
     Key::new(
         "routes",
         "routes beyond those of its links",
-        Takes::Other(
+        KeyType::Other(
             |what| {
                 let keys = json!({
                     "to": schema::text("A network, or \"default\".", "10.2.0.0/16"),
@@ -275,14 +274,14 @@ pub fn host_schema() -> Map<String, Json> {
     keys::schema(KEYS)
 }
 
-fn read_settings(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
-    let settings = reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
-    for (span, name, value) in settings.entries() {
-        if !is_setting(name) {
-            let message = "a host's settings are those of its network, such as \"net.ipv4.ip_forward\"; write \
+fn read_sysctls(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>) {
+    let sysctls = reader.table(value, "a table such as { \"net.ipv4.tcp_rmem\" = \"4096 87380 67108864\" }");
+    for (span, name, value) in sysctls.entries() {
+        if !is_network_sysctl(name) {
+            let message = "only settings of the host's network are possible, such as \"net.ipv4.ip_forward\"; write \
                            the whole name in quotes";
             reader.mistake(span, format!("'{name}': {message}"));
-        } else if let Some(text) = setting(reader, value) {
+        } else if let Some(text) = sysctl_value(reader, value) {
             host.sysctls.insert(name.to_owned(), text);
         }
     }
@@ -296,16 +295,16 @@ fn read_congestion(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String>
     reader.checked(value, is_name.then(|| name.to_owned()).ok_or_else(refuse))
 }
 
-/// The most bytes of a socket's buffer; `first` are those that it begins with.
-fn read_buffer(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>, setting: &str, first: u64) {
-    let Some(most) = reader.size(value) else { return };
-    if !(4_096..1 << 31).contains(&most) {
-        reader.mistake(value.span(), "a socket's buffer has 4KiB to 2047MiB");
+/// Reads the maximum size of a socket buffer. `initial` is the initial size in bytes.
+fn read_buffer(host: &mut Host, reader: &mut Reader<'_>, value: &Value<'_>, sysctl: &str, initial: u64) {
+    let Some(max_bytes) = reader.size(value) else { return };
+    if !(4_096..1 << 31).contains(&max_bytes) {
+        reader.mistake(value.span(), "a socket buffer must have 4KiB to 2047MiB");
     }
-    host.sysctls.insert(setting.to_owned(), format!("4096 {} {most}", first.min(most)));
+    host.sysctls.insert(sysctl.to_owned(), format!("4096 {} {max_bytes}", initial.min(max_bytes)));
 }
 
-fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText> {
+fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<UnresolvedRoute> {
     let what = "a list of routes such as [{ to = \"default\", via = \"router\" }]";
     let mut routes = Vec::new();
     for value in reader.array(value, what) {
@@ -320,20 +319,20 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<RouteText
         let via = via.and_then(|value| Some((reader.text(value)?.to_owned(), value.span())));
         table.finish(reader);
         if let (Some(to), Some((via, span))) = (to, via) {
-            routes.push(RouteText { to, via, span });
+            routes.push(UnresolvedRoute { to, via, span });
         }
     }
     routes
 }
 
-/// Processors that the kernel's sets have room for.
-const MOST_CPUS: u32 = 1_024;
+/// Number of processors in the kernel's processor sets.
+const MAX_CPUS: u32 = 1_024;
 
-/// `0`, `"0-3,6"` or `[0, 1]`.
+/// Reads processors: `0`, `"0-3,6"` or `[0, 1]`.
 fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
     const WHAT: &str = "processors such as \"0-3\", \"0,2\" or [0, 1]";
     let cpu = |reader: &mut Reader<'_>, value: &Value<'_>| {
-        reader.whole(value, 0..MOST_CPUS.into()).map(|cpu| cpu as usize)
+        reader.whole(value, 0..MAX_CPUS.into()).map(|cpu| cpu as usize)
     };
     match value.get_ref() {
         DeValue::Integer(_) => cpu(reader, value).map(|cpu| vec![cpu]),
@@ -341,7 +340,7 @@ fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
             values.iter().map(|value| cpu(reader, value)).collect()
         }
         DeValue::String(text) => match parse_cpus(text) {
-            Ok(cpus) if cpus.iter().all(|&cpu| cpu < MOST_CPUS) => {
+            Ok(cpus) if cpus.iter().all(|&cpu| cpu < MAX_CPUS) => {
                 Some(cpus.into_iter().map(|cpu| cpu as usize).collect())
             }
             _ => {
@@ -356,7 +355,7 @@ fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
     }
 }
 
-fn is_setting(name: &str) -> bool {
+fn is_network_sysctl(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     name.starts_with("net.")
         && name.chars().all(plain)
@@ -365,21 +364,21 @@ fn is_setting(name: &str) -> bool {
         && !name.contains("//")
 }
 
-fn setting(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
+fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.as_ref().to_owned()),
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(flag) => Some(u8::from(*flag).to_string()),
         _ => {
-            reader.mistake(value.span(), "expected the setting's value: text or a whole number");
+            reader.mistake(value.span(), "expected the setting's value: text, a whole number, true or false");
             None
         }
     }
 }
 
-pub(super) const NAME: &str = "1 to 15 of a-z, 0-9 and '-', beginning with a letter";
+pub(super) const NAME_RULE: &str = "1 to 15 of a-z, 0-9 and '-', beginning with a letter";
 
-/// Whether something can be the name of a host and of its port on a bridge, which has 15 characters.
+/// Whether a text is a valid name of a host. The name is also that of a bridge port, which has at most 15 characters.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     name.len() <= 15 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use settings::{Network, Reader, Table, Value, network::address_after};
 use toml::de::DeValue;
 
-use super::hosts::{Groups, NAME, is_name};
+use super::hosts::{HostGroups, NAME_RULE, is_name};
 use crate::{
     link::{
         netem,
@@ -19,7 +19,7 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
 ) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     let Some(value) = table.take("links") else { return links };
@@ -35,7 +35,7 @@ fn read_one(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
     others: &[Link],
 ) -> Option<Link> {
     let mut table = reader.table(value, "a table [[links]]");
@@ -45,10 +45,10 @@ fn read_one(
             reader.mistake(value.span(), "expected a list of hosts such as [\"a\", \"b\"]");
             return Vec::new();
         }
-        let begun = reader.mistake_count();
-        let hosts = groups.list(reader, value);
-        // One that is unknown has been told: with it there may be two.
-        if hosts.len() < 2 && reader.mistake_count() == begun {
+        let mistakes_before = reader.mistake_count();
+        let hosts = groups.read_hosts(reader, value);
+        // An unknown host has been reported already; it may be the second.
+        if hosts.len() < 2 && reader.mistake_count() == mistakes_before {
             reader.mistake(value.span(), "a link joins at least two hosts");
         }
         hosts
@@ -58,7 +58,7 @@ fn read_one(
     let name = read_name(reader, &mut table, others);
     let network = read_network(reader, &mut table, others);
     let addresses = read_addresses(reader, &mut table, groups);
-    let wanted = read_wanted(reader, &mut table, others.len());
+    let shape_keys = read_shape_keys(reader, &mut table, others.len());
     let span = table.span();
     table.finish(reader);
     let hosts = hosts.filter(|hosts| hosts.len() >= 2)?;
@@ -66,11 +66,11 @@ fn read_one(
     if segment == Some(false) && hosts.len() > 2 {
         reader.mistake(span.clone(), format!("{} hosts can only be joined by a segment", hosts.len()));
     }
-    let kind = match wanted {
-        wanted if is_segment => read_segment(reader, wanted),
-        Some(Wanted { spec, said, is_special: true }) => {
-            // Said here: when the lab comes up it would be too late for the line and the column.
-            let driver = said.into_iter().find(|(key, _)| *key == "driver");
+    let kind = match shape_keys {
+        shape_keys if is_segment => read_segment(reader, shape_keys),
+        Some(ShapeKeys { spec, given_keys, is_emulated: true }) => {
+            // Checked here, where the line and the column are known.
+            let driver = given_keys.into_iter().find(|(key, _)| *key == "driver");
             if let (Driver::Netem, Some((_, span))) = (spec.driver, driver) {
                 netem::mistakes(&spec).into_iter().for_each(|mistake| reader.mistake(span.clone(), mistake));
             }
@@ -79,7 +79,7 @@ fn read_one(
         _ => LinkKind::Pair,
     };
     let network = network?;
-    let ends = place(reader, span, plan, &hosts, network, &addresses, others)?;
+    let ends = assign_addresses(reader, span, plan, &hosts, network, &addresses, others)?;
     let Network { address: network, prefix } = network;
     Some(Link { name, kind, network, prefix, mtu: mtu as u32, ends })
 }
@@ -89,7 +89,7 @@ fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]
     let Some(value) = table.take("name") else { return automatic };
     let Some(name) = reader.text(value) else { return automatic };
     if !is_name(name) {
-        reader.mistake(value.span(), format!("'{name}' is not a name: {NAME}"));
+        reader.mistake(value.span(), format!("'{name}' is not a name: {NAME_RULE}"));
     }
     if others.iter().any(|other| other.name == name) {
         reader.mistake(value.span(), format!("the name '{name}' is given twice"));
@@ -97,15 +97,15 @@ fn read_name(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]
     name.to_owned()
 }
 
-/// The network given, or the next one of 10.0.0.0/8.
+/// The given network, or the next free one of 10.0.0.0/8.
 fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Link]) -> Option<Network> {
     let Some(value) = table.take("network") else {
-        // Beginning at 10.1.0.0/16, by the link's place in the file; the given ones are gone around.
+        // 10.N.0.0/16 for the Nth link, or the next one that overlaps with no earlier network.
         let numbered = |second| Network { address: IpAddr::from([10, second, 0, 0]), prefix: 16 };
         let mut automatic = (1..=255).skip(others.len()).map(numbered);
         let free = automatic.find(|network| !others.iter().any(|other| network.overlaps(&other.network())));
         if free.is_none() {
-            reader.mistake(table.span(), "no automatic network is left: give 'network'");
+            reader.mistake(table.span(), "no automatic network is left; give 'network'");
         }
         return free;
     };
@@ -117,21 +117,21 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
         return None;
     }
     if let Some(other) = others.iter().find(|other| network.overlaps(&other.network())) {
-        reader.mistake(value.span(), format!("it overlaps with the network of '{}'", other.name));
+        reader.mistake(value.span(), format!("this network overlaps with that of '{}'", other.name));
     }
     Some(network)
 }
 
-type Given = BTreeMap<usize, (IpAddr, Range<usize>)>;
+type GivenAddresses = BTreeMap<usize, (IpAddr, Range<usize>)>;
 
-/// The addresses that are given; for a group, the first one's, and the others follow.
-fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &Groups) -> Given {
-    let mut given = Given::new();
+/// Reads the given addresses. The address of a group is that of its first host; the other hosts get the following ones.
+fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &HostGroups) -> GivenAddresses {
+    let mut given = GivenAddresses::new();
     let Some(value) = table.take("addresses") else { return given };
     let list = reader.table(value, "a table such as { web = \"10.1.0.10\" }");
     for (span, name, value) in list.entries() {
-        let Some(hosts) = groups.named(name) else {
-            reader.mistake(span, groups.unknown(name));
+        let Some(hosts) = groups.members_of(name) else {
+            reader.mistake(span, groups.unknown_host(name));
             continue;
         };
         let Some(first) = reader.address(value) else { continue };
@@ -142,14 +142,14 @@ fn read_addresses(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, groups: &G
     given
 }
 
-/// Gives every host an interface and an address.
-fn place(
+/// Assigns an interface and an address to every host.
+fn assign_addresses(
     reader: &mut Reader<'_>,
     span: Range<usize>,
     plan: &Plan,
     hosts: &[usize],
     network: Network,
-    given: &Given,
+    given: &GivenAddresses,
     others: &[Link],
 ) -> Option<Vec<End>> {
     let mut taken: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -158,7 +158,7 @@ fn place(
         if !hosts.contains(&host) {
             reader.mistake(span.clone(), format!("'{name}' is not on this link"));
         } else if !network.has_host(*address) {
-            reader.mistake(span.clone(), format!("{address} is no host's address in {network}"));
+            reader.mistake(span.clone(), format!("{address} is not a host address of {network}"));
         } else if let Some(other) = taken.insert(*address, host) {
             let other = &plan.hosts[other].name;
             reader.mistake(span.clone(), format!("{address} is given to both '{other}' and '{name}'"));
@@ -187,19 +187,19 @@ fn place(
     Some(ends)
 }
 
-/// A segment: all that can be said of one is its rate.
-fn read_segment(reader: &mut Reader<'_>, wanted: Option<Wanted>) -> LinkKind {
-    let Some(Wanted { spec, said, .. }) = wanted else {
+/// Reads a segment. Of the shape, a segment supports only the rate.
+fn read_segment(reader: &mut Reader<'_>, shape_keys: Option<ShapeKeys>) -> LinkKind {
+    let Some(ShapeKeys { spec, given_keys, .. }) = shape_keys else {
         return LinkKind::Segment { port_rate_bits_per_s: None };
     };
-    for (key, span) in said {
+    for (key, span) in given_keys {
         let message = match key {
             "rate" => continue,
             "layer" if spec.a_to_b.layer == Layer::Frame => continue,
             "layer" => "a segment's rate counts Ethernet frames: layer = \"frame\"".to_owned(),
             _ => format!(
-                "'{key}' is not for a segment, of which only the rate can be said: give it to a link between two \
-                 hosts, of which one may be a router (forward = true) on the segment"
+                "a segment does not support '{key}', only a rate; give '{key}' to a link between two hosts, one of which may \
+                 be a router (forward = true) on the segment"
             ),
         };
         reader.mistake(span, message);
@@ -207,19 +207,18 @@ fn read_segment(reader: &mut Reader<'_>, wanted: Option<Wanted>) -> LinkKind {
     LinkKind::Segment { port_rate_bits_per_s: spec.a_to_b.rate_bits_per_s }
 }
 
-/// What a file says of how a link carries packets.
-struct Wanted {
+/// The shape of a link as a file gives it.
+struct ShapeKeys {
     spec: LinkSpec,
-    /// The keys by which it says so.
-    said: Vec<(&'static str, Range<usize>)>,
-    /// Whether it says anything; a seed alone makes nothing special.
-    is_special: bool,
+    given_keys: Vec<(&'static str, Range<usize>)>,
+    /// Whether any key but the seed is given, so that the link must be emulated.
+    is_emulated: bool,
 }
 
-fn read_wanted(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) -> Option<Wanted> {
-    let mut said = Vec::new();
+fn read_shape_keys(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize) -> Option<ShapeKeys> {
+    let mut given_keys = Vec::new();
     let driver = table.take("driver").and_then(|value| {
-        said.push(("driver", value.span()));
+        given_keys.push(("driver", value.span()));
         let text = reader.text(value)?;
         let driver = match text {
             "emulator" => Ok(Driver::Emulator),
@@ -229,12 +228,12 @@ fn read_wanted(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize
         reader.checked(value, driver)
     });
     let text = read_text(reader, table);
-    said.extend(text.1.iter().map(|(key, span)| (*key, span.clone())));
+    given_keys.extend(text.1.iter().map(|(key, span)| (*key, span.clone())));
     let directions = [(0, "a_to_b"), (1, "b_to_a")].map(|(offset, key)| (offset, key, table.take(key)));
-    said.extend(directions.iter().filter_map(|(_, key, value)| Some((*key, (*value)?.span()))));
-    let is_special = !said.is_empty();
+    given_keys.extend(directions.iter().filter_map(|(_, key, value)| Some((*key, (*value)?.span()))));
+    let is_emulated = !given_keys.is_empty();
     let seed = table.take("seed").and_then(|value| {
-        said.push(("seed", value.span()));
+        given_keys.push(("seed", value.span()));
         reader.whole(value, 0..1 << 32)
     });
     let base = Shape { seed: seed.unwrap_or(2 * number as u64 + 1), ..Shape::default() };
@@ -248,26 +247,26 @@ fn read_wanted(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, number: usize
         read_shape(reader, &text, &base)
     });
     let spec = LinkSpec { driver: driver.unwrap_or_default(), a_to_b, b_to_a };
-    (!said.is_empty()).then_some(Wanted { spec, said, is_special })
+    (!given_keys.is_empty()).then_some(ShapeKeys { spec, given_keys, is_emulated })
 }
 
-type Written = (ShapeText, BTreeMap<&'static str, Range<usize>>);
+type WrittenShape = (ShapeText, BTreeMap<&'static str, Range<usize>>);
 
-/// The settings of a direction as they are written.
-fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Written {
+/// Reads the shape of a direction as text, with the span of each key.
+fn read_text(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> WrittenShape {
     let (mut text, mut spans) = (ShapeText::default(), BTreeMap::new());
     for key in KEYS {
         let Some(value) = table.take(key) else { continue };
         spans.insert(key, value.span());
         let Some(given) = reader.text(value) else { continue };
-        if let Some(setting) = text.setting(key) {
+        if let Some(setting) = text.value_mut(key) {
             *setting = Some(given.to_owned());
         }
     }
     (text, spans)
 }
 
-fn read_shape(reader: &mut Reader<'_>, (text, spans): &Written, base: &Shape) -> Shape {
+fn read_shape(reader: &mut Reader<'_>, (text, spans): &WrittenShape, base: &Shape) -> Shape {
     match text.read(base) {
         Ok(shape) => shape,
         Err(mistakes) => {

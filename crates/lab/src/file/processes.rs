@@ -11,8 +11,8 @@ use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
 use super::{
-    hosts::Groups,
-    keys::{self, Key, Scene, Takes},
+    hosts::HostGroups,
+    keys::{self, HostNames, Key, KeyType},
 };
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
@@ -27,15 +27,15 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
 ) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
     let Some(value) = table.take("processes") else { return processes };
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
         let table = reader.table(value, "a table [[processes]]");
         for process in read_one(reader, table, None, plan, groups, stage) {
-            if let Some(other) = processes.iter().find(|other| is_on_its_port(other, &process)) {
-                let message = format!("'{}' listens there already; give another 'port'", other.name);
+            if let Some(other) = processes.iter().find(|other| share_port(other, &process)) {
+                let message = format!("'{}' already listens on this port; give another 'port'", other.name);
                 reader.mistake(value.span(), message);
             }
             if processes.iter().any(|other| other.name == process.name) {
@@ -48,44 +48,45 @@ pub(super) fn read(
     processes
 }
 
-/// Names in the commands of a lab file that stand for no host. A study, in which they may stand for more, looks by itself.
-pub(super) fn check_places(
+/// Reports placeholders in the commands of a lab file that stand for no host. A study has further placeholders and checks
+/// its own.
+pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
 ) {
     let tables = processes.and_then(|value| value.get_ref().as_array()).into_iter().flatten();
     let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
     let mut unknown = Vec::new();
     for command in commands {
         placeholders::for_each_text(command, &mut |value, text| {
-            let has_none = |name: &&str| {
+            let is_unknown = |name: &&str| {
                 *name != "self"
-                    && !plan.writes(name)
+                    && !plan.writes_file(name)
                     && plan.host(name).and_then(|host| plan.address_of(host)).is_none()
             };
             unknown.extend(
-                placeholders::names(text).into_iter().filter(has_none).map(|name| (value.span(), name)),
+                placeholders::names(text).into_iter().filter(is_unknown).map(|name| (value.span(), name)),
             );
         });
     }
     for (span, name) in unknown {
-        if KnownKind::all_writes().contains(&name) {
+        if KnownKind::all_written_files().contains(&name) {
             reader.mistake(span, format!("no program of this lab writes {{{name}}}"));
             continue;
         }
-        let why = match groups.named(name).as_deref() {
+        let why = match groups.members_of(name).as_deref() {
             Some([_]) => format!("'{name}' has no address"),
-            Some(_) => format!("'{name}' is several hosts; name one of them, such as {{{name}1}}"),
-            None => groups.unknown(name),
+            Some(_) => format!("'{name}' names several hosts; name one of them, such as {{{name}1}}"),
+            None => groups.unknown_host(name),
         };
         reader.mistake(span, format!("{why} (for these characters themselves, write {{{{{name}}}}})"));
     }
 }
 
-/// Whether both listen on one port of one host.
-fn is_on_its_port(one: &Process, other: &Process) -> bool {
+/// Whether both processes listen on the same port of the same host.
+fn share_port(one: &Process, other: &Process) -> bool {
     let port = |process: &Process| match &process.program {
         Program::Known(known) => Some((process.host, known.port)),
         Program::Command(_) => None,
@@ -93,48 +94,48 @@ fn is_on_its_port(one: &Process, other: &Process) -> bool {
     port(one).is_some() && port(one) == port(other)
 }
 
-/// What a table says of its processes, beside what they run.
+/// The keys of a process besides those of its program.
 const KEYS: &[Key<Process>] = &[
     Key::new(
         "ready",
         "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
-        Takes::Other(
+        KeyType::Other(
             |what| schema::text(what, "tcp:8080"),
-            |own, reader, value, scene| own.ready = read_ready(reader, value, scene.plan),
+            |own, reader, value, names| own.ready = read_ready(reader, value, names.plan),
         ),
     ),
     Key::new(
         "ready_timeout",
-        "how long that may take",
-        Takes::Time("10s", |own, time| own.ready_timeout = time),
+        "how long the process may take to get ready",
+        KeyType::Time("10s", |own, time| own.ready_timeout = time),
     ),
-    Key::new("log_limit", "output that is kept", Takes::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new("log_limit", "output that is kept", KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n)),
     Key::new(
         "flood",
-        "what happens to more output",
-        Takes::Choice(&["fail", "truncate"], |own, at| own.flood = [Flood::Fail, Flood::Truncate][at]),
+        "what happens if there is more output",
+        KeyType::Choice(&["fail", "truncate"], |own, i| own.flood = [Flood::Fail, Flood::Truncate][i]),
     ),
     Key::new(
         "directory",
         "the folder that it is started in",
-        Takes::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
+        KeyType::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
     ),
     Key::new(
         "may_end",
-        "whether it may end, with status 0, while the study runs",
-        Takes::Flag(|own, is| own.may_end = is),
+        "whether it may end with status 0 while the study runs",
+        KeyType::Flag(|own, is| own.may_end = is),
     ),
     Key::new(
         "env",
         "variables of its environment",
-        Takes::Other(
+        KeyType::Other(
             |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
             |own, reader, value, _| own.environment = read_environment(reader, value),
         ),
     ),
 ];
 
-/// The schema of the keys of `[[processes]]` and of targets, but for `on`, `command` and `name`.
+/// The schema of the keys of `[[processes]]` and of targets, without `on`, `command` and `name`.
 pub fn process_schema() -> Map<String, Json> {
     let mut keys = program::schema();
     keys.insert("run".to_owned(), schema::choice("A program that is known.", &KnownKind::names()));
@@ -142,17 +143,17 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// A table's processes, one for each host. The name is a key of the table unless it is given.
+/// Reads a table and returns its processes, one for each host. Without `name`, the table may have the key `name`.
 pub(super) fn read_one(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
     name: Option<&str>,
     plan: &Plan,
-    groups: &Groups,
+    groups: &HostGroups,
     stage: usize,
 ) -> Vec<Process> {
     let on = table.require(reader, "on", "the host or hosts that it runs on");
-    let on = on.map(|value| groups.list(reader, value)).unwrap_or_default();
+    let on = on.map(|value| groups.read_hosts(reader, value)).unwrap_or_default();
     let own_name = if name.is_none() { table.take("name") } else { None };
     let own_name = own_name.and_then(|value| {
         let name = reader.text(value)?;
@@ -163,8 +164,8 @@ pub(super) fn read_one(
         Some(name.to_owned())
     });
     let name = name.map(str::to_owned).or(own_name);
-    let scene = Scene { plan, groups };
-    let program = read_program(reader, &mut table, &scene);
+    let names = HostNames { plan, groups };
+    let program = read_program(reader, &mut table, &names);
     let mut process = Process {
         name: String::new(),
         host: 0,
@@ -178,7 +179,7 @@ pub(super) fn read_one(
         may_end: false,
         stage,
     };
-    keys::read(KEYS, &mut process, reader, &mut table, &scene);
+    keys::read(KEYS, &mut process, reader, &mut table, &names);
     table.finish(reader);
     let Some((kind, program)) = program else { return Vec::new() };
     if let (None, Program::Known(known)) = (&process.ready, &program) {
@@ -192,18 +193,18 @@ pub(super) fn read_one(
     on.into_iter().map(on_host).collect()
 }
 
-/// What is run, and what it is called if it was not given a name.
+/// Reads the program, and its default name for the process.
 fn read_program(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<(String, Program)> {
     let span = table.span();
     let run = table.take("run");
     let command = table.take("command");
     match (run, command) {
         (Some(run), None) => {
-            let known = read_known(reader, table, run, scene)?;
+            let known = read_known(reader, table, run, names)?;
             Some((known.kind.name().to_owned(), Program::Known(known)))
         }
         (None, Some(value)) => {
@@ -234,7 +235,7 @@ fn read_known(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     run: &Value<'_>,
-    scene: &Scene<'_>,
+    names: &HostNames<'_>,
 ) -> Option<Known> {
     let kind = reader.text(run).and_then(|name| {
         let kind = KnownKind::of(name);
@@ -243,12 +244,12 @@ fn read_known(
             let known = KnownKind::names().join(", ");
             reader.mistake(
                 run.span(),
-                format!("'{name}' is not known{hint} (known: {known}; or give command)"),
+                format!("unknown program '{name}'{hint} (known: {known}); or give command"),
             );
         }
         kind
     });
-    program::read(kind, reader, table, scene)
+    program::read(kind, reader, table, names)
 }
 
 fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<String, String> {
@@ -268,7 +269,7 @@ fn read_environment(reader: &mut Reader<'_>, value: &Value<'_>) -> BTreeMap<Stri
 
 fn read_ready(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan) -> Option<Ready> {
     let text = reader.text_such_as(value, &format!("one of {READY}"))?;
-    let refuse = || format!("'{text}' is not when a process is ready; one of {READY}");
+    let refuse = || format!("'{text}' is not a condition of readiness; give one of {READY}");
     let ready = if text == "exit" {
         Ok(Ready::Exit)
     } else if let Some(url) = text.strip_prefix("http://") {
@@ -297,7 +298,7 @@ fn tcp(to: &str, plan: &Plan) -> Result<Ready, Option<String>> {
     Ok(Ready::Tcp(address(host, plan)?, port.parse().map_err(|_| None)?))
 }
 
-/// An address, `localhost`, a host of the lab, or `self` (none).
+/// Resolves an address, `localhost`, a host of the lab, or `self` (none).
 fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match host {
@@ -306,7 +307,9 @@ fn address(host: &str, plan: &Plan) -> Result<Option<IpAddr>, Option<String>> {
         _ => {
             let named = plan.host(host).and_then(|host| plan.address_of(host));
             named.or_else(|| host.parse().ok()).map(Some).ok_or_else(|| {
-                Some(format!("'{host}' is no host of this lab with an address, no address, and not self"))
+                Some(format!(
+                    "'{host}' is neither a host of this lab with an address, nor an address, nor self"
+                ))
             })
         }
     }

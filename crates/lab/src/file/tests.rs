@@ -62,7 +62,7 @@ fn a_whole_file_leaves_nothing_undecided() {
         (Some(20_000_000), Some(1_000_000_000))
     );
     assert_eq!(spec.round_trip_ns(), 100_000_000);
-    // The address that was given is gone around.
+    // The address given to web is skipped.
     assert_eq!(wan.ends[0].address, IpAddr::from([192, 168, 16, 2]));
     assert_eq!((wan.ends[0].device.as_str(), side.ends[0].device.as_str()), ("eth1", "eth1"));
     assert_eq!(side.network, IpAddr::from([10, 3, 0, 0]));
@@ -79,7 +79,7 @@ fn a_whole_file_leaves_nothing_undecided() {
 }
 
 #[test]
-fn networks_of_both_versions_stand_beside_each_other() {
+fn a_lab_may_have_networks_of_both_ip_versions() {
     let text = |to: &str, via: &str| {
         format!(
             "[hosts]\na = {{ loopback = [\"fd00:9::1\"], routes = [{{ to = {to:?}, via = {via:?} }}] }}\n\
@@ -91,15 +91,15 @@ fn networks_of_both_versions_stand_beside_each_other() {
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let ends: Vec<IpAddr> = plan.links[1].ends.iter().map(|end| end.address).collect();
     assert_eq!(ends, ["fd00:1::1", "fd00:1::ff", "fd00:1::100"].map(address));
-    // By the gateway's address of the route's own version.
+    // The route uses the gateway's address of its own IP version.
     assert_eq!(plan.hosts[0].routes[0].via, address("fd00:1::ff"));
     assert_eq!(parse("f", &text("10.9.0.0/16", "b1")).unwrap().hosts[0].routes[0].via, address("10.1.0.2"));
     let default = parse("f", &text("default", "fd00:1::ff")).unwrap().hosts[0].routes[0];
     assert_eq!((default.to, default.prefix), (address("::"), 0));
     assert_eq!((plan.address_of(1), plan.has_ipv6(0)), (Some(address("10.1.0.2")), true));
     for (to, via, part) in [
-        ("10.9.0.0/16", "fd00:1::ff", "of another version of IP"),
-        ("fd00:2::/64", "fd00:3::1", "has no link that"),
+        ("10.9.0.0/16", "fd00:1::ff", "of different IP versions"),
+        ("fd00:2::/64", "fd00:3::1", "has no link with"),
         ("fd00:2::1/64", "b1", "the network is fd00:2::/64"),
     ] {
         let mistakes = parse("f", &text(to, via)).unwrap_err();
@@ -113,7 +113,7 @@ fn the_same_file_gives_the_same_plan() {
 }
 
 #[test]
-fn of_a_segment_only_the_rate_can_be_said() {
+fn a_segment_supports_only_a_rate() {
     let kind = |settings: &str| {
         let text = format!("[hosts]\nh = {{ count = 3 }}\n[[links]]\nbetween = [\"h\"]\n{settings}");
         parse("f", &text).map(|mut plan| plan.links.remove(0).kind)
@@ -124,37 +124,41 @@ fn of_a_segment_only_the_rate_can_be_said() {
     assert_eq!(kind("rate = \"unlimited\""), segment(None));
     let mistakes =
         kind("rate = \"1gbit\"\nlayer = \"wire\"\ndelay = \"1ms\"\nseed = 1\nb_to_a = {}").unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     for (line, part) in [(6, "counts Ethernet frames"), (7, "'delay'"), (8, "'seed'"), (9, "'b_to_a'")] {
-        assert!(told.iter().any(|t| t.starts_with(&format!("f:{line}:")) && t.contains(part)), "{told:?}");
+        assert!(
+            messages.iter().any(|t| t.starts_with(&format!("f:{line}:")) && t.contains(part)),
+            "{messages:?}"
+        );
     }
-    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(messages.len(), 4, "{messages:?}");
 }
 
 #[test]
-fn what_the_kernel_s_links_cannot_do_is_told_at_their_driver() {
+fn what_netem_cannot_do_is_reported_at_the_driver() {
     let text = "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\ndriver = \"netem\"\n";
     assert!(parse("f", &format!("{text}delay = \"1ms\"\njitter = \"uniform:0ms..1ms\"\n")).is_ok());
     let mistakes = parse("f", &format!("{text}reorder = \"1%,2ms\"\nlayer = \"ip\"\n")).unwrap_err();
-    let places: Vec<(usize, usize)> = mistakes.iter().map(|mistake| (mistake.line, mistake.column)).collect();
-    assert_eq!(places, [(6, 10), (6, 10)], "{mistakes:?}");
+    let positions: Vec<(usize, usize)> =
+        mistakes.iter().map(|mistake| (mistake.line, mistake.column)).collect();
+    assert_eq!(positions, [(6, 10), (6, 10)], "{mistakes:?}");
 }
 
 #[test]
-fn a_host_that_is_unknown_is_told_once() {
-    let told = |between: &str| {
+fn an_unknown_host_is_reported_once() {
+    let messages = |between: &str| {
         let text = format!("[hosts]\nweb = {{}}\n[[links]]\nbetween = {between}\n");
         let mistakes = parse("f", &text).unwrap_err();
         mistakes.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>()
     };
-    assert_eq!(told("[\"web\", \"foo\"]"), ["there is no host 'foo'"]);
-    assert_eq!(told("[\"web\"]"), ["a link joins at least two hosts"]);
-    assert_eq!(told("[]"), ["a link joins at least two hosts"]);
+    assert_eq!(messages("[\"web\", \"foo\"]"), ["there is no host 'foo'"]);
+    assert_eq!(messages("[\"web\"]"), ["a link joins at least two hosts"]);
+    assert_eq!(messages("[]"), ["a link joins at least two hosts"]);
 }
 
 #[test]
-fn a_place_in_a_command_must_be_a_host() {
-    let told = |word: &str| {
+fn a_placeholder_in_a_command_must_be_a_host() {
+    let messages = |word: &str| {
         let text = format!(
             "[hosts]\nweb = {{}}\nclient = {{ count = 2 }}\n[[links]]\nbetween = [\"web\", \"client\"]\n\
              [[processes]]\non = \"web\"\ncommand = [\"echo\", '{word}']\n"
@@ -163,11 +167,11 @@ fn a_place_in_a_command_must_be_a_host() {
         mistakes.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     for sound in ["{web} {client2} {self}", "${HOME}", "{{print}}", "{ print; }", "{\"a\": 1}", "{}"] {
-        assert_eq!(told(sound), [""; 0], "{sound}");
+        assert_eq!(messages(sound), [""; 0], "{sound}");
     }
-    let mistakes = told("http://{nohost}/");
+    let mistakes = messages("http://{nohost}/");
     assert!(mistakes[0].starts_with("f:8:20: there is no host 'nohost'"), "{mistakes:?}");
-    assert!(told("{client}")[0].contains("'client' is several hosts"));
+    assert!(messages("{client}")[0].contains("'client' names several hosts"));
 }
 
 #[test]
@@ -183,9 +187,9 @@ fn networks_run_out_without_a_panic() {
 #[test]
 fn columns_count_characters() {
     let mistakes = parse("f", "title = \"ä\"\n[hosts]\na = { forward = \"ü\", x = 1 }\n").unwrap_err();
-    let places: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    assert!(places[0].starts_with("f:3:17: expected true or false, found text"), "{places:?}");
-    assert!(places[1].starts_with("f:3:22: unknown key 'x'"), "{places:?}");
+    let messages: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert!(messages[0].starts_with("f:3:17: expected true or false, found text"), "{messages:?}");
+    assert!(messages[1].starts_with("f:3:22: unknown key 'x'"), "{messages:?}");
 }
 
 #[test]

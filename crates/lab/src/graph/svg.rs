@@ -1,19 +1,19 @@
-//! The picture as SVG: links are horizontal bars, hosts hang on the links they are on.
+//! Draws a lab as SVG: links are horizontal bars, hosts are boxes below them.
 
 use std::fmt::Write;
 
-use super::{describe, runs};
+use super::{describe, program_text};
 use crate::plan::{Link, Plan};
 
 const WIDTH: usize = 150;
 const GAP: usize = 20;
 const LINE: usize = 16;
 const MARGIN: usize = 30;
-/// From one link's bar to the next.
+/// Distance between two links.
 const BAR: usize = 44;
 const TOP: usize = 60;
 
-/// A picture of the lab.
+/// Draws the plan as SVG.
 pub fn svg(plan: &Plan) -> String {
     let column = |host: usize| MARGIN + host * (WIDTH + GAP);
     let bar = |link: usize| TOP + link * BAR;
@@ -30,9 +30,9 @@ pub fn svg(plan: &Plan) -> String {
     );
     for (number, link) in plan.links.iter().enumerate() {
         draw_link(&mut out, link, bar(number), hosts_top, &|host| {
-            // Side by side where a host is on several links.
-            let place = plan.ends_of(host).position(|(other, _)| other.name == link.name).unwrap_or(0);
-            column(host) + 20 + place * 24 % (WIDTH - 30)
+            // The lines of a host with several links are side by side.
+            let position = plan.ends_of(host).position(|(other, _)| other.name == link.name).unwrap_or(0);
+            column(host) + 20 + position * 24 % (WIDTH - 30)
         });
     }
     for (host, lines) in boxes.iter().enumerate() {
@@ -54,27 +54,27 @@ pub fn svg(plan: &Plan) -> String {
 }
 
 fn draw_link(out: &mut String, link: &Link, y: usize, hosts_top: usize, x: &dyn Fn(usize) -> usize) {
-    let places: Vec<usize> = link.ends.iter().map(|end| x(end.host)).collect();
-    let first = places.iter().copied().min().unwrap_or(MARGIN);
-    let last = places.iter().copied().max().unwrap_or(MARGIN);
+    let columns: Vec<usize> = link.ends.iter().map(|end| x(end.host)).collect();
+    let first = columns.iter().copied().min().unwrap_or(MARGIN);
+    let last = columns.iter().copied().max().unwrap_or(MARGIN);
     let _ = writeln!(
         out,
         "<g stroke=\"#27608c\" stroke-width=\"2\"><line x1=\"{first}\" y1=\"{y}\" x2=\"{last}\" y2=\"{y}\"/>"
     );
-    for place in places {
-        let _ = writeln!(out, "<line x1=\"{place}\" y1=\"{y}\" x2=\"{place}\" y2=\"{hosts_top}\"/>");
+    for column in columns {
+        let _ = writeln!(out, "<line x1=\"{column}\" y1=\"{y}\" x2=\"{column}\" y2=\"{hosts_top}\"/>");
     }
     let label = format!("{}: {}", link.name, describe(link));
     let _ = writeln!(out, "</g><text x=\"{first}\" y=\"{}\">{}</text>", y - 6, escape(&label));
 }
 
-/// What is written in a host's box.
+/// The lines of text in a host's box.
 fn lines(plan: &Plan, host: usize) -> Vec<String> {
     let mut lines = vec![plan.hosts[host].name.clone()];
     lines.extend(plan.ends_of(host).map(|(_, end)| format!("{} {}", end.device, end.address)));
     lines.extend(plan.hosts[host].loopback.iter().map(|address| format!("lo {address}")));
     let processes = plan.processes.iter().filter(|process| process.host == host);
-    lines.extend(processes.map(|process| runs(&process.program).chars().take(22).collect()));
+    lines.extend(processes.map(|process| program_text(&process.program).chars().take(22).collect()));
     lines
 }
 

@@ -1,42 +1,42 @@
-//! Bringing a lab up: hosts, then links, then processes, stage by stage, each ready before the next.
+//! Brings a lab up: hosts, then links, then processes, stage by stage.
 
 use std::{ffi::OsString, fs, io, os::unix::fs::OpenOptionsExt, path::Path, sync::atomic::Ordering};
 
 use undo::Change;
 
-use super::{Error, HOST_ROLE, Lab, Measure};
+use super::{Error, HOST_ROLE, Lab, MeasureLink};
 use crate::{
-    namespace::Starting,
+    namespace::StartingHolder,
     network,
     plan::{self, LinkKind, Plan, Program},
     process::{self, Process},
-    program::Place,
+    program::ProgramContext,
     quota::Quotas,
 };
 
-/// The file in the run's folder that holds the plan.
+/// Name of the file in the run folder that holds the plan.
 pub(crate) const PLAN_FILE: &str = "plan.json";
 
 impl Lab {
-    pub(super) fn bring_up(&mut self, measure: Measure<'_>) -> Result<(), Error> {
+    pub(super) fn bring_up(&mut self, measure: MeasureLink<'_>) -> Result<(), Error> {
         write_plan(&self.plan, &self.run_folder.join(PLAN_FILE))
-            .map_err(|cause| Error::failed("write the plan down", cause))?;
+            .map_err(|cause| Error::failed("write the plan", cause))?;
         self.make_namespaces()?;
-        self.make_groups()?;
+        self.make_control_groups()?;
         let network = network::Network {
             plan: &self.plan,
             hosts: &self.hosts,
             segments: &self.segments,
-            keeper: &self.keeper,
+            spawner: &self.spawner,
             program: &self.options.program,
             run_folder: &self.run_folder,
             journal: self.journal.as_ref(),
         };
         self.links = network.build(|| self.options.stop.load(Ordering::Relaxed))?;
-        self.place_links()?;
-        // Without a processor of their own nothing that is measured would tell of the trials.
-        for (name, link) in self.links.iter_mut().filter(|_| self.crowding.is_none()) {
-            self.options.go_on()?;
+        self.pin_links()?;
+        // On processors shared with pinned threads, a measurement would not apply to the trials.
+        for (name, link) in self.links.iter_mut().filter(|_| self.cpu_contention.is_none()) {
+            self.options.check_not_cancelled()?;
             measure(name, link).map_err(|cause| Error::Link { name: name.clone(), cause })?;
         }
         let stages = self.plan.processes.iter().map(|process| process.stage).max();
@@ -46,19 +46,19 @@ impl Lab {
             let started: Vec<Process> =
                 planned.iter().map(|process| self.start(process)).collect::<Result<_, _>>()?;
             for (planned, process) in planned.iter().zip(&started) {
-                self.await_ready(planned, process)?;
+                self.wait_until_ready(planned, process)?;
             }
         }
-        // Once more: a process may have pinned itself.
-        self.place_links()?;
-        self.options.go_on()
+        // Again, because a process may have pinned itself.
+        self.pin_links()?;
+        self.options.check_not_cancelled()
     }
 
-    /// Starts a process; it is not waited for.
+    /// Starts a process without waiting until it is ready.
     pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
-        self.options.go_on()?;
+        self.options.check_not_cancelled()?;
         let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
-        // The same process may be started again and again: each time has files of its own.
+        // A process may be started several times; each run has its own files.
         let mut names = (1..).map(|time| match time {
             1 => planned.name.clone(),
             time => format!("{}.{time}", planned.name),
@@ -73,7 +73,7 @@ impl Lab {
             plan: planned,
             command,
             cpus: host.cpus.clone(),
-            control_group: self.groups.get(&planned.host).cloned(),
+            control_group: self.control_groups.get(&planned.host).cloned(),
             log_path: self.run_folder.join(format!("{name}.log")),
             events: self.events.0.clone(),
         };
@@ -96,8 +96,8 @@ impl Lab {
         let program: OsString = self.options.program.clone().into();
         let mut starting = Vec::new();
         for name in &names {
-            self.options.go_on()?;
-            starting.push(Starting::start(&program).map_err(failed(name))?);
+            self.options.check_not_cancelled()?;
+            starting.push(StartingHolder::start(&program).map_err(failed(name))?);
         }
         let mut changes = Vec::new();
         for (name, starting) in names.iter().zip(&starting) {
@@ -106,7 +106,7 @@ impl Lab {
         }
         self.record_all(changes)?;
         for (name, starting) in names.iter().zip(starting) {
-            let namespace = starting.ready().map_err(failed(name))?;
+            let namespace = starting.wait_until_ready().map_err(failed(name))?;
             match name.strip_prefix("segment ") {
                 Some(link) => drop(self.segments.insert(link.to_owned(), namespace)),
                 None => self.hosts.push(namespace),
@@ -115,7 +115,7 @@ impl Lab {
         Ok(())
     }
 
-    fn make_groups(&mut self) -> Result<(), Error> {
+    fn make_control_groups(&mut self) -> Result<(), Error> {
         let hosts = self.plan.hosts.iter().enumerate();
         let limited: Vec<_> =
             hosts.filter_map(|(index, host)| Some((index, &host.name, host.cpu_quota?))).collect();
@@ -123,16 +123,16 @@ impl Lab {
         let failed = |cause| Error::failed("limit processor time (cpu_quota)", cause);
         let quotas = Quotas::make(journal).map_err(failed)?;
         for (index, name, processors) in limited {
-            self.groups.insert(index, quotas.add(name, processors, journal).map_err(failed)?);
+            self.control_groups.insert(index, quotas.add(name, processors, journal).map_err(failed)?);
         }
         Ok(())
     }
 
-    /// The words of its command line. What a known program needs is written into `folder`.
+    /// The command line of a process. Files that a known program needs are written into `folder`.
     fn command(&self, planned: &plan::Process, folder: &Path) -> io::Result<Vec<String>> {
         match &planned.program {
             Program::Known(known) => {
-                let place = Place {
+                let context = ProgramContext {
                     known,
                     process: planned,
                     plan: &self.plan,
@@ -141,7 +141,7 @@ impl Lab {
                     program: &self.options.program,
                     rootless: self.options.rootless,
                 };
-                place.command()
+                context.command()
             }
             Program::Command(words) => Ok(self.finished(planned.host, words)),
         }
@@ -155,7 +155,7 @@ impl Lab {
     }
 }
 
-/// Writes the plan for those who ask what runs here, without secrets.
+/// Writes the plan, without secrets, for commands that list or show running labs.
 fn write_plan(plan: &Plan, path: &Path) -> io::Result<()> {
     let mut plan = plan.clone();
     for process in &mut plan.processes {

@@ -1,4 +1,4 @@
-//! Taking a lab down: processes are asked first, then everything goes with its namespaces.
+//! Takes a lab down: asks processes to end, then kills everything with its namespaces.
 
 use std::{
     fs, io,
@@ -11,23 +11,22 @@ use rustix::process::Signal;
 use super::{Error, Lab};
 use crate::namespace::Namespace;
 
-/// How long processes may take to end by themselves.
+/// Time that processes get to end after SIGTERM.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 impl Lab {
-    /// Takes down whatever is up; a second time there is nothing to do.
+    /// Takes down whatever is up. A second call does nothing.
     pub(super) fn take_down(&mut self) -> Result<(), Vec<Error>> {
         let Some(journal) = self.journal.take() else { return Ok(()) };
         let mut errors = Vec::new();
         self.end_processes();
         self.links.clear();
         let namespaces = self.hosts.iter_mut().chain(self.segments.values_mut());
-        // All are told before the first is waited for: the kernel takes them down at the same time.
+        // All are killed before the first wait, so the kernel removes them in parallel.
         namespaces.for_each(Namespace::kill);
         self.hosts.clear();
         self.segments.clear();
-        // What was not asked to end, or did not want to, has been killed with its host by now: the logs are
-        // whole in a moment.
+        // All processes have been killed with their hosts by now, so the logs are complete within moments.
         let deadline = Instant::now() + GRACE;
         for process in self.processes.drain(..) {
             process.wait_for_log(deadline.saturating_duration_since(Instant::now()));
@@ -43,7 +42,7 @@ impl Lab {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Asks all processes to end, and gives them a moment.
+    /// Sends SIGTERM to all processes and waits up to [`GRACE`] for their end.
     fn end_processes(&self) {
         let running = || self.processes.iter().filter(|process| process.ended().is_none());
         running().for_each(|process| process.signal(Signal::TERM));
@@ -54,7 +53,7 @@ impl Lab {
     }
 }
 
-/// Those that hold something, without secrets.
+/// Copies the logs that are not empty, without secrets.
 fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Waiting for a lab's processes to be ready, and looking whether they are as they should be.
+//! Waits for a lab's processes to be ready and watches for their failures.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -11,52 +11,52 @@ use crate::{
     process::{Process, describe, log, ready},
 };
 
-/// Between two looks at whether a process is ready.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Between two looks at whether the links still run.
-const LOOK_AT_LINKS_EVERY: Duration = Duration::from_millis(100);
+/// Interval between two checks of whether a process is ready.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Interval between two checks of whether the links still run.
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Lab {
-    /// Waits until something of the plan is not as it should be: a process has ended though it must not, or
-    /// wrote too much, or the process of a link is gone. None if all is well after `patience`.
-    pub fn watch(&self, patience: Duration) -> Option<ProcessFailure> {
-        let deadline = Instant::now() + patience;
+    /// Waits for a failure: a process of the plan has ended though it must not or wrote too much, or the process of a
+    /// link has ended. None if nothing failed within `timeout`.
+    pub fn watch(&self, timeout: Duration) -> Option<ProcessFailure> {
+        let deadline = Instant::now() + timeout;
         loop {
-            if let Some(failure) = self.dead_link() {
+            if let Some(failure) = self.link_failure() {
                 return Some(failure);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if let Ok(name) = self.events.1.recv_timeout(left.min(LOOK_AT_LINKS_EVERY)) {
-                if let Some(failure) = self.failure_of(&name) {
+            if let Ok(name) = self.events.1.recv_timeout(left.min(LINK_POLL_INTERVAL)) {
+                if let Some(failure) = self.process_failure(&name) {
                     return Some(failure);
                 }
-            } else if left <= LOOK_AT_LINKS_EVERY {
+            } else if left <= LINK_POLL_INTERVAL {
                 return None;
             }
         }
     }
 
-    pub(super) fn await_ready(&self, planned: &plan::Process, process: &Process) -> Result<(), Error> {
+    pub(super) fn wait_until_ready(&self, planned: &plan::Process, process: &Process) -> Result<(), Error> {
         let Some(wanted) = &planned.ready else { return Ok(()) };
         let own = self.plan.address_of(planned.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let network = self.hosts[planned.host].handle();
         let deadline = Instant::now() + planned.ready_timeout;
         let mut reason;
         loop {
-            self.options.go_on()?;
+            self.options.check_not_cancelled()?;
             if let Some(failure) = failure(planned, process) {
                 return Err(Error::Process(failure));
             }
-            // One that this one waits for may have ended since it was ready: that is the cause then.
+            // A process that this one depends on may have ended since it was ready. That is the cause then.
             let others = || self.events.1.try_recv().ok();
-            if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.failure_of(&name)) {
+            if let Some(failure) = std::iter::from_fn(others).find_map(|name| self.process_failure(&name)) {
                 return Err(Error::Process(failure));
             }
             reason = match wanted {
-                Ready::Log(text) if !process.text_seen() => format!("its output does not hold '{text}'"),
+                Ready::Log(text) if !process.has_seen_text() => format!("its output does not hold '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
-                _ => match ready::look(wanted, &network, own) {
-                    // It may have ended since it was looked at above, and not as it should.
+                _ => match ready::check(wanted, &network, own) {
+                    // The process may have failed since the check above.
                     Ok(()) => {
                         let failure = failure(planned, process);
                         return failure.map_or(Ok(()), |failure| Err(Error::Process(failure)));
@@ -68,7 +68,7 @@ impl Lab {
             if left.is_zero() {
                 break;
             }
-            process.wait_for_change(LOOK_EVERY.min(left));
+            process.wait_for_change(READY_POLL_INTERVAL.min(left));
         }
         Err(Error::Process(ProcessFailure {
             name: planned.name.clone(),
@@ -77,23 +77,23 @@ impl Lab {
         }))
     }
 
-    fn failure_of(&self, name: &str) -> Option<ProcessFailure> {
+    fn process_failure(&self, name: &str) -> Option<ProcessFailure> {
         let planned = self.plan.processes.iter().find(|planned| planned.name == name)?;
         failure(planned, self.process(name)?)
     }
 
-    fn dead_link(&self) -> Option<ProcessFailure> {
+    fn link_failure(&self) -> Option<ProcessFailure> {
         let (name, _) = self.links.iter().find(|(_, link)| !link.is_running())?;
-        let said = std::fs::read(link_log(&self.run_folder, name)).unwrap_or_default();
+        let output = std::fs::read(link_log(&self.run_folder, name)).unwrap_or_default();
         Some(ProcessFailure {
             name: format!("link {name}"),
             why: "has lost its process".to_owned(),
-            last_lines: log::last_lines(&said),
+            last_lines: log::last_lines(&output),
         })
     }
 }
 
-/// What is wrong with a process, if anything is.
+/// The failure of a process, if it failed.
 fn failure(planned: &plan::Process, process: &Process) -> Option<ProcessFailure> {
     let why = match process.ended() {
         Some(status) if planned.may_end && status.success() => return None,

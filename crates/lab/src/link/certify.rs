@@ -1,7 +1,7 @@
-//! A link proves that it is what it was asked to be, before anything is concluded from it.
+//! Measures a link and certifies that it has the requested shape.
 //!
-//! Datagrams are sent from host to host, both ways at once: a few at random times for the delay, a
-//! little more than the rate for the rate, many small ones at half the rate for the loss.
+//! Datagrams are sent between the hosts, in both directions at once: a few for the delay, slightly more than the rate for
+//! the rate, and many small ones at half the rate for the loss.
 
 use std::{
     ops::Range,
@@ -21,7 +21,7 @@ use super::{
     spec::{Direction, JitterOrder, LinkSpec, Shape},
     steal::StealWatch,
     text::show_rate,
-    traffic::{Arrivals, Run, Stream},
+    traffic::{Arrivals, Stream, StreamRun},
 };
 
 mod judge;
@@ -29,30 +29,30 @@ mod streams;
 
 use judge::{judge, judge_counters};
 use streams::{
-    ExpectedDelay, RATE_PAYLOAD_BYTES, arrival_rate, header_bytes, loss_stream, most_payload, probe_stream,
-    probe_wire_ns, rate_stream, rest_ns,
+    ExpectedDelay, RATE_PAYLOAD_BYTES, arrival_rate, drain_ns, header_bytes, loss_stream, max_payload_bytes,
+    probe_stream, probe_wire_ns, rate_stream,
 };
 
-/// All arrive as they left.
 const NO_JITTER: Distribution = Distribution::Fixed { ns: 0 };
-/// How near to the sending or the arrival of a probe a processor must be taken away to hold it up, in nanoseconds.
-const NEAR_NS: u64 = 10_000_000;
-/// A rate of fewer packets is none, unless no more could be sent.
-const LEAST_RATE_PACKETS: u64 = 10;
-/// Standard deviations by which the number lost may be off.
+/// Stolen processor time within this time of a probe's sending or arrival delays the probe, in nanoseconds.
+const STEAL_MARGIN_NS: u64 = 10_000_000;
+/// Minimum packets for a measured rate, unless fewer could be sent.
+const MIN_RATE_PACKETS: u64 = 10;
+/// Standard deviations by which the number of lost packets may differ.
 const LOSS_DEVIATIONS: f64 = 4.0;
 
-/// How thoroughly to measure.
+/// How long and with how many packets to measure a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertifyOptions {
-    /// How long to measure the delay, in milliseconds; a probe every 2 ms.
+    /// Duration of the measurement of the delay, in milliseconds. A probe is sent every 2 ms.
     pub delay_ms: u64,
-    /// How long to measure the rate, in milliseconds.
+    /// Duration of the measurement of the rate, in milliseconds.
     pub rate_ms: u64,
-    /// How many packets to send to measure the loss, each way; fewer on slow links.
+    /// Packets sent in each direction to measure the loss; fewer on slow links.
     pub loss_packets: u64,
-    /// Longest time given to the rate and to the loss, in milliseconds: slow links are measured by fewer packets.
+    /// Maximum duration of the measurement of the rate and of that of the loss, in milliseconds. Slow links send fewer
+    /// packets.
     pub phase_ms: u64,
 }
 
@@ -63,42 +63,42 @@ impl Default for CertifyOptions {
 }
 
 impl CertifyOptions {
-    /// A second or two: for links that are measured in passing.
+    /// Options of a measurement that takes a second or two.
     pub fn short() -> Self {
         Self { delay_ms: 600, rate_ms: 300, loss_packets: 10_000, phase_ms: 1_000 }
     }
 
-    /// [`phase_ms`](Self::phase_ms) as a time.
+    /// [`phase_ms`](Self::phase_ms) as a duration.
     fn phase(&self) -> Duration {
         Duration::from_millis(self.phase_ms)
     }
 
-    /// The longest that certification takes.
-    pub fn most_time(&self, spec: &LinkSpec) -> Duration {
+    /// Maximum duration of a certification.
+    pub fn max_duration(&self, spec: &LinkSpec) -> Duration {
         let phases = [&spec.a_to_b, &spec.b_to_a].map(|shape| {
-            let rated = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
-            // Each sender may take twice its time, and a second.
-            let most_ns = |stream: Stream| 2 * stream.duration_ns() + rest_ns(shape, &stream) + 1_020_000_000;
-            [probe_stream(shape, self), rated, Some(loss_stream(shape, self))]
-                .map(|stream| stream.map_or(0, most_ns))
+            let rate_arrivals = rate_stream(shape, self, RATE_PAYLOAD_BYTES);
+            // A sender may take twice its planned time plus a second.
+            let max_ns = |stream: Stream| 2 * stream.duration_ns() + drain_ns(shape, &stream) + 1_020_000_000;
+            [probe_stream(shape, self), rate_arrivals, Some(loss_stream(shape, self))]
+                .map(|stream| stream.map_or(0, max_ns))
         });
-        let [there, back] = phases;
-        Duration::from_nanos(there.into_iter().zip(back).map(|(there, back)| there.max(back)).sum())
+        let [a_to_b, b_to_a] = phases;
+        Duration::from_nanos(a_to_b.into_iter().zip(b_to_a).map(|(a_to_b, b_to_a)| a_to_b.max(b_to_a)).sum())
     }
 }
 
-/// What a link was measured to be.
+/// The result of measuring a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Certificate {
-    /// Whether it is what it should be.
+    /// Whether the link has the requested shape.
     pub certified: bool,
-    /// If not, why: each with figures.
+    /// The reasons if it has not, each with figures.
     pub reasons: Vec<String>,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub at_unix_s: u64,
     /// The kernel and the number of processors.
     pub machine: String,
-    /// What was asked for.
+    /// The requested shape.
     pub spec: LinkSpec,
     /// From the first host to the second.
     pub a_to_b: Measured,
@@ -106,37 +106,35 @@ pub struct Certificate {
     pub b_to_a: Measured,
 }
 
-/// What one direction was measured to be.
+/// The result of measuring one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
     /// Delay of small packets on the idle link.
     pub delay: MeasuredDelay,
-    /// Delay of those during which the hypervisor took processor time; not judged.
+    /// Delay of the probes during which the hypervisor took processor time; not judged.
     pub delay_while_stolen: Option<MeasuredDelay>,
-    /// What arrived per second under overload, in bits of the layer the rate is meant on; none where no
-    /// rate was asked for.
+    /// What arrived per second under overload, in bits of the layer that the rate counts; none if no rate was requested.
     pub rate_bits_per_s: Option<f64>,
-    /// What should have: the rate less what is lost on the wire.
+    /// What should have arrived per second: the rate less the loss on the wire.
     pub expected_rate_bits_per_s: Option<f64>,
-    /// Packets by which the rate was measured.
+    /// Packets from which the rate was computed.
     #[serde(default)]
     pub rate_packets: u64,
     /// Packets sent to measure the loss.
     pub loss_sent: u64,
-    /// Share of them that never arrived.
+    /// Share of `loss_sent` that did not arrive.
     pub loss_ratio: f64,
-    /// What it should be.
+    /// The requested loss ratio.
     pub expected_loss_ratio: f64,
-    /// How far it may be off by chance.
+    /// By how much the loss ratio may differ by chance.
     pub loss_tolerance: f64,
-    /// Share of them that arrived twice.
+    /// Share of `loss_sent` that arrived twice.
     pub duplicate_ratio: f64,
-    /// Processor time of the emulator for this direction while the rate was measured, in cores per
-    /// Gbit/s.
+    /// Processor time of the emulator for this direction during the measurement of the rate, in cores per Gbit/s.
     pub cores_per_gbit: Option<f64>,
 }
 
-/// One-way delay: what was measured, and what the specification says.
+/// Measured and expected one-way delay.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredDelay {
     /// Probes that arrived.
@@ -149,24 +147,24 @@ pub struct MeasuredDelay {
     pub p999_ns: u64,
     /// Largest.
     pub max_ns: u64,
-    /// The median that it should be.
+    /// Expected median.
     pub expected_p50_ns: u64,
-    /// The 99.9th percentile that it should be.
+    /// Expected 99.9th percentile.
     pub expected_p999_ns: u64,
 }
 
-/// Measures a link. It should carry nothing else meanwhile.
+/// Measures a link. The link should carry no other traffic meanwhile.
 ///
 /// # Errors
-/// When it could not be measured.
-pub fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
-    let asked = link.spec().clone();
-    // What is measured again is drawn anew; what runs over the link later is drawn by the seed asked for.
+/// When the link cannot be measured.
+pub(crate) fn certify(link: &mut Emulator, options: &CertifyOptions) -> Result<Certificate, LinkError> {
+    let requested = link.spec().clone();
+    // Each measurement has its own random seed. The requested seed is restored afterwards.
     let seed = monotonic_ns();
-    let drawn_anew =
-        [&asked.a_to_b, &asked.b_to_a].map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
-    let certificate = measure(link, &asked, &drawn_anew, options);
-    set_both(link, [asked.a_to_b, asked.b_to_a])?;
+    let reseeded = [&requested.a_to_b, &requested.b_to_a]
+        .map(|shape| Shape { seed: shape.seed ^ seed, ..shape.clone() });
+    let certificate = measure(link, &requested, &reseeded, options);
+    set_both(link, [requested.a_to_b, requested.b_to_a])?;
     certificate
 }
 
@@ -176,7 +174,7 @@ fn set_both(link: &mut Emulator, shapes: [Shape; 2]) -> Result<(), LinkError> {
 
 fn measure(
     link: &mut Emulator,
-    asked: &LinkSpec,
+    requested: &LinkSpec,
     shapes: &[Shape; 2],
     options: &CertifyOptions,
 ) -> Result<Certificate, LinkError> {
@@ -186,62 +184,65 @@ fn measure(
     let probes = run_both(link, Direction::BOTH.map(|way| probe_stream(link.shape(way), options)))?;
     let stolen = watch.finish();
 
-    // Jitter would blur when the first and the last of them left the wire.
-    let even = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
-    set_both(link, shapes.each_ref().map(even))?;
+    // Jitter would blur the times at which the first and the last packet left the wire.
+    let without_jitter = |shape: &Shape| Shape { jitter: NO_JITTER, reorder: None, ..shape.clone() };
+    set_both(link, shapes.each_ref().map(without_jitter))?;
     let before_rate = link.counters()?;
     let watch = StealWatch::start();
     let rate_streams =
-        Direction::BOTH.map(|way| rate_stream(link.shape(way), options, most_payload(link.ends(way))));
-    let rated = run_both(link, rate_streams)?;
+        Direction::BOTH.map(|way| rate_stream(link.shape(way), options, max_payload_bytes(link.ends(way))));
+    let rate_arrivals = run_both(link, rate_streams)?;
     let is_rate_stolen = !watch.finish().is_empty();
     let after_rate = link.counters()?;
     set_both(link, shapes.clone())?;
-    let counted = run_both(link, Direction::BOTH.map(|way| Some(loss_stream(link.shape(way), options))))?;
+    let loss_arrivals =
+        run_both(link, Direction::BOTH.map(|way| Some(loss_stream(link.shape(way), options))))?;
     let after = link.counters()?;
 
     let mut reasons = Vec::new();
     let mut measured = Vec::new();
-    for (direction, (probes, (rated, counted))) in
-        Direction::BOTH.into_iter().zip(probes.into_iter().zip(rated.into_iter().zip(counted)))
+    for (direction, (probes, (rate_arrivals, loss_arrivals))) in
+        Direction::BOTH.into_iter().zip(probes.into_iter().zip(rate_arrivals.into_iter().zip(loss_arrivals)))
     {
         let shape = link.shape(direction);
         let name = if direction == Direction::AToB { "a to b" } else { "b to a" };
         let mut reasons_here = Vec::new();
-        let mut one = Measured {
+        let mut direction_result = Measured {
             cores_per_gbit: None,
             ..measure_delay_and_loss(
                 shape,
                 &probes.unwrap_or_default(),
-                &counted.unwrap_or_default(),
+                &loss_arrivals.unwrap_or_default(),
                 &stolen,
             )
         };
         let rate_stream = rate_streams[direction.index()];
-        if let (Some(rate), Some(stream), Some(arrivals)) = (shape.rate_bits_per_s, rate_stream, rated) {
+        if let (Some(rate), Some(stream), Some(arrivals)) =
+            (shape.rate_bits_per_s, rate_stream, rate_arrivals)
+        {
             let ip_bytes = stream.payload_bytes as u64 + header_bytes(link.ends(direction)[1]);
             let (carried, packets) = arrival_rate(shape, &arrivals, options, ip_bytes);
-            (one.rate_bits_per_s, one.rate_packets) = (Some(carried), packets);
-            // Half of what was sent would be enough, even on a slow link.
+            (direction_result.rate_bits_per_s, direction_result.rate_packets) = (Some(carried), packets);
+            // Even on a slow link, half of the sent packets would suffice.
             let expected = arrivals.sent as f64 * (1.0 - shape.loss.ratio());
-            if packets < LEAST_RATE_PACKETS && expected >= 2.0 * LEAST_RATE_PACKETS as f64 {
+            if packets < MIN_RATE_PACKETS && expected >= 2.0 * MIN_RATE_PACKETS as f64 {
                 reasons_here.push(format!(
-                    "only {packets} of {} packets of the rate's arrived in time: the processors are busy, or the link is cut",
+                    "only {packets} of {} packets of the rate measurement arrived in time: the processors are busy, or the link is down",
                     arrivals.sent
                 ));
             }
-            one.expected_rate_bits_per_s =
+            direction_result.expected_rate_bits_per_s =
                 Some(rate as f64 * (1.0 - shape.loss.ratio()) * (1.0 + shape.duplicate_ratio));
             let index = direction.index();
             let cpu_ns = after_rate[index].cpu_ns - before_rate[index].cpu_ns;
             let bits = 8.0
                 * (after_rate[index].pipe.delivered_bytes - before_rate[index].pipe.delivered_bytes) as f64;
-            one.cores_per_gbit = (bits > 0.0).then(|| cpu_ns as f64 / bits);
+            direction_result.cores_per_gbit = (bits > 0.0).then(|| cpu_ns as f64 / bits);
         }
-        judge(&one, shape, is_rate_stolen, &mut reasons_here);
+        judge(&direction_result, shape, is_rate_stolen, &mut reasons_here);
         judge_counters(&before[direction.index()], &after[direction.index()], &mut reasons_here);
         reasons.extend(reasons_here.into_iter().map(|reason| format!("{name}: {reason}")));
-        measured.push(one);
+        measured.push(direction_result);
     }
     let [a_to_b, b_to_a] = <[Measured; 2]>::try_from(measured).map_err(|_| LinkError::Ended)?;
     Ok(Certificate {
@@ -249,31 +250,31 @@ fn measure(
         reasons,
         at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         machine: machine(),
-        spec: asked.clone(),
+        spec: requested.clone(),
         a_to_b,
         b_to_a,
     })
 }
 
-/// Runs a stream each way, where one is wanted.
+/// Runs a stream in each direction that has one.
 fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arrivals>; 2], LinkError> {
     let (mut runs, mut rest) = (Vec::new(), Duration::ZERO);
     for (direction, stream) in Direction::BOTH.into_iter().zip(streams) {
         let [from, to] = link.ends(direction);
-        runs.push(stream.map(|stream| Run::start(from, to, stream)).transpose()?);
-        let rest_ns = stream.map_or(0, |stream| rest_ns(link.shape(direction), &stream));
-        rest = rest.max(Duration::from_nanos(rest_ns));
+        runs.push(stream.map(|stream| StreamRun::start(from, to, stream)).transpose()?);
+        let drain_ns = stream.map_or(0, |stream| drain_ns(link.shape(direction), &stream));
+        rest = rest.max(Duration::from_nanos(drain_ns));
     }
     let mut arrivals = [None, None];
-    // Both rest at the same time.
-    while runs.iter().flatten().any(|run: &Run| !run.is_sent()) {
+    // Both directions drain at the same time.
+    while runs.iter().flatten().any(|run: &StreamRun| !run.is_sent()) {
         thread::sleep(Duration::from_millis(2));
     }
     thread::sleep(rest);
     for (run, slot) in runs.into_iter().zip(&mut arrivals) {
-        *slot = run.map(Run::finish).transpose()?;
+        *slot = run.map(StreamRun::finish).transpose()?;
     }
-    // Whatever the streams left in a queue.
+    // Time for packets left in a queue.
     thread::sleep(Duration::from_millis(20));
     Ok(arrivals)
 }
@@ -281,35 +282,38 @@ fn run_both(link: &Emulator, streams: [Option<Stream>; 2]) -> Result<[Option<Arr
 fn measure_delay_and_loss(
     shape: &Shape,
     probes: &Arrivals,
-    counted: &Arrivals,
+    loss_arrivals: &Arrivals,
     stolen: &[Range<u64>],
 ) -> Measured {
-    // What is under way needs no processor: departures are computed.
-    let is_stolen = |(sent, came): &(u64, u64)| {
-        let ends = [(*sent, (*came).min(sent + NEAR_NS)), (came.saturating_sub(NEAR_NS).max(*sent), *came)];
+    // Packets in the delay line need no processor: their departures are computed.
+    let is_stolen = |(sent, arrived_ns): &(u64, u64)| {
+        let ends = [
+            (*sent, (*arrived_ns).min(sent + STEAL_MARGIN_NS)),
+            (arrived_ns.saturating_sub(STEAL_MARGIN_NS).max(*sent), *arrived_ns),
+        ];
         stolen.iter().any(|range| ends.iter().any(|(from, to)| range.start < *to && *from < range.end))
     };
     let delays = |wanted: bool| -> Vec<u64> {
         let times = probes.times.iter().filter(|times| is_stolen(times) == wanted);
-        times.map(|(sent, came)| came.saturating_sub(*sent)).collect()
+        times.map(|(sent, arrived_ns)| arrived_ns.saturating_sub(*sent)).collect()
     };
     let expected = ExpectedDelay::of(shape);
-    let disturbed = delays(true);
+    let stolen_delays = delays(true);
     let ratio = shape.loss.ratio();
-    let sent = counted.sent.max(1) as f64;
+    let sent = loss_arrivals.sent.max(1) as f64;
     let deviation = (ratio * (1.0 - ratio) * shape.loss.dispersion() / sent).sqrt();
     Measured {
         delay: MeasuredDelay::of(delays(false), &expected),
-        delay_while_stolen: (!disturbed.is_empty()).then(|| MeasuredDelay::of(disturbed, &expected)),
+        delay_while_stolen: (!stolen_delays.is_empty()).then(|| MeasuredDelay::of(stolen_delays, &expected)),
         rate_bits_per_s: None,
         expected_rate_bits_per_s: None,
         rate_packets: 0,
-        loss_sent: counted.sent,
-        loss_ratio: 1.0 - counted.unique as f64 / sent,
+        loss_sent: loss_arrivals.sent,
+        loss_ratio: 1.0 - loss_arrivals.unique as f64 / sent,
         expected_loss_ratio: ratio,
-        // One more of few is a large share of them.
+        // Of few packets, one more is a large share.
         loss_tolerance: LOSS_DEVIATIONS * deviation + if ratio > 0.0 { 1.0 / sent } else { 0.0 },
-        duplicate_ratio: counted.twins as f64 / sent,
+        duplicate_ratio: loss_arrivals.duplicates as f64 / sent,
         cores_per_gbit: None,
     }
 }

@@ -1,38 +1,38 @@
-//! What a link counts. Packets are segments: what would be a frame on a wire of its own.
+//! The counters of a link. Packets are segments: what would be a single frame on a real wire.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One direction, as the model counts it. Bytes are those of the layer that the rate is meant on.
+/// The model's counters of one direction. Bytes are those of the layer that the rate counts.
 ///
-/// At every moment `offered = delivered + dropped_* + queue + flying - duplicated`, in packets.
+/// Always `offered = delivered + dropped_* + queue + flying - duplicated`, in packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipeCounters {
-    /// What came.
+    /// Packets that arrived.
     pub offered_packets: u64,
-    /// What came.
+    /// Bytes that arrived.
     pub offered_bytes: u64,
-    /// What was handed to the other side.
+    /// Packets handed to the other host.
     pub delivered_packets: u64,
-    /// What was handed to the other side.
+    /// Bytes handed to the other host.
     pub delivered_bytes: u64,
-    /// The queue was full.
+    /// Packets dropped because the queue was full.
     pub dropped_queue_packets: u64,
-    /// Lost on the wire, as asked.
+    /// Packets lost on the wire, as requested.
     pub dropped_loss_packets: u64,
-    /// The link was down.
+    /// Packets dropped because the link was down.
     pub dropped_down_packets: u64,
-    /// Came twice, as asked.
+    /// Packets delivered twice, as requested.
     pub duplicated_packets: u64,
-    /// Came late, as asked.
+    /// Packets delayed behind later ones, as requested.
     pub reordered_packets: u64,
-    /// Waits for the wire or is on it.
+    /// Packets that wait for the wire or are on it.
     pub queue_packets: u64,
-    /// Waits for the wire or is on it.
+    /// Bytes that wait for the wire or are on it.
     pub queue_bytes: u64,
-    /// Most that ever did.
+    /// Maximum of `queue_bytes` since the link was created.
     pub peak_queue_bytes: u64,
-    /// In the delay line.
+    /// Packets in the delay line.
     pub flying_packets: u64,
     /// Super-packets and packets read from the kernel.
     pub reads: u64,
@@ -41,93 +41,94 @@ pub struct PipeCounters {
 /// One direction of a running link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The model's.
+    /// Counters of the model.
     #[serde(flatten)]
     pub pipe: PipeCounters,
     /// Packets or super-packets written to the kernel.
     pub writes: u64,
-    /// Writes that the kernel refused. Anything but 0 is a fault of the emulator.
+    /// Writes that the kernel refused. A number above 0 is a fault of the emulator.
     pub refused_writes: u64,
-    /// Why the last one was.
+    /// Error of the last refused write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,
-    /// Dropped unseen by the kernel because the emulator read too slowly. Anything but 0 means that
-    /// this machine could not carry the link.
+    /// Packets that the kernel dropped because the emulator read too slowly. A number above 0 means that this machine
+    /// could not carry the link.
     pub overrun_packets: u64,
-    /// Dropped because all memory set aside was in use; the same.
+    /// Packets dropped because all reserved memory was in use; with the same meaning.
     pub dropped_memory_packets: u64,
-    /// Segments written more than [`LATE_NS`] after they were due, and those that waited while the emulator was away.
+    /// Segments written more than [`LATE_NS`] after they were due, or that waited while the emulator was away.
     #[serde(default)]
     pub late_packets: u64,
-    /// When the emulator was away. One thread moves both directions: both tell the same.
+    /// Times during which the emulator was away: the same for both directions, which share a thread.
     #[serde(default)]
     pub away: LinkAway,
-    /// How late segments were written, against when they were due, in nanoseconds.
+    /// Time from when segments were due until they were written, in nanoseconds.
     pub lateness: Lateness,
-    /// Processor time of the thread that moves both directions, in nanoseconds: this one's share by reads and writes.
+    /// This direction's share, by reads and writes, of the moving thread's processor time, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// What is written so much later than it was due is late, in nanoseconds: as much as a certificate allows one packet in
-/// 1,000. An emulator that looks for packets so much later than it was to was away.
-pub const LATE_NS: u64 = 1_000_000;
+/// Lateness, in nanoseconds, above which a segment counts as late and the emulator as away. A certificate allows one packet
+/// in 1,000 to be later.
+pub(super) const LATE_NS: u64 = 1_000_000;
 
-/// Times of more than 1 ms in which the emulator looked for no packet: it was stopped, had no processor, or was busy.
+/// Absences: times of more than 1 ms in which the emulator did not check for packets, because it was stopped, had no
+/// processor or was busy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkAway {
-    /// How often.
+    /// Number of absences.
     pub times: u64,
-    /// For how long in all, in nanoseconds.
+    /// Total duration, in nanoseconds.
     pub total_ns: u64,
-    /// The longest since the counters were asked for before, in nanoseconds.
+    /// Longest absence since the counters were read before, in nanoseconds.
     pub longest_ns: u64,
 }
 
 impl LinkAway {
-    /// It was away once more.
+    /// Adds an absence.
     pub fn add(&mut self, ns: u64) {
         self.times += 1;
         self.total_ns += ns;
         self.longest_ns = self.longest_ns.max(ns);
     }
 
-    /// What was counted since an earlier look, which was the last before this one.
+    /// The absences since `before`, which must be the reading before this one.
     pub fn since(self, before: Self) -> Self {
         Self { times: self.times - before.times, total_ns: self.total_ns - before.total_ns, ..self }
     }
 }
 
-/// What one direction did within a time, in packets as a wire of its own would have carried them.
+/// What one direction carried between two readings of its counters, in packets as on a real wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Carried {
-    /// What came.
+    /// Packets that arrived.
     pub offered_packets: u64,
-    /// What was handed to the other side.
+    /// Packets handed to the other host.
     pub delivered_packets: u64,
-    /// The same, on the layer that the rate is meant on.
+    /// Bytes handed to the other host, on the layer that the rate counts.
     pub delivered_bytes: u64,
-    /// The queue was full.
+    /// Packets dropped because the queue was full.
     pub dropped_queue_packets: u64,
-    /// Lost on the wire, as asked.
+    /// Packets lost on the wire, as requested.
     pub dropped_loss_packets: u64,
-    /// Came twice, as asked.
+    /// Packets delivered twice, as requested.
     pub duplicated_packets: u64,
-    /// Came late, as asked.
+    /// Packets delayed behind later ones, as requested.
     pub reordered_packets: u64,
-    /// Handed over more than 1 ms after they were due, or not looked for while the emulator was away.
+    /// Packets handed over more than 1 ms after they were due, or that waited while the emulator was away.
     pub late_packets: u64,
-    /// Lost because this machine was too slow for the link.
+    /// Packets lost because this machine was too slow for the link.
     pub not_emulated_packets: u64,
-    /// What waited at the end.
+    /// Bytes that waited at the end.
     pub queue_bytes: u64,
-    /// Most that ever waited since the link was made.
+    /// Maximum of waiting bytes since the link was created.
     pub peak_queue_bytes: u64,
-    /// 99th percentile of how late packets were handed over since the link was made, in nanoseconds.
+    /// 99th percentile of the lateness of packets since the link was created, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
 }
 
 impl Carried {
-    /// What was counted between two looks.
+    /// The difference between two readings of the counters.
     pub fn between(before: &Counters, after: &Counters) -> Self {
         let (old, new) = (&before.pipe, &after.pipe);
         Self {
@@ -148,13 +149,13 @@ impl Carried {
 }
 
 impl Counters {
-    /// Packets that were lost because this machine was too slow for the link.
+    /// Packets lost because this machine was too slow for the link.
     pub fn not_emulated(&self) -> u64 {
         self.overrun_packets + self.dropped_memory_packets + self.refused_writes
     }
 }
 
-/// Lateness of writes.
+/// Lateness of writes, in nanoseconds; none before the first write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     /// Median.

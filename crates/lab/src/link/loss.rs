@@ -1,15 +1,15 @@
-//! Which segments get lost.
+//! Decides which segments are lost.
 
 use rand::{Rng, RngExt};
 
 use super::spec::Loss;
 
-/// The state of a loss process; one step a segment.
+/// The state of a loss process. Each segment is one step.
 #[derive(Debug, Clone)]
 pub(super) struct LossProcess {
     loss: Loss,
-    /// Segments that still pass before one is lost: with independent losses the gaps are geometric,
-    /// and one draw a loss is cheaper than one a segment.
+    /// Segments that pass before the next lost one. Gaps between independent losses are geometric, and one random number
+    /// per loss is cheaper than one per segment.
     gap: u64,
     is_bad: bool,
 }
@@ -21,7 +21,7 @@ impl LossProcess {
         Self { loss, gap, is_bad: false }
     }
 
-    /// Whether none of the next `count` segments is lost, known without a draw. They have passed then.
+    /// Tries to pass the next `count` segments without a random number. False, without a change, if that is impossible.
     pub(super) fn pass_all(&mut self, count: u64) -> bool {
         match self.loss {
             Loss::None => true,
@@ -33,7 +33,7 @@ impl LossProcess {
         }
     }
 
-    /// Whether the next segment is lost.
+    /// Passes one segment. Returns whether it is lost.
     pub(super) fn step(&mut self, rng: &mut impl Rng) -> bool {
         match self.loss {
             Loss::None => false,
@@ -55,8 +55,7 @@ impl LossProcess {
     }
 }
 
-/// Failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate
-/// Generation*, X.2).
+/// Failures before the first success, by inversion (L. Devroye, *Non-Uniform Random Variate Generation*, X.2).
 fn geometric(ratio: f64, rng: &mut impl Rng) -> u64 {
     if ratio >= 1.0 {
         return 0;

@@ -1,4 +1,4 @@
-//! The two hosts that a link joins: their network namespaces, and the interface in each.
+//! The ends of a link: the network namespaces of two hosts and the interface in each.
 
 use std::{
     fmt,
@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use super::{LinkError, tun};
 use crate::netlink::Netlink;
 
-/// Packets that the device holds until the emulator reads them. A sender is not told to wait, it just
-/// loses what does not fit, so there must be room for every burst.
+/// Packets that the device holds until the emulator reads them. The kernel drops what does not fit without slowing the
+/// sender, so every burst must fit.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
-/// A shell goes on while the `unshare` that it has started does not yet have its namespace.
-const UNSHARING_TAKES: Duration = Duration::from_millis(500);
+/// Time that a just started `unshare` may take to enter its namespace.
+const UNSHARE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Namespace {
-    /// The one of a process.
+    /// That of a process.
     Pid(u32),
-    /// The one that a file is a handle of: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    /// That of a file such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     Path(PathBuf),
 }
 
@@ -44,27 +44,27 @@ impl fmt::Display for Namespace {
 }
 
 impl Namespace {
-    /// Runs `work` in a thread of its own inside this namespace.
+    /// Runs `work` on a new thread inside this namespace.
     ///
     /// # Errors
-    /// When it cannot be entered, and what `work` says.
+    /// When the namespace cannot be entered, and the errors of `work`.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, LinkError> + Send) -> Result<T, LinkError> {
         let refuse = |cause: io::Error| LinkError::Namespace { namespace: self.clone(), cause };
         let handle = File::open(self.path()).map_err(refuse)?;
         namespaces::run_in_network(handle, || Ok(work())).map_err(refuse)?
     }
 
-    /// Waits until two hosts are in networks of their own, if they have just been started; one may be in the caller's.
+    /// Waits until two just started hosts have separate network namespaces. One of them may be the caller's.
     ///
     /// # Errors
-    /// When both stay in the same, or one is no host.
-    pub fn await_apart(a: &Self, b: &Self) -> Result<(), LinkError> {
+    /// When both stay in the same namespace, or one namespace does not exist.
+    pub fn wait_until_separate(a: &Self, b: &Self) -> Result<(), LinkError> {
         let own = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
         let of = |namespace: &Self| {
             let refuse = |cause| LinkError::Namespace { namespace: namespace.clone(), cause };
             File::open(namespace.path()).and_then(|file| namespaces::identity(&file)).map_err(refuse)
         };
-        let deadline = Instant::now() + UNSHARING_TAKES;
+        let deadline = Instant::now() + UNSHARE_TIMEOUT;
         loop {
             let (of_a, of_b) = (of(a)?, of(b)?);
             let is_apart = of_a != of_b;
@@ -75,7 +75,7 @@ impl Namespace {
                 return if is_apart {
                     Ok(())
                 } else {
-                    Err(LinkError::OneNetwork { a: a.clone(), b: b.clone() })
+                    Err(LinkError::SameNetwork { a: a.clone(), b: b.clone() })
                 };
             }
             thread::sleep(Duration::from_millis(5));
@@ -89,8 +89,8 @@ impl Namespace {
         }
     }
 
-    /// Enters the user namespace of a process if it is another one than ours, so that its network
-    /// namespaces are ours to change. Must come before any thread is started.
+    /// Enters the user namespace of the process if it differs from ours, which gives the right to change its network
+    /// namespaces. Call this before any thread is started.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -104,13 +104,13 @@ impl Namespace {
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// The host.
+    /// Network namespace of the host.
     pub namespace: Namespace,
-    /// Name of the interface that it gets (netem: has).
+    /// Name of the interface. The emulator creates it; with netem it exists.
     pub device: String,
-    /// Its addresses; both ends in the same subnet.
+    /// Addresses of the interface. Both ends are in the same subnet.
     pub addresses: Vec<Address>,
-    /// Largest IP packet in bytes.
+    /// Maximum IP packet, in bytes.
     pub mtu: u32,
 }
 
@@ -133,7 +133,7 @@ impl std::str::FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("'{text}' is not an address with its prefix, such as 10.0.0.1/30");
+        let refuse = || format!("'{text}' is not an address with a prefix, such as 10.0.0.1/30");
         let (ip, prefix) = text.split_once('/').ok_or_else(refuse)?;
         let ip: IpAddr = ip.parse().map_err(|_| refuse())?;
         let prefix: u8 = prefix.parse().map_err(|_| refuse())?;
@@ -141,25 +141,25 @@ impl std::str::FromStr for Address {
     }
 }
 
-/// An interface that the emulator has in a host.
+/// The emulator's interface in a host.
 #[derive(Debug)]
-pub struct Interface {
-    /// One packet a read or write, behind a virtio-net header.
+pub(super) struct Interface {
+    /// The TUN device. A read or write moves one packet with a virtio-net header.
     pub tun: Arc<File>,
     drops: DropCounter,
 }
 
 impl Interface {
-    /// Creates it, and brings it up.
+    /// Creates the interface and sets it up.
     ///
     /// # Errors
-    /// Names the device and what the kernel refused.
-    pub fn create(end: &End) -> Result<Self, LinkError> {
+    /// When the kernel refuses an action.
+    pub(super) fn create(end: &End) -> Result<Self, LinkError> {
         end.namespace.run(|| {
             let refuse = |what, cause| LinkError::Device { end: Box::new(end.clone()), what, cause };
             let tun = tun::create(&end.device).map_err(|cause| refuse("create", cause))?;
             if end.addresses.iter().all(|address| address.ip.is_ipv4()) {
-                // Router solicitations would count as traffic. Without IPv6 there is nothing to turn off.
+                // Router solicitations would count as traffic. The setting is missing in kernels without IPv6.
                 let device = end.device.replace('.', "/");
                 let _ = fs::write(kernel::sysctl_path(&format!("net.ipv6.conf.{device}.disable_ipv6")), "1");
             }
@@ -174,15 +174,15 @@ impl Interface {
                     .map_err(|cause| refuse("give an address to", cause))?;
             }
             netlink.set_up(index).map_err(|cause| refuse("bring up", cause))?;
-            // Opened here, it shows this namespace for good.
+            // A file opened here keeps showing the counters of this namespace.
             let drops =
                 DropCounter::open(&end.device).map_err(|cause| refuse("read the counters of", cause))?;
             Ok(Self { tun: Arc::new(tun), drops })
         })
     }
 
-    /// Packets that the kernel dropped because the emulator had not read those before.
-    pub fn overruns(&mut self) -> u64 {
+    /// Packets that the kernel dropped because the emulator read too slowly.
+    pub(super) fn overruns(&mut self) -> u64 {
         self.drops.read()
     }
 }
@@ -199,7 +199,7 @@ impl DropCounter {
         Ok(Self { file: File::open("/proc/thread-self/net/dev")?, device: device.to_owned(), last: 0 })
     }
 
-    /// The count; the one before where it cannot be read, because the host and its interface are gone: none goes back.
+    /// The count. If the host is gone and the count cannot be read, the previous one.
     fn read(&mut self) -> u64 {
         let mut text = String::new();
         let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_to_string(&mut text));
@@ -209,7 +209,7 @@ impl DropCounter {
     }
 }
 
-/// The fourth counter of sent packets of `/proc/net/dev`, behind the eight of received ones.
+/// The drops of a device in `/proc/net/dev`: the fourth counter of sent packets, after eight of received ones.
 fn sent_drops(text: &str, device: &str) -> Option<u64> {
     let counters = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
     counters.split_whitespace().nth(11)?.parse().ok()
@@ -239,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn one_network_is_not_linked_with_itself() {
+    fn ends_in_the_same_network_are_refused() {
         let own = Namespace::Pid(std::process::id());
-        let refused = Namespace::await_apart(&own, &Namespace::Path("/proc/self/ns/net".into()));
-        assert!(matches!(refused, Err(LinkError::OneNetwork { .. })), "{refused:?}");
-        let nobody = Namespace::await_apart(&own, &Namespace::Path("/run/netns/nobody".into()));
+        let refused = Namespace::wait_until_separate(&own, &Namespace::Path("/proc/self/ns/net".into()));
+        assert!(matches!(refused, Err(LinkError::SameNetwork { .. })), "{refused:?}");
+        let nobody = Namespace::wait_until_separate(&own, &Namespace::Path("/run/netns/nobody".into()));
         assert!(matches!(nobody, Err(LinkError::Namespace { .. })), "{nobody:?}");
     }
 

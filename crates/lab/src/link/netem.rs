@@ -1,7 +1,7 @@
-//! The kernel's own emulation, where it is built in: `sch_netem` for delay and faults, below it
-//! `sch_tbf` for the rate and the queue, on the sending side of each end.
+//! The kernel's own link emulation, where available: `sch_netem` for delay and faults and, below it, `sch_tbf` for the rate
+//! and the queue, for the packets that each end sends.
 //!
-//! netem is driven by `tc` (iproute2), so that what is set is what `tc qdisc show` shows.
+//! netem is configured by `tc` (iproute2), so `tc qdisc show` shows the same settings.
 
 use std::{io, process::Command};
 
@@ -15,26 +15,26 @@ use super::{
     spec::{LinkSpec, Loss, Queue, Shape},
 };
 use crate::{
-    netlink::{Bucket, ETHERNET_HEADER_BYTES, Netlink},
+    netlink::{ETHERNET_HEADER_BYTES, Netlink, TokenBucket},
     process::exec::search_path,
 };
 
-/// What of a link cannot be said to netem.
-pub fn mistakes(spec: &LinkSpec) -> Vec<String> {
-    let mut mistakes: Vec<String> = [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(beyond_netem).collect();
+/// The settings of a link that netem does not support.
+pub(crate) fn mistakes(spec: &LinkSpec) -> Vec<String> {
+    let mut mistakes: Vec<String> =
+        [&spec.a_to_b, &spec.b_to_a].into_iter().flat_map(unsupported_by_netem).collect();
     mistakes.dedup();
     mistakes
 }
 
-/// Sets both ends up. The interfaces exist already, a veth pair for instance, and have no queueing discipline
-/// but the kernel's default: another's would be lost.
+/// Configures both ends. The interfaces, such as a veth pair, must exist and have the kernel's default queueing discipline.
 ///
 /// # Errors
-/// What cannot be said to netem, before anything is changed; then what the kernel says, and nothing is left.
+/// When netem does not support a setting, or the kernel refuses it. Nothing is left then.
 pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     let ends = [
-        (a, orders(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
-        (b, orders(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
+        (a, build_qdiscs(&a.device, &spec.a_to_b, spec.round_trip_ns(), a.mtu)?),
+        (b, build_qdiscs(&b.device, &spec.b_to_a, spec.round_trip_ns(), b.mtu)?),
     ];
     let mut made: Vec<&End> = Vec::new();
     for (end, (netem, bucket)) in &ends {
@@ -43,7 +43,7 @@ pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
             bucket.map_or(Ok(()), |bucket| limit(end, &bucket))
         });
         if let Err(error) = result {
-            // The first error is the one that matters.
+            // The first error is the cause, so errors of the removal are dropped.
             made.iter().for_each(|end| drop(remove(end)));
             return Err(error);
         }
@@ -51,8 +51,8 @@ pub fn apply(spec: &LinkSpec, a: &End, b: &End) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// Puts the bucket below netem.
-fn limit(end: &End, bucket: &Bucket) -> Result<(), LinkError> {
+/// Adds the bucket below netem.
+fn limit(end: &End, bucket: &TokenBucket) -> Result<(), LinkError> {
     let below_netem = TcHandle { major: 1, minor: 1 };
     let add = || {
         let index = if_nametoindex(end.device.as_str())?;
@@ -69,17 +69,17 @@ fn limit(end: &End, bucket: &Bucket) -> Result<(), LinkError> {
     })
 }
 
-/// Takes away what [`apply`] has set up at one end.
+/// Removes what [`apply`] has configured at one end.
 ///
 /// # Errors
-/// What `tc` says.
+/// The error of `tc`.
 pub fn remove(end: &End) -> Result<(), LinkError> {
     tc(end, &["qdisc", "del", "dev", &end.device, "root"].map(str::to_owned))
 }
 
 fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     let refuse = |cause: String| LinkError::Netem { device: end.device.clone(), cause };
-    // A child has the namespace of the thread that starts it.
+    // A child inherits the namespace of the thread that starts it.
     let output = end.namespace.run(|| {
         Command::new("tc")
             .args(arguments)
@@ -90,30 +90,30 @@ fn tc(end: &End, arguments: &[String]) -> Result<(), LinkError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output = String::from_utf8_lossy(&output.stderr);
     // "Specified qdisc kind is unknown", or ENOENT where the answer has no words.
-    let cause = if said.contains("kind is unknown") || said.contains("No such file") {
+    let cause = if output.contains("kind is unknown") || output.contains("No such file") {
         "this kernel has no sch_netem and cannot load it".to_owned()
-    } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| said.contains(part)) {
+    } else if ["NLM_F_REPLACE", "Exclusivity flag", "File exists"].iter().any(|part| output.contains(part)) {
         format!(
-            "it has a queueing discipline already, which would be lost; tc qdisc del dev {} root",
+            "it already has a queueing discipline, which would be lost; remove that: tc qdisc del dev {} root",
             end.device
         )
     } else {
-        format!("tc {}: {}", arguments.join(" "), said.trim())
+        format!("tc {}: {}", arguments.join(" "), output.trim())
     };
     Err(refuse(cause))
 }
 
-/// What makes one direction: the words of `tc` for netem, and the bucket below it.
-fn orders(
+/// The queueing disciplines of one direction: the arguments of `tc` for netem, and the bucket below netem.
+fn build_qdiscs(
     device: &str,
     shape: &Shape,
     round_trip_ns: u64,
     mtu: u32,
-) -> Result<(Vec<String>, Option<Bucket>), LinkError> {
+) -> Result<(Vec<String>, Option<TokenBucket>), LinkError> {
     let mut mistakes = shape.mistakes();
-    mistakes.extend(beyond_netem(shape));
+    mistakes.extend(unsupported_by_netem(shape));
     if !mistakes.is_empty() {
         return Err(LinkError::Spec(mistakes));
     }
@@ -129,9 +129,9 @@ fn orders(
     }
     let bucket = shape.rate_bits_per_s.zip(shape.queue_bytes(round_trip_ns)).map(|(rate, queue_bytes)| {
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
-        Bucket {
+        TokenBucket {
             rate_bits_per_s: rate,
-            // As shallow as frames and timers allow: half a millisecond, two frames at least.
+            // As small as frames and timers allow: half a millisecond, at least two frames.
             burst_bytes: (rate / 8 / 2_000).max(2 * frame_bytes),
             queue_bytes: match shape.queue {
                 Queue::Bytes { bytes } => bytes.max(frame_bytes),
@@ -143,32 +143,32 @@ fn orders(
     Ok((netem.into_iter().map(str::to_owned).collect(), bucket))
 }
 
-/// Room for all that the delay line may hold, in packets as small as they get; netem's own default of
-/// 1,000 drops what a fast link has under way.
+/// The limit of netem: the maximum number of minimum-size packets in the delay line. netem's default of 1,000 is too small
+/// for a fast link.
 fn line_packets(shape: &Shape) -> u64 {
     let rate = shape.rate_bits_per_s.unwrap_or(100_000_000_000);
     let delay_ns = shape.delay_ns as f64 + 10.0 * shape.jitter.mean_ns();
     ((rate as f64 / 8.0 / 84.0 * delay_ns / 1e9) as u64).clamp(10_000, 50_000_000)
 }
 
-fn beyond_netem(shape: &Shape) -> Vec<String> {
-    let mut beyond = Vec::new();
+fn unsupported_by_netem(shape: &Shape) -> Vec<String> {
+    let mut unsupported = Vec::new();
     if shape.layer.bytes(1_500) < 1_514 {
-        beyond.push("layer: the kernel counts Ethernet frames, not ip alone");
+        unsupported.push("layer: the kernel counts Ethernet frames, not ip alone");
     }
     if shape.reorder.is_some() {
-        beyond.push("reorder: netem sends packets early instead of late");
+        unsupported.push("reorder: netem sends packets early instead of late");
     }
     if !matches!(shape.jitter, Distribution::Fixed { .. } | Distribution::Uniform { .. }) {
-        beyond.push("jitter: netem is given uniform ones only");
+        unsupported.push("jitter: only uniform jitter is supported with netem");
     }
-    beyond.into_iter().map(|what| format!("{what}; use driver = \"emulator\"")).collect()
+    unsupported.into_iter().map(|what| format!("{what}; use driver = \"emulator\"")).collect()
 }
 
 fn delay_words(shape: &Shape) -> Vec<String> {
     let us = |ns: u64| format!("{:.3}us", ns as f64 / 1e3);
     match shape.jitter {
-        // netem's own is uniform, from the delay less to the delay plus the jitter.
+        // netem's jitter is uniform from delay - jitter to delay + jitter.
         Distribution::Uniform { min_ns, max_ns } => {
             let half_ns = (max_ns - min_ns) / 2;
             vec!["delay".to_owned(), us(shape.delay_ns + min_ns + half_ns), us(half_ns)]
@@ -204,8 +204,8 @@ mod tests {
     use super::*;
     use crate::link::{Layer, Reorder};
 
-    fn made(shape: &Shape) -> (String, Option<Bucket>) {
-        let (words, bucket) = orders("eth0", shape, 100_000_000, 1_500).unwrap();
+    fn made(shape: &Shape) -> (String, Option<TokenBucket>) {
+        let (words, bucket) = build_qdiscs("eth0", shape, 100_000_000, 1_500).unwrap();
         (words.join(" "), bucket)
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn a_slow_long_link() {
         let shape = Shape { rate_bits_per_s: Some(20_000_000), delay_ns: 50_000_000, ..Shape::default() };
         let words = "qdisc add dev eth0 root handle 1: netem limit 10000 delay 50000.000us";
-        let bucket = Bucket {
+        let bucket = TokenBucket {
             rate_bits_per_s: 20_000_000,
             burst_bytes: 3_028,
             queue_bytes: 250_000,
@@ -249,7 +249,7 @@ mod tests {
         let reorder = Shape { reorder: Some(Reorder { ratio: 0.1, late_ns: 1 }), ..Shape::default() };
         let jitter = Shape { jitter: Distribution::Exponential { mean_ns: 1 }, ..Shape::default() };
         for shape in [ip, reorder, jitter] {
-            assert!(matches!(orders("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
+            assert!(matches!(build_qdiscs("eth0", &shape, 0, 1_500), Err(LinkError::Spec(_))));
             assert_eq!(mistakes(&LinkSpec::symmetric(shape)).len(), 1);
         }
     }

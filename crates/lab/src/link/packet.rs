@@ -1,17 +1,17 @@
-//! Packets with a virtio-net header: how many segments one holds, and how to cut some of them out.
+//! Packets with a virtio-net header: counts their segments and extracts some of them.
 //!
-//! With offloads on, the kernel hands over super-packets: one header, up to 64 KiB of payload, and
-//! the size of the segments that a network card would make of it (struct virtio_net_hdr, virtio 1.3,
-//! 5.1.6). A link loses, queues and delays segments, so they are cut here the way that card would.
+//! With offloads on, the kernel hands over super-packets: one header, up to 64 KiB of payload, and the size of the segments
+//! into which a network card would split it (struct virtio_net_hdr, virtio 1.3, 5.1.6). A link loses, queues and delays
+//! single segments, so this module splits super-packets as such a card does.
 
 use std::ops::Range;
 
-/// Bytes of the virtio-net header in front of every packet, without `num_buffers`.
-pub const VIRTIO_BYTES: usize = 10;
-/// Most bytes that one read or write moves: header and the largest IP packet.
-pub const MOST_BYTES: usize = VIRTIO_BYTES + 65_535;
-/// Room for the headers of a cut: virtio, IPv6 with some extensions, TCP with all options.
-pub const HEADER_ROOM: usize = 256;
+/// Bytes of the virtio-net header before every packet, without `num_buffers`.
+pub(super) const VIRTIO_BYTES: usize = 10;
+/// Maximum bytes of one read or write: the virtio-net header and the largest IP packet.
+pub(super) const MAX_PACKET_BYTES: usize = VIRTIO_BYTES + 65_535;
+/// Maximum bytes of a packet's headers: virtio-net, IPv6 with some extensions, TCP with all options.
+pub(super) const MAX_HEADER_BYTES: usize = 256;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -23,26 +23,24 @@ const GSO_ECN: u8 = 0x80;
 const TCP_FIN_PSH: u8 = 0x09;
 const TCP_CWR: u8 = 0x80;
 
-/// What a packet consists of.
+/// The layout of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// Bytes of IP and transport headers, repeated in every segment; 0 for a packet that is no
-    /// super-packet.
+pub(super) struct Layout {
+    /// Bytes of IP and transport headers, repeated in every segment; 0 for an ordinary packet.
     header_bytes: u16,
-    /// Payload of every segment but the last; all of an ordinary packet.
+    /// Payload bytes of every segment but the last; 0 for an ordinary packet.
     segment_bytes: u16,
-    /// Where the transport header starts.
+    /// Offset of the transport header in the IP packet.
     transport_at: u16,
-    /// How many segments, at least 1.
+    /// Number of segments, at least 1.
     pub segments: u16,
-    /// The IP packet's bytes.
     pub ip_bytes: u32,
     is_tcp: bool,
 }
 
 impl Layout {
-    /// Reads the headers of a packet as it came from the device; none if it is not whole.
-    pub fn of(packet: &[u8]) -> Option<Self> {
+    /// Reads the headers of a packet from the device; none if the packet is incomplete.
+    pub(super) fn of(packet: &[u8]) -> Option<Self> {
         let (virtio, ip) = packet.split_first_chunk::<VIRTIO_BYTES>()?;
         if ip.is_empty() {
             return None;
@@ -55,14 +53,14 @@ impl Layout {
         let header = match virtio[1] & !GSO_ECN {
             GSO_TCP4 | GSO_TCP6 => at + usize::from(ip.get(at + 12)? >> 4) * 4,
             GSO_UDP => at + 8,
-            // Nothing else was offered to the kernel.
+            // No other offload is enabled.
             _ => return Some(single),
         };
         let is_tcp = virtio[1] & !GSO_ECN != GSO_UDP;
-        let least_header = at + if is_tcp { 20 } else { 8 };
+        let min_header = at + if is_tcp { 20 } else { 8 };
         let ip_header = if ip[0] >> 4 == 4 { usize::from(ip[0] & 15) * 4 } else { 40 };
-        let is_sound = (20..=at).contains(&ip_header) && header >= least_header && header < ip.len();
-        if gso_bytes == 0 || !is_sound || header + VIRTIO_BYTES > HEADER_ROOM {
+        let is_sound = (20..=at).contains(&ip_header) && header >= min_header && header < ip.len();
+        if gso_bytes == 0 || !is_sound || header + VIRTIO_BYTES > MAX_HEADER_BYTES {
             return Some(single);
         }
         let payload = ip.len() - header;
@@ -76,30 +74,30 @@ impl Layout {
         })
     }
 
-    /// An ordinary packet of so many IP bytes.
-    pub fn single(ip_bytes: u32) -> Self {
+    /// The layout of an ordinary packet.
+    pub(super) fn single(ip_bytes: u32) -> Self {
         Self { header_bytes: 0, segment_bytes: 0, transport_at: 0, segments: 1, ip_bytes, is_tcp: false }
     }
 
-    /// IP bytes of one segment, its headers included.
-    pub fn segment_ip_bytes(&self, index: u16) -> u32 {
+    /// IP bytes of one segment, including its headers.
+    pub(super) fn segment_ip_bytes(&self, index: u16) -> u32 {
         if self.segments == 1 {
             return self.ip_bytes;
         }
         u32::from(self.header_bytes) + self.payload_of(index, 1).len() as u32
     }
 
-    /// What `count` segments from `first` on take, when a segment of `n` IP bytes takes `bytes(n)`.
-    pub fn sum(&self, first: u16, count: u16, bytes: impl Fn(u64) -> u64) -> u64 {
+    /// Sum of `bytes(n)` over `count` segments from `first` on, where `n` is the number of IP bytes of a segment.
+    pub(super) fn sum(&self, first: u16, count: u16, bytes: impl Fn(u64) -> u64) -> u64 {
         if count == 0 {
             return 0;
         }
-        // All but the last are alike.
+        // All segments but the last have the same size.
         let full = u64::from(count - 1) * bytes(u64::from(self.segment_ip_bytes(first)));
         full + bytes(u64::from(self.segment_ip_bytes(first + count - 1)))
     }
 
-    /// Where the payload of `count` segments from `first` on lies in the IP packet.
+    /// Range of the payload of `count` segments from `first` on in the IP packet.
     fn payload_of(&self, first: u16, count: u16) -> Range<usize> {
         let at = |segment: u16| {
             let bytes = usize::from(segment) * usize::from(self.segment_bytes);
@@ -108,15 +106,15 @@ impl Layout {
         at(first)..at(first + count)
     }
 
-    /// Cuts `count` segments from `first` on: their virtio header and headers go to `room`, which is
-    /// filled from its start; returned are how many bytes that took and where the payload is in
-    /// `packet`. All segments together are the packet as it was.
-    pub fn cut(
+    /// Extracts `count` segments from `first` on. Writes their virtio-net header and headers to the start of
+    /// `header_buffer`. Returns the number of bytes written and the range of the payload in `packet`. For all segments,
+    /// writes nothing and returns the whole packet.
+    pub(super) fn cut(
         &self,
         packet: &[u8],
         first: u16,
         count: u16,
-        room: &mut [u8; HEADER_ROOM],
+        header_buffer: &mut [u8; MAX_HEADER_BYTES],
     ) -> (usize, Range<usize>) {
         if count == self.segments {
             return (0, 0..packet.len());
@@ -124,8 +122,8 @@ impl Layout {
         let header_bytes = usize::from(self.header_bytes);
         let payload = self.payload_of(first, count);
         let head = VIRTIO_BYTES + header_bytes;
-        room[..head].copy_from_slice(&packet[..head]);
-        let (virtio, ip) = room[..head].split_at_mut(VIRTIO_BYTES);
+        header_buffer[..head].copy_from_slice(&packet[..head]);
+        let (virtio, ip) = header_buffer[..head].split_at_mut(VIRTIO_BYTES);
         if count == 1 {
             virtio[1] = GSO_NONE;
             virtio[4..6].copy_from_slice(&[0, 0]);
@@ -152,7 +150,7 @@ impl Layout {
             ip[transport + 4..transport + 6].copy_from_slice(&(new_length as u16).to_be_bytes());
         }
         if virtio[0] & NEEDS_CHECKSUM != 0 {
-            // The field holds the sum over the pseudo-header alone, in which only the length changes.
+            // The field holds only the sum over the pseudo-header, of which only the length changes.
             let at = transport + checksum_at;
             let sum = u32::from(read_u16(ip, at)) + u32::from(!(old_length as u16)) + new_length as u32;
             ip[at..at + 2].copy_from_slice(&fold(sum).to_be_bytes());
@@ -183,7 +181,7 @@ fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The ones' complement sum of RFC 1071, not complemented.
+/// The ones' complement sum of RFC 1071, before the final complement.
 fn checksum(bytes: &[u8]) -> u16 {
     let pairs = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
     fold(pairs.sum())
@@ -209,7 +207,7 @@ mod tests {
         u32::from(checksum(addresses)) + u32::from(protocol) + length as u32
     }
 
-    /// A packet as the kernel hands it over, checksum left to us.
+    /// A super-packet as the kernel hands it over, with an incomplete checksum.
     fn super_packet(is_v6: bool, protocol: u8, payload: usize, segment: u16, flags: u8) -> Vec<u8> {
         let ip_header = if is_v6 { 40 } else { 20 };
         let transport_header = if protocol == TCP { 32 } else { 8 };
@@ -266,12 +264,12 @@ mod tests {
     }
 
     fn cut(packet: &[u8], layout: Layout, first: u16, count: u16) -> Vec<u8> {
-        let mut room = [0; HEADER_ROOM];
-        let (head, payload) = layout.cut(packet, first, count, &mut room);
-        [&room[..head], &packet[payload]].concat()
+        let mut header_buffer = [0; MAX_HEADER_BYTES];
+        let (head, payload) = layout.cut(packet, first, count, &mut header_buffer);
+        [&header_buffer[..head], &packet[payload]].concat()
     }
 
-    /// What a receiver verifies once the checksum has been filled in where the header says.
+    /// Completes the checksum and verifies the packet as a receiver does.
     fn is_sound(packet: &[u8], protocol: u8) -> bool {
         let field = |at: usize| usize::from(u16::from_le_bytes([packet[at], packet[at + 1]]));
         let (start, offset) = (field(6), field(8));
@@ -354,9 +352,9 @@ mod tests {
                 (virtio[1], virtio[5], virtio[6], virtio[7]) = (gso, 0, at, 0);
             }
             if let Some(layout) = Layout::of(&bytes) {
-                let mut room = [0; HEADER_ROOM];
+                let mut header_buffer = [0; MAX_HEADER_BYTES];
                 for first in 0..layout.segments.min(4) {
-                    let _ = layout.cut(&bytes, first, 1, &mut room);
+                    let _ = layout.cut(&bytes, first, 1, &mut header_buffer);
                 }
             }
         }

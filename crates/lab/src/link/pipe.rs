@@ -1,8 +1,7 @@
-//! One direction of a link on virtual time: a bounded queue, a wire that takes its time for every
-//! bit, faults, and a delay line. It is told the time and never looks at a clock.
+//! The model of one direction of a link: a bounded queue, a wire of a certain rate, faults and a delay line. The model runs
+//! on virtual time: the caller gives the time.
 //!
-//! Departures are computed, not waited for: however late it is asked, every segment leaves the wire at
-//! the nanosecond at which it would have, and errors do not add up.
+//! The model computes departures to the nanosecond. A late call does not change them, so errors do not add up.
 
 use std::{
     cmp::Reverse,
@@ -19,22 +18,22 @@ use super::{
     store::{PacketId, Store},
 };
 
-/// Segments that leave the link together.
+/// Segments of one packet that leave the link together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Flight {
-    /// When they arrive, in nanoseconds of the time given to [`Pipe::offer`].
+pub(super) struct Delivery {
+    /// Time of arrival, in nanoseconds, on the clock of [`Pipe::offer`].
     pub due_ns: u64,
-    /// The packet that they are of; its receiver releases it.
+    /// The packet of the segments. The receiver of the delivery must release it.
     pub packet: PacketId,
-    /// The first of them.
+    /// Index of the first segment.
     pub first: u16,
-    /// How many there are.
+    /// Number of segments.
     pub count: u16,
 }
 
 /// One direction of a link.
 #[derive(Debug)]
-pub struct Pipe {
+pub(super) struct Pipe {
     shape: Shape,
     queue_bytes: Option<u64>,
     is_up: bool,
@@ -43,12 +42,12 @@ pub struct Pipe {
     waiting: VecDeque<Group>,
     waiting_bytes: u64,
     wire: Wire,
-    line: VecDeque<Flight>,
-    late: BinaryHeap<Reverse<Flight>>,
+    line: VecDeque<Delivery>,
+    late: BinaryHeap<Reverse<Delivery>>,
     counters: PipeCounters,
 }
 
-/// Segments of one packet that take the wire together.
+/// Segments of one packet that go over the wire together.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     packet: PacketId,
@@ -56,28 +55,27 @@ struct Group {
     count: u16,
     bytes: u64,
     arrived_ns: u64,
-    /// Drawn when its packet came; none where it is drawn when it leaves.
+    /// Jitter, drawn when the packet arrived; none if it is drawn when the group departs.
     jitter_ns: Option<u64>,
 }
 
-/// The first of those that wait is on the wire.
+/// The state of the wire. The first waiting group is on it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wire {
-    /// Since when, and from when on it will be free again (only meaningful while something waits).
+    /// Start of the current group; only meaningful while a group waits, like `finish_ns`.
     started_ns: u64,
     finish_ns: u64,
-    /// Bits × 10⁹ left of it at `started_ns`.
+    /// Bits × 10⁹ of the current group left at `started_ns`.
     remaining: u128,
-    /// What a whole number of nanoseconds took too much, in bits × 10⁹: credit of the next.
+    /// Bits × 10⁹ by which rounding up to whole nanoseconds was too long: a credit for the next group.
     credit: u128,
-    /// When it became free, or will, if nothing waits.
+    /// Time at which the wire became or will become free if nothing waits.
     free_ns: u64,
 }
 
 impl Pipe {
-    /// An idle link of this shape; the round trip sizes a queue given as a multiple of the
-    /// bandwidth-delay product.
-    pub fn new(shape: Shape, round_trip_ns: u64) -> Self {
+    /// An idle link. `round_trip_ns` gives the size of a queue in multiples of the bandwidth-delay product.
+    pub(super) fn new(shape: Shape, round_trip_ns: u64) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(shape.seed);
         Self {
             queue_bytes: shape.queue_bytes(round_trip_ns),
@@ -94,9 +92,9 @@ impl Pipe {
         }
     }
 
-    /// Changes the shape from `now_ns` on. What waits leaves at the new rate, what is in the delay
-    /// line arrives when it was to, and nothing overtakes it. Another seed begins its draws from the start.
-    pub fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
+    /// Changes the shape from `now_ns` on. Waiting packets leave at the new rate. Packets in the delay line arrive as
+    /// planned, and nothing overtakes them. A new seed restarts the random numbers.
+    pub(super) fn reshape(&mut self, now_ns: u64, shape: Shape, round_trip_ns: u64, store: &mut Store) {
         self.advance(now_ns, store);
         if !self.waiting.is_empty() && now_ns > self.wire.started_ns {
             let rate = u128::from(self.shape.rate_bits_per_s.unwrap_or(u64::MAX));
@@ -120,16 +118,17 @@ impl Pipe {
         self.advance(now_ns, store);
     }
 
-    /// Cuts the link, which loses all that is in it, or mends it.
-    pub fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
+    /// Takes the link up or down. A link that goes down loses all packets in it.
+    pub(super) fn set_up(&mut self, now_ns: u64, is_up: bool, store: &mut Store) {
         self.advance(now_ns, store);
         self.is_up = is_up;
         if is_up {
             return;
         }
         let waiting = self.waiting.drain(..).map(|group| (group.packet, group.count));
-        let flying = self.line.drain(..).chain(self.late.drain().map(|Reverse(flight)| flight));
-        for (packet, count) in waiting.chain(flying.map(|flight| (flight.packet, flight.count))) {
+        let in_delay_line = self.line.drain(..).chain(self.late.drain().map(|Reverse(delivery)| delivery));
+        for (packet, count) in waiting.chain(in_delay_line.map(|delivery| (delivery.packet, delivery.count)))
+        {
             self.counters.dropped_down_packets += u64::from(count);
             store.release(packet);
         }
@@ -137,8 +136,8 @@ impl Pipe {
         self.wire = Wire { free_ns: now_ns, ..Wire::default() };
     }
 
-    /// A packet comes at `now_ns`; the share in it that the caller has is taken over.
-    pub fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
+    /// Adds a packet that arrived at `now_ns`, and takes over the caller's reference to it.
+    pub(super) fn offer(&mut self, now_ns: u64, packet: PacketId, store: &mut Store) {
         self.advance(now_ns, store);
         let layout = store.layout(packet);
         let layer = self.shape.layer;
@@ -154,15 +153,15 @@ impl Pipe {
             let segment_bytes = bytes_of(0, 1);
             let limit = self.queue_bytes.unwrap_or(u64::MAX);
             let group_bytes = u128::from(rate) * u128::from(self.shape.group_ns()) / 8_000_000_000;
-            let most =
+            let max_count =
                 ((group_bytes / u128::from(segment_bytes)) as u64).clamp(1, u64::from(u16::MAX)) as u16;
-            // Pieces of one size: 45 segments, of which 40 may go together, go as 23 and 22.
-            let together = layout.segments.div_ceil(layout.segments.div_ceil(most));
+            // Groups of equal size: 45 segments with groups of at most 40 go as 23 and 22.
+            let together = layout.segments.div_ceil(layout.segments.div_ceil(max_count));
             let mut first = 0;
             while first < layout.segments {
                 let mut count = together.min(layout.segments - first);
                 let mut bytes = bytes_of(first, count);
-                // An empty link takes a frame whatever the queue: it goes to the wire at once.
+                // On an empty link a frame goes to the wire at once, whatever the size of the queue.
                 if !self.waiting.is_empty() && self.waiting_bytes + bytes > limit {
                     let room = limit.saturating_sub(self.waiting_bytes) / segment_bytes;
                     count = count.min(room as u16);
@@ -172,13 +171,13 @@ impl Pipe {
                     self.counters.dropped_queue_packets += u64::from(layout.segments - first);
                     break;
                 }
-                store.share(packet);
-                self.wait(Group { packet, first, count, bytes, arrived_ns: now_ns, jitter_ns });
+                store.retain(packet);
+                self.enqueue(Group { packet, first, count, bytes, arrived_ns: now_ns, jitter_ns });
                 first += count;
             }
             self.counters.peak_queue_bytes = self.counters.peak_queue_bytes.max(self.waiting_bytes);
         } else {
-            store.share(packet);
+            store.retain(packet);
             let (count, bytes) = (layout.segments, all_bytes);
             let group = Group { packet, first: 0, count, bytes, arrived_ns: now_ns, jitter_ns };
             self.depart(group, now_ns, store);
@@ -186,51 +185,45 @@ impl Pipe {
         store.release(packet);
     }
 
-    /// The next segments that are due at `now_ns`. Whoever takes them releases their packet.
-    pub fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Flight> {
+    /// Removes the next segments that are due at `now_ns`. The caller must release their packet.
+    pub(super) fn pop(&mut self, now_ns: u64, store: &mut Store) -> Option<Delivery> {
         self.advance(now_ns, store);
-        let ordered = self.line.front().map(|flight| flight.due_ns);
-        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
-        let flight = match (ordered, late) {
+        let ordered = self.line.front().map(|delivery| delivery.due_ns);
+        let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
+        let delivery = match (ordered, late) {
             (Some(due_ns), late) if due_ns <= now_ns && late.is_none_or(|late| due_ns <= late) => {
                 self.line.pop_front()
             }
-            (_, Some(due_ns)) if due_ns <= now_ns => self.late.pop().map(|Reverse(flight)| flight),
+            (_, Some(due_ns)) if due_ns <= now_ns => self.late.pop().map(|Reverse(delivery)| delivery),
             _ => None,
         }?;
-        self.counters.delivered_packets += u64::from(flight.count);
+        self.counters.delivered_packets += u64::from(delivery.count);
         let layer = self.shape.layer;
         self.counters.delivered_bytes +=
-            store.layout(flight.packet).sum(flight.first, flight.count, |ip| layer.bytes(ip));
-        Some(flight)
+            store.layout(delivery.packet).sum(delivery.first, delivery.count, |ip| layer.bytes(ip));
+        Some(delivery)
     }
 
-    /// When to ask next; none while the link is empty.
-    pub fn next_ns(&self) -> Option<u64> {
+    /// Time at which to call [`pop`](Self::pop) next; none while the link is empty.
+    pub(super) fn next_ns(&self) -> Option<u64> {
         let waiting = self.waiting.front().map(|_| self.wire.finish_ns.saturating_add(self.shape.delay_ns));
-        let line = self.line.front().map(|flight| flight.due_ns);
-        let late = self.late.peek().map(|Reverse(flight)| flight.due_ns);
-        // What waits may overtake what is in the line, where it is free to.
+        let line = self.line.front().map(|delivery| delivery.due_ns);
+        let late = self.late.peek().map(|Reverse(delivery)| delivery.due_ns);
+        // A waiting group may overtake packets in the delay line.
         [line, waiting, late].into_iter().flatten().min()
     }
 
-    /// What was counted so far.
-    pub fn counters(&self) -> PipeCounters {
-        let flying = self.line.iter().chain(self.late.iter().map(|Reverse(flight)| flight));
+    pub(super) fn counters(&self) -> PipeCounters {
+        let in_delay_line = self.line.iter().chain(self.late.iter().map(|Reverse(delivery)| delivery));
         PipeCounters {
             queue_bytes: self.waiting_bytes,
             queue_packets: self.waiting.iter().map(|group| u64::from(group.count)).sum(),
-            flying_packets: flying.map(|flight| u64::from(flight.count)).sum(),
+            flying_packets: in_delay_line.map(|delivery| u64::from(delivery.count)).sum(),
             ..self.counters
         }
     }
 
-    /// The shape in force.
-    pub fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    fn wait(&mut self, group: Group) {
+    fn enqueue(&mut self, group: Group) {
         self.waiting_bytes += group.bytes;
         self.waiting.push_back(group);
         if self.waiting.len() == 1 {
@@ -238,7 +231,7 @@ impl Pipe {
         }
     }
 
-    /// Whatever has left the wire by `now_ns` goes on to the delay line.
+    /// Moves groups that have left the wire by `now_ns` to the delay line.
     fn advance(&mut self, now_ns: u64, store: &mut Store) {
         while let Some(&group) = self.waiting.front() {
             let finish_ns = self.wire.finish_ns;
@@ -255,60 +248,61 @@ impl Pipe {
         }
     }
 
-    /// A group's last bit leaves the wire; its share in the packet goes to those that survive.
+    /// Moves a group whose last bit leaves the wire at `at_ns` to the delay line, with losses, reordering and duplicates.
     fn depart(&mut self, group: Group, at_ns: u64, store: &mut Store) {
         let jitter_ns = group.jitter_ns.unwrap_or_else(|| self.draw_jitter());
         let arrival_ns = at_ns.saturating_add(self.shape.delay_ns).saturating_add(jitter_ns);
-        let is_free = group.jitter_ns.is_some();
-        let before_ns = self.line.back().filter(|_| !is_free).map_or(0, |flight| flight.due_ns);
+        let may_overtake = group.jitter_ns.is_some();
+        let before_ns = self.line.back().filter(|_| !may_overtake).map_or(0, |delivery| delivery.due_ns);
         let due_ns = arrival_ns.max(before_ns);
-        let flight = Flight { due_ns, packet: group.packet, first: group.first, count: group.count };
+        let delivery = Delivery { due_ns, packet: group.packet, first: group.first, count: group.count };
         let is_plain = self.shape.reorder.is_none() && self.shape.duplicate_ratio == 0.0;
         if is_plain && self.loss.pass_all(u64::from(group.count)) {
-            self.launch(flight, is_free);
+            self.schedule(delivery, may_overtake);
             return;
         }
-        let mut run = Flight { count: 0, ..flight };
+        let mut run = Delivery { count: 0, ..delivery };
         for index in group.first..group.first + group.count {
-            let alone = Flight { first: index, count: 1, ..flight };
+            let single = Delivery { first: index, count: 1, ..delivery };
             if self.loss.step(&mut self.rng) {
                 self.counters.dropped_loss_packets += 1;
-                self.fly(&mut run, index + 1, is_free, store);
+                self.flush_run(&mut run, index + 1, may_overtake, store);
                 continue;
             }
             if let Some(reorder) = self.shape.reorder
                 && self.rng.random::<f64>() < reorder.ratio
             {
                 self.counters.reordered_packets += 1;
-                store.share(group.packet);
-                self.late.push(Reverse(Flight { due_ns: due_ns.saturating_add(reorder.late_ns), ..alone }));
-                self.fly(&mut run, index + 1, is_free, store);
+                store.retain(group.packet);
+                self.late
+                    .push(Reverse(Delivery { due_ns: due_ns.saturating_add(reorder.late_ns), ..single }));
+                self.flush_run(&mut run, index + 1, may_overtake, store);
                 continue;
             }
             run.count += 1;
             if self.shape.duplicate_ratio > 0.0 && self.rng.random::<f64>() < self.shape.duplicate_ratio {
                 self.counters.duplicated_packets += 1;
-                self.fly(&mut run, index + 1, is_free, store);
-                store.share(group.packet);
-                self.launch(alone, is_free);
+                self.flush_run(&mut run, index + 1, may_overtake, store);
+                store.retain(group.packet);
+                self.schedule(single, may_overtake);
             }
         }
-        self.fly(&mut run, 0, is_free, store);
+        self.flush_run(&mut run, 0, may_overtake, store);
         store.release(group.packet);
     }
 
-    /// Sends a run of survivors off, and begins the next one.
-    fn fly(&mut self, run: &mut Flight, next_first: u16, is_free: bool, store: &mut Store) {
+    /// Schedules a run of segments that were not lost, and begins the next run.
+    fn flush_run(&mut self, run: &mut Delivery, next_first: u16, may_overtake: bool, store: &mut Store) {
         if run.count > 0 {
-            store.share(run.packet);
-            self.launch(*run, is_free);
+            store.retain(run.packet);
+            self.schedule(*run, may_overtake);
         }
         (run.first, run.count) = (next_first, 0);
     }
 
-    /// On its way: behind all others, or free to overtake them.
-    fn launch(&mut self, flight: Flight, is_free: bool) {
-        if is_free { self.late.push(Reverse(flight)) } else { self.line.push_back(flight) }
+    /// Adds a delivery to the delay line, or to the heap of deliveries that may overtake others.
+    fn schedule(&mut self, delivery: Delivery, may_overtake: bool) {
+        if may_overtake { self.late.push(Reverse(delivery)) } else { self.line.push_back(delivery) }
     }
 
     fn draw_jitter(&mut self) -> u64 {
@@ -317,7 +311,7 @@ impl Pipe {
 }
 
 impl Wire {
-    /// A group begins when it is there and the wire is free.
+    /// Starts a group when it has arrived and the wire is free.
     fn start(&mut self, group: &Group, rate_bits_per_s: Option<u64>) {
         if group.arrived_ns > self.free_ns {
             self.credit = 0;

@@ -1,4 +1,4 @@
-//! The parent's side of a link: a child process that is told what to do.
+//! The parent's side of a link, which runs in a child process and gets requests.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -21,20 +21,20 @@ use super::{
     LinkError,
     certify::{Certificate, CertifyOptions},
     counters::Counters,
-    emulator::MOVER,
+    emulator::MOVER_THREAD,
     namespace::End,
     spec::{Direction, LinkSpec, Shape},
-    worker::{Answer, Order},
+    worker::{Answer, Request},
 };
 
-/// How long the child may take for anything but a certificate.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that the child may take to answer any request but a certification.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A link. Dropping it ends it.
+/// A link in a child process. Dropping it ends the child.
 #[derive(Debug)]
 pub struct Link {
     child: Child,
-    /// Tells when the child has ended; none only while the link is being started.
+    /// Becomes readable when the child ends. None only while the link is being started.
     handle: Option<OwnedFd>,
     input: Option<ChildStdin>,
     answers: mpsc::Receiver<Answer>,
@@ -42,22 +42,21 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts a link between two hosts, as a child of the calling thread: it dies when that thread
-    /// does. The child is this program with the argument `link-worker`.
+    /// Starts a link between two hosts as a child of the calling thread: this program with the argument `link-worker`. The
+    /// link ends with that thread.
     ///
     /// # Errors
-    /// What is wrong, and with which end.
+    /// When the specification or an end is wrong, or the child cannot be started.
     pub fn start(spec: LinkSpec, a: End, b: End) -> Result<Self, LinkError> {
         let program = std::env::current_exe().map_err(LinkError::Start)?;
         Self::start_with(&program, Stdio::inherit(), spec, a, b)
     }
 
-    /// As [`Link::start`], with another program that has `link-worker`, and another place for what it writes
-    /// to standard error.
+    /// Like [`Link::start`], with the path of the program that has `link-worker`, and a destination for its standard error.
     ///
     /// # Errors
-    /// As [`Link::start`].
-    pub fn start_with(
+    /// Those of [`Link::start`].
+    pub(crate) fn start_with(
         program: &Path,
         stderr: Stdio,
         spec: LinkSpec,
@@ -70,7 +69,7 @@ impl Link {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C is for the parent, which then ends its links.
+            // Ctrl-C must reach only the parent, which then ends its links.
             .process_group(0)
             .spawn()
             .map_err(|error| match error.kind() {
@@ -88,7 +87,7 @@ impl Link {
             .spawn(move || {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 for line in lines.map_while(Result::ok) {
-                    // Anything else than an answer means that the child is not to be trusted any more.
+                    // A line that is not an answer means that the child is broken, so reading stops.
                     let Ok(answer) = serde_json::from_str(&line) else { return };
                     if sender.send(answer).is_err() {
                         return;
@@ -96,119 +95,120 @@ impl Link {
                 }
             })
             .map_err(LinkError::Start)?;
-        let create = Order::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
-        match link.ask(&create, PATIENCE)? {
+        let create = Request::Create { spec: Box::new(spec), a: Box::new(a), b: Box::new(b) };
+        match link.request_answer(&create, ANSWER_TIMEOUT)? {
             Answer::Ready => Ok(link),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// The process id of the child.
+    /// Process number of the child.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Keeps the thread that moves packets to these processors. Those that measure the link run where they may.
+    /// Pins the thread that moves packets to these processors. Threads that measure the link are not pinned.
     ///
     /// # Errors
-    /// When the kernel refuses, or there is no such thread.
-    pub fn keep_to(&self, cpus: &CpuSet) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    /// When the kernel refuses, or the thread does not exist.
+    pub(crate) fn pin_to(&self, cpus: &CpuSet) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let child = self.child.id();
             for thread in kernel::threads(child) {
                 let name = kernel::read(format!("/proc/{child}/task/{thread}/comm")).unwrap_or_default();
-                // A number that is none would mean the calling thread.
-                if let (MOVER, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
+                // Process number 0 would mean the calling thread.
+                if let (MOVER_THREAD, Some(number)) = (name.trim(), Pid::from_raw(thread as i32)) {
                     return Ok(sched_setaffinity(Some(number), cpus)?);
                 }
             }
-            // It names itself, a moment after it was started.
+            // The thread sets its name shortly after its start.
             if Instant::now() >= deadline {
-                return Err(io::Error::other(format!("the link's process has no thread named {MOVER}")));
+                return Err(io::Error::other(format!(
+                    "the link's process has no thread named {MOVER_THREAD}"
+                )));
             }
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Whether its process still runs.
+    /// Whether the child still runs.
     pub fn is_running(&self) -> bool {
         let Some(handle) = &self.handle else { return false };
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Readable as soon as the process has ended.
+        // The handle becomes readable when the process ends.
         matches!(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&now)), Ok(0) | Err(Errno::INTR))
     }
 
-    /// What it is now.
+    /// The current specification.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
 
-    /// Changes one direction while it runs.
+    /// Changes one direction while the link runs.
     ///
     /// # Errors
     /// What is wrong with the shape.
     pub fn set(&mut self, direction: Direction, shape: Shape) -> Result<(), LinkError> {
-        self.done(&Order::Set { direction, shape: Box::new(shape.clone()) })?;
+        self.request_change(&Request::Set { direction, shape: Box::new(shape.clone()) })?;
         *self.spec.shape_mut(direction) = shape;
         Ok(())
     }
 
-    /// Cuts the link; what is in it is lost.
+    /// Takes the link down. Packets in the link are lost.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the child has ended.
     pub fn down(&mut self) -> Result<(), LinkError> {
-        self.done(&Order::Down)
+        self.request_change(&Request::Down)
     }
 
-    /// Mends it.
+    /// Takes the link up again.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the child has ended.
     pub fn up(&mut self) -> Result<(), LinkError> {
-        self.done(&Order::Up)
+        self.request_change(&Request::Up)
     }
 
-    /// What was counted: from the first host to the second, and back.
+    /// The counters: from the first host to the second, and back.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the child has ended.
     pub fn counters(&mut self) -> Result<[Counters; 2], LinkError> {
-        match self.ask(&Order::Counters, PATIENCE)? {
+        match self.request_answer(&Request::Counters, ANSWER_TIMEOUT)? {
             Answer::Counters(counters) => Ok(*counters),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Measures what the link really is. It should be idle meanwhile. Takes
-    /// [`CertifyOptions::most_time`] at most.
+    /// Measures the link, which should carry no other traffic meanwhile. Takes at most [`CertifyOptions::max_duration`].
     ///
     /// # Errors
-    /// When it could not be measured; a link that is not what it should be is no error.
+    /// When the link cannot be measured. A link without the requested shape is no error.
     pub fn certify(&mut self, options: &CertifyOptions) -> Result<Certificate, LinkError> {
-        let patience = options.most_time(&self.spec) + PATIENCE;
-        match self.ask(&Order::Certify(options.clone()), patience)? {
+        let timeout = options.max_duration(&self.spec) + ANSWER_TIMEOUT;
+        match self.request_answer(&Request::Certify(options.clone()), timeout)? {
             Answer::Certificate(certificate) => Ok(*certificate),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn done(&mut self, order: &Order) -> Result<(), LinkError> {
-        match self.ask(order, PATIENCE)? {
+    fn request_change(&mut self, request: &Request) -> Result<(), LinkError> {
+        match self.request_answer(request, ANSWER_TIMEOUT)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&mut self, order: &Order, patience: Duration) -> Result<Answer, LinkError> {
+    fn request_answer(&mut self, request: &Request, timeout: Duration) -> Result<Answer, LinkError> {
         let input = self.input.as_mut().ok_or(LinkError::Ended)?;
-        let mut line = serde_json::to_vec(order).map_err(|error| LinkError::Start(error.into()))?;
+        let mut line = serde_json::to_vec(request).map_err(|error| LinkError::Start(error.into()))?;
         line.push(b'\n');
-        let told = input.write_all(&line).and_then(|()| input.flush()).is_ok();
-        let answer = if told { self.answers.recv_timeout(patience).ok() } else { None };
+        let is_sent = input.write_all(&line).and_then(|()| input.flush()).is_ok();
+        let answer = if is_sent { self.answers.recv_timeout(timeout).ok() } else { None };
         if answer.is_none() {
-            // An answer that came too late would be taken for that to the next order.
+            // A late answer would be taken for the answer to the next request, so no further request is sent.
             self.input = None;
         }
         answer.ok_or(LinkError::Ended)
@@ -218,7 +218,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.input = None;
-        // A child not yet waited for keeps its process id: this cannot hit another process.
+        // A child that is not reaped keeps its number, so no other process can be hit.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What a link is asked to be.
+//! The specification of a link.
 
 use record::Distribution;
 use schemars::JsonSchema;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 /// Bounds of [`Shape::group_ns`].
 const GROUP_NS: std::ops::RangeInclusive<u64> = 60_000..=600_000;
 
-/// Least queue when it is given as a multiple of the bandwidth-delay product: the kernel hands over
-/// super-packets of 64 KiB at once, and two of them must fit.
-pub const LEAST_BDP_QUEUE_BYTES: u64 = 160 * 1024;
+/// Minimum queue if the queue is a multiple of the bandwidth-delay product, in bytes: two super-packets of 64 KiB, which the
+/// kernel hands over at once, must fit.
+pub(crate) const MIN_BDP_QUEUE_BYTES: u64 = 160 * 1024;
 
-/// Who makes the link.
+/// Who emulates the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
-    /// This program, in user space. Needs no kernel module but TUN.
+    /// This program, in user space. Needs only the kernel module TUN.
     #[default]
     Emulator,
-    /// The kernel's `sch_netem` and `sch_tbf` on interfaces that exist already.
+    /// The kernel's `sch_netem` and `sch_tbf`, on existing interfaces.
     Netem,
 }
 
 /// Both directions of a link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkSpec {
-    /// Who makes it.
+    /// Who emulates the link.
     #[serde(default)]
     pub driver: Driver,
     /// From the first host to the second.
@@ -35,7 +35,7 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
-    /// The same in both directions. Each draws its own random numbers.
+    /// The same shape in both directions, with different random numbers.
     pub fn symmetric(shape: Shape) -> Self {
         let back = Shape { seed: shape.seed.wrapping_add(1), ..shape.clone() };
         Self { driver: Driver::Emulator, a_to_b: shape, b_to_a: back }
@@ -46,8 +46,8 @@ impl LinkSpec {
         if direction == Direction::AToB { &self.a_to_b } else { &self.b_to_a }
     }
 
-    /// The same, to be changed.
-    pub fn shape_mut(&mut self, direction: Direction) -> &mut Shape {
+    /// One direction's shape, mutable.
+    pub(crate) fn shape_mut(&mut self, direction: Direction) -> &mut Shape {
         if direction == Direction::AToB { &mut self.a_to_b } else { &mut self.b_to_a }
     }
 
@@ -57,7 +57,7 @@ impl LinkSpec {
     }
 }
 
-/// A direction.
+/// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -68,10 +68,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both, in the order of the fields that hold them.
+    /// Both directions, in the order of their indexes.
     pub const BOTH: [Self; 2] = [Self::AToB, Self::BToA];
 
-    /// 0 or 1.
+    /// Index of the direction in arrays: 0 or 1.
     pub fn index(self) -> usize {
         self as usize
     }
@@ -81,27 +81,27 @@ impl Direction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// Bits per second, counted on `layer`; none is as fast as this machine.
+    /// Rate in bits per second, counted on `layer`; unlimited if none.
     pub rate_bits_per_s: Option<u64>,
-    /// What counts against the rate and the queue.
+    /// Layer whose bytes count against the rate and the queue.
     #[serde(default)]
     pub layer: Layer,
-    /// One-way delay after the last bit has left, in nanoseconds.
+    /// One-way delay after the last bit has left the wire, in nanoseconds.
     pub delay_ns: u64,
-    /// Added to the delay.
+    /// Random time that is added to the delay.
     pub jitter: Distribution,
-    /// What becomes of the order.
+    /// Whether jitter may change the order of packets.
     #[serde(default)]
     pub jitter_order: JitterOrder,
-    /// What gets lost on the wire, after it has taken its time there.
+    /// Loss on the wire. A lost segment has used the wire.
     pub loss: Loss,
-    /// How much may wait for the wire.
+    /// Capacity of the queue before the wire.
     pub queue: Queue,
-    /// Segments that come late, so that others overtake them.
+    /// Segments that arrive late, so that others overtake them.
     pub reorder: Option<Reorder>,
     /// Share of segments that arrive twice, 0 to 1.
     pub duplicate_ratio: f64,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[serde(default)]
     pub seed: u64,
 }
@@ -125,27 +125,26 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Bytes (on `layer`) that may wait; none where there is no rate, and so no queue.
-    pub fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
+    /// Capacity of the queue in bytes of `layer`; none without a rate, because nothing waits then.
+    pub(crate) fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
         let rate = self.rate_bits_per_s?;
         Some(match self.queue {
             Queue::Bytes { bytes } => bytes,
             Queue::Bdp { multiple } => {
                 let bdp = rate as f64 / 8.0 * round_trip_ns as f64 / 1e9;
-                ((bdp * multiple) as u64).max(LEAST_BDP_QUEUE_BYTES)
+                ((bdp * multiple) as u64).max(MIN_BDP_QUEUE_BYTES)
             }
         })
     }
 
-    /// How much of a super-packet may take the wire in one piece, in nanoseconds of wire time: a fiftieth
-    /// of the delay, 60 µs at least, 600 µs at most. At 20 Mbit/s that is always a single segment, at
-    /// 1 Gbit/s over long distances all 45. The first segment of such a group comes as late as its last,
-    /// as it would behind a network card that coalesces its interrupts.
-    pub fn group_ns(&self) -> u64 {
+    /// Maximum time on the wire of segments that are moved as a group, in nanoseconds: a fiftieth of the delay, at least
+    /// 60 µs, at most 600 µs. At 20 Mbit/s a group is a single segment; at 1 Gbit/s and a long delay it is all 45 segments
+    /// of a super-packet. All segments of a group arrive with the last, as behind a network card that coalesces interrupts.
+    pub(crate) fn group_ns(&self) -> u64 {
         (self.delay_ns / 50).clamp(*GROUP_NS.start(), *GROUP_NS.end())
     }
 
-    /// What is wrong with it, if anything; each names the field and what is allowed.
+    /// The mistakes in the shape. Each names the field and what is allowed.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes = Vec::new();
         if self.rate_bits_per_s.is_some_and(|rate| !(8_000..=1_000_000_000_000).contains(&rate)) {
@@ -157,7 +156,7 @@ impl Shape {
         if let Queue::Bytes { bytes } = self.queue
             && bytes < 1_600
         {
-            mistakes.push(format!("queue: {bytes} bytes do not hold one frame; at least 1600"));
+            mistakes.push(format!("queue: {bytes} bytes are less than one frame; at least 1600"));
         }
         if let Queue::Bdp { multiple } = self.queue
             && !(multiple > 0.0 && multiple <= 1_000.0)
@@ -169,7 +168,7 @@ impl Shape {
             Loss::Random { ratio } => vec![ratio],
             Loss::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {
                 if bad_to_good <= 0.0 {
-                    mistakes.push("loss: a burst that never ends; its length must be finite".to_owned());
+                    mistakes.push("loss: the length of a burst must be finite".to_owned());
                 }
                 vec![good_to_bad, bad_to_good, loss_good, loss_bad]
             }
@@ -184,33 +183,33 @@ impl Shape {
     }
 }
 
-/// Whether packets overtake each other because of their jitter.
+/// Whether jitter lets packets overtake each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JitterOrder {
-    /// None does: one that is drawn to arrive before another that left earlier arrives right behind that one. The
-    /// delay grows with the rate of packets. Drawn for each group of segments.
+    /// Packets keep their order: a packet that would overtake another arrives right behind it. The mean delay therefore
+    /// grows with the rate of packets. Jitter is drawn for each group of segments.
     #[default]
     Keep,
-    /// They do, as with netem: the delay is what is drawn, once for each packet that the kernel hands over.
+    /// Packets overtake each other, as with netem. Jitter is drawn once for each packet that the kernel hands over.
     Free,
 }
 
-/// On which layer a rate is meant: what is added to the IP bytes of every segment.
+/// The layer whose bytes a rate counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
     /// The Ethernet wire: header 14, FCS 4, preamble 8, gap 12 bytes, frames padded to 64 bytes.
     #[default]
     Wire,
-    /// The Ethernet frame without FCS: what the kernel's queueing disciplines count.
+    /// The Ethernet frame without FCS, as the kernel's queueing disciplines count.
     Frame,
-    /// IP alone.
+    /// The IP packet.
     Ip,
 }
 
 impl Layer {
-    /// What an IP packet of so many bytes takes on this layer.
+    /// Bytes of an IP packet on this layer.
     pub fn bytes(self, ip_bytes: u64) -> u64 {
         match self {
             Self::Wire => ip_bytes.max(46) + 38,
@@ -220,24 +219,24 @@ impl Layer {
     }
 }
 
-/// How segments get lost.
+/// How segments are lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Loss {
-    /// None is.
+    /// No losses.
     #[default]
     None,
-    /// Each by itself.
+    /// Independent losses.
     Random {
-        /// Share, 0 to 1.
+        /// Share of lost segments, 0 to 1.
         ratio: f64,
     },
-    /// In bursts: a Markov chain of two states, stepped once a segment (E. N. Gilbert, "Capacity of a
+    /// Losses in bursts: a Markov chain of two states with one step per segment (E. N. Gilbert, "Capacity of a
     /// Burst-Noise Channel", 1960; E. O. Elliott, 1963).
     GilbertElliott {
-        /// Probability to change from the good to the bad state.
+        /// Probability of a change from the good to the bad state.
         good_to_bad: f64,
-        /// Probability to change back; the mean burst is `1 / bad_to_good` segments.
+        /// Probability of a change back; the mean burst is `1 / bad_to_good` segments.
         bad_to_good: f64,
         /// Share lost in the good state.
         loss_good: f64,
@@ -247,15 +246,15 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Bursts in which all are lost, by the overall share lost and the mean length of a burst.
-    pub fn bursty(ratio: f64, mean_burst: f64) -> Self {
+    /// Bursts of total loss. `ratio` is the overall share of lost segments, `mean_burst` the mean length of a burst.
+    pub(crate) fn bursty(ratio: f64, mean_burst: f64) -> Self {
         let bad_to_good = 1.0 / mean_burst;
         // In equilibrium the share of the bad state is p / (p + r).
         let good_to_bad = if ratio >= 1.0 { 1.0 } else { bad_to_good * ratio / (1.0 - ratio) };
         Self::GilbertElliott { good_to_bad, bad_to_good, loss_good: 0.0, loss_bad: 1.0 }
     }
 
-    /// The share lost in the long run, 0 to 1.
+    /// Share of lost segments in the long run, 0 to 1.
     pub fn ratio(self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -268,9 +267,9 @@ impl Loss {
         }
     }
 
-    /// By how much more the number lost varies than with independent losses (variance ratio in the
-    /// limit of many segments); 1 for independent ones.
-    pub fn dispersion(self) -> f64 {
+    /// Variance of the number of lost segments, relative to independent losses with the same share, in the limit of many
+    /// segments.
+    pub(crate) fn dispersion(self) -> f64 {
         match self {
             Self::None | Self::Random { .. } => 1.0,
             Self::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => {
@@ -287,28 +286,28 @@ impl Loss {
     }
 }
 
-/// How much may wait for the wire before the newest is dropped.
+/// Capacity of the queue before the wire. Segments that do not fit are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// So many bytes, counted as the rate is.
+    /// A number of bytes, counted on the layer of the rate.
     Bytes {
-        /// At least one frame.
+        /// Bytes, at least one frame.
         bytes: u64,
     },
     /// A multiple of rate × round-trip time (both delays, without jitter).
     Bdp {
-        /// Above 0.
+        /// Multiple, above 0.
         multiple: f64,
     },
 }
 
-/// Segments that come late.
+/// Segments that arrive late.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reorder {
-    /// Share of segments, 0 to 1.
+    /// Share of late segments, 0 to 1.
     pub ratio: f64,
-    /// By how much, in nanoseconds.
+    /// Additional delay, in nanoseconds.
     pub late_ns: u64,
 }
 
@@ -328,7 +327,7 @@ mod tests {
             Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 114_000_000, ..Shape::default() };
         let spec = LinkSpec::symmetric(shape.clone());
         assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(28_500_000));
-        assert_eq!(shape.queue_bytes(0), Some(LEAST_BDP_QUEUE_BYTES));
+        assert_eq!(shape.queue_bytes(0), Some(MIN_BDP_QUEUE_BYTES));
         shape.queue = Queue::Bytes { bytes: 5_000 };
         assert_eq!(shape.queue_bytes(spec.round_trip_ns()), Some(5_000));
         assert_eq!(Shape::default().queue_bytes(1), None);

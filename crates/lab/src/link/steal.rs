@@ -1,4 +1,4 @@
-//! When the hypervisor took the processors away: what happened then is not the link's doing.
+//! Records when the hypervisor took processor time, because delays at these times are not the link's fault.
 
 use std::{
     ops::Range,
@@ -13,9 +13,10 @@ use std::{
 use clock::monotonic_ns;
 use kernel::steal_ticks;
 
-const EVERY: Duration = Duration::from_millis(5);
+/// Interval between two readings of the steal time.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Watches the steal time of all processors.
+/// A thread that records the growth of the processors' steal time.
 #[derive(Debug)]
 pub(super) struct StealWatch {
     stop: Arc<AtomicBool>,
@@ -23,7 +24,7 @@ pub(super) struct StealWatch {
 }
 
 impl StealWatch {
-    /// Begins to watch.
+    /// Starts the thread.
     pub(super) fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -31,7 +32,7 @@ impl StealWatch {
         Self { stop, thread: thread.ok() }
     }
 
-    /// Ends watching: the times, in nanoseconds of the monotonic clock, within which steal time grew.
+    /// Ends the thread. Returns the times in which steal time grew, in nanoseconds of the monotonic clock.
     pub(super) fn finish(mut self) -> Vec<Range<u64>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -48,10 +49,10 @@ fn watch(stop: &AtomicBool) -> Vec<Range<u64>> {
     let mut stolen: Vec<Range<u64>> = Vec::new();
     let (mut before_ns, mut before) = (monotonic_ns(), steal_ticks());
     while !stop.load(Ordering::Relaxed) {
-        thread::sleep(EVERY);
+        thread::sleep(POLL_INTERVAL);
         let (at_ns, ticks) = (monotonic_ns(), steal_ticks());
         if ticks != before {
-            // A tick is 10 ms long, and is shown when it is full: it may have begun before.
+            // A tick of 10 ms is counted when it is over, so it may have begun before the previous reading.
             let from = before_ns.saturating_sub(10_000_000);
             match stolen.last_mut() {
                 Some(last) if last.end >= from => last.end = at_ns,

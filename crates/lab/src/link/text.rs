@@ -1,4 +1,4 @@
-//! A direction of a link as people write it, in a lab file or on the command line.
+//! The shape of a direction of a link as users write it, in a lab file or on the command line.
 
 use record::{
     Distribution,
@@ -7,7 +7,7 @@ use record::{
 
 use super::spec::{JitterOrder, Layer, Loss, Queue, Reorder, Shape};
 
-/// The settings as written; those missing keep what `Shape` has.
+/// The keys of a [`Shape`] as text. A missing key leaves the shape unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShapeText {
     /// `1gbit`, `20mbit`, `unlimited`.
@@ -24,28 +24,28 @@ pub struct ShapeText {
     pub loss: Option<String>,
     /// `64KiB` or `1bdp`.
     pub queue: Option<String>,
-    /// `1%,2ms`: share, and by how much they come late.
+    /// `1%,2ms`: share of late segments, additional delay.
     pub reorder: Option<String>,
     /// `0.1%`.
     pub duplicate: Option<String>,
 }
 
-/// A setting that could not be read.
+/// A mistake in the value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// The setting's name.
+    /// Name of the key.
     pub key: &'static str,
     /// What is wrong and what was expected.
     pub message: String,
 }
 
-/// The names of the settings, for suggestions.
+/// Names of the keys.
 pub const KEYS: [&str; 9] =
     ["rate", "layer", "delay", "jitter", "jitter_order", "loss", "queue", "reorder", "duplicate"];
 
 impl ShapeText {
-    /// The setting of this name, to be filled in; none if there is no such setting.
-    pub fn setting(&mut self, key: &str) -> Option<&mut Option<String>> {
+    /// The value of a key, mutable; none if the key does not exist.
+    pub fn value_mut(&mut self, key: &str) -> Option<&mut Option<String>> {
         Some(match key {
             "rate" => &mut self.rate,
             "layer" => &mut self.layer,
@@ -60,7 +60,7 @@ impl ShapeText {
         })
     }
 
-    /// `base` with what is written here.
+    /// Returns `base` with the given keys applied.
     ///
     /// # Errors
     /// Every mistake.
@@ -82,7 +82,7 @@ impl ShapeText {
         read("reorder", &self.reorder, &mut |t| reorder(t).map(|v| shape.reorder = v));
         read("duplicate", &self.duplicate, &mut |t| ratio(t).map(|v| shape.duplicate_ratio = v));
         if mistakes.is_empty() && self.queue.is_some() && shape.rate_bits_per_s.is_none() {
-            let message = "nothing waits on a link without a rate; give 'rate' as well, or leave 'queue' out";
+            let message = "a link without a rate has no queue; give 'rate' too, or leave 'queue' out";
             mistakes.push(Mistake { key: "queue", message: message.to_owned() });
         }
         if mistakes.is_empty() {
@@ -97,7 +97,7 @@ impl ShapeText {
     }
 }
 
-/// A rate of a link in bits per second: `1gbit`, `2.5gbit`, `100mbit`, `64kbit`, `unlimited`.
+/// Reads the rate of a link, in bits per second: `1gbit`, `2.5gbit`, `100mbit`, `64kbit`, `unlimited`.
 /// Prefixes are decimal, as networks count.
 ///
 /// # Errors
@@ -124,7 +124,7 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     if (1.0..=1e15).contains(&rate) { Ok(Some(rate.round() as u64)) } else { Err(refuse()) }
 }
 
-/// A rate as people write it.
+/// A rate as users write it.
 pub fn show_rate(rate_bits_per_s: Option<u64>) -> String {
     let Some(rate) = rate_bits_per_s else { return "unlimited".to_owned() };
     let (factor, unit) = match rate {
@@ -149,7 +149,7 @@ fn order(text: &str) -> Result<JitterOrder, String> {
     match text {
         "keep" => Ok(JitterOrder::Keep),
         "free" => Ok(JitterOrder::Free),
-        _ => Err(format!("'{text}' is not what jitter does to the order; keep or free")),
+        _ => Err(format!("'{text}' is not a jitter order; one of keep, free")),
     }
 }
 
@@ -185,9 +185,11 @@ fn loss(text: &str) -> Result<Loss, String> {
                 return Err(refuse());
             }
             let loss = Loss::bursty(share, length);
-            // Bursts of a mean length need pauses of at least one packet between them.
+            // At least one packet must pass between two bursts.
             if matches!(loss, Loss::GilbertElliott { good_to_bad, .. } if good_to_bad > 1.0) {
-                return Err(format!("'{text}': so large a share cannot be lost in so short bursts"));
+                return Err(format!(
+                    "'{text}': bursts this short cannot lose such a large share; give longer bursts"
+                ));
             }
             Ok(loss)
         }

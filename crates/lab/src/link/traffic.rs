@@ -1,5 +1,4 @@
-//! UDP traffic from one end of a link to the other, sent and received inside the hosts, that measures
-//! what the link does to it.
+//! UDP streams from one end of a link to the other that measure the link.
 
 use std::{
     io,
@@ -19,60 +18,59 @@ use nix::sys::socket::{
 };
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
-use super::{LinkError, forward::go_first, namespace::End};
+use super::{LinkError, forward::set_realtime_priority, namespace::End};
 
-/// Room for what arrives while the receiving thread is away: a tenth of a second at 1 Gbit/s.
+/// Receive buffer: bytes of a tenth of a second at 1 Gbit/s, which may arrive while the receiving thread does not run.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-/// The kernel makes at most so many segments of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
-const MOST_SEGMENTS: usize = 64;
-const MOST_PAYLOAD_BYTES: usize = 65_000;
+/// Maximum segments that the kernel makes of one buffer (UDP_MAX_SEGMENTS before Linux 6.9).
+const MAX_SEGMENTS: usize = 64;
+const MAX_PAYLOAD_BYTES: usize = 65_000;
 
-/// What to send.
+/// The plan of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
-    /// Payload of a datagram; it starts with 16 bytes that hold its number and when it was sent.
+    /// Payload of a datagram, in bytes. The first 16 bytes are its number and its time of sending.
     pub payload_bytes: usize,
     /// Datagrams that are sent at once.
     pub burst: usize,
-    /// From one burst to the next, in nanoseconds.
+    /// Time between two bursts, in nanoseconds.
     pub interval_ns: f64,
-    /// Datagrams in all.
+    /// Total number of datagrams.
     pub packets: u64,
-    /// Whether its threads run before all others: right for few packets whose times matter, wrong for
-    /// a load, which must leave the processors to the link.
+    /// Whether the threads of the stream have real-time priority: right for few packets whose times matter, wrong for a
+    /// load, which must leave the processors to the link.
     pub is_probe: bool,
 }
 
 impl Stream {
-    /// As many at once as the kernel takes, but no more than `most`.
-    pub(super) fn burst_of(payload_bytes: usize, most: usize) -> usize {
-        most.min(MOST_SEGMENTS).min(MOST_PAYLOAD_BYTES / payload_bytes).max(1)
+    /// Size of a burst: as many datagrams as the kernel takes, at most `max`.
+    pub(super) fn burst_of(payload_bytes: usize, max: usize) -> usize {
+        max.min(MAX_SEGMENTS).min(MAX_PAYLOAD_BYTES / payload_bytes).max(1)
     }
 
-    /// How long sending takes, in nanoseconds.
+    /// Planned duration of sending, in nanoseconds.
     pub(super) fn duration_ns(&self) -> u64 {
         (self.packets as f64 / self.burst as f64 * self.interval_ns) as u64
     }
 }
 
-/// What arrived.
+/// The datagrams that arrived.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// Datagrams that were sent.
     pub sent: u64,
-    /// Datagrams that arrived, each counted once.
+    /// Datagrams that arrived, without duplicates.
     pub unique: u64,
     /// Datagrams that arrived again.
-    pub twins: u64,
-    /// What came at once: when, in nanoseconds; how many.
+    pub duplicates: u64,
+    /// Datagrams that arrived at once: time in nanoseconds, number.
     pub batches: Vec<(u64, u32)>,
-    /// Of the first datagram of each batch: when it was sent and when it came.
+    /// Of the first datagram of each batch: times of sending and of arrival, in nanoseconds.
     pub times: Vec<(u64, u64)>,
 }
 
-/// A stream under way. Dropping it ends the receiver.
+/// A running stream. Dropping it ends the receiver.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct StreamRun {
     stop: StopOnDrop,
     sender: JoinHandle<io::Result<u64>>,
     receiver: JoinHandle<io::Result<Arrivals>>,
@@ -87,15 +85,15 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl Run {
+impl StreamRun {
     /// Starts sending.
     ///
     /// # Errors
-    /// When a socket cannot be had.
+    /// When a socket cannot be created.
     pub(super) fn start(from: &End, to: &End, stream: Stream) -> Result<Self, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let bind = |end: &End, peer: Option<&End>| {
-            // Both ends are in the subnet of the same family.
+            // The source address is of the same family as the destination.
             let family = |end: &End| end.addresses.first().is_some_and(|address| address.ip.is_ipv4());
             let address = end
                 .addresses
@@ -112,7 +110,7 @@ impl Run {
             setsockopt(&sending, UdpGsoSegment, &(stream.payload_bytes as i32))
                 .map_err(|error| refuse("send many at once")(error.into()))?;
         }
-        // Without it datagrams come one by one, which costs more but is as true.
+        // Without GRO datagrams arrive one by one, which costs more processor time but is as exact.
         let _ = setsockopt(&receiving, UdpGroSegment, &true);
         let _ = set_socket_recv_buffer_size_force(&receiving, RECEIVE_BUFFER_BYTES)
             .or_else(|_| set_socket_recv_buffer_size(&receiving, RECEIVE_BUFFER_BYTES));
@@ -126,15 +124,15 @@ impl Run {
         Ok(Self { stop, sender, receiver })
     }
 
-    /// Whether all is sent, or nothing more will be.
+    /// Whether sending has ended.
     pub(super) fn is_sent(&self) -> bool {
         self.sender.is_finished()
     }
 
-    /// Waits until all is sent; what has arrived by then.
+    /// Waits for the end of sending. Returns what has arrived by then.
     ///
     /// # Errors
-    /// When something could not be sent.
+    /// When sending or receiving failed.
     pub(super) fn finish(self) -> Result<Arrivals, LinkError> {
         let refuse = |what| move |cause| LinkError::Traffic { what, cause };
         let sent = self.sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
@@ -147,12 +145,12 @@ impl Run {
 
 fn spawn<T: Send + 'static>(
     name: &str,
-    is_first: bool,
+    is_realtime: bool,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, LinkError> {
     let prepared = move || {
-        if is_first {
-            go_first();
+        if is_realtime {
+            set_realtime_priority();
         }
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         work()
@@ -163,8 +161,8 @@ fn spawn<T: Send + 'static>(
 fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
     let mut buffer = vec![0; stream.burst * stream.payload_bytes];
     let started_ns = monotonic_ns();
-    // Twice the time that was planned: a machine that cannot send so fast is found out by the figures.
-    let most_ns = stream.duration_ns() * 2 + 1_000_000_000;
+    // At most twice the planned time plus a second. The results show that the machine is too slow.
+    let max_ns = stream.duration_ns() * 2 + 1_000_000_000;
     let mut sent = 0;
     for index in 0_u64.. {
         let due_ns = started_ns + (index as f64 * stream.interval_ns) as u64;
@@ -173,7 +171,7 @@ fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
             thread::sleep(Duration::from_nanos(due_ns - now));
             now = monotonic_ns();
         }
-        if sent >= stream.packets || now - started_ns > most_ns {
+        if sent >= stream.packets || now - started_ns > max_ns {
             break;
         }
         let burst = stream.burst.min((stream.packets - sent) as usize);
@@ -183,7 +181,7 @@ fn send(socket: &UdpSocket, stream: Stream) -> io::Result<u64> {
         }
         match socket.send(&buffer[..burst * stream.payload_bytes]) {
             Ok(_) => sent += burst as u64,
-            // Full for a moment: the next burst is due anyway.
+            // The queue is full for a moment; the next burst is sent as planned.
             Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {}
             Err(error) => return Err(error),
         }
@@ -217,7 +215,7 @@ fn receive(socket: &UdpSocket, stream: Stream, stop: &AtomicBool) -> io::Result<
             }
             count += 1;
             if std::mem::replace(seen, true) {
-                arrivals.twins += 1;
+                arrivals.duplicates += 1;
             } else {
                 arrivals.unique += 1;
             }

@@ -1,4 +1,4 @@
-//! TUN devices: the only place with `unsafe` code, for the two requests that no library wraps.
+//! TUN devices. The only module with `unsafe` code, for two ioctl requests that no library wraps.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,8 +11,8 @@ use rustix::{
     ioctl::{IntegerSetter, Opcode, Updater, ioctl, opcode},
 };
 
-/// Longest name of an interface: `IFNAMSIZ` without the ending zero.
-pub(super) const NAME_BYTES: usize = 15;
+/// Maximum bytes of an interface's name: `IFNAMSIZ` without the terminating zero.
+pub(super) const MAX_NAME_BYTES: usize = 15;
 
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
 const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
@@ -37,16 +37,16 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Creates a TUN device in the network namespace of the calling thread. It goes when the file is
-/// closed. Reads and writes never block, and move one packet each, behind a virtio-net header.
+/// Creates a TUN device in the network namespace of the calling thread. The device disappears when the file is closed.
+/// Reads and writes never block; each moves one packet with a virtio-net header.
 ///
 /// # Errors
-/// When the name is taken or bad, `/dev/net/tun` is missing, or the namespace is not ours to change.
+/// When the name is in use or invalid, `/dev/net/tun` is missing, or the namespace may not be changed.
 pub(super) fn create(name: &str) -> io::Result<File> {
-    if name.is_empty() || name.len() > NAME_BYTES {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("the name '{name}' of an interface must have 1 to {NAME_BYTES} bytes"),
+            format!("the name '{name}' of an interface must have 1 to {MAX_NAME_BYTES} bytes"),
         ));
     }
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
@@ -62,7 +62,7 @@ pub(super) fn create(name: &str) -> io::Result<File> {
     unsafe { ioctl(&file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }?;
 
     let without_uso = CHECKSUM | TSO4 | TSO6 | TSO_ECN;
-    // USO came with Linux 6.2; without it UDP is cut into segments before it comes here.
+    // USO exists since Linux 6.2. Without it the kernel splits UDP into segments before they arrive here.
     set_offloads(&file, without_uso | USO4 | USO6).or_else(|_| set_offloads(&file, without_uso))?;
     Ok(file)
 }

@@ -1,5 +1,5 @@
-//! The link's own process: orders on standard input, answers on standard output, one JSON message a
-//! line. It dies with its parent, and its interfaces with it.
+//! The process of a link: reads requests from standard input and writes answers to standard output, one JSON message per
+//! line. The process ends with its parent, and its interfaces disappear with it.
 
 use std::io::{self, BufRead, Write};
 
@@ -15,102 +15,89 @@ use super::{
     spec::{Direction, LinkSpec, Shape},
 };
 
-/// What the parent may say.
+/// A request of the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// First, once.
+pub(crate) enum Request {
+    /// Creates the link. The first request, sent once.
     Create {
-        /// The link.
         spec: Box<LinkSpec>,
-        /// Its first end.
         a: Box<End>,
-        /// Its second.
         b: Box<End>,
     },
-    /// Changes one direction.
     Set {
-        /// Which.
         direction: Direction,
-        /// What it is from now on.
         shape: Box<Shape>,
     },
-    /// Cuts the link.
     Down,
-    /// Mends it.
     Up,
-    /// Asks for the counters.
     Counters,
-    /// Asks for a certificate.
     Certify(CertifyOptions),
 }
 
-/// What the worker answers, once an order.
+/// The worker's answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// The link runs.
+pub(crate) enum Answer {
     Ready,
-    /// It was done.
     Done,
-    /// The counters of both directions.
     Counters(Box<[Counters; 2]>),
-    /// The certificate, or why it is refused.
     Certificate(Box<Certificate>),
-    /// It was not done; why.
     Failed(String),
 }
 
-/// Serves one link until the parent is gone.
+/// Runs one link until the parent is gone.
 ///
 /// # Errors
-/// When the parent can no longer be answered.
+/// When an answer cannot be written.
 pub fn work() -> io::Result<()> {
-    // Refused nowhere on Linux; the closed input is the second line.
+    // Linux never refuses it; the end of standard input is the second safeguard.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut lines = io::stdin().lock().lines();
     let mut link: Option<Emulator> = None;
     while let Some(Ok(line)) = lines.next() {
         let answer = match serde_json::from_str(&line) {
-            Ok(order) => obey(order, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string())),
-            Err(error) => Answer::Failed(format!("'{line}' is no order: {error}")),
+            Ok(request) => {
+                handle(request, &mut link).unwrap_or_else(|error| Answer::Failed(error.to_string()))
+            }
+            Err(error) => Answer::Failed(format!("'{line}' is not a request: {error}")),
         };
-        say(&answer)?;
+        send(&answer)?;
     }
     Ok(())
 }
 
-fn obey(order: Order, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
-    if let Order::Create { spec, a, b } = order {
+fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkError> {
+    if let Request::Create { spec, a, b } = request {
         if link.is_some() {
-            return Ok(Answer::Failed("there is a link already".to_owned()));
+            return Ok(Answer::Failed("there is already a link".to_owned()));
         }
-        // No thread runs yet.
+        // No other thread runs yet.
         a.namespace.enter_user_namespace()?;
         *link = Some(Emulator::start(*spec, *a, *b)?);
         return Ok(Answer::Ready);
     }
     let Some(link) = link else { return Ok(Answer::Failed("there is no link yet".to_owned())) };
-    Ok(match order {
-        Order::Set { direction, shape } => {
+    Ok(match request {
+        Request::Set { direction, shape } => {
             link.set(direction, *shape)?;
             Answer::Done
         }
-        Order::Down => {
+        Request::Down => {
             link.down();
             Answer::Done
         }
-        Order::Up => {
+        Request::Up => {
             link.up();
             Answer::Done
         }
-        Order::Counters => Answer::Counters(Box::new(link.counters()?)),
-        Order::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
-        Order::Create { .. } => Answer::Failed("not now".to_owned()),
+        Request::Counters => Answer::Counters(Box::new(link.counters()?)),
+        Request::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
+        Request::Create { .. } => Answer::Failed("not now".to_owned()),
     })
 }
 
-fn say(answer: &Answer) -> io::Result<()> {
+fn send(answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut output = io::stdout().lock();
@@ -124,7 +111,7 @@ mod tests {
     use crate::link::Namespace;
 
     #[test]
-    fn orders_survive_the_wire() {
+    fn requests_survive_serialization() {
         let end = |pid| End {
             namespace: Namespace::Pid(pid),
             device: "link0".to_owned(),
@@ -133,16 +120,16 @@ mod tests {
         };
         let spec =
             Box::new(LinkSpec::symmetric(Shape { rate_bits_per_s: Some(1_000_000), ..Shape::default() }));
-        for order in [
-            Order::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
-            Order::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
-            Order::Down,
-            Order::Certify(CertifyOptions::default()),
+        for request in [
+            Request::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
+            Request::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
+            Request::Down,
+            Request::Certify(CertifyOptions::default()),
         ] {
-            let line = serde_json::to_string(&order).unwrap();
+            let line = serde_json::to_string(&request).unwrap();
             assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order, "{line}");
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request, "{line}");
         }
-        assert!(obey(Order::Up, &mut None).is_ok_and(|answer| matches!(answer, Answer::Failed(_))));
+        assert!(handle(Request::Up, &mut None).is_ok_and(|answer| matches!(answer, Answer::Failed(_))));
     }
 }

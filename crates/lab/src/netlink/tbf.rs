@@ -9,42 +9,43 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// What the kernel counts of a frame beside the IP packet.
+/// Bytes that the kernel counts of a frame in addition to the IP packet.
 pub(crate) const ETHERNET_HEADER_BYTES: u64 = 14;
-/// What passes at once when nothing was sent for a while, as a part of a second. Timers are some ten, on a
-/// virtual processor a hundred microseconds late: a shallower bucket would overflow meanwhile, and the rate
-/// be missed. From 550 Mbit/s on it holds a super-packet of 64 KiB, which smaller buckets have cut.
-const BURST_PART_OF_S: u64 = 1_000;
-/// What may wait, as a part of a second, and at the least: four super-packets.
-const QUEUE_PART_OF_S: u64 = 200;
-const LEAST_QUEUE_BYTES: u64 = 256 * 1024;
+/// A full bucket holds the traffic of 1/1,000 second. Timers are about 10 µs late, on virtual processors about 100 µs: a
+/// smaller bucket would overflow meanwhile, and the rate would not be reached. From 550 Mbit/s on the bucket holds a
+/// super-packet of 64 KiB, which the kernel splits for smaller buckets.
+const BURSTS_PER_S: u64 = 1_000;
+/// The queue holds the traffic of 1/200 second.
+const QUEUES_PER_S: u64 = 200;
+/// Minimum size of the queue: four super-packets.
+const MIN_QUEUE_BYTES: u64 = 256 * 1024;
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     pub rate_bits_per_s: u64,
-    /// What passes at once when nothing was sent for a while.
+    /// Size of the bucket: bytes that may pass at once after a pause.
     pub burst_bytes: u64,
-    /// What may wait.
+    /// Bytes that may wait.
     pub queue_bytes: u64,
-    /// What is counted of each packet beside the Ethernet frame.
+    /// Bytes that are counted of each packet in addition to the Ethernet frame.
     pub overhead_bytes: u16,
 }
 
-impl Bucket {
-    /// That of a segment's port.
-    pub(super) fn of_port(rate_bits_per_s: u64, mtu: u32) -> Self {
+impl TokenBucket {
+    /// The bucket of a segment's port.
+    pub(super) fn for_port(rate_bits_per_s: u64, mtu: u32) -> Self {
         let rate_bytes_per_s = rate_bits_per_s / 8;
         let frame_bytes = u64::from(mtu) + ETHERNET_HEADER_BYTES;
         Self {
             rate_bits_per_s,
-            burst_bytes: (rate_bytes_per_s / BURST_PART_OF_S).max(2 * frame_bytes),
-            queue_bytes: (rate_bytes_per_s / QUEUE_PART_OF_S).max(LEAST_QUEUE_BYTES),
+            burst_bytes: (rate_bytes_per_s / BURSTS_PER_S).max(2 * frame_bytes),
+            queue_bytes: (rate_bytes_per_s / QUEUES_PER_S).max(MIN_QUEUE_BYTES),
             overhead_bytes: 0,
         }
     }
 
-    /// The request that puts it on an interface: at the root, or below another queueing discipline.
+    /// The request that adds the bucket to an interface, below the queueing discipline `parent`.
     pub(super) fn message(&self, index: u32, parent: TcHandle) -> TcMessage {
         let rate_bytes_per_s = self.rate_bits_per_s / 8;
         let mut message = TcMessage::with_index(index as i32);
@@ -64,7 +65,7 @@ impl Bucket {
     /// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
     fn parameters(&self, rate_bytes_per_s: u32) -> Vec<u8> {
         // cell_log, linklayer, overhead (2 bytes), cell_align (2), mpu (2), rate. Without a link layer the kernel
-        // would want a table of times.
+        // would require a rate table.
         let mut bytes = vec![0, TC_LINKLAYER_ETHERNET];
         bytes.extend(self.overhead_bytes.to_ne_bytes());
         bytes.extend([0; 4]);
@@ -72,7 +73,7 @@ impl Bucket {
         // No peak rate.
         bytes.extend([0; 12]);
         bytes.extend(clamped(self.queue_bytes).to_ne_bytes());
-        // The bucket is given in bytes, by an attribute of its own, instead of in the kernel's ticks.
+        // TCA_TBF_BURST gives the size of the bucket in bytes, so the size in ticks stays 0.
         bytes.extend([0; 8]);
         bytes
     }
@@ -90,7 +91,7 @@ mod tests {
 
     /// The values of the options, by their kinds.
     fn options(rate_bits_per_s: u64) -> Vec<(u16, Vec<u8>)> {
-        let message = Bucket::of_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
+        let message = TokenBucket::for_port(rate_bits_per_s, 1_500).message(7, TcHandle::ROOT);
         let Some(TcAttribute::Options(options)) = message.attributes.get(1) else { panic!("{message:?}") };
         let value = |option: &TcOption| {
             let mut bytes = vec![0; option.value_len()];

@@ -1,4 +1,4 @@
-//! `proofload lab-exec`: puts itself where a process of the lab belongs, and becomes it.
+//! `proofload lab-exec`: enters a host of a lab and executes a command there.
 
 use std::{
     fs::{self, File},
@@ -15,9 +15,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Where to go, and what to become.
+/// The host to enter and the command to execute.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct ExecRequest {
     pub network: PathBuf,
     pub control_group: Option<PathBuf>,
     pub cpus: Option<Vec<usize>>,
@@ -25,21 +25,20 @@ pub(crate) struct Order {
     pub command: Vec<String>,
 }
 
-/// The life of `proofload lab-exec ORDER`; returns only if it cannot become what was ordered. The messages
-/// go to the process's log.
-pub fn exec(order: &str) -> io::Error {
-    let order: Order = match serde_json::from_str(order) {
-        Ok(order) => order,
+/// Runs `proofload lab-exec REQUEST`. Returns only on an error, whose message goes to the process's log.
+pub fn exec(request: &str) -> io::Error {
+    let request: ExecRequest = match serde_json::from_str(request) {
+        Ok(request) => request,
         Err(error) => return error.into(),
     };
-    if let Err(error) = go(&order) {
+    if let Err(error) = enter_host(&request) {
         return error;
     }
-    let Some((program, arguments)) = order.command.split_first() else {
+    let Some((program, arguments)) = request.command.split_first() else {
         return io::Error::other("an empty command");
     };
     let mut command = Command::new(program);
-    if let Some(directory) = &order.directory {
+    if let Some(directory) = &request.directory {
         if let Err(error) = fs::create_dir_all(directory) {
             return io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()));
         }
@@ -50,20 +49,20 @@ pub fn exec(order: &str) -> io::Error {
     io::Error::new(error.kind(), format!("cannot run {program}: {error}{hint}"))
 }
 
-/// Ours, and the folders that only root's has: nginx, sshd and tc lie there.
+/// PATH, and the folders of nginx, sshd and tc that only root's PATH contains.
 pub(crate) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}{}/usr/local/sbin:/usr/sbin:/sbin", if path.is_empty() { "" } else { ":" })
 }
 
-fn go(order: &Order) -> io::Result<()> {
-    // Kept by the program that this one becomes, unless it gains privileges.
+fn enter_host(request: &ExecRequest) -> io::Result<()> {
+    // Survives the exec, unless the program gains privileges.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if let Some(file) = &order.control_group {
+    if let Some(file) = &request.control_group {
         fs::write(file, "0")?;
     }
-    namespaces::enter(File::open(&order.network)?, Kind::Network)?;
-    if let Some(cpus) = &order.cpus {
+    namespaces::enter(File::open(&request.network)?, Kind::Network)?;
+    if let Some(cpus) = &request.cpus {
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));
         sched_setaffinity(None, &set)

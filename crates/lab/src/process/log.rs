@@ -1,5 +1,5 @@
-//! What a process writes, kept within a limit: its beginning in a file, its end in memory until it is over. Secrets
-//! that this process knows are masked before either.
+//! The log of a process's output, limited in size: the beginning in a file, the end in memory until the process ends.
+//! Secrets that this process knows are masked in both.
 
 use std::{
     collections::VecDeque,
@@ -11,13 +11,15 @@ use std::{
 
 use secrets::mask::mask_learned;
 
-/// Bytes of the end that are kept beside the beginning.
+/// Bytes of the end that are kept in addition to the beginning.
 const TAIL_BYTES: usize = 64 * 1024;
-/// A line that is longer is masked and written before its end has come, but for so many bytes: a secret may have begun.
-const LONGEST_LINE_BYTES: usize = 64 * 1024;
-const LONGEST_SECRET_BYTES: usize = 8 * 1024;
-/// Lines of an error's excerpt, and the most characters of one of them.
-const EXCERPT: (usize, usize) = (20, 400);
+/// A longer unfinished line is masked and written, except its last [`MAX_SECRET_BYTES`], which may contain the beginning of
+/// a secret.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+const MAX_SECRET_BYTES: usize = 8 * 1024;
+/// Maximum lines of output in an error message.
+const EXCERPT_LINES: usize = 20;
+const EXCERPT_LINE_CHARS: usize = 400;
 
 /// The log of one process.
 #[derive(Debug)]
@@ -27,24 +29,24 @@ pub(crate) struct Log {
     written_bytes: u64,
     seen_bytes: u64,
     tail: VecDeque<u8>,
-    /// The line that has not ended yet.
+    /// The unfinished last line.
     line: Vec<u8>,
-    awaited: Option<Awaited>,
+    awaited: Option<AwaitedText>,
 }
 
-/// A text that is waited for.
+/// A text that the output must contain for the process to be ready.
 #[derive(Debug)]
-struct Awaited {
+struct AwaitedText {
     text: Vec<u8>,
-    /// The end of what came before, in which the text may have begun.
+    /// End of the earlier output, which may contain the beginning of the text.
     carry: Vec<u8>,
     seen: bool,
 }
 
 impl Log {
-    /// A new log that keeps the first `limit_bytes` and the last 64 KiB.
+    /// Creates a log that keeps the first `limit_bytes` and the last 64 KiB.
     pub(crate) fn create(path: &Path, limit_bytes: u64, awaited: Option<&str>) -> io::Result<Self> {
-        let awaited = awaited.map(|text| Awaited { text: text.into(), carry: Vec::new(), seen: false });
+        let awaited = awaited.map(|text| AwaitedText { text: text.into(), carry: Vec::new(), seen: false });
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Self {
             file,
@@ -59,7 +61,7 @@ impl Log {
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if let Some(awaited) = self.awaited.as_mut().filter(|awaited| !awaited.seen) {
-            awaited.look(bytes);
+            awaited.scan(bytes);
         }
         self.line.extend(bytes);
         let whole = self.line.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -70,19 +72,19 @@ impl Log {
             let rest = self.line.split_off(whole);
             let lines = std::mem::replace(&mut self.line, rest);
             self.keep(&mask_learned(&lines));
-        } else if self.line.len() > LONGEST_LINE_BYTES {
+        } else if self.line.len() > MAX_LINE_BYTES {
             let mut masked = mask_learned(&self.line).into_owned();
-            self.line = masked.split_off(masked.len().saturating_sub(LONGEST_SECRET_BYTES));
+            self.line = masked.split_off(masked.len().saturating_sub(MAX_SECRET_BYTES));
             self.keep(&masked);
         }
     }
 
-    /// Keeps what holds no secret.
+    /// Adds masked output.
     fn keep(&mut self, bytes: &[u8]) {
         self.seen_bytes += bytes.len() as u64;
         let room = (self.limit_bytes - self.written_bytes).min(bytes.len() as u64) as usize;
         if room > 0 {
-            // A full disk must not stop the process; the tail is kept in memory all the same.
+            // A full disk must not stop the process. The tail in memory is independent of the disk.
             let _ = self.file.write_all(&bytes[..room]);
             self.written_bytes += room as u64;
         }
@@ -90,7 +92,7 @@ impl Log {
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_BYTES));
     }
 
-    /// Writes the end behind the beginning.
+    /// Appends the end of the output to the file.
     pub(crate) fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.keep(&mask_learned(&line));
@@ -106,12 +108,12 @@ impl Log {
         self.seen_bytes = self.seen_bytes.max(self.limit_bytes);
     }
 
-    /// Whether there was more than the limit.
+    /// Whether the output exceeded the limit.
     pub(crate) fn flooded(&self) -> bool {
         self.seen_bytes > self.limit_bytes
     }
 
-    pub(crate) fn text_seen(&self) -> bool {
+    pub(crate) fn has_seen_text(&self) -> bool {
         self.awaited.as_ref().is_some_and(|awaited| awaited.seen)
     }
 
@@ -121,20 +123,23 @@ impl Log {
     }
 }
 
-/// The last lines of what something wrote, fit for a message.
+/// The last lines of an output, for a message.
 pub(crate) fn last_lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let lines: Vec<&str> = text.lines().collect();
-    let last = &lines[lines.len().saturating_sub(EXCERPT.0)..];
-    // Control characters would play with the terminal.
+    let last = &lines[lines.len().saturating_sub(EXCERPT_LINES)..];
+    // Control characters could change the terminal's state.
     let clean = |line: &&str| {
-        line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT.1).collect::<String>()
+        line.chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(EXCERPT_LINE_CHARS)
+            .collect::<String>()
     };
     last.iter().map(clean).collect()
 }
 
-impl Awaited {
-    fn look(&mut self, bytes: &[u8]) {
+impl AwaitedText {
+    fn scan(&mut self, bytes: &[u8]) {
         self.carry.extend(bytes);
         self.seen =
             self.text.is_empty() || self.carry.windows(self.text.len()).any(|window| window == self.text);
@@ -189,7 +194,7 @@ mod tests {
         log.push(b"got log-sec");
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         log.push(b"ret-1\nand log-sec");
-        assert!(log.text_seen());
+        assert!(log.has_seen_text());
         assert_eq!(log.last_lines(), ["got ***", "and log-sec"]);
         log.push(b"ret-1");
         log.push(&b"log-secret-1 ".repeat(20_000));
@@ -203,11 +208,11 @@ mod tests {
     fn a_text_is_found_across_reads() {
         let (path, mut log) = log("text", 10, Some("ready now"));
         log.push(b"not rea");
-        assert!(!log.text_seen());
+        assert!(!log.has_seen_text());
         log.push(b"dyrea");
         log.push(b"dy no");
         log.push(b"w\n");
-        assert!(log.text_seen());
+        assert!(log.has_seen_text());
         std::fs::remove_file(path).unwrap();
     }
 }

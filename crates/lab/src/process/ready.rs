@@ -1,4 +1,4 @@
-//! Whether a process is ready, seen from inside its host.
+//! Checks from inside a host whether a process is ready.
 
 use std::{
     fs::File,
@@ -12,23 +12,23 @@ use kernel::namespaces::run_in_network;
 
 use crate::plan::{self, Ready};
 
-/// How long one look may take.
-const LOOK: Duration = Duration::from_secs(1);
+/// Timeout of one check.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The text that a process is waited for to write.
-pub(crate) fn text(process: &plan::Process) -> Option<&str> {
+/// The text that the output of a process must contain for the process to be ready.
+pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     match &process.ready {
-        Some(Ready::Log(text)) => Some(text),
+        Some(Ready::Log(awaited_text)) => Some(awaited_text),
         _ => None,
     }
 }
 
-/// Looks once from inside the host's network. `own` is the host's address. What the process itself shows,
-/// its output and its end, is not looked at here.
+/// Checks once, from inside the host's network, whether a process is ready. `own` is the host's address. Conditions on
+/// the output and on the end of the process are not checked here.
 ///
 /// # Errors
 /// Why it is not ready yet.
-pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
+pub(crate) fn check(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
     let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(own), port);
     match ready {
         Ready::Tcp(address, port) => {
@@ -48,16 +48,16 @@ pub(crate) fn look(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Resul
 }
 
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&to, LOOK)
+    TcpStream::connect_timeout(&to, ATTEMPT_TIMEOUT)
         .map_err(|error| io::Error::new(error.kind(), format!("{to}: {error}")))
 }
 
 fn request(to: SocketAddr, path: &str) -> io::Result<()> {
     let mut stream = connect(to)?;
-    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n")?;
     let mut head = Vec::new();
-    // The first line is all that matters: `HTTP/1.1 200 …`.
+    // Only the status in the first line matters: `HTTP/1.1 200 …`.
     let mut bytes = [0; 256];
     while head.len() < 12 {
         match stream.read(&mut bytes)? {

@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place, words};
+use super::{KnownProgram, ProgramContext, words};
 use crate::plan::Ready;
 
 /// A server of iperf3.
@@ -15,12 +15,12 @@ impl KnownProgram for Iperf3 {
     const NAME: &'static str = "iperf3";
     const PORT: u16 = 5201;
 
-    /// It takes a connection for the beginning of a test, so its output is looked at instead.
+    /// iperf3 treats any connection as a test, so its output is checked instead of its port.
     fn ready(_: u16) -> Ready {
         Ready::Log("Server listening".to_owned())
     }
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        Ok(words(&["iperf3", "--server", "--forceflush", "--port", &place.known.port.to_string()]))
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        Ok(words(&["iperf3", "--server", "--forceflush", "--port", &context.known.port.to_string()]))
     }
 }

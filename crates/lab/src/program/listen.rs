@@ -4,16 +4,16 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place};
-use crate::file::keys::{Key, Takes};
+use super::{KnownProgram, ProgramContext};
+use crate::file::keys::{Key, KeyType};
 
-/// What the length of the queue of an HTTP server is.
+/// Help of the key `backlog`.
 pub(super) const BACKLOG: &str = "length of the queue of connections not yet accepted";
 
 /// Our own data listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listen {
-    /// The length of the queue of connections not yet accepted; its own if none.
+    /// Length of the queue of connections not yet accepted; the listener's default if none.
     pub backlog: Option<u32>,
 }
 
@@ -23,19 +23,19 @@ impl KnownProgram for Listen {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "backlog",
         BACKLOG,
-        Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32)),
+        KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32)),
     )];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        let mut command = place.ours(Self::NAME);
-        // A configuration says itself where files go.
-        let says_where = |arg: &String| {
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let mut command = context.own_command(Self::NAME);
+        // These options determine the path of the files.
+        let sets_path = |arg: &String| {
             ["--path", "--import", "--config"].iter().any(|option| {
                 arg.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
             })
         };
-        if !place.known.args.iter().any(says_where) {
-            let path = place.store()?.join("${tag}.%Y-%m-%d.log");
+        if !context.known.args.iter().any(sets_path) {
+            let path = context.store()?.join("${tag}.%Y-%m-%d.log");
             command.extend(["--path".to_owned(), path.display().to_string()]);
         }
         if let Some(backlog) = self.backlog {

@@ -1,4 +1,4 @@
-//! nginx: a web server, and a data listener if asked to be.
+//! nginx as a web server or as a data listener.
 
 use std::{
     fs::{self, File},
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use settings::{Reader, Value, schema};
 
-use super::{KnownProgram, Place, listen::BACKLOG, words};
-use crate::file::keys::{Key, Scene, Takes};
+use super::{KnownProgram, ProgramContext, listen::BACKLOG, words};
+use crate::file::keys::{HostNames, Key, KeyType};
 
 /// A web server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nginx {
     /// Files to serve, by path and size in bytes.
     pub files: Vec<(String, u64)>,
-    /// Whether it is a data listener: it logs the body of every request as a line, and answers 204.
+    /// Whether nginx is a data listener, which logs the body of every request as a line and answers 204.
     pub log_bodies: bool,
-    /// The length of the queue of connections not yet accepted; 4096 if none.
+    /// Length of the queue of connections not yet accepted; 4096 if none.
     pub backlog: Option<u32>,
     /// Worker processes; 1 if none.
     pub workers: Option<u32>,
@@ -33,7 +33,7 @@ impl KnownProgram for Nginx {
         Key::new(
             "files",
             "files by path and size",
-            Takes::Other(
+            KeyType::Other(
                 |what| {
                     json!({
                         "type": "object", "description": what,
@@ -46,7 +46,7 @@ impl KnownProgram for Nginx {
         Key::new(
             "file",
             "one file",
-            Takes::Other(
+            KeyType::Other(
                 |what| {
                     let path = schema::text("The path that it is served at.", "/dummy_file");
                     let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
@@ -60,32 +60,32 @@ impl KnownProgram for Nginx {
         Key::new(
             "log_bodies",
             "whether it is a data listener, which logs request bodies and answers 204",
-            Takes::Flag(|own, is| own.log_bodies = is),
+            KeyType::Flag(|own, is| own.log_bodies = is),
         ),
-        Key::new("backlog", BACKLOG, Takes::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new("backlog", BACKLOG, KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
         Key::new(
             "workers",
             "worker processes",
-            Takes::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
+            KeyType::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
         ),
     ];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        let root = place.folder.join("files");
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let root = context.folder.join("files");
         fs::create_dir(&root)?;
         for (path, size) in &self.files {
             let file = root.join(path.trim_start_matches('/'));
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent)?;
             }
-            // Zeros: a hole, which takes no room on the disk.
+            // A sparse file of zeros needs no disk space.
             File::create(&file)?.set_len(*size)?;
         }
-        // Workers may not become another user in a user namespace of one user, and need not.
-        let user = if place.rootless { "user root;\nmaster_process off;" } else { "user root;" };
-        let (root, temporary) = (root.display(), place.folder.display());
+        // In a user namespace of one user, workers cannot change their user and need not.
+        let user = if context.rootless { "user root;\nmaster_process off;" } else { "user root;" };
+        let (root, temporary) = (root.display(), context.folder.display());
         let (shared, location) = match self.log_bodies {
-            true => data_listener(&place.store()?, place.folder),
+            true => data_listener(&context.store()?, context.folder),
             false => (String::new(), "location = / { return 200 \"ok\\n\"; }".to_owned()),
         };
         let text = format!(
@@ -97,20 +97,21 @@ impl KnownProgram for Nginx {
              uwsgi_temp_path {temporary}/uwsgi;\n  scgi_temp_path {temporary}/scgi;\n{shared}  server {{\n    \
              listen {listen} backlog={backlog} reuseport;\n    root {root};\n    {location}\n  }}\n}}\n",
             workers = self.workers.unwrap_or(1),
-            listen = match place.has_ipv6() {
-                true => format!("[::]:{} ipv6only=off", place.known.port),
-                false => place.known.port.to_string(),
+            listen = match context.has_ipv6() {
+                true => format!("[::]:{} ipv6only=off", context.known.port),
+                false => context.known.port.to_string(),
             },
             backlog = self.backlog.unwrap_or(4096),
         );
-        let file = place.write("nginx.conf", &text)?;
-        // -e: nginx opens its built-in error log before it has read a line.
+        let file = context.write("nginx.conf", &text)?;
+        // -e: nginx opens its built-in error log before it reads the configuration.
         Ok(words(&["nginx", "-e", "stderr", "-p", &temporary.to_string(), "-c", &file]))
     }
 }
 
-/// What makes nginx a data listener. It reads the body of a request only to pass it on, so it asks a second server of its
-/// own, which answers 204 without being given the body. The line is written after the answer.
+/// The parts of the configuration that make nginx a data listener: a shared part and a location. nginx reads a request's
+/// body only for a proxied request, so the location forwards requests, without their bodies, to a second server of the
+/// same nginx, which answers 204. nginx writes the line after the answer.
 fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     let socket = format!("unix:{}/answer.sock", folder.display());
     let shared = format!(
@@ -128,7 +129,7 @@ fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     (shared, location)
 }
 
-fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
     for (span, path, value) in files.entries() {
         if !is_path(path) {
@@ -138,7 +139,7 @@ fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &S
     }
 }
 
-fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Scene<'_>) {
+fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let mut file = reader.table(value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
     let path = file.require(reader, "path", "the path that it is served at, such as \"/5k\"");
     let size = file.require(reader, "size", "its size, such as \"5KiB\"");
@@ -152,7 +153,7 @@ fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Sc
     }
 }
 
-/// Whether a path names a file of the server's and none outside.
+/// Whether a path names a file inside the served folder.
 fn is_path(path: &str) -> bool {
     path.starts_with('/') && !path.ends_with('/') && !path.split('/').any(|part| part == "..")
 }

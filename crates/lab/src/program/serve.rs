@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place};
+use super::{KnownProgram, ProgramContext};
 use crate::plan::Ready;
 
 /// Our own target.
@@ -19,7 +19,7 @@ impl KnownProgram for Serve {
         Ready::Log("listening on".to_owned())
     }
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        Ok(place.ours(Self::NAME))
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        Ok(context.own_command(Self::NAME))
     }
 }

@@ -1,16 +1,16 @@
-//! socat as a sink: it takes bytes in and throws them away.
+//! socat as a sink that reads and discards bytes.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place, words};
-use crate::file::keys::{Key, Takes};
+use super::{KnownProgram, ProgramContext, words};
+use crate::file::keys::{Key, KeyType};
 
-/// A sink of bytes.
+/// A sink that discards bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Socat {
-    /// Bytes that it reads at once; 8 KiB if none.
+    /// Bytes per read; 8 KiB if none.
     pub block: Option<u64>,
 }
 
@@ -20,13 +20,13 @@ impl KnownProgram for Socat {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "block",
         "bytes that it reads at once",
-        Takes::Size("64KiB", |own, n| own.block = Some(n)),
+        KeyType::Size("64KiB", |own, n| own.block = Some(n)),
     )];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        let listen = match place.has_ipv6() {
-            true => format!("TCP6-LISTEN:{},fork,reuseaddr,ipv6-v6only=0", place.known.port),
-            false => format!("TCP4-LISTEN:{},fork,reuseaddr", place.known.port),
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let listen = match context.has_ipv6() {
+            true => format!("TCP6-LISTEN:{},fork,reuseaddr,ipv6-v6only=0", context.known.port),
+            false => format!("TCP4-LISTEN:{},fork,reuseaddr", context.known.port),
         };
         let block = self.block.unwrap_or(8_192).to_string();
         Ok(words(&["socat", "-u", "-b", &block, &listen, "OPEN:/dev/null"]))

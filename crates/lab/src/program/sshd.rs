@@ -1,4 +1,4 @@
-//! sshd: the server of OpenSSH, and what its clients need to get in.
+//! sshd: the OpenSSH server, and the files with which clients log in.
 
 use std::{
     fs, io,
@@ -10,38 +10,38 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{KnownProgram, Place, words};
-use crate::file::keys::{Key, Takes};
+use super::{KnownProgram, ProgramContext, words};
+use crate::file::keys::{Key, KeyType};
 
 /// The server of OpenSSH.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sshd {
-    /// What it allows.
+    /// Limits and authentication.
     pub config: Config,
 }
 
 /// How an sshd is configured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Config {
-    /// Ours: many connections and sessions, its own SFTP server, no PAM.
+    /// Our configuration: many connections and sessions, its own SFTP server, no PAM.
     #[default]
     Wide,
-    /// As Debian delivers it.
+    /// Debian's default configuration.
     Debian,
 }
 
-/// The names in [`KnownProgram::KEYS`], and what they mean.
+/// Values of the key `config`, in the order of [`Config`].
 const CONFIGS: [&str; 2] = ["wide", "debian"];
 
 const WIDE: &str = "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
     PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100:30:200\nMaxSessions 100\n\
     Subsystem sftp internal-sftp\n";
 
-/// `/etc/ssh/sshd_config` of Debian's openssh-server, and the two defaults of sshd's own that measurements meet.
+/// `/etc/ssh/sshd_config` of Debian's openssh-server, and two defaults of sshd that matter to measurements.
 const DEBIAN: &str = "UsePAM yes\nKbdInteractiveAuthentication no\nX11Forwarding yes\nPrintMotd no\n\
     AcceptEnv LANG LC_*\nMaxStartups 10:30:100\nMaxSessions 10\n\
     Subsystem sftp /usr/lib/openssh/sftp-server\n";
-/// What the latter needs, and the packages of Debian that have it.
+/// Files that [`DEBIAN`] needs, with their Debian packages.
 const DEBIAN_FILES: [(&str, &str); 2] =
     [("/usr/lib/openssh/sftp-server", "openssh-sftp-server"), ("/etc/pam.d/sshd", "openssh-server")];
 
@@ -53,42 +53,44 @@ impl KnownProgram for Sshd {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "config",
         "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
-        Takes::Choice(&CONFIGS, |own, place| own.config = [Config::Wide, Config::Debian][place]),
+        KeyType::Choice(&CONFIGS, |own, index| own.config = [Config::Wide, Config::Debian][index]),
     )];
-    const WRITES: &'static [&'static str] = &[SSH_CONFIG];
+    const WRITTEN_FILES: &'static [&'static str] = &[SSH_CONFIG];
 
-    fn set_up(&self, place: &Place<'_>) -> io::Result<Vec<String>> {
-        if place.rootless {
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        if context.rootless {
             return Err(io::Error::other(
-                "sshd changes users, which a user namespace of one user does not let it: run the lab as root",
+                "sshd must change users, which is impossible in a user namespace of one user; run the lab as root",
             ));
         }
-        // Refuses to start without it; it belongs to the package, and stays.
+        // sshd refuses to start without this folder, which belongs to the package.
         if !Path::new("/run/sshd").is_dir() {
-            return Err(io::Error::other("sshd wants the folder /run/sshd: mkdir -m 755 /run/sshd"));
+            return Err(io::Error::other("sshd needs the folder /run/sshd: mkdir -m 755 /run/sshd"));
         }
         let needed = if self.config == Config::Debian { &DEBIAN_FILES[..] } else { &[] };
         if let Some((file, package)) = needed.iter().find(|(file, _)| !Path::new(file).exists()) {
-            let why = format!("config = \"debian\" wants {file} (Debian: {package}); or leave config out");
+            let why = format!(
+                "config = \"debian\" needs {file} (Debian: {package}); install it or leave config out"
+            );
             return Err(io::Error::other(why));
         }
-        ["host_key", "client_key"].into_iter().try_for_each(|name| make_key(&place.folder.join(name)))?;
-        let keys = place.folder.join("authorized_keys");
-        fs::copy(place.folder.join("client_key.pub"), &keys)?;
+        ["host_key", "client_key"].into_iter().try_for_each(|name| make_key(&context.folder.join(name)))?;
+        let keys = context.folder.join("authorized_keys");
+        fs::copy(context.folder.join("client_key.pub"), &keys)?;
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o600))?;
-        // The user's own files are left alone, so the keys lie where StrictModes may not like them.
+        // The user's own files stay unchanged; StrictModes might reject the folder of these keys.
         let text = format!(
             "Port {}\nListenAddress 0.0.0.0\n{}HostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              PermitUserRC no\n{}",
-            place.known.port,
-            if place.has_ipv6() { "ListenAddress ::\n" } else { "" },
-            place.folder.join("host_key").display(),
+            context.known.port,
+            if context.has_ipv6() { "ListenAddress ::\n" } else { "" },
+            context.folder.join("host_key").display(),
             keys.display(),
             if self.config == Config::Debian { DEBIAN } else { WIDE },
         );
-        let file = place.write("sshd_config", &text)?;
-        tell_clients(place)?;
-        // It wants its own path to start itself again.
+        let file = context.write("sshd_config", &text)?;
+        add_client_config(context)?;
+        // sshd needs its absolute path to execute itself again.
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
             .into_iter()
             .find(|p| Path::new(p).exists());
@@ -104,30 +106,30 @@ fn make_key(file: &Path) -> io::Result<()> {
         .arg(file)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| io::Error::other(format!("ssh-keygen cannot be run: {error}; is it installed?")))?;
+        .map_err(|error| io::Error::other(format!("cannot run ssh-keygen: {error}; is it installed?")))?;
     if !made.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&made.stderr).trim().to_owned()));
     }
     Ok(())
 }
 
-/// Adds to the lab's `ssh_config` how this server is reached: by the name of its host, by that of its process, or by its
-/// address. With it, clients neither read nor write files of the user's.
-fn tell_clients(place: &Place<'_>) -> io::Result<()> {
-    let name = &place.process.name;
-    let address = place.plan.address_of(place.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let host_key = fs::read_to_string(place.folder.join("host_key.pub"))?;
-    let known_hosts = place.write("known_hosts", &format!("{name} {host_key}"))?;
+/// Adds this server to the lab's `ssh_config`, by the names of its host and its process and by its address. Clients that
+/// use this file neither read nor write the user's files.
+fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
+    let name = &context.process.name;
+    let address = context.plan.address_of(context.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let host_key = fs::read_to_string(context.folder.join("host_key.pub"))?;
+    let known_hosts = context.write("known_hosts", &format!("{name} {host_key}"))?;
     let own = format!(
         "Host {host} {name} {address}\n  HostName {address}\n  HostKeyAlias {name}\n  Port {port}\n  User root\n  \
          IdentityFile \"{key}\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"{known_hosts}\"\n  \
          GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n  BatchMode yes\n",
-        host = place.plan.hosts[place.process.host].name,
-        port = place.known.port,
-        key = place.folder.join("client_key").display(),
+        host = context.plan.hosts[context.process.host].name,
+        port = context.known.port,
+        key = context.folder.join("client_key").display(),
     );
-    let file = place.run_folder.join(SSH_CONFIG);
-    // ssh takes the first that fits: of several on one host, the one that was started last.
+    let file = context.run_folder.join(SSH_CONFIG);
+    // ssh uses the first match: of several servers on one host, the one started last.
     let others = fs::read_to_string(&file).unwrap_or_default();
     fs::write(&file, own + &others)
 }

@@ -20,7 +20,7 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
         stage: 0,
     };
     let hosts = vec![Host { name: "h".to_owned(), ..Host::default() }];
-    let place = Place {
+    let context = ProgramContext {
         known: &known,
         process: &process,
         plan: &Plan { hosts, ..Plan::default() },
@@ -29,11 +29,11 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
         program: Path::new("/bin/proofload"),
         rootless: false,
     };
-    (place.command().unwrap().join(" "), run)
+    (context.command().unwrap().join(" "), run)
 }
 
 #[test]
-fn a_listener_stores_where_it_is_told_to() {
+fn a_listener_stores_where_its_options_say() {
     let listen = KnownKind::Listen(Listen { backlog: Some(128) });
     let (words, folder) = command(listen.clone(), &[], None);
     let stored = folder.path().join("own/stored");

@@ -7,7 +7,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use events::{EventTime, Liner, Record, Rules, Scratch, Zone};
+use events::{EventTime, LineWriter, Record, Rules, Scratch, Zone};
 use segments::{Key, Store};
 
 use super::room::{Room, SEGMENT_BYTES, overhead_bytes};
@@ -19,7 +19,7 @@ const SEGMENTS_MOST: usize = 1_000;
 const KEPT_BYTES: usize = 4 << 20;
 /// Lines of one request that stand together in their file, at the most, unless one line is longer: they are written at once,
 /// so that nothing of them is there when that fails.
-pub(super) const PIECE_BYTES: usize = segments::WRITE_MOST_BYTES;
+pub(super) const PIECE_BYTES: usize = segments::MAX_WRITE_BYTES;
 
 /// Lines of one request that go to one segment.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Renderer {
     rules: Rules,
     /// For requests that give all their records a time.
     timed_rules: Rules,
-    liner: Liner,
+    liner: LineWriter,
     scratch: Scratch,
     keys: Keys,
     /// Of the last request.
@@ -57,7 +57,7 @@ impl Renderer {
         Self {
             rules: config.rules.clone(),
             timed_rules: Rules { time_key: None, ..config.rules.clone() },
-            liner: Liner::new(config.format.clone(), zone),
+            liner: LineWriter::new(config.format.clone(), zone),
             scratch: Scratch::default(),
             keys: Keys::new(
                 [Some(&config.store.template), config.store.symlink.as_ref()]
@@ -157,7 +157,7 @@ struct Writing<'w, 's, 'b> {
     added_by_name: HashMap<&'w str, &'w str>,
     given: Option<EventTime>,
     now: EventTime,
-    liner: &'w mut Liner,
+    liner: &'w mut LineWriter,
     keys: &'w mut Keys,
     runs: &'w mut Vec<Run>,
     segments: &'w mut HashSet<Arc<Key>>,

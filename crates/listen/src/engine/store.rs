@@ -200,7 +200,7 @@ impl<'a> Engine<'a> {
     pub(crate) fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
             self.shared.debt.grows(self.now_ns, self.batch.parts.len());
-            let data = self.port.spare();
+            let data = self.port.spare_buffer();
             let parts = Vec::with_capacity(self.batch.parts.len());
             self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
         }

@@ -264,7 +264,7 @@ fn a_client_that_names_a_level_gets_a_receipt() {
 fn too_many_records_are_too_large() {
     let stand = Stand::with(|config| {
         config.compat = Compat::fluentd();
-        config.rules = events::Rules { most_records: 2, ..events::Rules::fluentd() };
+        config.rules = events::Rules { max_records: 2, ..events::Rules::fluentd() };
     });
     let mut client = stand.connect();
     assert_eq!(text(&client.post("/a", "[{},{}]")), OK);

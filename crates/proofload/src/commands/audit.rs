@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use audit::{Order, audit};
+use audit::{AuditOptions, audit};
 use clap::Args;
 use record::{AckLevel, AuditResult};
 
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
         .map_err(|error| Refusal::one(format_args!("--level: {error}")))?;
     check_receipt_folders(&arguments.receipts)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    let order = Order { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
+    let order = AuditOptions { receipts: arguments.receipts.clone(), files: arguments.files.clone(), level };
     let result = audit(&order).map_err(Refusal::one)?;
     if result.read.files == 0 {
         refuse_unmatched(&arguments.files)?;

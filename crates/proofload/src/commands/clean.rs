@@ -9,7 +9,7 @@ use crate::{
 
 /// Cleans up after runs whose owner is dead and prints what was removed.
 pub(crate) fn run() -> Result<Exit, Refusal> {
-    lab::see_own_numbers().map_err(Refusal::one)?;
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     let cleaned = undo::clean(&folder).map_err(Refusal::one)?;
     let mut text: String = cleaned.undone.iter().map(|change| format!("removed {change}\n")).collect();

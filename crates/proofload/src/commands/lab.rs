@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use lab::{Plan, Running};
+use lab::{Plan, RunningLab};
 use signal_hook::{
     consts::{SIGINT, SIGQUIT},
     flag,
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
 
 /// Runs as the process that holds a host's namespaces.
 pub(crate) fn hold() -> Result<Exit, Refusal> {
-    lab::hold().map_err(Refusal::one)?;
+    lab::run_holder().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn exec(request: &str) -> Result<Exit, Refusal> {
 
 fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
     let folder = undo_folder()?;
-    let labs = Running::all(&folder).map_err(Refusal::one)?;
+    let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
     let (lab, name) = match arguments.host.rsplit_once('/') {
         Some((lab, name)) => (find_lab(&labs, Some(lab))?, name),
         None => (find_lab(&labs, None)?, arguments.host.as_str()),
@@ -155,13 +155,13 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
 
 /// The folder that lists the labs of this user.
 fn undo_folder() -> Result<Folder, Refusal> {
-    lab::see_own_numbers().map_err(Refusal::one)?;
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     Folder::of_this_user().map_err(Refusal::one)
 }
 
 fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
     let folder = undo_folder()?;
-    let labs = Running::all(&folder).map_err(Refusal::one)?;
+    let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
     let lab = find_lab(&labs, name)?;
     lab.plan().map_err(|error| {
         Refusal::one(format_args!("cannot read the plan of the lab {} ({}): {error}", lab.run, lab.title))
@@ -171,11 +171,11 @@ fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
 fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
     let folder = undo_folder()?;
     clean::clean_before(&folder)?;
-    let labs = Running::all(&folder).map_err(Refusal::one)?;
-    let chosen: Vec<&Running> =
+    let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
+    let chosen: Vec<&RunningLab> =
         if arguments.all { labs.iter().collect() } else { vec![find_lab(&labs, arguments.lab.as_deref())?] };
     for lab in &chosen {
-        lab.ask_down().map_err(Refusal::one)?;
+        lab.request_shutdown().map_err(Refusal::one)?;
     }
     let deadline = Instant::now() + DOWN_TIMEOUT;
     while chosen.iter().any(|lab| lab.owner.is_alive()) {
@@ -192,9 +192,9 @@ fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
 }
 
 /// Finds a lab by its title or identity; without a name, the only one.
-fn find_lab<'a>(labs: &'a [Running], name: Option<&str>) -> Result<&'a Running, Refusal> {
-    let matches = |lab: &&Running| name.is_none_or(|name| lab.title == name || lab.run == name);
-    let found: Vec<&Running> = labs.iter().filter(matches).collect();
+fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a RunningLab, Refusal> {
+    let matches = |lab: &&RunningLab| name.is_none_or(|name| lab.title == name || lab.run == name);
+    let found: Vec<&RunningLab> = labs.iter().filter(matches).collect();
     match (&found[..], name) {
         ([lab], _) => Ok(lab),
         ([], Some(name)) => Err(Refusal::one(format_args!("no lab '{name}' is up"))),

@@ -41,9 +41,9 @@ struct Report<'a> {
 pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let job = arguments.job().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    lab::see_own_numbers().map_err(Refusal::one)?;
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     let [a, b] = &job.ends;
-    Namespace::await_apart(&a.namespace, &b.namespace).map_err(Refusal::one)?;
+    Namespace::wait_until_separate(&a.namespace, &b.namespace).map_err(Refusal::one)?;
     let stop = stop::on_signal()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
     let print_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
     let mut link = Link::start(job.spec.clone(), a, b).map_err(Refusal::one)?;
     let certificate = match &job.certify {
         Some(options) => {
-            let max_s = options.most_time(&job.spec).as_secs();
+            let max_s = options.max_duration(&job.spec).as_secs();
             standard::message(format_args!("proofload: measuring the link for about 8 s, at most {max_s} s"));
             let certificate = link.certify(options).map_err(Refusal::one)?;
             print(&certificate_text(&certificate))?;

@@ -208,7 +208,7 @@ fn parse_shape_text(text: &str) -> Result<ShapeText, String> {
     for word in text.split_whitespace() {
         let (key, value) =
             word.split_once('=').ok_or_else(|| format!("'{word}' is not KEY=VALUE, such as rate=20mbit"))?;
-        let slot = shape.setting(key);
+        let slot = shape.value_mut(key);
         *slot.ok_or_else(|| format!("'{key}' is not known; the keys are {}", KEYS.join(", ")))? =
             Some(value.to_owned());
     }

@@ -98,7 +98,7 @@ fn listen(
     if !inherited.is_empty() && !plan.has_explicit_addresses {
         config.listen.clear();
     }
-    let (storage, asked_files) = (storage_pattern(&config), config.store.open_most);
+    let (storage, asked_files) = (storage_pattern(&config), config.store.max_open);
     let server = Server::bind(config, inherited).map_err(start_refusal)?;
     notes.iter().for_each(|note| info!("{note}"));
     plan.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -307,7 +307,7 @@ fn log_recovery(server: &Server) {
     if recovery.journal_damaged_lines > 0 {
         warn!("{} damaged lines of the journal were skipped", recovery.journal_damaged_lines);
     }
-    for cut in &recovery.cuts {
+    for cut in &recovery.truncations {
         let bytes = cut.from_bytes - cut.to_bytes;
         warn!(
             "removed a torn end of {bytes} bytes from {}: its events were not acknowledged",
@@ -320,7 +320,7 @@ fn log_recovery(server: &Server) {
              {} compressions finished, {} restarted",
             recovery.segments,
             recovery.replaced,
-            recovery.cuts.len(),
+            recovery.truncations.len(),
             recovery.compressions_finished,
             recovery.compressions_undone
         );

@@ -54,7 +54,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
         !has_lab
     });
     if has_lab {
-        lab::see_own_numbers().map_err(Refusal::one)?;
+        lab::ensure_own_proc().map_err(Refusal::one)?;
         // Before any thread starts, and after the folder is determined: user ids differ inside the namespace.
         lab.rootless = lab::enter_user_namespace().map_err(Refusal::one)?;
     }

@@ -1,23 +1,23 @@
-//! The store, with threads that hang, fail or die.
+//! Tests of a store with threads that hang, fail or panic.
 
 use super::*;
-use crate::{Batch, Level, Part, place::Found, segment::Segment, syncer::Request};
+use crate::{Batch, Level, Part, locator::OpenedFile, segment::Segment, syncer::Request};
 
 #[test]
-fn a_disk_that_does_not_answer_holds_up_nobody() {
+fn a_hanging_disk_blocks_no_caller() {
     let folder = tempfile::tempdir().unwrap();
     let close_wait = Duration::from_millis(20);
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let config = Config { close_wait, ..Config::new(template) };
     let (journal, _) = Journal::open(folder.path()).unwrap();
-    let back = Arc::new(Back::new().unwrap());
+    let replies = Arc::new(ReplyQueue::new().unwrap());
     let keys = Keys::new(&config);
-    let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
-    // A writer inside a system call that never returns takes nothing and keeps its end of the channel.
+    let shared = Arc::new(Shared::new(config, journal, vec![replies.clone()]));
+    // A writer in a system call that never returns takes no batches and keeps its end of the channel.
     let (_writer, ended) = channel();
     let ended = Mutex::new(ended);
     let store = Store { keys, shared: shared.clone(), ended, failed_before: OnceLock::new() };
-    let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+    let mut port = Port::new(0, shared.queue.clone(), shared.queued.clone(), replies);
     let key = store.key("", 0, &|_| None).unwrap();
     let mut done = Vec::new();
     for token in 0..1000 {
@@ -30,12 +30,12 @@ fn a_disk_that_does_not_answer_holds_up_nobody() {
 }
 
 #[test]
-fn what_could_not_be_synced_at_the_end_is_told() {
+fn closing_reports_what_could_not_be_synced() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
-    // Of a pipe there is nothing to sync.
-    let found = Found {
+    // A pipe cannot be synced.
+    let found = OpenedFile {
         file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
         path: "/pipe".into(),
         name: "pipe".into(),
@@ -48,7 +48,7 @@ fn what_could_not_be_synced_at_the_end_is_told() {
     };
     let segment = Segment::new(found, 7, Arc::default(), false, store.shared.descriptors.count());
     store.shared.stopping.store(true, Ordering::Relaxed);
-    let request = Request::Close { file: segment.shared.clone(), reach: segment.reach(), ended: false };
+    let request = Request::Close { file: segment.shared.clone(), progress: segment.progress(), ended: false };
     store.shared.syncs.put(request).unwrap();
     for _ in 0..2 {
         let error = store.close().unwrap_err();
@@ -57,22 +57,22 @@ fn what_could_not_be_synced_at_the_end_is_told() {
 }
 
 #[test]
-fn parts_that_fail_at_the_end_are_told() {
+fn closing_reports_failed_parts() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     let template = folder.path().join("${tag}/x").to_str().unwrap().parse().unwrap();
     let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
-    // As if closing had begun: it could else be over before.
+    // Simulates that closing has begun; otherwise the part might fail earlier.
     store.failed_before.set(0).unwrap();
     let key = store.key("file", 0, &|_| None).unwrap();
     let part = Part { token: 0, key, range: 0..5, level: Level::Accepted };
     ports[0].submit(Batch { data: b"line\n".to_vec(), parts: vec![part] });
     let error = store.close().unwrap_err();
-    assert!(matches!(error, Error::Incomplete { failed_parts: 1, died: false, .. }), "{error}");
+    assert!(matches!(error, Error::Incomplete { failed_parts: 1, panicked: false, .. }), "{error}");
 }
 
 #[test]
-fn a_writer_that_panics_leaves_nobody_waiting() {
+fn parts_are_answered_when_the_writer_panics() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
     let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
@@ -81,7 +81,7 @@ fn a_writer_that_panics_leaves_nobody_waiting() {
         let part = Part { token: 3, key: key.clone(), range: 0..5, level };
         Batch { data: b"line\n".to_vec(), parts: vec![part] }
     };
-    // There is no such port.
+    // Port 7 does not exist, so the writer panics.
     store.shared.queued.add(5);
     store.shared.queue.put(Submitted { port: 7, batch: batch(Level::Written), bulk: false }).unwrap();
     ports[0].submit(batch(Level::Synced));
@@ -92,9 +92,9 @@ fn a_writer_that_panics_leaves_nobody_waiting() {
         ports[0].drain(&mut done);
     }
     assert_eq!((done.len(), done[0].token), (1, 3));
-    assert!(matches!(store.close(), Err(Error::Incomplete { died: true, .. })));
-    let died = StorageState::Failing(crate::health::DIED.raw_os_error());
-    assert_eq!((store.state(), store.queued_bytes()), (died, 0));
+    assert!(matches!(store.close(), Err(Error::Incomplete { panicked: true, .. })));
+    let panicked = StorageState::Failing(crate::health::PANICKED.raw_os_error());
+    assert_eq!((store.state(), store.queued_bytes()), (panicked, 0));
     ports[0].submit(batch(Level::Written));
     ports[0].drain(&mut done);
     assert_eq!(done[1].result, Err(Failure::Closed));

@@ -1,4 +1,4 @@
-//! The syncer, asked without a writer.
+//! Tests of the syncer without a writer.
 
 use std::{
     fs,
@@ -14,34 +14,37 @@ use std::{
 use super::*;
 use crate::{
     Config, Port, Receipt, StorageState,
-    file::{Condition, Descriptors},
+    file::{Descriptors, SyncState},
     journal::Journal,
     mailbox::Mailbox,
 };
 
-struct Bench {
+struct Rig {
     shared: Shared,
     port: Port,
 }
 
-impl Bench {
+impl Rig {
     fn new(folder: &Path) -> Self {
         let (journal, _) = Journal::open(folder).unwrap();
         let config = Config::new(folder.join("x").to_str().unwrap().parse().unwrap());
-        let back = Arc::new(Back::new().unwrap());
-        let shared = Shared::new(config, journal, vec![back.clone()]);
-        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+        let replies = Arc::new(ReplyQueue::new().unwrap());
+        let shared = Shared::new(config, journal, vec![replies.clone()]);
+        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), replies);
         Self { shared, port }
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
+    fn waiting(&self) -> Vec<PendingAnswer> {
         let receipt = Receipt { segment: "x.log".into(), offset: 0, bytes: 4 };
-        vec![Waiting::new(&self.shared, 0, Done { token: 5, result: Ok(receipt) })]
+        vec![PendingAnswer::new(&self.shared, 0, Done { token: 5, result: Ok(receipt) })]
     }
 
     fn ask(&self, file: &Arc<SegmentFile>, changed_bytes: u64, tail: u64) {
-        let reach = Reach { changed_bytes, tail, cuts: file.condition.cuts() };
-        self.shared.syncs.put(Request::Sync { file: file.clone(), reach, waiting: self.waiting() }).unwrap();
+        let progress = Progress { changed_bytes, tail, truncations: file.sync_state.truncations() };
+        self.shared
+            .syncs
+            .put(Request::Sync { file: file.clone(), progress, waiting: self.waiting() })
+            .unwrap();
     }
 
     fn done(&mut self) -> Vec<Done> {
@@ -57,16 +60,16 @@ fn segment_file(file: impl Into<OwnedFd>, folders: Vec<PathBuf>) -> Arc<SegmentF
         id: 0,
         path: "x.log".into(),
         inode: 0,
-        condition: Arc::new(Condition::new(0)),
+        sync_state: Arc::new(SyncState::new(0)),
         synced_bytes: AtomicU64::new(0),
         folders: Mutex::new(folders),
         linked: true,
         removed: AtomicBool::new(false),
-        _counted: Arc::new(Descriptors::default()).count(),
+        _descriptor: Arc::new(Descriptors::default()).count(),
     })
 }
 
-/// Of a pipe there is nothing to sync: EINVAL, as real as any other error of fdatasync.
+/// A pipe, whose fdatasync fails with EINVAL.
 fn pipe() -> Arc<SegmentFile> {
     segment_file(rustix::pipe::pipe().unwrap().1, Vec::new())
 }
@@ -74,61 +77,61 @@ fn pipe() -> Arc<SegmentFile> {
 #[test]
 fn a_failed_sync_fails_its_parts_and_all_later_ones_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
+    let mut rig = Rig::new(folder.path());
     let file = pipe();
-    bench.ask(&file, 4, 4);
-    bench.ask(&file, 8, 8);
-    bench.shared.syncs.close();
-    run(&bench.shared);
-    let done = bench.done();
+    rig.ask(&file, 4, 4);
+    rig.ask(&file, 8, 8);
+    rig.shared.syncs.close();
+    run(&rig.shared);
+    let done = rig.done();
     assert_eq!(done.len(), 2);
     assert!(done.iter().all(|done| done.result == Err(Failure::Io(Errno::INVAL.raw_os_error()))));
     assert!(file.is_poisoned());
-    let shared = &bench.shared;
+    let shared = &rig.shared;
     assert_eq!(shared.health.state(), StorageState::Failing(Errno::INVAL.raw_os_error()));
     let statistics = shared.counters.read(0);
     assert_eq!((statistics.syncs, statistics.sync_failures, statistics.failed_parts), (0, 1, 2));
-    // The kernel tells of an error once: asked again it would say that all is well.
-    let reach = Reach { changed_bytes: 8, ..Reach::default() };
-    assert_eq!(sync(shared, &file, &reach), Err(Failure::Io(Errno::IO.raw_os_error())));
-    assert!(shared.unsynced().is_empty(), "only the end has to be told of it");
+    // The kernel reports an error once: a second fdatasync would succeed.
+    let progress = Progress { changed_bytes: 8, ..Progress::default() };
+    assert_eq!(sync(shared, &file, &progress), Err(Failure::Io(Errno::IO.raw_os_error())));
+    assert!(shared.unsynced().is_empty(), "only closing must report it");
 }
 
 #[test]
-fn a_file_that_others_have_cut_is_synced_as_any_other() {
+fn a_file_truncated_by_others_is_synced() {
     let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::new(folder.path());
+    let rig = Rig::new(folder.path());
     let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
     for (changed_bytes, tail, syncs) in [(1000, 1000, 1), (1004, 4, 2), (1004, 4, 2), (1008, 8, 3)] {
-        let reach = Reach { changed_bytes, tail, cuts: 0 };
-        sync(&bench.shared, &file, &reach).unwrap();
-        assert_eq!(bench.shared.counters.read(0).syncs, syncs);
+        let progress = Progress { changed_bytes, tail, truncations: 0 };
+        sync(&rig.shared, &file, &progress).unwrap();
+        assert_eq!(rig.shared.counters.read(0).syncs, syncs);
     }
 }
 
 #[test]
-fn what_lies_in_a_removed_file_is_not_called_synced() {
+fn parts_in_a_removed_file_fail() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
+    let mut rig = Rig::new(folder.path());
     let inner = folder.path().join("inner");
     fs::create_dir(&inner).unwrap();
     let file = segment_file(File::create(inner.join("x.log")).unwrap(), vec![inner.clone()]);
     fs::remove_dir_all(&inner).unwrap();
-    bench.ask(&file, 4, 4);
-    bench.shared.syncs.close();
-    run(&bench.shared);
-    assert_eq!(bench.done()[0].result, Err(Failure::Io(Errno::NOENT.raw_os_error())));
+    rig.ask(&file, 4, 4);
+    rig.shared.syncs.close();
+    run(&rig.shared);
+    assert_eq!(rig.done()[0].result, Err(Failure::Io(Errno::NOENT.raw_os_error())));
     assert!(!file.is_poisoned() && file.removed.load(Ordering::Relaxed));
-    assert_eq!(bench.shared.health.state(), StorageState::Ok);
+    assert_eq!(rig.shared.health.state(), StorageState::Ok);
 }
 
 #[test]
-fn a_disk_that_works_again_is_noticed_without_lines() {
+fn a_recovered_disk_is_noticed_without_lines() {
     let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::new(folder.path());
-    let shared = &bench.shared;
-    shared.health.write_fails(Errno::NOSPC);
-    shared.health.sync_fails(Errno::IO);
+    let rig = Rig::new(folder.path());
+    let shared = &rig.shared;
+    shared.health.write_failed(Errno::NOSPC);
+    shared.health.sync_failed(Errno::IO);
     thread::scope(|scope| {
         scope.spawn(|| run(shared));
         let begin = Instant::now();
@@ -141,39 +144,39 @@ fn a_disk_that_works_again_is_noticed_without_lines() {
 }
 
 #[test]
-fn who_waits_for_company_goes_on_when_there_is_no_time_left() {
-    for end in [Mailbox::hurry, Mailbox::close] {
+fn ending_pauses_and_closing_end_the_sync_delay() {
+    for end in [Mailbox::end_pauses, Mailbox::close] {
         let folder = tempfile::tempdir().unwrap();
-        let mut bench = Bench::new(folder.path());
-        bench.shared.config.sync_delay = Duration::from_secs(60);
+        let mut rig = Rig::new(folder.path());
+        rig.shared.config.sync_delay = Duration::from_secs(60);
         let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
-        bench.ask(&file, 4, 4);
+        rig.ask(&file, 4, 4);
         let begin = Instant::now();
         thread::scope(|scope| {
-            scope.spawn(|| run(&bench.shared));
-            // What comes meanwhile does not end the wait.
+            scope.spawn(|| run(&rig.shared));
+            // New requests do not end the delay.
             thread::sleep(Duration::from_millis(50));
-            bench.ask(&file, 8, 8);
+            rig.ask(&file, 8, 8);
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(bench.shared.counters.read(0).syncs, 0);
-            end(&bench.shared.syncs);
-            while bench.shared.counters.read(0).syncs == 0 && begin.elapsed() < Duration::from_secs(20) {
+            assert_eq!(rig.shared.counters.read(0).syncs, 0);
+            end(&rig.shared.syncs);
+            while rig.shared.counters.read(0).syncs == 0 && begin.elapsed() < Duration::from_secs(20) {
                 thread::sleep(Duration::from_millis(5));
             }
-            bench.shared.syncs.close();
+            rig.shared.syncs.close();
         });
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-        let done = bench.done();
-        assert_eq!((done.len(), bench.shared.counters.read(0).syncs), (2, 1));
+        let done = rig.done();
+        assert_eq!((done.len(), rig.shared.counters.read(0).syncs), (2, 1));
     }
 }
 
 #[test]
-fn what_nobody_answers_any_more_fails() {
+fn a_dropped_pending_answer_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    drop(bench.waiting());
-    let done = bench.done();
+    let mut rig = Rig::new(folder.path());
+    drop(rig.waiting());
+    let done = rig.done();
     assert_eq!(done.len(), 1);
-    assert_eq!(done[0].result, Err(Failure::Io(DIED.raw_os_error())));
+    assert_eq!(done[0].result, Err(Failure::Io(PANICKED.raw_os_error())));
 }

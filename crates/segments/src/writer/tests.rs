@@ -1,23 +1,23 @@
-//! The writer, turn by turn, without the threads around it.
+//! Tests of the writer without the other threads.
 
 use std::{fs, path::Path};
 
 use super::*;
 use crate::{
     Batch, Config, Key, Part, Port, StorageState,
-    health::DIED,
-    journal::{Journal, Live, Phase},
-    port::{Back, Submitted},
+    health::PANICKED,
+    journal::{Journal, Phase, Unfinished},
+    port::{ReplyQueue, Submitted},
     syncer,
 };
 
-struct Bench {
+struct Rig {
     writer: Writer,
     round: Round,
     port: Port,
 }
 
-impl Bench {
+impl Rig {
     fn new(folder: &Path) -> Self {
         Self::with(Config::new(folder.join("${tag}").to_str().unwrap().parse().unwrap()))
     }
@@ -25,35 +25,35 @@ impl Bench {
     fn with(config: Config) -> Self {
         fs::create_dir_all(&config.state).unwrap();
         let (journal, _) = Journal::open(&config.state).unwrap();
-        let back = Arc::new(Back::new().unwrap());
-        let shared = Arc::new(Shared::new(config, journal, vec![back.clone()]));
-        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), back);
+        let replies = Arc::new(ReplyQueue::new().unwrap());
+        let shared = Arc::new(Shared::new(config, journal, vec![replies.clone()]));
+        let port = Port::new(0, shared.queue.clone(), shared.queued.clone(), replies);
         let (round, table) = (Round::new(shared.clone()), Table::new(shared.clone()));
         Self { writer: Writer::new(shared, table), round, port }
     }
 
     fn try_put(&mut self, key: &str, line: &str) -> Result<Receipt, Failure> {
         self.port.submit(batch(key, &[line]));
-        self.writer.turn(&mut self.round, Duration::ZERO);
+        self.writer.run_once(&mut self.round, Duration::ZERO);
         let mut done = Vec::new();
         self.port.drain(&mut done);
         done.remove(0).result
     }
 
-    /// Where a line goes.
+    /// Writes a line and returns its segment and offset.
     fn put(&mut self) -> (String, u64) {
         let receipt = self.try_put("x", "line\n").unwrap();
         (receipt.segment.to_string(), receipt.offset)
     }
 
-    fn live(&self) -> Vec<Live> {
-        self.writer.shared.journal.live().into_iter().map(|(_, live)| live).collect()
+    fn unfinished(&self) -> Vec<Unfinished> {
+        self.writer.shared.journal.unfinished().into_iter().map(|(_, unfinished)| unfinished).collect()
     }
 }
 
-/// Written parts of one line each.
+/// A batch with a part for each line.
 fn batch(key: &str, lines: &[&str]) -> Batch {
-    let key = Arc::new(Key::of_the_past(key, None));
+    let key = Arc::new(Key::from_journal(key, None));
     let mut batch = Batch::default();
     for (token, line) in lines.iter().enumerate() {
         let begin = batch.data.len();
@@ -65,112 +65,118 @@ fn batch(key: &str, lines: &[&str]) -> Batch {
 }
 
 #[test]
-fn behind_a_failed_sync_another_file_is_begun() {
+fn after_a_failed_sync_a_new_file_is_opened() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    assert_eq!((bench.put(), bench.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
-    bench.writer.table.slots.segment(0).unwrap().shared.condition.poison();
-    assert_eq!((bench.put(), bench.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
-    // The next start looks at what the disk has of it.
+    let mut rig = Rig::new(folder.path());
+    assert_eq!((rig.put(), rig.put()), (("x.log".into(), 0), ("x.log".into(), 5)));
+    rig.writer.table.slots.segment(0).unwrap().shared.sync_state.poison();
+    assert_eq!((rig.put(), rig.put()), (("x_1.log".into(), 0), ("x_1.log".into(), 5)));
+    // The next start checks what the disk has.
     assert!(
-        bench.live().iter().any(|live| live.segment.path.ends_with("x.log") && live.phase == Phase::Open)
+        rig.unfinished()
+            .iter()
+            .any(|unfinished| unfinished.segment.path.ends_with("x.log") && unfinished.phase == Phase::Open)
     );
 }
 
 #[test]
 fn a_sync_that_fails_while_its_file_is_closed_counts_too() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    bench.put();
-    let file = bench.writer.table.slots.segment(0).unwrap().shared.clone();
-    bench.writer.table.park_all();
-    file.condition.poison();
-    assert_eq!(bench.put(), ("x_1.log".into(), 0));
+    let mut rig = Rig::new(folder.path());
+    rig.put();
+    let file = rig.writer.table.slots.segment(0).unwrap().shared.clone();
+    rig.writer.table.park_all();
+    file.sync_state.poison();
+    assert_eq!(rig.put(), ("x_1.log".into(), 0));
 }
 
 #[test]
-fn a_failed_sync_behind_which_nothing_can_be_opened_makes_one_file() {
+fn failed_attempts_after_a_failed_sync_create_one_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    let state = bench.writer.shared.config.state.clone();
-    bench.put();
-    let file = bench.writer.table.slots.segment(0).unwrap().shared.clone();
-    bench.writer.table.park_all();
-    file.condition.poison();
-    // Nothing can be written to the journal: it would have to be written anew, in a folder that is not there.
-    bench.writer.shared.journal.doubt();
+    let mut rig = Rig::new(folder.path());
+    let state = rig.writer.shared.config.state.clone();
+    rig.put();
+    let file = rig.writer.table.slots.segment(0).unwrap().shared.clone();
+    rig.writer.table.park_all();
+    file.sync_state.poison();
+    // The journal cannot be written: it must be rewritten in a folder that is missing.
+    rig.writer.shared.journal.require_rewrite();
     fs::remove_dir_all(&state).unwrap();
     for _ in 0..3 {
-        bench.try_put("x", "line\n").unwrap_err();
+        rig.try_put("x", "line\n").unwrap_err();
     }
     let mut names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["x.log", "x_1.log"]);
     fs::create_dir(&state).unwrap();
-    assert_eq!(bench.put(), ("x_1.log".into(), 0));
+    assert_eq!(rig.put(), ("x_1.log".into(), 0));
 }
 
 #[test]
-fn nul_bytes_are_known_of_when_the_file_is_opened_again() {
+fn nul_bytes_are_recorded_when_the_file_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    bench.try_put("x", "a\0b\n").unwrap();
-    bench.writer.table.park_all();
-    assert_eq!(bench.put(), ("x.log".into(), 4));
-    assert!(bench.live().iter().all(|live| live.segment.binary));
-    // The last sync before was still to come, and has come since.
-    bench.writer.shared.syncs.close();
-    syncer::run(&bench.writer.shared);
-    bench.writer.table.park_all();
-    bench.put();
-    assert!(bench.live().iter().any(|live| live.segment.binary && live.segment.good_bytes >= 4));
+    let mut rig = Rig::new(folder.path());
+    rig.try_put("x", "a\0b\n").unwrap();
+    rig.writer.table.park_all();
+    assert_eq!(rig.put(), ("x.log".into(), 4));
+    assert!(rig.unfinished().iter().all(|unfinished| unfinished.segment.binary));
+    // Runs the last sync, which was still pending.
+    rig.writer.shared.syncs.close();
+    syncer::run(&rig.writer.shared);
+    rig.writer.table.park_all();
+    rig.put();
+    assert!(
+        rig.unfinished()
+            .iter()
+            .any(|unfinished| unfinished.segment.binary && unfinished.segment.good_bytes >= 4)
+    );
 }
 
 #[test]
-fn what_others_have_cut_is_not_good_any_more() {
+fn a_truncation_by_others_reduces_the_good_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.log");
     fs::write(&path, "a long line that was there before\n").unwrap();
-    let mut bench = Bench::new(folder.path());
-    bench.put();
-    assert_eq!(bench.live()[0].segment.good_bytes, 34);
+    let mut rig = Rig::new(folder.path());
+    rig.put();
+    assert_eq!(rig.unfinished()[0].segment.good_bytes, 34);
     fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-    assert_eq!(bench.put(), ("x.log".into(), 0));
-    assert_eq!(bench.live()[0].segment.good_bytes, 0);
+    assert_eq!(rig.put(), ("x.log".into(), 0));
+    assert_eq!(rig.unfinished()[0].segment.good_bytes, 0);
 }
 
 #[test]
-fn files_that_wait_for_their_sync_are_not_outrun() {
+fn descriptors_stay_bounded_while_syncs_are_pending() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("${tag}").to_str().unwrap().parse().unwrap();
-    let mut bench = Bench::with(Config { open_most: 1, ..Config::new(template) });
-    bench.writer.table.descriptor_wait = Duration::from_millis(20);
-    // One is open, one waits to be closed, and nobody closes it.
-    bench.try_put("a", "line\n").unwrap();
-    bench.try_put("b", "line\n").unwrap();
+    let mut rig = Rig::with(Config { max_open: 1, ..Config::new(template) });
+    rig.writer.table.descriptor_wait = Duration::from_millis(20);
+    // One file is open, and one waits to be closed without a syncer.
+    rig.try_put("a", "line\n").unwrap();
+    rig.try_put("b", "line\n").unwrap();
     let busy = Failure::Io(Errno::BUSY.raw_os_error());
-    assert_eq!(bench.try_put("c", "line\n"), Err(busy));
-    assert_eq!(bench.writer.shared.health.state(), StorageState::Ok);
+    assert_eq!(rig.try_put("c", "line\n"), Err(busy));
+    assert_eq!(rig.writer.shared.health.state(), StorageState::Ok);
     let syncer = std::thread::spawn({
-        let shared = bench.writer.shared.clone();
+        let shared = rig.writer.shared.clone();
         move || syncer::run(&shared)
     });
-    bench.writer.table.descriptor_wait = Duration::from_secs(20);
+    rig.writer.table.descriptor_wait = Duration::from_secs(20);
     for key in ["c", "d", "e", "f"] {
-        bench.try_put(key, "line\n").unwrap();
+        rig.try_put(key, "line\n").unwrap();
     }
-    bench.writer.shared.syncs.close();
+    rig.writer.shared.syncs.close();
     syncer.join().unwrap();
 }
 
 #[test]
-fn what_a_writer_that_panics_has_in_hand_fails() {
+fn a_panic_of_the_writer_fails_its_parts() {
     let folder = tempfile::tempdir().unwrap();
-    let Bench { writer, round, mut port } = Bench::new(folder.path());
+    let Rig { writer, round, mut port } = Rig::new(folder.path());
     drop(round);
     let shared = writer.shared.clone();
-    // There is no such port: it panics between two answers.
+    // Port 7 does not exist: the writer panics between two answers.
     for (port, lines) in [(0, &["one\n", "two\n"][..]), (7, &["three\n"]), (0, &["four\n"])] {
         shared.queue.put(Submitted { port, batch: batch("x", lines), bulk: false }).unwrap();
     }
@@ -180,22 +186,22 @@ fn what_a_writer_that_panics_has_in_hand_fails() {
     port.drain(&mut done);
     done.sort_by_key(|done| (done.token, done.result.is_err()));
     let results: Vec<_> = done.into_iter().map(|Done { token, result }| (token, result.err())).collect();
-    let died = Failure::Io(DIED.raw_os_error());
+    let died = Failure::Io(PANICKED.raw_os_error());
     assert_eq!(results, [(0, None), (0, Some(died)), (1, None)]);
 }
 
 #[test]
-fn a_long_part_holds_up_only_its_own_segment() {
+fn a_long_part_delays_only_its_own_segment() {
     const LONG_BYTES: usize = 128 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
+    let mut rig = Rig::new(folder.path());
     let mut long = "x".repeat(LONG_BYTES - 1);
     long.push('\n');
-    bench.port.submit(batch("x", &[&long]));
-    let shared = bench.writer.shared.clone();
-    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.backs[0].clone());
+    rig.port.submit(batch("x", &[&long]));
+    let shared = rig.writer.shared.clone();
+    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.reply_queues[0].clone());
     let file = folder.path().join("x.log");
-    // Once the long part is being written, lines come for another segment, for the same one, and for the first again.
+    // While the long part is being written, lines arrive for another segment and for the same one.
     let comes = std::thread::spawn(move || {
         while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
             std::hint::spin_loop();
@@ -207,95 +213,95 @@ fn a_long_part_holds_up_only_its_own_segment() {
         lines.parts[0].token = 2;
         other.submit(lines);
     });
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     comes.join().unwrap();
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let mut done = Vec::new();
-    bench.port.drain(&mut done);
+    rig.port.drain(&mut done);
     let stored = |done: &Done| (done.token, done.result.as_ref().map(|receipt| receipt.offset).unwrap());
     assert_eq!(done.iter().map(stored).collect::<Vec<_>>(), [(1, 0), (0, 0), (2, LONG_BYTES as u64)]);
     assert_eq!(fs::metadata(folder.path().join("x.log")).unwrap().len(), LONG_BYTES as u64 + 7);
 }
 
 #[test]
-fn what_comes_while_others_are_held_back_stays_behind_them() {
+fn later_parts_stay_behind_deferred_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    assert_eq!(bench.put(), ("x.log".into(), 0));
-    let files = (0..=OPENED_AT_ONCE).map(|number| batch(&format!("y{number}"), &["y\n"]));
-    files.chain([batch("x", &["second\n"])]).for_each(|batch| bench.port.submit(batch));
-    bench.round.take(Duration::ZERO);
-    // Something for x waits already. Between two groups of files that are opened more comes.
-    bench.writer.held.insert(bench.writer.table.slots.number(&Arc::new(Key::of_the_past("x", None))));
-    bench.port.submit(batch("x", &["third\n"]));
-    let round = std::mem::replace(&mut bench.round, Round::new(bench.writer.shared.clone()));
-    bench.writer.write_rest(round);
-    assert_eq!(bench.writer.deferred.len(), 2);
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    let mut rig = Rig::new(folder.path());
+    assert_eq!(rig.put(), ("x.log".into(), 0));
+    let files = (0..=MAX_OPENED_AT_ONCE).map(|number| batch(&format!("y{number}"), &["y\n"]));
+    files.chain([batch("x", &["second\n"])]).for_each(|batch| rig.port.submit(batch));
+    rig.round.take(Duration::ZERO);
+    // A part for x is deferred. Another one arrives between two groups of opened files.
+    rig.writer.held_slots.insert(rig.writer.table.slots.number(&Arc::new(Key::from_journal("x", None))));
+    rig.port.submit(batch("x", &["third\n"]));
+    let round = std::mem::replace(&mut rig.round, Round::new(rig.writer.shared.clone()));
+    rig.writer.write_unheld(round);
+    assert_eq!(rig.writer.deferred.len(), 2);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     assert_eq!(fs::read_to_string(folder.path().join("x.log")).unwrap(), "line\nsecond\nthird\n");
 }
 
 #[test]
-fn what_is_submitted_in_bulk_is_counted_until_it_is_written() {
+fn bulk_bytes_are_counted_until_they_are_written() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
+    let mut rig = Rig::new(folder.path());
     let mut synced = batch("x", &["line\n"]);
     synced.parts[0].level = Level::Synced;
-    bench.port.submit_in_bulk(synced);
-    bench.port.submit(batch("x", &["another line\n"]));
-    assert_eq!(bench.port.bulk_bytes(), 5);
-    bench.port.drain(&mut Vec::new());
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    rig.port.submit_in_bulk(synced);
+    rig.port.submit(batch("x", &["another line\n"]));
+    assert_eq!(rig.port.bulk_bytes(), 5);
+    rig.port.drain(&mut Vec::new());
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let is_readable = || {
         let mut events =
-            [rustix::event::PollFd::from_borrowed_fd(bench.port.fd(), rustix::event::PollFlags::IN)];
+            [rustix::event::PollFd::from_borrowed_fd(rig.port.fd(), rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut events, Some(&rustix::event::Timespec::default())).unwrap() == 1
     };
-    // Nobody syncs here.
-    assert_eq!((bench.port.bulk_bytes(), is_readable()), (0, true));
-    bench.writer.shared.queue.close();
-    bench.port.submit_in_bulk(batch("x", &["late\n"]));
-    assert_eq!(bench.port.bulk_bytes(), 0);
+    // No syncer runs here.
+    assert_eq!((rig.port.bulk_bytes(), is_readable()), (0, true));
+    rig.writer.shared.queue.close();
+    rig.port.submit_in_bulk(batch("x", &["late\n"]));
+    assert_eq!(rig.port.bulk_bytes(), 0);
 }
 
 #[test]
-fn many_files_that_are_opened_hold_up_nobody_else() {
+fn opening_many_files_delays_no_other_segment() {
     const FILES: u64 = 900;
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = Bench::new(folder.path());
-    bench.try_put("y", "first\n").unwrap();
+    let mut rig = Rig::new(folder.path());
+    rig.try_put("y", "first\n").unwrap();
     let mut all = Batch::default();
     for number in 0..FILES {
         let range = all.data.len()..all.data.len() + 2;
         all.data.extend_from_slice(b"x\n");
-        let key = Arc::new(Key::of_the_past(&format!("x{number}"), None));
+        let key = Arc::new(Key::from_journal(&format!("x{number}"), None));
         all.parts.push(Part { token: number, key, range, level: Level::Written });
     }
-    bench.port.submit(all);
-    let shared = bench.writer.shared.clone();
-    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.backs[0].clone());
+    rig.port.submit(all);
+    let shared = rig.writer.shared.clone();
+    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.reply_queues[0].clone());
     let folder = folder.path().to_owned();
     let comes = std::thread::spawn(move || {
         while !fs::read_dir(&folder)
             .unwrap()
             .any(|file| file.unwrap().file_name().as_encoded_bytes()[0] == b'x')
         {}
-        // For a file that is open, and for one that is still to be opened or is open by now.
+        // One line for an open file, and one for a file that is being opened.
         for (token, key, line) in [(FILES, "y", "y\n"), (FILES + 1, "x0", "behind\n")] {
             let mut lines = batch(key, &[line]);
             lines.parts[0].token = token;
             other.submit(lines);
         }
     });
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     comes.join().unwrap();
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
-    bench.writer.turn(&mut bench.round, Duration::ZERO);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
+    rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let mut done = Vec::new();
-    bench.port.drain(&mut done);
-    let place = |token: u64| done.iter().position(|done| done.token == token).unwrap();
+    rig.port.drain(&mut done);
+    let index_of = |token: u64| done.iter().position(|done| done.token == token).unwrap();
     assert_eq!(done.len() as u64, FILES + 2);
-    assert!(place(FILES) < done.len() - 2, "{} of {}", place(FILES), done.len());
-    let offset = |token: u64| done[place(token)].result.as_ref().unwrap().offset;
+    assert!(index_of(FILES) < done.len() - 2, "{} of {}", index_of(FILES), done.len());
+    let offset = |token: u64| done[index_of(token)].result.as_ref().unwrap().offset;
     assert_eq!((offset(0), offset(FILES + 1), offset(FILES)), (0, 2, 6));
 }

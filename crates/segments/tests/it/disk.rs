@@ -1,5 +1,5 @@
-//! Disks that are full, read-only, or take no larger files. Each test runs itself again where that can be
-//! arranged without harm: in a mount namespace of its own, or under a limit.
+//! Disks that are full or read-only, and files that may not grow. Each test runs itself again where it can arrange
+//! that without harm: in a mount namespace of its own, or with a limit.
 
 use std::{
     env, fs,
@@ -19,10 +19,9 @@ pub(crate) fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
-/// Runs the test `name` again below `wrap`, a shell command in which `$0` is the folder and which ends in
-/// running its arguments.
-pub(crate) fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
-    // Through pipes: a log that our own output goes to is a file too, which may not grow in there.
+/// Runs the test `name` again after the shell command `wrap`, in which `$0` is the folder.
+pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
+    // Its output goes through pipes, because the file size limit would apply to a log file too.
     let output = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
         .arg(folder)
@@ -42,8 +41,8 @@ pub(crate) fn again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str
     );
 }
 
-/// `unshare` with a mount namespace of its own; `None`, with the reason printed, where that is not allowed.
-fn own_mounts() -> Option<Command> {
+/// The command `unshare` with a new mount namespace. Prints why and returns `None` where that is not allowed.
+fn unshare_mounts() -> Option<Command> {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "--"]);
     let mut probe = Command::new("unshare");
@@ -63,12 +62,12 @@ fn own_mounts() -> Option<Command> {
 }
 
 #[test]
-fn a_full_disk_is_told_and_recovered_from_without_a_restart() {
+fn a_full_disk_is_reported_and_recovered_from_without_a_restart() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = own_mounts() else { return };
-        let name = "disk::a_full_disk_is_told_and_recovered_from_without_a_restart";
-        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
+        let Some(mut wrapped) = unshare_mounts() else { return };
+        let name = "disk::a_full_disk_is_reported_and_recovered_from_without_a_restart";
+        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
     };
     let ballast = folder.join("ballast");
     fs::write(&ballast, vec![1; 256 << 10]).unwrap();
@@ -84,7 +83,7 @@ fn a_full_disk_is_told_and_recovered_from_without_a_restart() {
         assert!(stored.len() < 200, "the disk was never full");
     };
     assert_eq!((failure, rig.store.state()), (Failure::Full, StorageState::Full));
-    // Neither the line that did not fit, nor a piece of it.
+    // Nothing of the line that did not fit is in the file.
     assert_eq!(rig.text("x.log"), line.repeat(stored.len()));
     assert_eq!(rig.put(&rig.key("other"), Level::Written, &line), Err(Failure::Full));
     assert_eq!(rig.put(&key, Level::Synced, &line), Err(Failure::Full));
@@ -101,14 +100,14 @@ fn a_full_disk_is_told_and_recovered_from_without_a_restart() {
 }
 
 #[test]
-fn a_full_disk_can_be_started_on_and_is_noticed_to_have_room_again() {
+fn a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = own_mounts() else { return };
-        let name = "disk::a_full_disk_can_be_started_on_and_is_noticed_to_have_room_again";
-        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
+        let Some(mut wrapped) = unshare_mounts() else { return };
+        let name = "disk::a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again";
+        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
     };
-    // Closed segments that may be packed one day stay in the journal.
+    // Closed segments stay in the journal until they are packed.
     let settings = Config { compress: Compression::Gzip, ..config(&folder, "${tag}") };
     let mut rig = Rig::open(settings.clone(), 1);
     rig.put(&rig.key("x"), Level::Synced, "one\n").unwrap();
@@ -127,12 +126,12 @@ fn a_full_disk_can_be_started_on_and_is_noticed_to_have_room_again() {
 }
 
 #[test]
-fn of_a_batch_that_does_not_fit_the_parts_that_do_are_stored() {
+fn parts_that_fit_are_stored_when_the_batch_does_not_fit() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = own_mounts() else { return };
-        let name = "disk::of_a_batch_that_does_not_fit_the_parts_that_do_are_stored";
-        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=256k none \"$0\"");
+        let Some(mut wrapped) = unshare_mounts() else { return };
+        let name = "disk::parts_that_fit_are_stored_when_the_batch_does_not_fit";
+        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=256k none \"$0\"");
     };
     let mut rig = Rig::open(config(&folder, "x"), 1);
     let key = rig.key("");
@@ -149,12 +148,12 @@ fn of_a_batch_that_does_not_fit_the_parts_that_do_are_stored() {
 }
 
 #[test]
-fn a_read_only_filesystem_is_told_and_recovered_from() {
+fn a_read_only_filesystem_is_reported_and_recovered_from() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = own_mounts() else { return };
-        let name = "disk::a_read_only_filesystem_is_told_and_recovered_from";
-        return again(name, folder.path(), &mut wrapped, "mount -t tmpfs none \"$0\"");
+        let Some(mut wrapped) = unshare_mounts() else { return };
+        let name = "disk::a_read_only_filesystem_is_reported_and_recovered_from";
+        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs none \"$0\"");
     };
     let state = tempfile::tempdir().unwrap();
     let idle = Duration::from_millis(20);
@@ -162,7 +161,7 @@ fn a_read_only_filesystem_is_told_and_recovered_from() {
     let key = rig.key("");
     rig.put(&key, Level::Written, "one\n").unwrap();
     let remount = |how: &str| Command::new("mount").args(["-o", how]).arg(&folder).output().unwrap();
-    // Not while a file is open for writing.
+    // A remount fails while a file is open for writing.
     rig.until("read-only", |_| remount("remount,ro").status.success());
     assert_eq!(rig.put(&key, Level::Synced, "two\n"), Err(Failure::ReadOnly));
     assert_eq!(rig.store.state(), StorageState::ReadOnly);
@@ -173,14 +172,14 @@ fn a_read_only_filesystem_is_told_and_recovered_from() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_followed_by_the_next() {
+fn a_file_that_may_not_grow_makes_the_store_begin_the_next() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let name = "disk::a_file_that_may_not_grow_is_followed_by_the_next";
+        let name = "disk::a_file_that_may_not_grow_makes_the_store_begin_the_next";
         // 64 blocks of 512 bytes; exceeding them is an error, not a signal.
-        return again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
+        return run_again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
     };
-    let most = 64 * 512;
+    let limit_bytes = 64 * 512;
     let mut rig = Rig::open(config(&folder, "x"), 1);
     let key = rig.key("");
     let line = "l".repeat(9_999) + "\n";
@@ -193,10 +192,10 @@ fn a_file_that_may_not_grow_is_followed_by_the_next() {
         assert_eq!((&*receipt.segment, receipt.offset), (&*segment, 10_000 * (number % 3)));
     }
     assert_eq!(rig.text("x.log"), line.repeat(3));
-    let too_large = "l".repeat(most) + "\n";
+    let too_large = "l".repeat(limit_bytes) + "\n";
     let large = Failure::Io(rustix::io::Errno::FBIG.raw_os_error());
     assert_eq!(rig.put(&key, Level::Written, &too_large), Err(large));
-    // Nothing is wrong with the disk.
+    // The disk itself has no problem.
     assert_eq!(rig.store.state(), StorageState::Ok);
     rig.put(&key, Level::Written, &line).unwrap();
     rig.store.close().unwrap();
@@ -208,11 +207,11 @@ fn a_file_that_may_not_grow_is_followed_by_the_next() {
 }
 
 #[test]
-fn a_cut_is_synced_too() {
+fn a_truncation_is_synced_too() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let name = "disk::a_cut_is_synced_too";
-        return again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
+        let name = "disk::a_truncation_is_synced_too";
+        return run_again(name, folder.path(), &mut Command::new("env"), "trap '' XFSZ; ulimit -f 64");
     };
     let mut rig = Rig::open(config(&folder, "x"), 1);
     let key = rig.key("");
@@ -221,13 +220,13 @@ fn a_cut_is_synced_too() {
         rig.put(&key, Level::Synced, &line).unwrap();
     }
     assert_eq!(rig.store.statistics().syncs, 3);
-    // Half of it went to the first file, and may have reached the disk: a power cut must not bring it back.
+    // Half of the line went to the first file and may have reached the disk. A power cut must not restore it.
     assert_eq!(&*rig.put(&key, Level::Written, &line).unwrap().segment, "x_1.log");
     rig.until("synced", |rig| rig.store.statistics().syncs == 4);
 }
 
-/// `unshare` with a mount namespace of its own in which this process stays root, as `wrap` needs it; `None`,
-/// with the reason printed, where `wrap` fails.
+/// The command `unshare` with a new mount namespace, in which this process stays root, as `wrap` needs. Prints why
+/// and returns `None` where `wrap` fails.
 pub(crate) fn as_root(wrap: &str) -> Option<Command> {
     let folder = tempfile::tempdir().unwrap();
     let mut probe = Command::new("unshare");
@@ -250,17 +249,17 @@ pub(crate) fn as_root(wrap: &str) -> Option<Command> {
 }
 
 #[test]
-fn what_the_disk_did_not_take_is_never_called_synced() {
+fn data_that_the_disk_rejects_is_never_answered_as_synced() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        // A filesystem in a file that lies on a smaller one.
+        // A filesystem in an image file, which is on a filesystem smaller than the image.
         let wrap = "mount -t tmpfs -o size=12m none \"$0\" && truncate -s 64M \"$0/image\" && \
                     mkdir \"$0/disk\" && mkfs.ext4 -q \"$0/image\" && mount -o loop \"$0/image\" \"$0/disk\"";
         let Some(mut wrapped) = as_root(wrap) else { return };
-        let name = "disk::what_the_disk_did_not_take_is_never_called_synced";
-        return again(name, folder.path(), &mut wrapped, wrap);
+        let name = "disk::data_that_the_disk_rejects_is_never_answered_as_synced";
+        return run_again(name, folder.path(), &mut wrapped, wrap);
     };
-    // The device has no room for what the filesystem on it has promised.
+    // The filesystem accepts more than its device can store.
     let mut rig = Rig::open(config(&folder.join("disk"), "x"), 1);
     let key = rig.key("");
     let line = "l".repeat(99_999) + "\n";

@@ -1,4 +1,4 @@
-//! SIGKILL at any moment: nothing that was answered is lost, nothing is there twice, no line is torn.
+//! After SIGKILL at any moment no answered line is lost, no line is stored twice, and no line is torn.
 
 use std::{
     collections::HashSet,
@@ -34,46 +34,46 @@ fn child(name: &str, folder: &Path, start: usize) -> Child {
         .unwrap()
 }
 
-/// Kills it and gives what it has told, line by line; the last may be torn and is left out.
+/// Kills the child and returns the lines that it has reported, without the last if that is torn.
 fn killed(mut child: Child) -> Vec<String> {
-    // So much is in the pipe as the child could write, and no more comes.
+    // The pipe contains all that the child has written, and nothing more comes.
     let mut output = BufReader::new(child.stdout.take().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut line = String::new();
     while output.read_line(&mut line).unwrap() > 0 {
         if line.ends_with('\n') {
-            told.push(line.trim_end().to_owned());
+            reported.push(line.trim_end().to_owned());
         }
         line.clear();
     }
-    told
+    reported
 }
 
 fn settings(folder: &Path) -> Config {
     Config {
         rotate_bytes: Some(20_000),
         compress: Compression::Gzip,
-        open_most: 2,
+        max_open: 2,
         idle: Duration::from_millis(30),
         ..config(folder, "${tag}")
     }
 }
 
-/// Three ports write numbered lines to three keys as fast as they can, and tell what was answered.
+/// Writes numbered lines to three keys through three ports as fast as possible, and prints what was answered.
 fn write_for_ever(folder: &Path) {
     let start = env::var(START).unwrap();
     let rig = Rig::open(settings(folder), 3);
     let keys: Vec<_> = ["a", "b", "c"].map(|tag| rig.key(tag)).into();
-    let told = Mutex::new(std::io::stdout());
+    let reported = Mutex::new(std::io::stdout());
     std::thread::scope(|scope| {
         for (number, mut port) in rig.ports.into_iter().enumerate() {
-            let (keys, told, start) = (&keys, &told, &start);
+            let (keys, reported, start) = (&keys, &reported, &start);
             scope.spawn(move || {
-                // The parent kills it long before.
+                // The parent kills the child long before.
                 for round in 0..100_000u64 {
-                    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+                    let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
                     for token in round * 8..round * 8 + 8 {
                         let begin = batch.data.len();
                         writeln!(
@@ -95,7 +95,7 @@ fn write_for_ever(folder: &Path) {
                             done.token, receipt.segment, receipt.offset
                         );
                     }
-                    told.lock().unwrap().write_all(text.as_bytes()).unwrap();
+                    reported.lock().unwrap().write_all(text.as_bytes()).unwrap();
                 }
             });
         }
@@ -109,37 +109,37 @@ fn at_any_moment_what_was_answered_is_there_once() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(11);
-    let mut told = Vec::new();
-    let mut begun = 0;
+    let mut reported = Vec::new();
+    let mut started = 0;
     for start in 0..12 {
         let child = child("killed::at_any_moment_what_was_answered_is_there_once", folder.path(), start);
         std::thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        let before = told.len();
+        let before = reported.len();
         let answered = |line: &String| line.starts_with(&format!("{start}-"));
-        told.extend(killed(child).into_iter().filter(answered));
-        begun += usize::from(told.len() > before);
-        // Every other time the next child recovers by itself.
+        reported.extend(killed(child).into_iter().filter(answered));
+        started += usize::from(reported.len() > before);
+        // Every second time the next child does the recovery.
         if start % 2 == 0 {
             let rig = Rig::open(settings(folder.path()), 0);
             rig.store.close().unwrap();
         }
     }
-    assert!(begun >= 6, "only {begun} children of 12 came to write");
+    assert!(started >= 6, "only {started} children of 12 came to write");
     let rig = Rig::open(settings(folder.path()), 0);
     rig.store.close().unwrap();
     let stored = lines(folder.path());
     let mut numbers = HashSet::new();
-    for (line, places) in &stored {
-        assert_eq!(places.len(), 1, "{line} is there more than once: {places:?}");
+    for (line, positions) in &stored {
+        assert_eq!(positions.len(), 1, "{line} is there more than once: {positions:?}");
         let (number, filler) = line.rsplit_once('-').unwrap();
         let token: usize = number.rsplit_once('-').unwrap().1.parse().unwrap();
         assert_eq!(filler.len(), token % 97, "a line of another length than it was sent: {line}");
-        numbers.insert((number.to_owned(), places[0].clone()));
+        numbers.insert((number.to_owned(), positions[0].clone()));
     }
-    for line in &told {
+    for line in &reported {
         let [number, segment, offset] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        let place = (segment.to_owned(), offset.parse().unwrap());
-        assert!(numbers.contains(&(number.to_owned(), place)), "answered, but not there: {line}");
+        let position = (segment.to_owned(), offset.parse().unwrap());
+        assert!(numbers.contains(&(number.to_owned(), position)), "answered, but not there: {line}");
     }
 }
 
@@ -185,7 +185,7 @@ fn nul_bytes_that_were_lines_survive() {
         let mut rig = Rig::open(config(&folder, "x"), 1);
         let key = rig.key("");
         rig.put(&key, Level::Written, "a\0\0b\n").unwrap();
-        // Also when the file is closed and opened again in between.
+        // This also has to work when the file is closed and opened again in between.
         rig.store.reopen();
         rig.put(&key, Level::Written, "c\n").unwrap();
         println!("\nwritten");

@@ -1,4 +1,4 @@
-//! Answers: one for each part, when its level says so, with a receipt that is true.
+//! Each part has one answer, which comes when its level says so and contains a correct receipt.
 
 use std::{
     fs,
@@ -47,7 +47,7 @@ fn receipts_of_many_ports_keys_and_levels_are_true_and_the_order_is_kept() {
                 let mut rng = Pcg64Mcg::seed_from_u64(number as u64);
                 let mut sent = Vec::new();
                 for _ in 0..BATCHES {
-                    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+                    let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
                     for _ in 0..rng.random_range(1..40) {
                         let begin = batch.data.len();
                         let line =
@@ -80,11 +80,11 @@ fn receipts_of_many_ports_keys_and_levels_are_true_and_the_order_is_kept() {
             assert_eq!(stored[&sent[number]], [(receipt.segment.to_string(), receipt.offset)]);
         }
         for tag in ["a.log", "b.log", "c_d.log"] {
-            let places = sent.iter().filter_map(|line| {
+            let offsets = sent.iter().filter_map(|line| {
                 let (segment, offset) = &stored[line][0];
                 (segment == tag).then_some(*offset)
             });
-            assert!(places.is_sorted(), "parts of one port and key keep their order");
+            assert!(offsets.is_sorted(), "parts of one port and key keep their order");
         }
     }
 }
@@ -123,7 +123,7 @@ fn a_port_is_readable_exactly_while_there_are_answers() {
 }
 
 #[test]
-fn closing_writes_everything_and_later_parts_are_told_so() {
+fn closing_writes_everything_and_later_parts_fail_as_closed() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::open(config(folder.path(), "x"), 1);
     let key = rig.key("");
@@ -155,7 +155,7 @@ fn a_delay_gathers_commits() {
         std::thread::sleep(Duration::from_millis(10));
     }
     answers(&mut rig.ports[0], 100);
-    // A delay goes before each sync, however busy this machine is.
+    // A delay comes before each sync, even if this machine is busy.
     let delays = begin.elapsed().as_millis() / sync_delay.as_millis();
     let syncs = rig.store.statistics().syncs - before;
     assert!(u128::from(syncs) <= delays, "{syncs} syncs within {delays} delays");

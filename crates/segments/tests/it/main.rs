@@ -6,6 +6,6 @@ mod levels;
 mod names;
 mod opening;
 mod packing;
+mod remainder;
 mod rig;
 mod rotation;
-mod uncut;

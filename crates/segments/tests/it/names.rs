@@ -1,4 +1,4 @@
-//! Names: what strangers send stays in the folder, and slices have the names that Fluentd gives them.
+//! Names that clients send cannot leave the folder, and slices have the names that Fluentd gives them.
 
 use std::{borrow::Cow, path::Path};
 

@@ -5,7 +5,7 @@ use segments::{Error, Level, Store};
 use crate::rig::{Rig, config};
 
 #[test]
-fn a_second_store_is_refused_and_told_by_whom() {
+fn a_second_store_is_refused_and_the_error_names_the_owner() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::open(config(folder.path(), "x"), 1);
     match Store::open(config(folder.path(), "y"), 1) {

@@ -1,4 +1,4 @@
-//! Segments are plain until they end, and packed once.
+//! Segments stay plain until they end, and are packed once.
 
 use std::{fs, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A store in a folder of its own, and what one does with it.
+//! A store in a folder of its own, and operations on it.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ impl Rig {
         let begin = Instant::now();
         loop {
             match Store::open(config.clone(), ports) {
-                // A child that another test has just forked holds what was open until it becomes its program.
+                // A child that another test has just forked keeps the lock open until it executes its program.
                 Err(Error::Locked { .. }) if begin.elapsed() < Duration::from_secs(5) => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -60,16 +60,16 @@ impl Rig {
         result
     }
 
-    /// Bytes that recovery cut.
+    /// Bytes that recovery removed.
     pub(crate) fn cut_bytes(&self) -> u64 {
-        self.recovery.cuts.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
+        self.recovery.truncations.iter().map(|cut| cut.from_bytes - cut.to_bytes).sum()
     }
 
     pub(crate) fn text(&self, name: &str) -> String {
         text(&self.folder.join(name))
     }
 
-    /// Waits until `holds`.
+    /// Waits until `holds` returns true.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
         while !holds(self) {
@@ -80,7 +80,7 @@ impl Rig {
 }
 
 pub(crate) fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
-    let mut batch = Batch { data: port.spare(), parts: Vec::new() };
+    let mut batch = Batch { data: port.spare_buffer(), parts: Vec::new() };
     for &(token, key, level, lines) in parts {
         let begin = batch.data.len();
         batch.data.extend_from_slice(lines.as_bytes());
@@ -89,7 +89,7 @@ pub(crate) fn submit(port: &mut Port, parts: &[(u64, &Arc<Key>, Level, &str)]) {
     port.submit(batch);
 }
 
-/// Waits for at least so many answers.
+/// Waits for at least `count` answers.
 pub(crate) fn answers(port: &mut Port, count: usize) -> Vec<Done> {
     let begin = Instant::now();
     let mut done = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn now_s() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
-/// The text of a file, whatever it is packed with.
+/// The text of a file, unpacked if necessary.
 pub(crate) fn text(path: &Path) -> String {
     let mut text = String::new();
     let file = fs::File::open(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
@@ -119,7 +119,7 @@ pub(crate) fn text(path: &Path) -> String {
     text
 }
 
-/// Names of files below `folder`, relative to it, without hidden ones; sorted.
+/// Sorted names of the files below `folder`, relative to it, without hidden files.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -137,8 +137,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Every line of every file, with the name of its segment (packed or not) and where it begins in its plain
-/// text.
+/// Every line of every file, with the name of its segment (packed or not) and its offset in the plain text.
 pub(crate) fn lines(folder: &Path) -> HashMap<String, Vec<(String, u64)>> {
     let mut lines: HashMap<String, Vec<(String, u64)>> = HashMap::new();
     for name in names(folder) {

@@ -1,4 +1,4 @@
-//! Segments end and others begin; no line is lost, split or doubled by it.
+//! When segments end and others begin, no line is lost, split or doubled.
 
 use std::{collections::HashMap, fs, io::Write, time::Duration};
 
@@ -36,8 +36,8 @@ fn several_ports_rotate_one_key_and_every_line_is_there_once() {
     for (port, done) in done.into_iter().enumerate() {
         for done in done {
             let receipt = done.result.unwrap();
-            let place = (receipt.segment.to_string(), receipt.offset);
-            assert_eq!(stored[&format!("{port}-{:05}", done.token)], [place]);
+            let position = (receipt.segment.to_string(), receipt.offset);
+            assert_eq!(stored[&format!("{port}-{:05}", done.token)], [position]);
         }
     }
     let files = names(folder.path());
@@ -46,7 +46,7 @@ fn several_ports_rotate_one_key_and_every_line_is_there_once() {
         files.iter().map(|name| (name, fs::metadata(folder.path().join(name)).unwrap().len())).collect();
     assert!(sizes.values().all(|&size| size <= 5000), "{sizes:?}");
 
-    // The next start goes on with the newest.
+    // The next start continues the newest.
     let newest = format!("x_{}.log", files.len() - 1);
     let mut rig = Rig::open(settings, 1);
     let receipt = rig.put(&rig.key(""), Level::Written, "more\n").unwrap();
@@ -70,8 +70,8 @@ fn a_part_larger_than_a_segment_has_one_of_its_own() {
 fn more_keys_than_open_files() {
     let folder = tempfile::tempdir().unwrap();
     for append in [true, false] {
-        let place = folder.path().join(append.to_string());
-        let mut rig = Rig::open(Config { open_most: 3, append, ..config(&place, "${tag}") }, 1);
+        let folder = folder.path().join(append.to_string());
+        let mut rig = Rig::open(Config { max_open: 3, append, ..config(&folder, "${tag}") }, 1);
         let keys: Vec<_> = (0..20).map(|number| rig.key(&format!("t{number}"))).collect();
         for round in 0..3 {
             let line = format!("round {round}\n");
@@ -81,9 +81,9 @@ fn more_keys_than_open_files() {
             assert!(rig.store.statistics().open_segments <= 3);
         }
         rig.store.close().unwrap();
-        let files = names(&place);
+        let files = names(&folder);
         assert_eq!(files.len(), 20, "a key whose file was closed goes on with it: {files:?}");
-        assert!(files.iter().all(|name| text(&place.join(name)) == "round 0\nround 1\nround 2\n"));
+        assert!(files.iter().all(|name| text(&folder.join(name)) == "round 0\nround 1\nround 2\n"));
     }
 }
 
@@ -148,7 +148,7 @@ fn a_segment_without_a_name_is_noticed_at_once() {
     std::thread::sleep(Duration::from_millis(60));
     assert_eq!(rig.put(&key, Level::Written, "two\n").unwrap().offset, 0);
     assert_eq!(rig.text("x.log"), "two\n");
-    // Either it goes to a new file, or it is not called synced.
+    // The line goes to a new file, or it is not answered as synced.
     for number in 0..50 {
         fs::remove_file(folder.path().join("x.log")).unwrap();
         let line = format!("{number}\n");

@@ -48,7 +48,7 @@ pub(super) fn placeholders(
             _ => {}
         }
         if ["processes", "targets", "workload"].contains(&part) {
-            own.extend(KnownKind::all_writes());
+            own.extend(KnownKind::all_written_files());
         }
         placeholders::for_each_text(value, &mut |value, text| {
             for name in placeholders::names(text) {

@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use lab::{file::Groups, plan::Plan};
+use lab::{file::HostGroups, plan::Plan};
 use record::{ByteSource, Kind};
 use settings::{Reader, Table, Value};
 use toml::{
@@ -66,7 +66,7 @@ struct Endpoints {
 /// Hosts and the processes on them.
 struct ResolvedHosts {
     plan: Plan,
-    groups: Groups,
+    groups: HostGroups,
     is_local: bool,
 }
 
@@ -341,7 +341,7 @@ impl<'d> Resolver<'d> {
         workload: &Range<usize>,
     ) -> Option<Vec<usize>> {
         if let Some(value) = given {
-            let from = hosts.groups.list(reader, value);
+            let from = hosts.groups.read_hosts(reader, value);
             return (!from.is_empty()).then_some(from);
         }
         if let [_] = hosts.plan.hosts[..] {
@@ -354,10 +354,10 @@ impl<'d> Resolver<'d> {
             .list
             .iter()
             .flat_map(TargetTable::on)
-            .flat_map(|name| hosts.groups.named(name).unwrap_or_default())
+            .flat_map(|name| hosts.groups.members_of(name).unwrap_or_default())
             .collect();
         let free = names.filter_map(|name| {
-            let members = hosts.groups.named(name)?;
+            let members = hosts.groups.members_of(name)?;
             (!members.iter().any(|host| targets.contains(host))).then_some((name, members))
         });
         let mut free: Vec<(&str, Vec<usize>)> = free.collect();

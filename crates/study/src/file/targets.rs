@@ -7,7 +7,7 @@ use std::{
 };
 
 use lab::{
-    file::Groups,
+    file::HostGroups,
     plan::{KnownKind, Plan, Process, Program},
 };
 use settings::{Reader, Table, Value, suggestion};
@@ -134,7 +134,7 @@ impl<'d> TargetTable<'d> {
         &self,
         reader: &mut Reader<'_>,
         levels: &Levels<'_>,
-        hosts: Option<(&mut Plan, &Groups)>,
+        hosts: Option<(&mut Plan, &HostGroups)>,
         is_local: bool,
     ) -> Option<ResolvedTarget> {
         let value = levels.substitute(reader, self.value)?;

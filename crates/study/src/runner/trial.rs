@@ -237,7 +237,7 @@ impl Runner<'_> {
             });
         messages.iter().for_each(|text| (self.on_event)(Event::Warning(text)));
         self.testbed = Some(testbed.map_err(|error| match error {
-            TestbedError::Lab(lab::Error::CalledOff) => StopReason::Stopped,
+            TestbedError::Lab(lab::Error::Cancelled) => StopReason::Stopped,
             error => failed(error),
         })?);
         self.testbed_setting = Some(planned.setting);

@@ -1,56 +1,57 @@
-//! Whether what was measured is what was asked for.
+//! Compares a measured link with the requested shape.
 
 use super::{Counters, ExpectedDelay, JitterOrder, Measured, Shape, probe_wire_ns, show_rate};
 
-/// How far the median of the delay may be off, in nanoseconds.
+/// By how much the median of the delay may differ, in nanoseconds.
 const MEDIAN_TOLERANCE_NS: f64 = 150_000.0;
-/// How much later than expected 999 of 1,000 may come, in nanoseconds.
+/// By how much the 99.9th percentile of the delay may exceed the expected one, in nanoseconds.
 const TAIL_TOLERANCE_NS: f64 = 1_000_000.0;
-/// What may be added to both of the time that a probe takes on the wire, as a share: on slow links probes are rare, and
-/// what is woken up rarely wakes up late.
+/// Share of a probe's time on the wire that is added to both tolerances. On slow links probes are rare, and threads that
+/// are rarely woken wake up late.
 const WIRE_TOLERANCE: f64 = 0.02;
-/// How far the rate may be off, as a share.
+/// By how much the rate may differ, as a share.
 const RATE_TOLERANCE: f64 = 0.005;
-/// The same while the hypervisor took a processor away: what was not sent or not carried then is not the link's.
+/// The same if the hypervisor took processor time: packets missing because of that are not the link's fault.
 const STOLEN_RATE_TOLERANCE: f64 = 0.05;
-/// Fewer probes tell nothing of a delay.
-const LEAST_PROBES: u64 = 10;
-/// How far the rate may be off because its packets are few, at most.
-const MOST_BY_CHANCE: f64 = 0.2;
+/// Minimum probes for judging a delay.
+const MIN_PROBES: u64 = 10;
+/// Maximum additional tolerance of the rate because of few packets.
+const MAX_CHANCE_ERROR: f64 = 0.2;
 
-/// Why a direction is not what it was asked to be.
+/// Adds the reasons why a direction has not the requested shape.
 pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, reasons: &mut Vec<String>) {
     let ms = |ns: f64| ns / 1e6;
     let delay = &measured.delay;
     let expected = ExpectedDelay::of(shape);
     let spread_ns = expected.jitter_spread_ns as f64;
-    // Where the order is kept, a late one makes those behind it late.
+    // Where the order is kept, a late packet delays those behind it.
     let alike = match shape.jitter_order {
         JitterOrder::Keep => 1.0 + spread_ns / 1e6,
         JitterOrder::Free => 1.0,
     };
     // Three standard deviations of the share that is below the median.
-    let by_chance = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
+    let chance_error = 1.5 * (alike / delay.probes.max(1) as f64).sqrt();
     let wire_ns = WIRE_TOLERANCE * probe_wire_ns(shape);
-    let slack_ns = 2.0 * by_chance * spread_ns + wire_ns;
+    let slack_ns = 2.0 * chance_error * spread_ns + wire_ns;
     let stolen = measured.delay_while_stolen.map_or(0, |delay| delay.probes);
-    if delay.probes + stolen < LEAST_PROBES {
+    if delay.probes + stolen < MIN_PROBES {
         reasons.push(format!(
-            "only {} probes arrived, and {LEAST_PROBES} are needed to certify a link: it loses {:.4} % as asked; ask for \
-             less loss, or see whether it is cut",
+            "only {} probes arrived, and {MIN_PROBES} are needed to certify a link: it loses {:.4} % as requested; \
+             request less loss, or check whether the link is down",
             delay.probes + stolen,
             measured.expected_loss_ratio * 100.0
         ));
-    } else if delay.probes < LEAST_PROBES || delay.probes * 10 < stolen {
+    } else if delay.probes < MIN_PROBES || delay.probes * 10 < stolen {
         reasons.push(format!(
-            "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine has its \
-             processors",
+            "only {} of {} probes were not disturbed by the hypervisor: measure again when the machine gets its \
+             processor time",
             delay.probes,
             delay.probes + stolen
         ));
     } else {
-        let [least_ns, most_ns] = [0.5 - by_chance, 0.5 + by_chance].map(|share| expected.at(share) as f64);
-        let off_ns = (delay.p50_ns as f64 - most_ns).max(least_ns - delay.p50_ns as f64);
+        let [min_ns, max_ns] =
+            [0.5 - chance_error, 0.5 + chance_error].map(|share| expected.at(share) as f64);
+        let off_ns = (delay.p50_ns as f64 - max_ns).max(min_ns - delay.p50_ns as f64);
         if off_ns > MEDIAN_TOLERANCE_NS + wire_ns {
             reasons.push(format!(
                 "the delay's median is {:.3} ms instead of {:.3} ms",
@@ -58,7 +59,7 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
                 ms(delay.expected_p50_ns as f64)
             ));
         }
-        // A thousandth of fewer is a single one, which any interrupt may have held up.
+        // Of fewer probes, a thousandth is a single one, which any interrupt may have delayed.
         let (share, tail_ns) =
             if delay.probes >= 1_000 { ("1,000", delay.p999_ns) } else { ("100", delay.p99_ns) };
         if tail_ns as f64 > delay.expected_p999_ns as f64 + TAIL_TOLERANCE_NS + 2.0 * slack_ns {
@@ -69,18 +70,19 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
             ));
         }
     }
-    let by_chance = measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MOST_BY_CHANCE);
-    let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + by_chance;
+    let chance_error =
+        measured.loss_tolerance + (2.0 / measured.rate_packets.max(1) as f64).min(MAX_CHANCE_ERROR);
+    let tolerance = if is_rate_stolen { STOLEN_RATE_TOLERANCE } else { RATE_TOLERANCE } + chance_error;
     if let (Some(rate), Some(expected)) = (measured.rate_bits_per_s, measured.expected_rate_bits_per_s)
         && (rate / expected - 1.0).abs() > tolerance
     {
         reasons.push(format!(
-            "it carries {} instead of {}: ask for a rate that this machine can do",
+            "it carries {} instead of {}: request a rate that this machine can carry",
             four_digits(rate),
             four_digits(expected)
         ));
     }
-    // One packet in a million may fall victim to a full buffer of the receiver.
+    // A full receive buffer may lose one packet in a million.
     let off = (measured.loss_ratio - measured.expected_loss_ratio).abs();
     if off > measured.loss_tolerance.max(1e-6) {
         reasons.push(format!(
@@ -93,13 +95,13 @@ pub(super) fn judge(measured: &Measured, shape: &Shape, is_rate_stolen: bool, re
     }
 }
 
-/// A rate as people write it, rounded.
+/// A rate as users write it, rounded to four digits.
 fn four_digits(rate: f64) -> String {
     let unit = 10_f64.powf(rate.max(1e3).log10().floor() - 3.0);
     show_rate(Some(((rate / unit).round() * unit) as u64))
 }
 
-/// Why the machine did not carry a direction.
+/// Adds the reasons why the machine could not carry a direction.
 pub(super) fn judge_counters(before: &Counters, after: &Counters, reasons: &mut Vec<String>) {
     for (count, what) in [
         (

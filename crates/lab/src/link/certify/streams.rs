@@ -1,4 +1,4 @@
-//! What is sent to measure a link, and what should come of it.
+//! The streams that measure a link, and their expected delays and rates.
 
 use rand::{RngExt, SeedableRng};
 
@@ -9,81 +9,80 @@ use crate::link::{
     traffic::{Arrivals, Stream},
 };
 
-/// A link without a rate is asked for its loss at this rate.
+/// Packets per second that measure the loss of a link without a rate.
 const UNLIMITED_PACKETS_PER_S: f64 = 200_000.0;
-/// A number and a time, no more: slow links take long for each byte.
+/// Payload of a probe: a number and a time. Slow links take long for each byte.
 const PROBE_BYTES: usize = 16;
 
-/// How long something may be under way when the last was sent, in nanoseconds: the delay, and what is
-/// left in the queue.
-pub(super) fn rest_ns(shape: &Shape, stream: &Stream) -> u64 {
+/// Time from the last sent datagram until all have arrived, in nanoseconds: the delay and the rest of the queue.
+pub(super) fn drain_ns(shape: &Shape, stream: &Stream) -> u64 {
     let wire_ns = stream.packets as f64 * wire_ns(shape, stream.payload_bytes).unwrap_or(0.0);
     let queue_ns = (wire_ns as u64).saturating_sub(stream.duration_ns());
     let late_ns = shape.reorder.map_or(0, |reorder| reorder.late_ns);
     ExpectedDelay::of(shape).p999_ns + late_ns + queue_ns.min(1_000_000_000) + 100_000_000
 }
 
-/// The time that a datagram of so many bytes takes on the wire, in nanoseconds; none without a rate.
+/// Time of a datagram on the wire, in nanoseconds; none without a rate.
 fn wire_ns(shape: &Shape, payload_bytes: usize) -> Option<f64> {
     let bytes = shape.layer.bytes(payload_bytes as u64 + IP_UDP_BYTES);
     shape.rate_bits_per_s.map(|rate| bytes as f64 * 8e9 / rate as f64)
 }
 
-/// IPv4 and UDP. With IPv6 it is 20 more, which matters only to the rate that is measured.
+/// Header bytes of IPv4 and UDP. The 20 more of IPv6 matter only to the measured rate.
 const IP_UDP_BYTES: u64 = 28;
 const IPV6_UDP_BYTES: u64 = 48;
 
-/// Few small packets, for the delay.
+/// A few small packets that measure the delay.
 pub(super) fn probe_stream(shape: &Shape, options: &CertifyOptions) -> Option<Stream> {
-    // Far enough apart that none waits for another; not a multiple of the kernel's 4 ms ticks.
+    // No probe waits for another, and the interval is not a multiple of the kernel's 4 ms ticks.
     let interval_ns = probe_interval_ns(shape);
     let packets = ((options.delay_ms as f64 * 1e6 / interval_ns) as u64).clamp(20, 1_000_000);
     Some(Stream { payload_bytes: PROBE_BYTES, burst: 1, interval_ns, packets, is_probe: true })
 }
 
-/// The time that a probe takes on the wire, in nanoseconds.
+/// Time of a probe on the wire, in nanoseconds.
 pub(super) fn probe_wire_ns(shape: &Shape) -> f64 {
     wire_ns(shape, PROBE_BYTES).unwrap_or(0.0)
 }
 
 fn probe_interval_ns(shape: &Shape) -> f64 {
     let wire_ns = probe_wire_ns(shape);
-    // Slow links would take half a minute.
+    // Bounded, because slow links would otherwise take half a minute.
     (10.0 * wire_ns).min((2.0 * wire_ns).max(120e6)).max(2_037_000.0)
 }
 
-/// The largest payload that measures the rate.
+/// Maximum payload of the datagrams that measure the rate, in bytes.
 pub(super) const RATE_PAYLOAD_BYTES: usize = 1_400;
-/// So many packets tell a rate.
+/// Packets needed to measure a rate.
 const RATE_PACKETS: f64 = 50.0;
-/// How much is sent to measure the rate, of what fits: soon so much waits that a sender that was held up leaves no gap.
+/// Ratio of the sent rate to the link's rate. The excess fills the queue, so that a delayed sender leaves no gap.
 const OVERLOAD: f64 = 1.15;
 
-/// More than fits, for the rate; none where there is no rate. A datagram has `most_bytes` of payload at most.
-pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, most_bytes: usize) -> Option<Stream> {
-    // So small on slow links that enough of them fit the time.
+/// A stream above the link's rate that measures the rate; none without a rate. `max_bytes` is the maximum payload.
+pub(super) fn rate_stream(shape: &Shape, options: &CertifyOptions, max_bytes: usize) -> Option<Stream> {
+    // On slow links datagrams are so small that enough of them fit into the phase.
     let fitting_bytes = shape.rate_bits_per_s? as f64 / 8.0 * options.phase().as_secs_f64() / RATE_PACKETS;
     let head_bytes =
         shape.layer.bytes(RATE_PAYLOAD_BYTES as u64 + IP_UDP_BYTES) as usize - RATE_PAYLOAD_BYTES;
     let payload_bytes = (fitting_bytes as usize)
         .saturating_sub(head_bytes)
-        .min(most_bytes)
+        .min(max_bytes)
         .clamp(PROBE_BYTES, RATE_PAYLOAD_BYTES);
     let each_ns = wire_ns(shape, payload_bytes)?;
-    // Enough packets for the rate to be seen, and a fifth for the beginning and the end.
-    let least_ns = 500.0 * each_ns;
-    let phase_ns = (options.rate_ms as f64 * 1e6).max(least_ns).min(options.phase().as_nanos() as f64) * 1.2;
-    // Half a millisecond at once.
+    // Enough packets for the rate, and a fifth more for the beginning and the end.
+    let min_ns = 500.0 * each_ns;
+    let phase_ns = (options.rate_ms as f64 * 1e6).max(min_ns).min(options.phase().as_nanos() as f64) * 1.2;
+    // A burst takes half a millisecond on the wire.
     let burst = Stream::burst_of(payload_bytes, (500_000.0 / each_ns) as usize);
     let interval_ns = burst as f64 * each_ns / OVERLOAD;
     let packets = (phase_ns / interval_ns * burst as f64).max(20.0) as u64;
     Some(Stream { payload_bytes, burst, interval_ns, packets, is_probe: false })
 }
 
-/// Many small packets at half the rate, for the loss.
+/// Many small packets at half the rate that measure the loss.
 pub(super) fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     let each_ns = wire_ns(shape, PROBE_BYTES).map_or(1e9 / UNLIMITED_PACKETS_PER_S, |ns| 2.0 * ns);
-    // No faster than the receiver can take single packets.
+    // The receiver cannot take single packets faster.
     let each_ns = each_ns.max(2_000.0);
     let queued = shape.queue_bytes(0).map_or(usize::MAX, |bytes| (bytes / 200) as usize);
     let burst = Stream::burst_of(PROBE_BYTES, queued.min((1e6 / each_ns) as usize));
@@ -97,11 +96,11 @@ pub(super) fn loss_stream(shape: &Shape, options: &CertifyOptions) -> Stream {
     }
 }
 
-/// The delay by the specification: wire, delay, jitter, lateness.
+/// The expected delay of probes: time on the wire, delay, jitter and reordering.
 #[derive(Debug)]
 pub(super) struct ExpectedDelay {
     fixed_ns: u64,
-    /// Drawn, in ascending order: what is added.
+    /// Samples of jitter and reordering, in ascending order.
     added_ns: Vec<u64>,
     /// Interquartile range of the jitter, in nanoseconds.
     pub jitter_spread_ns: u64,
@@ -110,7 +109,7 @@ pub(super) struct ExpectedDelay {
 }
 
 impl ExpectedDelay {
-    /// Of probes. Where the order is kept, none arrives before those ahead of it.
+    /// Computes the expected delay. Where the order is kept, no probe arrives before those ahead of it.
     pub(super) fn of(shape: &Shape) -> Self {
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
         let interval_ns = match shape.jitter_order {
@@ -139,26 +138,26 @@ impl ExpectedDelay {
         }
     }
 
-    /// So much is no longer for this share of the probes, in nanoseconds.
+    /// The quantile of the delay, in nanoseconds.
     pub(super) fn at(&self, quantile: f64) -> u64 {
         let last = self.added_ns.len() - 1;
         self.fixed_ns + self.added_ns[(quantile.clamp(0.0, 1.0) * last as f64).round() as usize]
     }
 }
 
-/// The largest payload of a datagram between these ends that is not cut in pieces.
-pub(super) fn most_payload([from, to]: [&End; 2]) -> usize {
+/// Maximum payload of a datagram between these ends without IP fragmentation, in bytes.
+pub(super) fn max_payload_bytes([from, to]: [&End; 2]) -> usize {
     (u64::from(from.mtu.min(to.mtu)).saturating_sub(header_bytes(to))) as usize
 }
 
-/// What goes before the payload of datagrams to this end; they go to its first address.
+/// Header bytes of datagrams to the first address of this end.
 pub(super) fn header_bytes(to: &End) -> u64 {
     let is_v6 = to.addresses.first().is_some_and(|address| address.ip.is_ipv6());
     if is_v6 { IPV6_UDP_BYTES } else { IP_UDP_BYTES }
 }
 
-/// What arrived per second from a tenth of the phase after the first arrival on, in bits of the layer, and by how many
-/// packets of `ip_bytes` each that is known.
+/// The arrival rate in bits of the layer per second, and the number of packets of `ip_bytes` bytes that it is computed
+/// from. The first tenth of the phase is left out.
 pub(super) fn arrival_rate(
     shape: &Shape,
     arrivals: &Arrivals,
@@ -189,7 +188,7 @@ mod tests {
     }
 
     /// Bits per second of wire that a stream asks for.
-    fn asked(shape: &Shape, stream: &Stream) -> f64 {
+    fn requested(shape: &Shape, stream: &Stream) -> f64 {
         let bytes = shape.layer.bytes(stream.payload_bytes as u64 + IP_UDP_BYTES);
         (bytes * 8 * stream.burst as u64) as f64 * 1e9 / stream.interval_ns
     }
@@ -199,11 +198,11 @@ mod tests {
         for rate in [64_000, 20_000_000, 1_000_000_000, 10_000_000_000] {
             let (shape, options) = (shape(rate), CertifyOptions::default());
             let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
-            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
+            assert!((requested(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}");
             let counted = loss_stream(&shape, &options);
-            assert!(asked(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
+            assert!(requested(&shape, &counted) <= rate as f64 * 0.501, "{rate}");
             let probes = probe_stream(&shape, &options).unwrap();
-            assert!(asked(&shape, &probes) <= rate as f64 * 0.101 && probes.packets >= 10, "{rate}");
+            assert!(requested(&shape, &probes) <= rate as f64 * 0.101 && probes.packets >= 10, "{rate}");
             for stream in [rated, counted, probes] {
                 assert!(stream.duration_ns() <= 18_000_000_000, "{rate}: {stream:?}");
             }
@@ -218,16 +217,16 @@ mod tests {
             let rated = rate_stream(&shape, &options, RATE_PAYLOAD_BYTES).unwrap();
             let probes = probe_stream(&shape, &options).unwrap();
             let counted = loss_stream(&shape, &options);
-            assert!((asked(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}: {rated:?}");
+            assert!((requested(&shape, &rated) / rate as f64 - OVERLOAD).abs() < 0.001, "{rate}: {rated:?}");
             assert!(
-                asked(&shape, &probes) <= rate as f64 * 0.501 && probes.packets >= 20,
+                requested(&shape, &probes) <= rate as f64 * 0.501 && probes.packets >= 20,
                 "{rate}: {probes:?}"
             );
             let streams = [probes, rated, counted];
             let taken_ns =
-                streams.iter().map(|stream| stream.duration_ns() + rest_ns(&shape, stream)).sum::<u64>();
+                streams.iter().map(|stream| stream.duration_ns() + drain_ns(&shape, stream)).sum::<u64>();
             assert!(taken_ns < 8_000_000_000, "{rate}: {taken_ns} ns, {streams:?}");
-            let most = options.most_time(&LinkSpec::symmetric(shape.clone())).as_nanos() as u64;
+            let most = options.max_duration(&LinkSpec::symmetric(shape.clone())).as_nanos() as u64;
             let most_sent_ns = streams.iter().map(|stream| 2 * stream.duration_ns()).sum::<u64>();
             assert!(most > most_sent_ns + 3_000_000_000, "{rate}: {most} ns");
         }
@@ -242,13 +241,14 @@ mod tests {
             mtu,
         };
         let [large, small] = [end("10.0.0.1/30", 1_500), end("10.0.0.2/30", 1_280)];
-        assert_eq!(most_payload([&large, &small]), 1_252);
+        assert_eq!(max_payload_bytes([&large, &small]), 1_252);
         let shape = shape(1_000_000_000);
-        let stream = rate_stream(&shape, &CertifyOptions::short(), most_payload([&small, &large])).unwrap();
+        let stream =
+            rate_stream(&shape, &CertifyOptions::short(), max_payload_bytes([&small, &large])).unwrap();
         assert_eq!(stream.payload_bytes, 1_252);
-        assert!((asked(&shape, &stream) / 1e9 - OVERLOAD).abs() < 0.001, "{stream:?}");
+        assert!((requested(&shape, &stream) / 1e9 - OVERLOAD).abs() < 0.001, "{stream:?}");
         let v6 = end("fd00::1/64", 1_420);
-        assert_eq!(most_payload([&v6, &v6]), 1_372);
+        assert_eq!(max_payload_bytes([&v6, &v6]), 1_372);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn a_link_that_loses_everything_says_so() {
     let mut reasons = Vec::new();
     judge(&measure_delay_and_loss(&shape, &nothing, &nothing, &[]), &shape, false, &mut reasons);
     let [reason] = &reasons[..] else { panic!("{reasons:?}") };
-    assert!(reason.contains("loses 100.0000 % as asked"), "{reason}");
+    assert!(reason.contains("loses 100.0000 % as requested"), "{reason}");
 }
 
 #[test]

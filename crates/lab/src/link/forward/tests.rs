@@ -1,4 +1,4 @@
-//! Devices that end before their link does, and a thread that is away.
+//! Tests of devices that are gone and of a thread that is away.
 
 use std::{fs, os::unix::net::UnixDatagram, path::PathBuf};
 
@@ -16,15 +16,18 @@ fn what_waited_while_the_thread_was_away_is_late() {
     let pipe = || Pipe::new(Shape::default(), 0);
     let (_orders, inbox) = mpsc::channel();
     let mut mover = Mover {
-        ways: [Way::new(Arc::clone(&a), Arc::clone(&b), pipe(), 1 << 21), Way::new(b, a, pipe(), 1 << 21)],
-        bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        ways: [
+            OneWay::new(Arc::clone(&a), Arc::clone(&b), pipe(), 1 << 21),
+            OneWay::new(b, a, pipe(), 1 << 21),
+        ],
+        wakeup: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
         inbox,
         spin: SpinTail::new(0),
         slept_ns: 0,
-        has_napped: false,
+        is_batching: false,
         away: LinkAway::default(),
-        is_back: false,
-        next_look_ns: monotonic_ns() - 50_000_000,
+        has_backlog: false,
+        next_check_ns: monotonic_ns() - 50_000_000,
     };
     let packet = [0; VIRTIO_BYTES + 40];
     for _ in 0..40 {
@@ -36,14 +39,13 @@ fn what_waited_while_the_thread_was_away_is_late() {
     let away = a_to_b.away;
     assert!(away.times >= 1 && away.longest_ns >= 50_000_000, "{away:?}");
     assert_eq!(b_to_a.away, away, "one thread moves both");
-    assert!(!mover.is_back, "nothing waits any more");
+    assert!(!mover.has_backlog, "nothing waits any more");
 }
 
 #[test]
 fn a_device_that_is_gone_is_not_waited_for() {
     let gone = || {
-        // The end for writing of a pipe without a reader: like a device that is gone, it cannot be read, and is
-        // always ready.
+        // The write end of a pipe without a reader cannot be read and is always ready, like a device that is gone.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         Arc::new(File::from(OwnedFd::from(writer)))
@@ -56,7 +58,7 @@ fn a_device_that_is_gone_is_not_waited_for() {
         let forwarder = Forwarder::start("link-test", devices, pipes(), 1 << 20).unwrap();
         forwarder.counters().expect("it runs");
         thread::sleep(Duration::from_millis(300));
-        // No packet, and so no counter, has a share in it.
+        // No packets were moved, so the link's counters do not show this processor time.
         let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
         let is_mover =
             |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "link-test\n");

@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::Args;
-use lab::{Lab, Options, Running};
+use lab::{Lab, Options, RunningLab};
 
 use super::{clean, detach, read, stop};
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct UpArgs {
 
 /// Brings a lab up and keeps it up.
 pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
-    lab::see_own_numbers().map_err(Refusal::one)?;
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     if arguments.detach && !arguments.background {
         return detach::up_in_background(arguments);
     }
@@ -51,7 +51,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     options.keep_logs = arguments.keep_logs.clone();
     load::raise_descriptors();
     clean::clean_before(&options.folder)?;
-    let running = Running::all(&options.folder).map_err(Refusal::one)?;
+    let running = RunningLab::all(&options.folder).map_err(Refusal::one)?;
     if let Some(other) = running.iter().find(|other| !plan.title.is_empty() && other.title == plan.title) {
         return Err(Refusal::one(format_args!(
             "a lab '{}' is up already, kept up by process {}; take it down with `proofload lab down '{}'`, or change the \
@@ -67,7 +67,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     let started = Instant::now();
     let lab = match Lab::up(&plan, &options) {
         Ok(lab) => lab,
-        Err(lab::Error::CalledOff) => return Ok(Exit::Interrupted),
+        Err(lab::Error::Cancelled) => return Ok(Exit::Interrupted),
         Err(error) => return Err(Refusal::one(error)),
     };
     if arguments.background {
@@ -77,7 +77,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     } else {
         announce(&lab, started.elapsed(), false)?;
     }
-    if let Some(why) = lab.crowding() {
+    if let Some(why) = lab.cpu_contention() {
         standard::message(format_args!("proofload: {why}"));
     }
     let failure = keep_up(&lab, &stop);

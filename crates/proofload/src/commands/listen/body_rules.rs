@@ -52,7 +52,7 @@ impl BodyRules {
     }
 
     /// The rules for a value of `--compat` and the most records of a body.
-    pub(crate) fn rules(&self, compat: &Compat, most_records: usize) -> Rules {
+    pub(crate) fn rules(&self, compat: &Compat, max_records: usize) -> Rules {
         let base = match compat {
             Compat::None => &self.own,
             Compat::Fluentd { .. } => &self.fluentd,
@@ -63,7 +63,7 @@ impl BodyRules {
             time_format: self.time_format.clone().unwrap_or_else(|| base.time_format.clone()),
             keep_time_key: base.keep_time_key && !self.drops_time_key,
             zone: if self.is_utc { Zone::Utc } else { base.zone },
-            most_records,
+            max_records,
         }
     }
 }
@@ -106,7 +106,7 @@ mod tests {
             time_key: Some("at".to_owned()),
             time_format: TimeFormat::Strftime("%Y".to_owned()),
             zone: Zone::Utc,
-            most_records: 7,
+            max_records: 7,
             ..Rules::fluentd()
         };
         let mut reversed = given;

@@ -162,7 +162,7 @@ impl ConfigBuilder {
             self.config.store.state = state;
         }
         self.check_format(&mut mistakes);
-        self.config.rules = self.body_rules.rules(&self.config.compat, self.config.rules.most_records);
+        self.config.rules = self.body_rules.rules(&self.config.compat, self.config.rules.max_records);
         if self.config.compat == Compat::None {
             mistakes.extend(self.body_rules.settings_for_fluentd_only().map(str::to_owned));
         }

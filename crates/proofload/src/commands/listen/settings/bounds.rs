@@ -27,7 +27,7 @@ pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
         };
     /// Most events in a request
     "max_events", Kind::Count(1), "N", BOUNDS, "1M", "10k",
-        |builder, values| builder.config.rules.most_records = count(values[0], 1)?;
+        |builder, values| builder.config.rules.max_records = count(values[0], 1)?;
     /// Most open connections; further ones get a 503 and are closed
     "max_connections", Kind::Count(1), "N", BOUNDS, "", "18k",
         |builder, values| builder.config.limits.connections = Some(count(values[0], 1)?);

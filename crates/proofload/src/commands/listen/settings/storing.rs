@@ -59,7 +59,7 @@ pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
         |builder, values| builder.config.store.symlink = Some(values[0].parse::<Template>().map_err(error_text)?);
     /// Most files open for writing; the least recently used is closed. As many again may be open until their last sync
     "open_files", Kind::Count(1), "N", STORING, "1000", "200",
-        |builder, values| builder.config.store.open_most = count(values[0], 1)?;
+        |builder, values| builder.config.store.max_open = count(values[0], 1)?;
     /// End a file that has had no new lines for this time
     "end_after", Kind::Time, "TIME", STORING, "10m", "1m",
         |builder, values| builder.config.store.idle = time(values[0])?;

@@ -1,4 +1,4 @@
-//! One direction of a link: what is read of a device, and written to the other when it is due.
+//! One direction of a link: reads packets from a device and writes them to the other when they are due.
 
 use std::{fs::File, sync::Arc};
 
@@ -8,57 +8,57 @@ use rustix::io::{Errno, IoSlice, read, write, writev};
 
 use crate::link::{
     counters::{Counters, LATE_NS, Lateness},
-    packet::{HEADER_ROOM, Layout},
-    pipe::{Flight, Pipe},
+    packet::{Layout, MAX_HEADER_BYTES},
+    pipe::{Delivery, Pipe},
     store::Store,
 };
 
-/// Packets read before what is due is written.
-pub(super) const READS_A_TURN: usize = 32;
+/// Maximum packets read before due packets are written.
+pub(super) const READS_PER_TURN: usize = 32;
 
 /// One direction.
-pub(super) struct Way {
+pub(super) struct OneWay {
     pub(super) from: Arc<File>,
     pub(super) to: Arc<File>,
     pub(super) pipe: Pipe,
     pub(super) store: Store,
     pub(super) counters: Counters,
     lateness: Histogram<u64>,
-    /// Nothing will ever be read again.
+    /// Whether the source device is gone.
     pub(super) is_gone: bool,
 }
 
-impl Way {
-    pub(super) fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, most_bytes: usize) -> Self {
+impl OneWay {
+    pub(super) fn new(from: Arc<File>, to: Arc<File>, pipe: Pipe, max_bytes: usize) -> Self {
         Self {
             from,
             to,
             pipe,
-            store: Store::new(most_bytes),
+            store: Store::new(max_bytes),
             counters: Counters::default(),
-            // Up to a minute, three digits.
-            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("bounds are sound"),
+            // Up to a minute, with three digits.
+            lateness: Histogram::new_with_max(60_000_000_000, 3).expect("the bounds are valid"),
             is_gone: false,
         }
     }
 
-    /// Reads until there is nothing or it is others' turn; how many packets. `is_late`: they have waited.
+    /// Reads at most [`READS_PER_TURN`] packets. Returns their number. `is_late` counts them as late.
     pub(super) fn read_some(&mut self, is_late: bool) -> usize {
-        let mut scrap = [0; 64];
-        for number in 0..READS_A_TURN {
+        let mut discarded = [0; 64];
+        for number in 0..READS_PER_TURN {
             if self.is_gone {
                 return 0;
             }
-            let (room, is_kept) = match self.store.room() {
-                Some(room) => (room, true),
-                // Out of memory: what comes is taken and dropped, or the kernel would drop it unseen.
-                None => (&mut scrap[..], false),
+            let (buffer, is_kept) = match self.store.next_buffer() {
+                Some(buffer) => (buffer, true),
+                // Out of memory: the packet is read and dropped, because the kernel's own drops would not be counted here.
+                None => (&mut discarded[..], false),
             };
-            match read(&*self.from, &mut *room) {
-                Ok(bytes) if is_kept => match Layout::of(&room[..bytes]) {
+            match read(&*self.from, &mut *buffer) {
+                Ok(bytes) if is_kept => match Layout::of(&buffer[..bytes]) {
                     Some(layout) => {
                         self.counters.late_packets += if is_late { u64::from(layout.segments) } else { 0 };
-                        let packet = self.store.keep(bytes, layout);
+                        let packet = self.store.commit(bytes, layout);
                         self.pipe.offer(monotonic_ns(), packet, &mut self.store);
                     }
                     None => self.counters.refused_writes += 1,
@@ -66,38 +66,38 @@ impl Way {
                 Ok(_) => self.counters.dropped_memory_packets += 1,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return number,
-                // The host is gone, and its interface with it.
+                // The host and its interface are gone.
                 Err(_) => self.is_gone = true,
             }
         }
-        READS_A_TURN
+        READS_PER_TURN
     }
 
-    /// Writes what is due; how many packets.
+    /// Writes the due packets. Returns their number.
     pub(super) fn write_due(&mut self) -> usize {
         let mut written = 0;
         let mut now = monotonic_ns();
-        while let Some(flight) = self.pipe.pop(now, &mut self.store) {
-            self.write(&flight);
-            self.store.release(flight.packet);
-            let late_ns = now.saturating_sub(flight.due_ns);
+        while let Some(delivery) = self.pipe.pop(now, &mut self.store) {
+            self.write(&delivery);
+            self.store.release(delivery.packet);
+            let late_ns = now.saturating_sub(delivery.due_ns);
             self.lateness.saturating_record(late_ns);
-            self.counters.late_packets += if late_ns > LATE_NS { u64::from(flight.count) } else { 0 };
+            self.counters.late_packets += if late_ns > LATE_NS { u64::from(delivery.count) } else { 0 };
             now = monotonic_ns();
             written += 1;
         }
         written
     }
 
-    fn write(&mut self, flight: &Flight) {
-        let packet = self.store.bytes(flight.packet);
-        let mut room = [0; HEADER_ROOM];
+    fn write(&mut self, delivery: &Delivery) {
+        let packet = self.store.bytes(delivery.packet);
+        let mut buffer = [0; MAX_HEADER_BYTES];
         let (head, payload) =
-            self.store.layout(flight.packet).cut(packet, flight.first, flight.count, &mut room);
+            self.store.layout(delivery.packet).cut(packet, delivery.first, delivery.count, &mut buffer);
         let written = if head == 0 {
             write(&*self.to, packet)
         } else {
-            writev(&*self.to, &[IoSlice::new(&room[..head]), IoSlice::new(&packet[payload])])
+            writev(&*self.to, &[IoSlice::new(&buffer[..head]), IoSlice::new(&packet[payload])])
         };
         self.counters.writes += 1;
         if let Err(error) = written {

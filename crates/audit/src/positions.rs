@@ -1,4 +1,4 @@
-//! Where the receiver says that it stored events, held against where they are.
+//! Compares the positions at which the receiver claims to have stored events with the files.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use record::{
     receipt::{EventId, RunId, StoredAt},
 };
 
-/// What is claimed of each segment.
+/// The claims by segment.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct ClaimedPositions {
     segments: BTreeMap<PathBuf, Segment>,
-    /// Claims about the file being read, by where their lines begin; the next is last.
-    awaited: Vec<(u64, PathBuf, usize)>,
+    /// Claims about the current file that are still ahead, by offset in descending order.
+    pending: Vec<(u64, PathBuf, usize)>,
 }
 
 #[derive(Debug, Default)]
@@ -30,60 +30,60 @@ struct Segment {
 struct Claim {
     id: EventId,
     offset: u64,
-    holds: bool,
+    is_confirmed: bool,
 }
 
-impl Places {
-    /// More claims of a run.
-    pub(crate) fn claim(&mut self, run: RunId, places: Vec<StoredAt>) {
-        for StoredAt { client, number, segment, offset, .. } in places {
+impl ClaimedPositions {
+    /// Adds the claims of a run.
+    pub(crate) fn claim(&mut self, run: RunId, positions: Vec<StoredAt>) {
+        for StoredAt { client, number, segment, offset, .. } in positions {
             let segment = Path::new(&segment).components().as_path().to_owned();
-            let claim = Claim { id: EventId { run, client, number }, offset, holds: false };
+            let claim = Claim { id: EventId { run, client, number }, offset, is_confirmed: false };
             self.segments.entry(segment).or_default().claims.push(claim);
         }
     }
 
-    /// A file is read, called so without the ending of its compression.
+    /// Begins a file, given by its path without the suffix of its compression.
     pub(crate) fn begin_file(&mut self, plain: &Path) {
-        self.awaited.clear();
+        self.pending.clear();
         if self.segments.is_empty() {
             return;
         }
         for name in segments_of(plain) {
             let Some(segment) = self.segments.get_mut(&name) else { continue };
             segment.was_read = true;
-            let open = segment.claims.iter().enumerate().filter(|(_, claim)| !claim.holds);
-            self.awaited.extend(open.map(|(index, claim)| (claim.offset, name.clone(), index)));
+            let open = segment.claims.iter().enumerate().filter(|(_, claim)| !claim.is_confirmed);
+            self.pending.extend(open.map(|(index, claim)| (claim.offset, name.clone(), index)));
         }
-        self.awaited.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
+        self.pending.sort_by_key(|&(offset, ..)| std::cmp::Reverse(offset));
     }
 
-    /// Whether something is claimed of the line that begins at `offset`. Lines are told in order.
+    /// Advances to the line at `offset`. Returns whether there is a claim about it. Lines must come in order.
     #[inline]
-    pub(crate) fn awaits(&mut self, offset: u64) -> bool {
-        while self.awaited.last().is_some_and(|&(claimed, ..)| claimed < offset) {
-            self.awaited.pop();
+    pub(crate) fn advance_to(&mut self, offset: u64) -> bool {
+        while self.pending.last().is_some_and(|&(claimed, ..)| claimed < offset) {
+            self.pending.pop();
         }
-        self.awaited.last().is_some_and(|&(claimed, ..)| claimed == offset)
+        self.pending.last().is_some_and(|&(claimed, ..)| claimed == offset)
     }
 
-    /// The line that begins at `offset` holds this event.
-    pub(crate) fn holds(&mut self, offset: u64, id: EventId) {
-        let here = self.awaited.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
+    /// Confirms the claims that the line at `offset` contains this event.
+    pub(crate) fn confirm(&mut self, offset: u64, id: EventId) {
+        let here = self.pending.iter().rev().take_while(|&&(claimed, ..)| claimed == offset);
         for (_, name, index) in here {
             let claim = self.segments.get_mut(name).and_then(|segment| segment.claims.get_mut(*index));
             if let Some(claim) = claim.filter(|claim| claim.id == id) {
-                claim.holds = true;
+                claim.is_confirmed = true;
             }
         }
     }
 
-    /// How many claims hold. Gives those that do not, with the segment and the offset.
-    pub(crate) fn conclude(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
+    /// Counts the claims. Reports wrong ones to `wrong` with their segment and offset.
+    pub(crate) fn count(&self, mut wrong: impl FnMut(EventId, &Path, u64)) -> PlaceCounts {
         let mut counts = PlaceCounts::default();
         for (name, segment) in &self.segments {
             for claim in &segment.claims {
-                match (claim.holds, segment.was_read) {
+                match (claim.is_confirmed, segment.was_read) {
                     (true, _) => counts.right += 1,
                     (false, false) => counts.unchecked += 1,
                     (false, true) => {
@@ -97,9 +97,8 @@ impl Places {
     }
 }
 
-/// Every name that a receiver may have had for what is now this file: a receipt names as many of its folders as it
-/// likes, and who rotates files adds to their names behind a dot or a hyphen (`x.log.1`, `x.log-20261121`). Looked up
-/// one by one: there may be as many segments as files.
+/// All segment names that this file may have in receipts. A receipt may contain any number of parent folders, and rotation
+/// adds a suffix after a dot or a hyphen (`x.log.1`, `x.log-20261121`).
 fn segments_of(plain: &Path) -> impl Iterator<Item = PathBuf> {
     let name = plain.file_name().unwrap_or_default().as_bytes();
     let folders: Vec<Component<'_>> = plain.parent().unwrap_or(Path::new("")).components().collect();
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_may_be_a_segment_by_any_part_of_its_path_rotated_or_not() {
+    fn a_segment_may_be_any_part_of_a_path_rotated_or_not() {
         let names: Vec<PathBuf> = segments_of(Path::new("/a/b/x.log-2026.1")).collect();
         for name in ["x", "x.log", "x.log-2026", "x.log-2026.1", "b/x.log", "a/b/x.log", "/a/b/x.log"] {
             assert!(names.contains(&PathBuf::from(name)), "{name}: {names:?}");
