@@ -10,7 +10,7 @@ use segments::{Level, Receipt};
 use crate::{Compat, Config, refusal::Refusal};
 
 /// Receipts of one answer at the most. A request whose events go to more segments gets the first ones.
-const RECEIPTS_MOST: usize = 16;
+const MAX_RECEIPTS: usize = 16;
 
 /// What a request is answered with.
 #[derive(Debug)]
@@ -47,29 +47,29 @@ pub(crate) struct Page {
 
 /// What about the request matters to its answer.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Manner {
+pub(crate) struct AnswerContext {
     /// Nothing may follow on this connection.
     pub close: bool,
     /// The client speaks HTTP/1.0.
     pub http10: bool,
     /// The request was HEAD: there is no body.
-    pub to_head: bool,
+    pub is_head: bool,
     /// It named a level, so that its client knows receipts.
-    pub asked: bool,
+    pub names_level: bool,
     /// What browsers are told about who may read the answer.
     pub origin: Option<Box<str>>,
 }
 
 /// How answers look.
 #[derive(Debug)]
-pub(crate) struct Dress {
+pub(crate) struct AnswerWriter {
     compat: Compat,
     challenge: &'static str,
     overload_status: u16,
     retry_after_s: u32,
 }
 
-impl Dress {
+impl AnswerWriter {
     /// As configured.
     pub(crate) fn new(config: &Config, challenge: &'static str) -> Self {
         let limits = &config.limits;
@@ -87,18 +87,24 @@ impl Dress {
         &self,
         out: &mut Vec<u8>,
         reply: &Reply<'_>,
-        manner: &Manner,
+        context: &AnswerContext,
         date: Option<&str>,
-    ) -> Sent {
+    ) -> WrittenAnswer {
         match (&self.compat, reply) {
             // Pages are ours in either dress.
             (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))
-            | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, manner),
-            _ => self.write_own(out, reply, manner, date),
+            | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, context),
+            _ => self.write_own(out, reply, context, date),
         }
     }
 
-    fn write_own(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner, date: Option<&str>) -> Sent {
+    fn write_own(
+        &self,
+        out: &mut Vec<u8>,
+        reply: &Reply<'_>,
+        context: &AnswerContext,
+        date: Option<&str>,
+    ) -> WrittenAnswer {
         let mut body = Cow::Borrowed("");
         let mut content_type = "application/json";
         let status = match reply {
@@ -134,7 +140,7 @@ impl Dress {
             if refusal.may_be_stored() {
                 field(out, AnswerReceipt::MAYBE_STORED_FIELD, b"maybe");
             }
-            if refusal.is_passing() {
+            if refusal.is_temporary() {
                 number_field(out, "Retry-After", u64::from(self.retry_after_s));
             }
         }
@@ -144,22 +150,22 @@ impl Dress {
         if status != 204 {
             number_field(out, "Content-Length", body.len() as u64);
         }
-        if manner.close {
+        if context.close {
             field(out, "Connection", b"close");
-        } else if manner.http10 {
+        } else if context.http10 {
             field(out, "Connection", b"keep-alive");
         }
         out.extend_from_slice(b"\r\n");
-        if !manner.to_head {
+        if !context.is_head {
             out.extend_from_slice(body.as_bytes());
         }
-        Sent { status, close: manner.close }
+        WrittenAnswer { status, close: context.close }
     }
 }
 
 /// What an answer came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct WrittenAnswer {
     pub status: u16,
     pub close: bool,
 }
@@ -172,7 +178,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         out.extend_from_slice(level.as_bytes());
     }
     let mut rest = receipts;
-    for number in 0..RECEIPTS_MOST {
+    for number in 0..MAX_RECEIPTS {
         let Some((receipt, mut others)) = rest.split_first() else { break };
         let mut bytes = receipt.bytes;
         // Parts of a large request that follow each other are one.
@@ -213,7 +219,7 @@ pub(crate) fn level_name(level: Level) -> &'static str {
 }
 
 /// The level of a word.
-pub(crate) fn level_of(name: &[u8]) -> Option<Level> {
+pub(crate) fn level_by_name(name: &[u8]) -> Option<Level> {
     [Level::Accepted, Level::Written, Level::Synced]
         .into_iter()
         .find(|&level| level_name(level).as_bytes().eq_ignore_ascii_case(name))

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{Compat, Config, Credential, refusal::TAG_BYTES_MOST};
+use crate::{Compat, Config, Credential, refusal::MAX_TAG_BYTES};
 
 /// The longest that a group commit may wait for company.
-const SYNC_DELAY_MOST: Duration = Duration::from_secs(10);
+const MAX_SYNC_DELAY: Duration = Duration::from_secs(10);
 
 impl Config {
     /// All mistakes, each naming the setting and what it may be. `handed` is how many sockets are handed in.
@@ -52,7 +52,7 @@ impl Config {
             "no timeout may be longer than a year, nor may --idempotency-window",
         );
         must(
-            self.store.sync_delay <= SYNC_DELAY_MOST && self.store.sync_delay < timeouts.store,
+            self.store.sync_delay <= MAX_SYNC_DELAY && self.store.sync_delay < timeouts.store,
             "--sync-delay must be at most 10 s, and shorter than --store-timeout: an answer waits for it. Lower it, or \
              raise --store-timeout",
         );
@@ -69,11 +69,12 @@ impl Config {
             }
         }
         must(
-            self.added == crate::Added::default() || matches!(self.compat, Compat::Fluentd { .. }),
+            self.request_fields == crate::RequestFields::default()
+                || matches!(self.compat, Compat::Fluentd { .. }),
             "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd",
         );
         let prefix_bytes = self.tag_prefix.as_ref().map_or(0, String::len);
-        must(prefix_bytes <= TAG_BYTES_MOST / 2, "--tag-prefix must be at most 512 bytes long");
+        must(prefix_bytes <= MAX_TAG_BYTES / 2, "--tag-prefix must be at most 512 bytes long");
         let folder = self.store.template.folder();
         must(
             !is_same_folder(&self.store.state, folder),

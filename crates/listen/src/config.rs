@@ -41,7 +41,7 @@ pub struct Config {
     /// Whose answers are given.
     pub compat: Compat,
     /// What of the request goes into its records; only with [`Compat::Fluentd`].
-    pub added: Added,
+    pub request_fields: RequestFields,
     /// Bounds in bytes and numbers.
     pub limits: Limits,
     /// Bounds in time.
@@ -72,7 +72,7 @@ impl Config {
             level: Level::Written,
             routes: Vec::new(),
             compat: Compat::None,
-            added: Added::default(),
+            request_fields: RequestFields::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             tls: None,
@@ -135,7 +135,7 @@ impl Compat {
 
 /// What of a request goes into its records, as Fluentd's `in_http` puts it there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct RequestFields {
     /// `add_http_headers`: headers as members `HTTP_NAME`.
     pub http_headers: bool,
     /// `add_query_params`: parameters of the query as members `QUERY_NAME`.

@@ -3,7 +3,7 @@
 use http1::{Limits, RequestReader};
 use sockets::{Seat, Token};
 
-use crate::{flight::Flight, stream::Stream};
+use crate::{incoming::IncomingRequest, stream::Stream};
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Wait {
     Body,
     Storage,
     Client,
-    End,
+    Linger,
 }
 
 /// One connection.
@@ -46,11 +46,11 @@ pub(crate) struct Connection<'a> {
     pub close: bool,
     pub wait: Wait,
     /// Requests that came behind the current one and were read with it.
-    pub held: Option<Box<Held>>,
+    pub unparsed: Option<Box<Remainder>>,
     /// The request whose body is coming.
-    pub flight: Option<Box<Flight<'a>>>,
+    pub incoming: Option<Box<IncomingRequest<'a>>>,
     /// The rest of an answer that the client did not take at once.
-    pub out: Option<Box<Held>>,
+    pub unsent: Option<Box<Remainder>>,
     /// The request whose events the storage has.
     pub pending: Token,
     /// Requests carried so far.
@@ -62,17 +62,17 @@ pub(crate) struct Connection<'a> {
     /// Bytes thrown away while lingering.
     pub drained_bytes: u64,
     /// Its place among the connections that are let in; without, it is only told that there are too many.
-    pub seat: Option<Seat<'a>>,
+    pub permit: Option<Seat<'a>>,
 }
 
 /// Bytes of which some have been used.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Remainder {
     pub bytes: Vec<u8>,
     pub used: usize,
 }
 
-impl Held {
+impl Remainder {
     /// Nothing used yet.
     pub(crate) fn new(bytes: &[u8]) -> Box<Self> {
         Box::new(Self { bytes: bytes.to_vec(), used: 0 })
@@ -84,7 +84,7 @@ impl<'a> Connection<'a> {
     pub(crate) fn new(
         stream: Stream,
         token: Token,
-        seat: Option<Seat<'a>>,
+        permit: Option<Seat<'a>>,
         admin: bool,
         head_bytes: u32,
         now_ns: u64,
@@ -99,37 +99,37 @@ impl<'a> Connection<'a> {
             admin,
             close: false,
             // Not what it waits for, so that its first deadline is set.
-            wait: Wait::End,
-            held: None,
-            flight: None,
-            out: None,
+            wait: Wait::Linger,
+            unparsed: None,
+            incoming: None,
+            unsent: None,
             pending: token,
             requests: 0,
             since_ns: now_ns,
             deadline_ns: u64::MAX,
             drained_bytes: 0,
-            seat,
+            permit,
         }
     }
 
     /// Whether more than was taken has come already: what the kernel has and has not told yet is a request in flight too.
     /// It is read then.
     #[cold]
-    pub(crate) fn more_has_come(&mut self) -> bool {
-        let unread = self.held.is_none() && self.stream.has_unread();
+    pub(crate) fn check_for_more(&mut self) -> bool {
+        let unread = self.unparsed.is_none() && self.stream.has_unread();
         self.readable |= unread;
-        self.held.is_some() || unread
+        self.unparsed.is_some() || unread
     }
 
     /// What it waits for.
     pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
-            Phase::Reading if self.flight.is_some() => Wait::Body,
+            Phase::Reading if self.incoming.is_some() => Wait::Body,
             Phase::Reading if self.reader.in_message() => Wait::Head,
             Phase::Reading => Wait::Request,
             Phase::Storing => Wait::Storage,
             Phase::Writing => Wait::Client,
-            Phase::Lingering => Wait::End,
+            Phase::Lingering => Wait::Linger,
         }
     }
 }

@@ -77,26 +77,26 @@ impl Default for Counters {
 impl Counters {
     /// A request was answered.
     #[inline]
-    pub(crate) fn answered(&self, status: u16) {
+    pub(crate) fn count_answer(&self, status: u16) {
         if let Some(count) = self.statuses.get(usize::from(status)) {
             count.add(1);
         }
     }
 
     /// A request, or a connection, was refused.
-    pub(crate) fn refused(&self, refusal: &Refusal) {
+    pub(crate) fn count_refusal(&self, refusal: &Refusal) {
         self.refused[refusal.number()].add(1);
     }
 
     /// Events were acknowledged.
     #[inline]
-    pub(crate) fn acknowledged(&self, level: Level, events: u64) {
-        self.events[place(level)].add(events);
+    pub(crate) fn count_acknowledged(&self, level: Level, events: u64) {
+        self.events[level_index(level)].add(events);
     }
 
     /// A success was answered so long after the request's last byte.
     #[inline]
-    pub(crate) fn took(&self, ns: u64) {
+    pub(crate) fn record_answer_time(&self, ns: u64) {
         // Nobody else but a reader now and then holds it.
         self.answer_time.lock().unwrap_or_else(PoisonError::into_inner).record_ns(ns);
     }
@@ -114,7 +114,7 @@ impl Counters {
 
     /// Events acknowledged at a level.
     pub(crate) fn events(&self, level: Level) -> u64 {
-        self.events[place(level)].value()
+        self.events[level_index(level)].value()
     }
 
     /// Adds this thread's times to those of others.
@@ -123,7 +123,7 @@ impl Counters {
     }
 }
 
-fn place(level: Level) -> usize {
+fn level_index(level: Level) -> usize {
     match level {
         Level::Accepted => 0,
         Level::Written => 1,

@@ -9,20 +9,19 @@
 
 mod answer;
 mod auth;
+mod breaker;
 mod budget;
 mod check;
 mod config;
 mod connection;
 mod counters;
-mod debt;
 mod engine;
 mod error;
-mod flight;
-mod gate;
 mod idempotency;
 mod identity;
 pub mod import;
-mod keys;
+mod incoming;
+mod key_cache;
 mod listeners;
 mod pages;
 mod pending;
@@ -31,12 +30,13 @@ mod request;
 mod routes;
 mod server;
 mod shared;
+mod stall;
 mod statistics;
 mod stream;
 mod timers;
 mod worker;
 
-pub use config::{Accept, Added, Compat, Config, Credential, Limits, Route, Timeouts, Tls};
+pub use config::{Accept, Compat, Config, Credential, Limits, RequestFields, Route, Timeouts, Tls};
 pub use error::Error;
 pub use segments::{Level, StorageState};
 pub use server::{Handle, Server};

@@ -47,16 +47,16 @@ impl Listeners {
             let (mut sockets, address) = listening_each(asked, loops, false, config.backlog)?;
             listeners.addresses.push(address);
             if loops == 1 {
-                sockets.drain(..).for_each(|socket| listeners.give_to_all(socket));
+                sockets.drain(..).for_each(|socket| listeners.share_among_threads(socket));
             }
             for (thread, socket) in listeners.threads.iter_mut().zip(sockets) {
                 thread.push(Listener { socket: Arc::new(socket), admin: false });
             }
         }
         for (number, socket) in handed.into_iter().enumerate() {
-            let address = take_over(&socket).map_err(|cause| Error::Handed { number, cause })?;
+            let address = prepare_inherited(&socket).map_err(|cause| Error::Handed { number, cause })?;
             listeners.addresses.push(address);
-            listeners.give_to_all(socket);
+            listeners.share_among_threads(socket);
         }
         if let Some(asked) = config.admin {
             let (sockets, address) = listening_each(asked, 1, false, config.backlog)?;
@@ -68,14 +68,14 @@ impl Listeners {
         Ok(listeners)
     }
 
-    fn give_to_all(&mut self, socket: OwnedFd) {
+    fn share_among_threads(&mut self, socket: OwnedFd) {
         let listener = Listener { socket: Arc::new(socket), admin: false };
         self.threads.iter_mut().for_each(|thread| thread.push(listener.clone()));
     }
 }
 
 /// Makes a socket handed in fit for the loops; its address.
-fn take_over(socket: &OwnedFd) -> io::Result<SocketAddr> {
+fn prepare_inherited(socket: &OwnedFd) -> io::Result<SocketAddr> {
     if !sockopt::socket_acceptconn(socket)? {
         return Err(io::Error::other("it does not listen"));
     }

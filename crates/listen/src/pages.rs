@@ -29,7 +29,7 @@ const BUCKETS_NS: [u64; 14] = [
 
 /// Whether events are taken.
 pub(crate) fn health(shared: &Shared) -> Page {
-    let stopping = (shared.course.state() != State::Running).then_some(Refusal::Stopping);
+    let stopping = (shared.lifecycle.state() != State::Running).then_some(Refusal::Stopping);
     let (status, body) = match stopping.or_else(|| shared.storage_refusal()) {
         None => (200, serde_json::json!({ "status": "ok" })),
         Some(refusal) => (503, serde_json::json!({ "status": refusal.name(), "error": refusal.message() })),

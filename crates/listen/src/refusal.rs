@@ -8,7 +8,7 @@ use segments::{Failure, Level, StorageState};
 
 /// Bytes of a tag at the most. Tags stand in every line, in names of files and in keys: what one may be long, a
 /// million of lines are.
-pub(crate) const TAG_BYTES_MOST: usize = 1024;
+pub(crate) const MAX_TAG_BYTES: usize = 1024;
 
 /// Why a request is not taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,11 +34,11 @@ pub(crate) enum Refusal {
     /// A path that means no tag.
     NoTag,
     /// A tag that is not stored here.
-    OtherTag,
+    TagNotStored,
     /// A tag of so many bytes, beyond the bound.
     LongTag(usize),
     /// A tag or a field that no file can be named by.
-    Unnameable(String),
+    InvalidName(String),
     /// A path of ours that cannot be posted to, or a method that is none of ours.
     Method,
     /// The head did not come in time.
@@ -50,7 +50,7 @@ pub(crate) enum Refusal {
     /// The body is beyond the limit in bytes when inflated.
     InflatesTooLarge(u64),
     /// The request alone needs more than the whole budget, which has so many bytes.
-    NeverFits(u64),
+    ExceedsBudget(u64),
     /// Its events belong to more segments than one request may have.
     ManySegments(usize),
     /// A content type that is none of ours.
@@ -76,15 +76,15 @@ pub(crate) enum Refusal {
     /// The storage fails with that error.
     Failing(i32),
     /// A mistake in this program: the body could not be read.
-    Fault,
+    InternalError,
     /// The body came whole, but this machine did not get to reading it in time.
-    NotRead,
+    NotReadInTime,
     /// The storage did not answer in time: the events may be stored or not.
     StoreTimeout,
     /// The storage refused some of the events for that; the others are stored.
-    InPart(Box<Refusal>),
+    PartlyStored(Box<Refusal>),
     /// The storage failed with that when the events were perhaps written already: they may be stored or not.
-    Unsure(Box<Refusal>),
+    MaybeStored(Box<Refusal>),
 }
 
 impl Refusal {
@@ -112,36 +112,38 @@ impl Refusal {
     pub(crate) fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
         let refusal = Self::of_failure(failure.cause());
         match level {
-            _ if some_stored => Self::InPart(Box::new(refusal)),
+            _ if some_stored => Self::PartlyStored(Box::new(refusal)),
             // Nobody knows how far the storage's thread had come.
-            _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => Self::Unsure(Box::new(refusal)),
-            _ if matches!(failure, Failure::Left(_)) => Self::Unsure(Box::new(refusal)),
+            _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => {
+                Self::MaybeStored(Box::new(refusal))
+            }
+            _ if matches!(failure, Failure::Left(_)) => Self::MaybeStored(Box::new(refusal)),
             // What was to be synced may have been written before it failed.
-            Level::Synced if failure != Failure::Closed => Self::Unsure(Box::new(refusal)),
+            Level::Synced if failure != Failure::Closed => Self::MaybeStored(Box::new(refusal)),
             _ => refusal,
         }
     }
 
     /// Of a request that needs so many bytes of a budget and cannot have them now.
-    pub(crate) fn for_want_of(bytes: u64, limit: u64) -> Self {
-        if bytes > limit { Self::NeverFits(limit) } else { Self::Budget }
+    pub(crate) fn over_budget(bytes: u64, limit: u64) -> Self {
+        if bytes > limit { Self::ExceedsBudget(limit) } else { Self::Budget }
     }
 
     /// Some or all of the events may be stored, so that a repeat may store them twice.
     pub(crate) fn may_be_stored(&self) -> bool {
-        matches!(self, Self::StoreTimeout | Self::InPart(_) | Self::Unsure(_))
+        matches!(self, Self::StoreTimeout | Self::PartlyStored(_) | Self::MaybeStored(_))
     }
 
     /// The status of the answer; `overload` is that for want of budget.
     pub(crate) fn status(&self, overload: u16) -> u16 {
         match self {
-            Self::Http(error) => status_of_fault(error),
+            Self::Http(error) => http_error_status(error),
             Self::Host
             | Self::Ack(_)
             | Self::Time(_)
             | Self::IdempotencyKey
             | Self::Corrupt(_)
-            | Self::Unnameable(_) => 400,
+            | Self::InvalidName(_) => 400,
             Self::Malformed(mistake) => match mistake.kind {
                 MistakeKind::Malformed | MistakeKind::MissingParameter => 400,
                 MistakeKind::TooManyRecords => 413,
@@ -149,20 +151,27 @@ impl Refusal {
             },
             Self::Unauthorized => 401,
             Self::Origin => 403,
-            Self::NoTag | Self::OtherTag => 404,
+            Self::NoTag | Self::TagNotStored => 404,
             Self::Method => 405,
             Self::SlowHead | Self::SlowBody => 408,
             Self::InFlight => 409,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 413,
+            Self::TooLarge(_)
+            | Self::InflatesTooLarge(_)
+            | Self::ExceedsBudget(_)
+            | Self::ManySegments(_) => 413,
             Self::LongTag(_) => 414,
             Self::ContentType(_) | Self::ContentEncoding(_) => 415,
             Self::Expectation => 417,
             Self::OtherBody => 422,
-            Self::Failing(_) | Self::Fault => 500,
+            Self::Failing(_) | Self::InternalError => 500,
             Self::Budget => overload,
-            Self::Connections | Self::Stopping | Self::ReadOnly | Self::NotRead | Self::StoreTimeout => 503,
+            Self::Connections
+            | Self::Stopping
+            | Self::ReadOnly
+            | Self::NotReadInTime
+            | Self::StoreTimeout => 503,
             Self::Full => 507,
-            Self::InPart(cause) | Self::Unsure(cause) => cause.status(overload),
+            Self::PartlyStored(cause) | Self::MaybeStored(cause) => cause.status(overload),
         }
     }
 
@@ -179,11 +188,14 @@ impl Refusal {
             Self::Malformed(_) | Self::Corrupt(_) => 2,
             Self::Unauthorized => 3,
             Self::Origin => 4,
-            Self::NoTag | Self::OtherTag | Self::LongTag(_) | Self::Unnameable(_) => 5,
+            Self::NoTag | Self::TagNotStored | Self::LongTag(_) | Self::InvalidName(_) => 5,
             Self::Method => 6,
             Self::SlowHead => 7,
             Self::SlowBody => 8,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 9,
+            Self::TooLarge(_)
+            | Self::InflatesTooLarge(_)
+            | Self::ExceedsBudget(_)
+            | Self::ManySegments(_) => 9,
             Self::ContentType(_) | Self::ContentEncoding(_) => 10,
             Self::Expectation => 11,
             Self::InFlight => 12,
@@ -195,15 +207,15 @@ impl Refusal {
             Self::ReadOnly => 18,
             Self::Failing(_) => 19,
             Self::StoreTimeout => 20,
-            Self::InPart(_) => 21,
-            Self::Unsure(_) => 22,
-            Self::Fault => 23,
-            Self::NotRead => 24,
+            Self::PartlyStored(_) => 21,
+            Self::MaybeStored(_) => 22,
+            Self::InternalError => 23,
+            Self::NotReadInTime => 24,
         }
     }
 
     /// The client may come again later.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
             Self::InFlight
@@ -213,10 +225,10 @@ impl Refusal {
                 | Self::Full
                 | Self::ReadOnly
                 | Self::Failing(_)
-                | Self::NotRead
+                | Self::NotReadInTime
                 | Self::StoreTimeout
-                | Self::InPart(_)
-                | Self::Unsure(_)
+                | Self::PartlyStored(_)
+                | Self::MaybeStored(_)
         )
     }
 
@@ -236,12 +248,12 @@ impl Refusal {
             Self::Unauthorized => "a credential is needed; send it as Authorization".into(),
             Self::Origin => "this origin may not post here".into(),
             Self::NoTag => "this path means no tag; post to /TAG".into(),
-            Self::OtherTag => "events of this tag are not stored here".into(),
+            Self::TagNotStored => "events of this tag are not stored here".into(),
             Self::LongTag(bytes) => format!(
-                "the tag is {bytes} bytes long, {TAG_BYTES_MOST} are the most; post to a shorter path"
+                "the tag is {bytes} bytes long, {MAX_TAG_BYTES} are the most; post to a shorter path"
             )
             .into(),
-            Self::Unnameable(why) => why.clone().into(),
+            Self::InvalidName(why) => why.clone().into(),
             Self::Method => "events are sent by POST or PUT".into(),
             Self::SlowHead => "the head of the request did not come in time".into(),
             Self::SlowBody => "the body of the request comes too slowly".into(),
@@ -251,7 +263,7 @@ impl Refusal {
             Self::InflatesTooLarge(limit) => {
                 format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
             }
-            Self::NeverFits(limit) => format!(
+            Self::ExceedsBudget(limit) => format!(
                 "this request needs more than the {limit} bytes that all requests together may have in memory; send \
                  it in parts"
             )
@@ -280,13 +292,13 @@ impl Refusal {
                 let why = std::io::Error::from_raw_os_error(*errno);
                 format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
             }
-            Self::Fault => "the listener has a fault and could not read this body; nothing of it is stored".into(),
-            Self::NotRead => "the processor did not get to this body in time; nothing of it is stored, come again later".into(),
+            Self::InternalError => "the listener has a fault and could not read this body; nothing of it is stored".into(),
+            Self::NotReadInTime => "the processor did not get to this body in time; nothing of it is stored, come again later".into(),
             Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
-            Self::InPart(cause) => {
+            Self::PartlyStored(cause) => {
                 format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
             }
-            Self::Unsure(cause) => format!("{}; the events may be stored or not", cause.message()).into(),
+            Self::MaybeStored(cause) => format!("{}; the events may be stored or not", cause.message()).into(),
         }
     }
 }
@@ -320,7 +332,7 @@ pub(crate) const NAMES: [&str; 25] = [
     "not_read_in_time",
 ];
 
-fn status_of_fault(error: &http1::Error) -> u16 {
+fn http_error_status(error: &http1::Error) -> u16 {
     match error {
         http1::Error::BadVersion { .. } => 505,
         http1::Error::UnsupportedCoding => 501,
@@ -337,16 +349,16 @@ mod tests {
     fn what_may_be_stored_is_said_to_be() {
         let full = |level, some_stored| Refusal::of_request(Failure::Full, level, some_stored);
         assert_eq!(full(Level::Written, false), Refusal::Full);
-        assert_eq!(full(Level::Written, true), Refusal::InPart(Box::new(Refusal::Full)));
-        assert_eq!(full(Level::Synced, false), Refusal::Unsure(Box::new(Refusal::Full)));
+        assert_eq!(full(Level::Written, true), Refusal::PartlyStored(Box::new(Refusal::Full)));
+        assert_eq!(full(Level::Synced, false), Refusal::MaybeStored(Box::new(Refusal::Full)));
         assert_eq!(Refusal::of_request(Failure::Closed, Level::Synced, false), Refusal::Stopping);
         assert!(full(Level::Written, true).may_be_stored() && !full(Level::Written, false).may_be_stored());
         for refusal in [full(Level::Written, true), full(Level::Synced, false)] {
             assert_eq!(refusal.status(503), 507);
-            assert!(refusal.is_passing() && refusal.message().contains("stored"), "{}", refusal.message());
+            assert!(refusal.is_temporary() && refusal.message().contains("stored"), "{}", refusal.message());
         }
         let left = Refusal::of_request(Failure::Left(Errno::NOSPC.raw_os_error()), Level::Written, false);
-        assert_eq!(left, Refusal::Unsure(Box::new(Refusal::Full)));
+        assert_eq!(left, Refusal::MaybeStored(Box::new(Refusal::Full)));
         assert_eq!(full(Level::Written, true).name(), "stored_in_part");
         assert_eq!(full(Level::Synced, false).name(), "storage_unsure");
     }

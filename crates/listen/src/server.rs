@@ -8,7 +8,7 @@ use sockets::{check_processors, event_loop};
 use crate::{
     Config, Error, Report, Statistics,
     budget::Descriptors,
-    engine::Desk,
+    engine::BodyReaderQueue,
     identity::Identity,
     listeners::{Listener, Listeners},
     shared::{Shared, State},
@@ -55,7 +55,7 @@ impl Server {
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         check_processors(&config.cpus)?;
-        config.store.open_most = Descriptors::files(config.store.open_most);
+        config.store.open_most = Descriptors::max_open_files(config.store.open_most);
         let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
         let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
         let shared = Shared::new(config, store)?;
@@ -99,8 +99,10 @@ impl Server {
         let shared = &*self.shared;
         std::thread::scope(|scope| {
             for (number, Thread { epoll, listeners, port }) in self.threads.into_iter().enumerate() {
-                let (desk, helper) = Desk::new(shared).expect("the kernel has a descriptor left");
-                let work = move || Worker::new(shared, number, epoll, listeners, port, desk).run();
+                let (body_reader_queue, helper) =
+                    BodyReaderQueue::new(shared).expect("the kernel has a descriptor left");
+                let work =
+                    move || Worker::new(shared, number, epoll, listeners, port, body_reader_queue).run();
                 for (name, work) in [
                     (
                         format!("read-{number}"),
@@ -127,13 +129,13 @@ pub struct Handle {
 impl Handle {
     /// Ends the listener: finishes requests in flight for at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
-        self.shared.course.turn(State::Draining);
+        self.shared.lifecycle.advance(State::Draining);
         self.shared.store.hurry();
     }
 
     /// Ends the listener without waiting for requests in flight; what was handed to the storage is written.
     pub fn stop_now(&self) {
-        self.shared.course.turn(State::Over);
+        self.shared.lifecycle.advance(State::Stopped);
     }
 
     /// Opens all files anew (after a rotation by others), and reads certificate and key anew for later

@@ -12,67 +12,67 @@ use sockets::{Crowd, StartError};
 
 use crate::{
     Config, Error,
-    answer::Dress,
-    auth::Guard,
+    answer::AnswerWriter,
+    auth::Authenticator,
+    breaker::CircuitBreaker,
     budget::{Budget, Descriptors},
     counters::Counters,
-    debt::Debt,
-    gate::Gate,
     idempotency::Idempotency,
     identity::Identity,
     refusal::Refusal,
     routes::Routes,
+    stall::StallDetector,
 };
 
 /// Connections of the admin port at once.
-const ADMINS_MOST: u64 = 16;
+const MAX_ADMIN_CONNECTIONS: u64 = 16;
 
 /// What the threads of a listener share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub config: Config,
     pub store: Store,
-    pub gate: Gate,
+    pub breaker: CircuitBreaker,
     pub budget: Budget,
-    pub crowd: Crowd,
+    pub connection_limit: Crowd,
     /// Connections of the admin port, which must be there when all other seats are taken.
-    pub admins: Crowd,
+    pub admin_connection_limit: Crowd,
     pub descriptors: Descriptors,
     pub idempotency: Idempotency,
-    pub guard: Guard,
+    pub authenticator: Authenticator,
     pub routes: Routes,
-    pub dress: Dress,
+    pub answer_writer: AnswerWriter,
     pub identity: Option<Identity>,
     /// Of each thread.
     pub counters: Vec<Counters>,
     pub clock: Clock,
-    pub course: Course,
-    pub debt: Debt,
+    pub lifecycle: Lifecycle,
+    pub stall_detector: StallDetector,
 }
 
 impl Shared {
     /// Of a configuration without mistakes and its open storage.
     pub(crate) fn new(config: Config, store: Store) -> Result<Self, Error> {
         let limits = &config.limits;
-        let guard = Guard::new(&config.credentials);
+        let authenticator = Authenticator::new(&config.credentials);
         Ok(Self {
-            gate: Gate::default(),
+            breaker: CircuitBreaker::default(),
             budget: Budget::new(limits.budget_bytes),
-            crowd: Crowd::new(limits.connections),
-            admins: Crowd::new(Some(ADMINS_MOST)),
+            connection_limit: Crowd::new(limits.connections),
+            admin_connection_limit: Crowd::new(Some(MAX_ADMIN_CONNECTIONS)),
             descriptors: Descriptors::new(config.store.open_most, config.threads),
             idempotency: Idempotency::new(
                 limits.idempotency_keys,
                 limits.idempotency_window.as_nanos() as u64,
             ),
             routes: Routes::new(&config.routes, config.level),
-            dress: Dress::new(&config, guard.challenge()),
+            answer_writer: AnswerWriter::new(&config, authenticator.challenge()),
             identity: config.tls.as_ref().map(Identity::read).transpose()?,
             counters: (0..config.threads).map(|_| Counters::default()).collect(),
             clock: Clock::start(),
-            debt: Debt::default(),
-            course: Course::new().map_err(StartError::Epoll)?,
-            guard,
+            stall_detector: StallDetector::default(),
+            lifecycle: Lifecycle::new().map_err(StartError::Epoll)?,
+            authenticator,
             store,
             config,
         })
@@ -80,14 +80,14 @@ impl Shared {
 
     /// Why nothing can be stored now; none if it can.
     pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
-        let hangs = || self.debt.is_overdue(self.clock.now_ns(), self.config.timeouts.store);
+        let hangs = || self.stall_detector.is_stalled(self.clock.now_ns(), self.config.timeouts.store);
         Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
 }
 
 /// Whether to go on.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Lifecycle {
     state: AtomicU8,
     /// Readable, and never read, once it is to end: that wakes all threads.
     wake: OwnedFd,
@@ -100,10 +100,10 @@ pub(crate) enum State {
     /// Requests in flight are finished.
     Draining,
     /// Nothing is finished.
-    Over,
+    Stopped,
 }
 
-impl Course {
+impl Lifecycle {
     fn new() -> std::io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { state: AtomicU8::new(0), wake })
@@ -115,16 +115,16 @@ impl Course {
         match self.state.load(Ordering::Relaxed) {
             0 => State::Running,
             1 => State::Draining,
-            _ => State::Over,
+            _ => State::Stopped,
         }
     }
 
     /// Goes on to that state, never back.
-    pub(crate) fn turn(&self, to: State) {
+    pub(crate) fn advance(&self, to: State) {
         let number = match to {
             State::Running => 0,
             State::Draining => 1,
-            State::Over => 2,
+            State::Stopped => 2,
         };
         if self.state.fetch_max(number, Ordering::Relaxed) < number {
             // It cannot fail: the counter would have to be written 2⁶⁴ times.

@@ -113,8 +113,8 @@ impl Statistics {
             thread.add_times_to(&mut all.answer_time);
         }
         let store = shared.store.statistics();
-        all.connections_open = shared.crowd.open() + shared.admins.open();
-        all.connections_peak = shared.crowd.peak();
+        all.connections_open = shared.connection_limit.open() + shared.admin_connection_limit.open();
+        all.connections_peak = shared.connection_limit.peak();
         all.budget_used_bytes = shared.budget.used();
         all.budget_bytes = shared.budget.limit();
         all.queued_bytes = store.queued_bytes;

@@ -43,7 +43,7 @@ impl Stream {
 
     /// Whether a read that did not fill the buffer has read all there is.
     #[inline]
-    pub(crate) fn tells_the_end(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
@@ -87,7 +87,7 @@ impl Stream {
     }
 
     /// Says that nothing more will be sent.
-    pub(crate) fn end(&mut self) -> Result<(), Errno> {
+    pub(crate) fn shutdown_write(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {
             encrypted.session.send_close_notify();
             encrypted.flush()?;

@@ -15,7 +15,7 @@ use sockets::{Connections, Door, Fate, Token, pin, watch};
 
 use crate::{
     connection::{Connection, Phase},
-    engine::{Desk, Engine, Read},
+    engine::{BodyReaderQueue, Engine, ReadBody},
     listeners::Listener,
     shared::{Shared, State},
     stream::Stream,
@@ -28,16 +28,16 @@ const SLACK_NS: u64 = 10_000_000;
 /// A round so old goes on with no more of the connections that had their turn: new events come first.
 const TURN_NS: u64 = 1_000_000;
 /// Connections beyond the limit that are told so at the same time; further ones are closed at once.
-const TURNED_AWAY_MOST: usize = 64;
+const MAX_REFUSED_OPEN: usize = 64;
 
 /// Connections that an accept queue holds at the most: the kernel's own bound.
-const QUEUE_MOST: usize = 65_536;
+const MAX_ACCEPT_QUEUE: usize = 65_536;
 
 /// Marks the events that are not of connections.
 const SPECIAL: u64 = 1 << 63;
 const STORAGE: u64 = SPECIAL;
 const WAKE: u64 = SPECIAL + 1;
-const HELPER: u64 = SPECIAL + 2;
+const BODY_READER: u64 = SPECIAL + 2;
 const LISTENER: u64 = SPECIAL + 3;
 
 /// One thread of the listener.
@@ -49,11 +49,11 @@ pub(crate) struct Worker<'a> {
     door: Door<Listener>,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
-    turned_away: usize,
+    refused_open: usize,
     /// When draining ends.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
-    read: Vec<Read<'a>>,
+    read: Vec<ReadBody<'a>>,
     accepted: Vec<Token>,
 }
 
@@ -65,14 +65,14 @@ impl<'a> Worker<'a> {
         epoll: OwnedFd,
         listeners: Vec<Listener>,
         port: Port,
-        desk: Desk<'a>,
+        body_reader_queue: BodyReaderQueue<'a>,
     ) -> Self {
         let port_added = epoll::add(&epoll, port.fd(), EventData::new_u64(STORAGE), EventFlags::IN);
         port_added.expect("epoll takes an eventfd");
-        epoll::add(&epoll, desk.fd(), EventData::new_u64(HELPER), EventFlags::IN)
+        epoll::add(&epoll, body_reader_queue.fd(), EventData::new_u64(BODY_READER), EventFlags::IN)
             .expect("epoll takes an eventfd");
         let data = EventData::new_u64(WAKE);
-        epoll::add(&epoll, shared.course.wake(), data, EventFlags::IN | EventFlags::ET)
+        epoll::add(&epoll, shared.lifecycle.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
         let door = Door::new(listeners, LISTENER);
         door.open(&epoll).expect("epoll takes a listening socket");
@@ -81,9 +81,9 @@ impl<'a> Worker<'a> {
             number,
             epoll,
             door,
-            engine: Engine::new(shared, number, port, desk),
+            engine: Engine::new(shared, number, port, body_reader_queue),
             connections: Connections::default(),
-            turned_away: 0,
+            refused_open: 0,
             drain_until_ns: None,
             done: Vec::new(),
             read: Vec::new(),
@@ -98,7 +98,7 @@ impl<'a> Worker<'a> {
         while !self.is_over() {
             self.round(&mut events);
         }
-        self.engine.hand_over_rest();
+        self.engine.hand_over_all_pieces();
         let waiting = self.connections.tokens();
         let waiting = waiting.into_iter().filter_map(|token| self.connections.find(token).map(|c| c.phase));
         let unanswered = waiting.filter(|phase| *phase == Phase::Storing).count();
@@ -113,12 +113,12 @@ impl<'a> Worker<'a> {
             Err(Errno::INTR) => return,
             Err(error) => panic!("epoll_wait fails only when interrupted: {error}"),
         };
-        self.engine.look_at_clock();
+        self.engine.start_round();
         for event in ready {
             let (flags, number) = (event.flags, event.data.u64());
             match number {
-                STORAGE => self.hear(),
-                HELPER => self.take_read(),
+                STORAGE => self.finish_stored(),
+                BODY_READER => self.finish_read_bodies(),
                 WAKE => {}
                 LISTENER.. => self.accept(number, Door::<Listener>::AT_ONCE),
                 _ => self.event(Token::from_number(number), flags),
@@ -128,19 +128,19 @@ impl<'a> Worker<'a> {
             }
         }
         self.door.go_on(&self.epoll, self.engine.now_ns);
-        self.go_on_with_some();
-        self.ring();
-        self.begin_to_drain();
+        self.continue_connections();
+        self.check_deadlines();
+        self.start_draining();
         self.hand_over();
     }
 
     fn is_over(&self) -> bool {
-        match (self.shared.course.state(), self.drain_until_ns) {
+        match (self.shared.lifecycle.state(), self.drain_until_ns) {
             (State::Running, _) | (State::Draining, None) => false,
             (State::Draining, Some(until_ns)) => {
                 (self.connections.is_empty() && self.engine.is_done()) || self.engine.now_ns >= until_ns
             }
-            (State::Over, _) => true,
+            (State::Stopped, _) => true,
         }
     }
 
@@ -168,12 +168,12 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn settle(&mut self, token: Token, fate: Fate) {
-        if self.connections.settle(token, fate).is_some_and(|gone| gone.seat.is_none()) {
-            self.turned_away -= 1;
+        if self.connections.settle(token, fate).is_some_and(|gone| gone.permit.is_none()) {
+            self.refused_open -= 1;
         }
     }
 
-    fn go_on_with_some(&mut self) {
+    fn continue_connections(&mut self) {
         let until_ns = self.engine.now_ns + TURN_NS;
         for _ in 0..self.connections.waiting() {
             let Some(token) = self.connections.take_next() else { break };
@@ -187,10 +187,10 @@ impl<'a> Worker<'a> {
     }
 
     /// Looks after connections whose time may be over.
-    fn ring(&mut self) {
+    fn check_deadlines(&mut self) {
         while let Some(token) = self.engine.timers.pop_due(self.engine.now_ns) {
             if let Some(connection) = self.connections.find(token) {
-                let fate = self.engine.alarm(connection);
+                let fate = self.engine.check_deadline(connection);
                 self.settle(token, fate);
             }
         }
@@ -201,23 +201,23 @@ impl<'a> Worker<'a> {
         let mut accepted = std::mem::take(&mut self.accepted);
         self.engine.hand_over(&mut accepted);
         for token in accepted.drain(..) {
-            let Some(sender) = self.engine.sender(token) else { continue };
-            let Some(connection) = waiting(&mut self.connections, sender, token) else { continue };
-            let fate = self.engine.accept(connection, token);
+            let Some(sender) = self.engine.connection_of(token) else { continue };
+            let Some(connection) = waiting_connection(&mut self.connections, sender, token) else { continue };
+            let fate = self.engine.answer_accepted(connection, token);
             self.settle(sender, fate);
         }
         self.accepted = accepted;
     }
 
     /// Answers those whose events are stored.
-    fn hear(&mut self) {
+    fn finish_stored(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.engine.hear(&mut done);
+        self.engine.take_completed(&mut done);
         for done in done.drain(..) {
-            let Some((token, pending)) = self.engine.note(done) else { continue };
+            let Some((token, pending)) = self.engine.record_completion(done) else { continue };
             let sender = pending.connection;
-            let connection = waiting(&mut self.connections, sender, token);
-            if let Some(fate) = self.engine.conclude(pending, connection) {
+            let connection = waiting_connection(&mut self.connections, sender, token);
+            if let Some(fate) = self.engine.finish_request(pending, connection) {
                 self.settle(sender, fate);
             }
         }
@@ -225,13 +225,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Goes on with requests whose bodies the helper has read.
-    fn take_read(&mut self) {
+    fn finish_read_bodies(&mut self) {
         let mut bodies = std::mem::take(&mut self.read);
-        self.engine.take_read(&mut bodies);
+        self.engine.take_read_bodies(&mut bodies);
         for read in bodies.drain(..) {
             let (sender, request) = (read.connection, read.request);
-            let connection = waiting(&mut self.connections, sender, request);
-            if let Some(fate) = self.engine.was_read(read, connection) {
+            let connection = waiting_connection(&mut self.connections, sender, request);
+            if let Some(fate) = self.engine.finish_read_body(read, connection) {
                 self.settle(sender, fate);
             }
         }
@@ -242,33 +242,35 @@ impl<'a> Worker<'a> {
         for _ in 0..most {
             let Some(admin) = self.door.listener(number).map(|listener| listener.admin) else { return };
             match self.door.accept(number) {
-                Ok(Some(socket)) => self.welcome(socket, admin),
+                Ok(Some(socket)) => self.add_connection(socket, admin),
                 Ok(None) => return,
                 Err(error) => self.accept_failed(error),
             }
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, admin: bool) {
-        let seat = if admin {
-            self.shared.admins.enter()
-        } else if self.shared.descriptors.is_for_telling(&socket) {
+    fn add_connection(&mut self, socket: OwnedFd, admin: bool) {
+        let permit = if admin {
+            self.shared.admin_connection_limit.enter()
+        } else if self.shared.descriptors.is_beyond_limit(&socket) {
             None
         } else {
-            self.shared.crowd.enter()
+            self.shared.connection_limit.enter()
         };
         let tls = self.shared.identity.as_ref().filter(|_| !admin).map(|identity| identity.config());
-        let is_not_told =
-            tls.is_some() || self.turned_away >= TURNED_AWAY_MOST || self.shared.descriptors.is_kept(&socket);
-        if seat.is_none() && is_not_told {
+        let is_not_told = tls.is_some()
+            || self.refused_open >= MAX_REFUSED_OPEN
+            || self.shared.descriptors.is_reserved_for_storage(&socket);
+        if permit.is_none() && is_not_told {
             self.engine.counters.connections_refused.add(1);
             return;
         }
         let Ok(stream) = Stream::new(socket, tls) else { return };
-        self.turned_away += usize::from(seat.is_none());
+        self.refused_open += usize::from(permit.is_none());
         let (head_bytes, now_ns) = (self.shared.config.limits.head_bytes, self.engine.now_ns);
-        let (token, connection) =
-            self.connections.insert(|token| Connection::new(stream, token, seat, admin, head_bytes, now_ns));
+        let (token, connection) = self
+            .connections
+            .insert(|token| Connection::new(stream, token, permit, admin, head_bytes, now_ns));
         match watch(&self.epoll, connection.stream.as_fd(), token.number()) {
             Ok(()) => {
                 let fate = self.engine.opened(connection);
@@ -288,18 +290,18 @@ impl<'a> Worker<'a> {
 
     /// Once it is told to stop: lets everybody in who has connected, then nobody; and lets everybody go who
     /// has sent nothing.
-    fn begin_to_drain(&mut self) {
-        if self.shared.course.state() != State::Draining || self.drain_until_ns.is_some() {
+    fn start_draining(&mut self) {
+        if self.shared.lifecycle.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
         }
         self.door.end_pause();
-        self.door.numbers().for_each(|listener| self.accept(listener, QUEUE_MOST));
+        self.door.numbers().for_each(|listener| self.accept(listener, MAX_ACCEPT_QUEUE));
         self.door.close(&self.epoll);
         let drain_ns = self.shared.config.timeouts.drain.as_nanos() as u64;
         self.drain_until_ns = Some(self.engine.now_ns.saturating_add(drain_ns));
         for token in self.connections.tokens() {
             let Some(connection) = self.connections.find(token) else { continue };
-            let fate = self.engine.may_go(connection);
+            let fate = self.engine.drain_connection(connection);
             self.settle(token, fate);
         }
     }
@@ -307,7 +309,7 @@ impl<'a> Worker<'a> {
 
 /// The connection that waits for that request.
 #[inline]
-fn waiting<'t, 'a>(
+fn waiting_connection<'t, 'a>(
     connections: &'t mut Connections<Connection<'a>>,
     sender: Token,
     pending: Token,

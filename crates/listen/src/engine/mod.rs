@@ -4,12 +4,12 @@
 //! In the plain case that is two system calls a request, and one batch to the storage for all requests of a
 //! round of the loop.
 
+mod body_reader;
 mod close;
-mod helper;
+mod line_budget;
 mod prepare;
 mod receive;
 mod render;
-mod room;
 mod send;
 mod store;
 
@@ -22,16 +22,16 @@ use sockets::{Fate, Token};
 use crate::{
     connection::{Connection, Phase, Wait},
     counters::Counters,
-    flight::Flight,
+    incoming::IncomingRequest,
     pending::PendingTable,
     shared::{Shared, State},
     timers::Timers,
 };
 
 #[cfg(test)]
-pub(crate) use helper::Helper;
-use helper::Piece;
-pub(crate) use helper::{Desk, Read};
+pub(crate) use body_reader::BodyReader;
+use body_reader::Piece;
+pub(crate) use body_reader::{BodyReaderQueue, ReadBody};
 use render::Renderer;
 
 /// The receive buffer of a thread.
@@ -43,13 +43,13 @@ const TURNS: u32 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// The next step.
-    On,
+    Continue,
     /// The next step, when others have had their turn.
-    Later,
+    Yield,
     /// Nothing until the kernel, the storage or a timer says so.
     Wait,
     /// The connection is over.
-    Gone,
+    Close,
 }
 
 /// The part of a thread that serves connections.
@@ -67,7 +67,7 @@ pub(crate) struct Engine<'a> {
     /// Events that the loop has read in this round.
     events_read: usize,
     /// For large bodies.
-    desk: Desk<'a>,
+    body_reader_queue: BodyReaderQueue<'a>,
     /// What became of those and waits for the storage, each with its request and its level.
     pieces: VecDeque<(Token, Level, Piece)>,
     pending: PendingTable<'a>,
@@ -75,7 +75,7 @@ pub(crate) struct Engine<'a> {
     accepted: Vec<Token>,
     /// For requests to come.
     #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
-    spare: Vec<Box<Flight<'a>>>,
+    spare: Vec<Box<IncomingRequest<'a>>>,
     buffer: Vec<u8>,
     /// An answer being written.
     out: Vec<u8>,
@@ -87,7 +87,12 @@ pub(crate) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     /// The part of thread `number`, with its ways to the storage and to its helper.
-    pub(crate) fn new(shared: &'a Shared, number: usize, port: Port, desk: Desk<'a>) -> Self {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        number: usize,
+        port: Port,
+        body_reader_queue: BodyReaderQueue<'a>,
+    ) -> Self {
         Self {
             shared,
             counters: &shared.counters[number],
@@ -97,7 +102,7 @@ impl<'a> Engine<'a> {
             batch: Batch::default(),
             renderer: Renderer::new(&shared.config),
             events_read: 0,
-            desk,
+            body_reader_queue,
             pieces: VecDeque::new(),
             pending: PendingTable::default(),
             accepted: Vec::new(),
@@ -110,7 +115,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Looks at the clocks, at the start of a round.
-    pub(crate) fn look_at_clock(&mut self) {
+    pub(crate) fn start_round(&mut self) {
         self.now_ns = self.shared.clock.now_ns();
         self.renderer.forget_time();
         self.events_read = 0;
@@ -119,8 +124,8 @@ impl<'a> Engine<'a> {
     /// A connection was accepted.
     pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> Fate {
         self.counters.connections_accepted.add(1);
-        let fate = if connection.seat.is_some() { Fate::Keep } else { self.turn_away(connection) };
-        self.arm(connection);
+        let fate = if connection.permit.is_some() { Fate::Keep } else { self.refuse_connection(connection) };
+        self.set_deadline(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
         fate
     }
@@ -151,31 +156,31 @@ impl<'a> Engine<'a> {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
                 Phase::Writing => self.write(connection),
-                Phase::Lingering => self.drain(connection),
+                Phase::Lingering => self.discard_input(connection),
                 Phase::Storing => Step::Wait,
             };
             match step {
-                Step::On => {}
-                Step::Later => break,
+                Step::Continue => {}
+                Step::Yield => break,
                 Step::Wait => {
-                    self.arm(connection);
+                    self.set_deadline(connection);
                     if connection.wait != Wait::Request || !self.is_stopping() {
                         return Fate::Keep;
                     }
                     // Unless something of a request has come meanwhile, none is waited for any more.
-                    return if connection.more_has_come() { Fate::Again } else { Fate::Gone };
+                    return if connection.check_for_more() { Fate::Again } else { Fate::Gone };
                 }
-                Step::Gone => return Fate::Gone,
+                Step::Close => return Fate::Gone,
             }
         }
-        self.arm(connection);
+        self.set_deadline(connection);
         Fate::Again
     }
 
     /// Whether it was told to stop, so that no connection is kept for a next request.
     #[inline]
     fn is_stopping(&self) -> bool {
-        self.shared.course.state() != State::Running
+        self.shared.lifecycle.state() != State::Running
     }
 
     /// Whether the storage has events of no request.

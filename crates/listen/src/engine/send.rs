@@ -7,8 +7,8 @@ use sockets::Fate;
 
 use super::{Engine, Step};
 use crate::{
-    answer::{Manner, Reply},
-    connection::{Connection, Held, Phase, Wait},
+    answer::{AnswerContext, Reply},
+    connection::{Connection, Phase, Remainder, Wait},
     refusal::Refusal,
 };
 
@@ -19,16 +19,16 @@ impl<'a> Engine<'a> {
         &mut self,
         connection: &mut Connection<'a>,
         reply: &Reply<'_>,
-        manner: &Manner,
+        context: &AnswerContext,
     ) -> Step {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         let shared = self.shared;
         let date = shared.config.date.then(|| self.date());
-        let sent = shared.dress.write(&mut out, reply, manner, date);
-        self.counters.answered(sent.status);
+        let sent = shared.answer_writer.write(&mut out, reply, context, date);
+        self.counters.count_answer(sent.status);
         if let Reply::Refused(refusal) = reply {
-            self.counters.refused(refusal);
+            self.counters.count_refusal(refusal);
         }
         connection.close = sent.close;
         let step = self.send(connection, &out);
@@ -38,12 +38,12 @@ impl<'a> Engine<'a> {
 
     /// Tells a connection that there are too many.
     #[cold]
-    pub(super) fn turn_away(&mut self, connection: &mut Connection<'a>) -> Fate {
+    pub(super) fn refuse_connection(&mut self, connection: &mut Connection<'a>) -> Fate {
         self.counters.connections_refused.add(1);
-        let manner = Manner { close: true, ..Manner::default() };
-        match self.answer(connection, &Reply::Refused(Refusal::Connections), &manner) {
-            Step::Gone => Fate::Gone,
-            Step::On | Step::Later | Step::Wait => Fate::Again,
+        let context = AnswerContext { close: true, ..AnswerContext::default() };
+        match self.answer(connection, &Reply::Refused(Refusal::Connections), &context) {
+            Step::Close => Fate::Gone,
+            Step::Continue | Step::Yield | Step::Wait => Fate::Again,
         }
     }
 
@@ -53,20 +53,20 @@ impl<'a> Engine<'a> {
             _ if bytes.is_empty() => 0,
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         };
         self.counters.sent_bytes.add(sent as u64);
         connection.phase = Phase::Writing;
         if sent < bytes.len() {
-            connection.out = Some(Held::new(&bytes[sent..]));
-            return Step::On;
+            connection.unsent = Some(Remainder::new(&bytes[sent..]));
+            return Step::Continue;
         }
         self.sent(connection)
     }
 
     /// Sends what the client did not take at once.
     pub(super) fn write(&mut self, connection: &mut Connection<'a>) -> Step {
-        let Some(mut out) = connection.out.take() else { return self.sent(connection) };
+        let Some(mut out) = connection.unsent.take() else { return self.sent(connection) };
         let sent = connection.stream.send(&out.bytes[out.used..]);
         let step = match sent {
             Ok(sent) => {
@@ -74,14 +74,14 @@ impl<'a> Engine<'a> {
                 out.used += sent;
                 // Progress moves the deadline.
                 connection.since_ns = self.now_ns;
-                Step::On
+                Step::Continue
             }
-            Err(Errno::INTR) => Step::On,
+            Err(Errno::INTR) => Step::Continue,
             Err(Errno::AGAIN) => Step::Wait,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         };
         if out.used < out.bytes.len() {
-            connection.out = Some(out);
+            connection.unsent = Some(out);
             return step;
         }
         self.sent(connection)
@@ -93,16 +93,16 @@ impl<'a> Engine<'a> {
         match connection.stream.flush() {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         }
         // An answer that was begun before the stop has not said that it is the last.
-        if connection.close || (self.is_stopping() && !connection.more_has_come()) {
+        if connection.close || (self.is_stopping() && !connection.check_for_more()) {
             return self.close(connection);
         }
         connection.phase = Phase::Reading;
         // The time without a request begins anew.
-        connection.wait = Wait::End;
-        Step::On
+        connection.wait = Wait::Linger;
+        Step::Continue
     }
 
     /// The date of this second (RFC 9110, 5.6.7).

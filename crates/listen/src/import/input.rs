@@ -30,7 +30,7 @@ pub(super) fn read(
     address(&mut section, config, mistakes);
     limits(&mut section, config, mistakes);
     answers(&mut section, config, mistakes);
-    if let Some(transport) = section.inside(mistakes, "transport") {
+    if let Some(transport) = section.child(mistakes, "transport") {
         config.tls = tls(transport, mistakes);
     }
     // As Fluentd's version 0.12 said what <parse> says.
@@ -41,7 +41,7 @@ pub(super) fn read(
     if old.is_some() {
         one_json(&mut config.rules);
     }
-    if let Some(parse) = section.inside(mistakes, "parse") {
+    if let Some(parse) = section.child(mistakes, "parse") {
         rules(parse, [&mut config.rules, own_rules], mistakes);
     }
     section.finish(mistakes);
@@ -68,9 +68,9 @@ fn limits(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistake
 
 fn answers(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
     config.tag_prefix = section.text("add_tag_prefix").map(str::to_owned);
-    config.added.http_headers = section.flag(mistakes, "add_http_headers").unwrap_or(false);
-    config.added.query_params = section.flag(mistakes, "add_query_params").unwrap_or(false);
-    config.added.remote_addr = section.flag(mistakes, "add_remote_addr").unwrap_or(false);
+    config.request_fields.http_headers = section.flag(mistakes, "add_http_headers").unwrap_or(false);
+    config.request_fields.query_params = section.flag(mistakes, "add_query_params").unwrap_or(false);
+    config.request_fields.remote_addr = section.flag(mistakes, "add_remote_addr").unwrap_or(false);
     config.compat = Compat::Fluentd {
         cors_allow_origins: section.read(mistakes, "cors_allow_origins", values::list).unwrap_or_default(),
         cors_allow_credentials: section.flag(mistakes, "cors_allow_credentials").unwrap_or(false),

@@ -28,28 +28,28 @@ impl<'t> Mistakes<'t> {
     }
 
     /// Whether there was a mistake.
-    pub(super) fn is_any(&self) -> bool {
+    pub(super) fn has_any(&self) -> bool {
         !self.found.is_empty()
     }
 
     /// All mistakes, in the order of the text.
-    pub(super) fn told(&self) -> Vec<Mistake> {
-        self.placed(&self.found)
+    pub(super) fn sorted(&self) -> Vec<Mistake> {
+        self.located(&self.found)
     }
 
     /// All notes, in the order of the text.
     pub(super) fn notes(&self) -> Vec<Mistake> {
-        self.placed(&self.notes)
+        self.located(&self.notes)
     }
 
-    fn placed(&self, list: &[(usize, String)]) -> Vec<Mistake> {
-        let mut placed: Vec<Mistake> = list.iter().map(|(at, message)| self.place(*at, message)).collect();
-        placed.sort();
-        placed.dedup();
-        placed
+    fn located(&self, list: &[(usize, String)]) -> Vec<Mistake> {
+        let mut located: Vec<Mistake> = list.iter().map(|(at, message)| self.locate(*at, message)).collect();
+        located.sort();
+        located.dedup();
+        located
     }
 
-    fn place(&self, at: usize, message: &str) -> Mistake {
+    fn locate(&self, at: usize, message: &str) -> Mistake {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.rsplit('\n').next().unwrap_or_default();
         Mistake {

@@ -45,12 +45,12 @@ pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
     // What is guessed behind a mistake in the syntax would only confuse.
-    let found = if mistakes.is_any() { None } else { read(&root, &mut mistakes) };
-    match found {
-        Some((config, own_rules)) if !mistakes.is_any() => {
+    let parsed = if mistakes.has_any() { None } else { read(&root, &mut mistakes) };
+    match parsed {
+        Some((config, own_rules)) if !mistakes.has_any() => {
             Ok(Imported { config, own_rules, notes: mistakes.notes() })
         }
-        _ => Err(mistakes.told()),
+        _ => Err(mistakes.sorted()),
     }
 }
 
@@ -98,7 +98,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
         only(&outputs, mistakes, "<match>", "one file output; start another listener for another one");
     let config = output.and_then(|output| output::read(output, mistakes));
     // One mistake in the output must not hide those of the source.
-    let mut config = config.or_else(placeholder)?;
+    let mut config = config.or_else(substitute_output)?;
     config.compat = Compat::fluentd();
     let mut own_rules = Rules::default();
     input::read(source?, &mut config, &mut own_rules, mistakes);
@@ -106,24 +106,24 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
 }
 
 /// Stands in for an output that has mistakes; nobody gets it.
-fn placeholder() -> Option<Config> {
+fn substitute_output() -> Option<Config> {
     Some(Config::new(segments::Config::new("output".parse().ok()?)))
 }
 
 /// The one directive of a kind.
 fn only<'d>(
-    found: &[&'d Directive],
+    parsed: &[&'d Directive],
     mistakes: &mut Mistakes<'_>,
     what: &str,
     how_many: &str,
 ) -> Option<&'d Directive> {
-    for other in found.iter().skip(1) {
+    for other in parsed.iter().skip(1) {
         mistakes.add(other.at, format!("a second {what}: there may be {how_many}"));
     }
-    if found.is_empty() {
+    if parsed.is_empty() {
         mistakes.add(0, format!("{what} is missing: there must be {how_many}"));
     }
-    found.first().copied()
+    parsed.first().copied()
 }
 
 /// Whether it takes only what Fluentd says of itself.
@@ -168,7 +168,7 @@ fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
         &["file_permission", "dir_permission"],
         "files are made by the umask of this process; set that (systemd: UMask=) and take this line away",
     );
-    if let Some(log) = section.inside(mistakes, "log") {
+    if let Some(log) = section.child(mistakes, "log") {
         mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");
     }
     section.finish(mistakes);

@@ -30,7 +30,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     section.common(mistakes);
     let tags = TagPattern::parse(section.argument());
     let tags = tags.map_err(|why| mistakes.add(section.at(), why)).ok();
-    let chunks = Chunks::read(section.inside(mistakes, "buffer"), mistakes);
+    let chunks = Chunks::read(section.child(mistakes, "buffer"), mistakes);
     let append = section.flag(mistakes, "append").unwrap_or(false);
     let suffix = match section.flag(mistakes, "add_path_suffix") {
         Some(false) => {
@@ -70,15 +70,15 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
         &["buffer_type", "buffer_path", "flush_interval"],
         "it is from before version 1, and has no effect here: take it away",
     );
-    let format = section.inside(mistakes, "format");
+    let format = section.child(mistakes, "format");
     let format = format
         .map_or(Some(LineFormat::OutFile { time: true, tag: true }), |format| line_format(format, mistakes));
-    section.refuse_inside(
+    section.refuse_child(
         mistakes,
         "inject",
         "lines carry the time and the tag before the record: output_time, output_tag",
     );
-    if let Some(secondary) = section.inside(mistakes, "secondary") {
+    if let Some(secondary) = section.child(mistakes, "secondary") {
         mistakes.note(
             secondary.at,
             "<secondary> has no effect here: what cannot be stored is not acknowledged, so there is nothing to put elsewhere",

@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// Alternatives that all braces of a pattern together may make.
-const MOST_ALTERNATIVES: usize = 256;
+const MAX_ALTERNATIVES: usize = 256;
 
 /// Patterns parted by blanks: a tag matches if one of them does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +44,8 @@ impl TagPattern {
             for alternative in without_braces(pattern)? {
                 alternatives.push(pieces(&alternative));
             }
-            if alternatives.len() > MOST_ALTERNATIVES {
-                return Err(format!("'{text}': more than {MOST_ALTERNATIVES} alternatives"));
+            if alternatives.len() > MAX_ALTERNATIVES {
+                return Err(format!("'{text}': more than {MAX_ALTERNATIVES} alternatives"));
             }
         }
         if alternatives.is_empty() {
@@ -85,8 +85,8 @@ fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
         for choice in pattern[start + 1..end].split(',') {
             open.push(format!("{}{choice}{}", &pattern[..start], &pattern[end + 1..]));
         }
-        if open.len() + done.len() > MOST_ALTERNATIVES {
-            return Err(format!("'{pattern}': more than {MOST_ALTERNATIVES} alternatives"));
+        if open.len() + done.len() > MAX_ALTERNATIVES {
+            return Err(format!("'{pattern}': more than {MAX_ALTERNATIVES} alternatives"));
         }
     }
     Ok(done)

@@ -14,13 +14,13 @@ use super::{
 pub(super) struct Section<'d> {
     directive: &'d Directive,
     known: Vec<&'static str>,
-    known_inside: Vec<&'static str>,
+    known_children: Vec<&'static str>,
 }
 
 impl<'d> Section<'d> {
     /// Begins to read one.
     pub(super) fn of(directive: &'d Directive) -> Self {
-        Self { directive, known: Vec::new(), known_inside: Vec::new() }
+        Self { directive, known: Vec::new(), known_children: Vec::new() }
     }
 
     /// Where it begins.
@@ -114,12 +114,8 @@ impl<'d> Section<'d> {
     }
 
     /// A directive inside that it may have, at most once.
-    pub(super) fn inside(
-        &mut self,
-        mistakes: &mut Mistakes<'_>,
-        name: &'static str,
-    ) -> Option<&'d Directive> {
-        self.known_inside.push(name);
+    pub(super) fn child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<&'d Directive> {
+        self.known_children.push(name);
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
         let first = found.next();
         for other in found {
@@ -129,8 +125,8 @@ impl<'d> Section<'d> {
     }
 
     /// A directive inside that is known but cannot be obeyed.
-    pub(super) fn refuse_inside(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
-        self.known_inside.push(name);
+    pub(super) fn refuse_child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
+        self.known_children.push(name);
         for child in self.directive.children.iter().filter(|child| child.name == name) {
             mistakes.add(child.at, format!("<{name}>: {why}"));
         }
@@ -152,9 +148,9 @@ impl<'d> Section<'d> {
         }
         for child in &self.directive.children {
             let name = child.name.as_str();
-            if !self.known_inside.contains(&name) {
-                let hint = suggestion(name, self.known_inside.iter().copied());
-                let known = list(&self.known_inside, "none");
+            if !self.known_children.contains(&name) {
+                let hint = suggestion(name, self.known_children.iter().copied());
+                let known = list(&self.known_children, "none");
                 mistakes.add(
                     child.at,
                     format!("unknown directive <{name}> in <{inside}>{hint} (known here: {known})"),

@@ -5,7 +5,7 @@
 use super::mistakes::Mistakes;
 
 /// How deep directives may lie in each other; a real one has three levels.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// `<name argument> … </name>`, or the whole file.
 #[derive(Debug, Default, PartialEq)]
@@ -41,8 +41,8 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
             parser.close(start, &mut open);
         } else if parser.eat("<") {
             if let Some(directive) = parser.open(start) {
-                if open.len() > DEEPEST {
-                    parser.mistakes.add(start, format!("directives lie more than {DEEPEST} deep"));
+                if open.len() > MAX_DEPTH {
+                    parser.mistakes.add(start, format!("directives lie more than {MAX_DEPTH} deep"));
                 }
                 open.push(directive);
             }
@@ -122,17 +122,17 @@ impl<'t> Parser<'t, '_, '_> {
             return self.skip_line();
         }
         self.end_of_line("an end tag");
-        let Some(place) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
+        let Some(index) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
             return self.mistakes.add(start, format!("</{name}> closes nothing that was opened"));
         };
         // Those inside it that were left open end with it.
-        while open.len() > place + 2 {
-            let inner = open.pop().expect("there are more than place + 2");
+        while open.len() > index + 2 {
+            let inner = open.pop().expect("there are more than index + 2");
             self.mistakes
                 .add(start, format!("</{}> must come first: it was opened inside <{name}>", inner.name));
             parent(open).children.push(inner);
         }
-        let closed = open.pop().expect("its place was found");
+        let closed = open.pop().expect("its index was found");
         parent(open).children.push(closed);
     }
 
@@ -286,7 +286,7 @@ mod tests {
     fn read(text: &str) -> (Directive, Vec<String>) {
         let mut mistakes = Mistakes::new("f", text);
         let root = parse(text, &mut mistakes);
-        (root, mistakes.told().iter().map(ToString::to_string).collect())
+        (root, mistakes.sorted().iter().map(ToString::to_string).collect())
     }
 
     fn values(directive: &Directive) -> Vec<(&str, &str)> {

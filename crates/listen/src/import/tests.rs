@@ -160,7 +160,11 @@ fn everything_that_can_be_obeyed_is() {
     assert_eq!((config.backlog, config.limits.body_bytes), (128, 8 << 20));
     assert_eq!((config.limits.inflated_bytes, config.timeouts.idle), (16 << 20, Duration::from_secs(20)));
     assert_eq!(config.tag_prefix.as_deref(), Some("web"));
-    assert!(config.added.http_headers && config.added.query_params && config.added.remote_addr);
+    assert!(
+        config.request_fields.http_headers
+            && config.request_fields.query_params
+            && config.request_fields.remote_addr
+    );
     let compat = Compat::Fluentd {
         cors_allow_origins: vec!["https://a.example".to_owned(), "*".to_owned()],
         cors_allow_credentials: false,

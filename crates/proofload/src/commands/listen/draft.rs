@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use events::LineFormat;
-use listen::{Added, Compat, Config, Tls, import::Imported};
+use listen::{Compat, Config, RequestFields, Tls, import::Imported};
 use segments::Template;
 use tracing::level_filters::LevelFilter;
 
@@ -165,7 +165,7 @@ impl Draft {
         if self.config.compat == Compat::None {
             mistakes.extend(self.reading.lost_without_fluentd().map(str::to_owned));
         }
-        if self.config.added != Added::default() && self.config.compat == Compat::None {
+        if self.config.request_fields != RequestFields::default() && self.config.compat == Compat::None {
             mistakes.push(
                 "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd".into(),
             );
@@ -268,7 +268,7 @@ mod tests {
         draft.has_tag = false;
         draft.csv_fields = vec!["a".into()];
         draft.certificates = Some("c".into());
-        draft.config.added.remote_addr = true;
+        draft.config.request_fields.remote_addr = true;
         draft.bearer_tokens = Some("/does/not/exist".into());
         let mistakes = draft.finish().unwrap_err();
         for part in

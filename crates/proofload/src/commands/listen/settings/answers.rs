@@ -64,11 +64,11 @@ pub(super) const SETTINGS: &[Setting] = settings::table! {
         };
     /// Add the request's headers to its events, as HTTP_NAME; with --compat fluentd
     "add_http_headers", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.http_headers = true;
+        |draft, _| draft.config.request_fields.http_headers = true;
     /// Add the parameters of the query to its events, as QUERY_NAME; with --compat fluentd
     "add_query_params", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.query_params = true;
+        |draft, _| draft.config.request_fields.query_params = true;
     /// Add the client's address to its events, as REMOTE_ADDR; with --compat fluentd
     "add_remote_addr", Kind::Flag, "", EVENTS, "", "true",
-        |draft, _| draft.config.added.remote_addr = true;
+        |draft, _| draft.config.request_fields.remote_addr = true;
 };

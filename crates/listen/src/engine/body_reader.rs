@@ -22,7 +22,7 @@ use super::{
     prepare::{Prepared, prepare},
     render::{PIECE_BYTES, Renderer, Run},
 };
-use crate::{flight::Flight, refusal::Refusal, shared::Shared};
+use crate::{incoming::IncomingRequest, refusal::Refusal, shared::Shared};
 
 /// A body larger than this is read by the helper: at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
@@ -36,12 +36,13 @@ const MANY_EVENTS: usize = 10_000;
 
 /// Whether reading that body takes so long that others would wait, in a round that has read so many events.
 #[inline]
-pub(super) fn is_large(flight: &Flight<'_>, events_read: usize) -> bool {
+pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bool {
     // An event takes three bytes at least, and gets these.
-    let most_added = (flight.body.len() / 3).saturating_mul(flight.tag.len() + flight.added.len());
-    flight.body.len() > LARGE_BYTES
-        || most_added > MANY_LINES_BYTES
-        || (events_read > MANY_EVENTS && flight.body.len() > SMALL_BYTES)
+    let max_extra_bytes =
+        (incoming.body.len() / 3).saturating_mul(incoming.tag.len() + incoming.extra_members.len());
+    incoming.body.len() > LARGE_BYTES
+        || max_extra_bytes > MANY_LINES_BYTES
+        || (events_read > MANY_EVENTS && incoming.body.len() > SMALL_BYTES)
 }
 
 /// A request whose body is to be read.
@@ -50,17 +51,17 @@ pub(super) struct Job<'a> {
     /// Its place among those that wait.
     pub request: Token,
     pub connection: Token,
-    pub flight: Box<Flight<'a>>,
+    pub incoming: Box<IncomingRequest<'a>>,
     /// The time of its events that bear none.
     pub now: EventTime,
     pub now_ns: u64,
     /// Its client was told that it was not read in time.
-    pub given_up: Arc<AtomicBool>,
+    pub cancelled: Arc<AtomicBool>,
 }
 
 /// A request whose body was read.
 #[derive(Debug)]
-pub(crate) struct Read<'a> {
+pub(crate) struct ReadBody<'a> {
     /// Its place among those that waited.
     pub request: Token,
     pub connection: Token,
@@ -77,32 +78,32 @@ pub(super) struct Piece {
 
 /// Where the loop leaves bodies for its helper, and gets them back.
 #[derive(Debug)]
-pub(crate) struct Desk<'a> {
+pub(crate) struct BodyReaderQueue<'a> {
     jobs: Sender<Job<'a>>,
-    read: Receiver<Read<'a>>,
+    read: Receiver<ReadBody<'a>>,
     event: Arc<OwnedFd>,
 }
 
 /// The thread that reads large bodies.
 #[derive(Debug)]
-pub(crate) struct Helper<'a> {
+pub(crate) struct BodyReader<'a> {
     shared: &'a Shared,
     renderer: Renderer,
     jobs: Receiver<Job<'a>>,
-    read: Sender<Read<'a>>,
+    read: Sender<ReadBody<'a>>,
     event: Arc<OwnedFd>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> BodyReaderQueue<'a> {
     /// A desk, and the helper behind it, which is to be run.
     ///
     /// # Errors
     /// When there is no descriptor left.
-    pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
+    pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, BodyReader<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
         let renderer = Renderer::new(&shared.config);
-        let helper = Helper { shared, renderer, jobs: taken, read: done, event: Arc::clone(&event) };
+        let helper = BodyReader { shared, renderer, jobs: taken, read: done, event: Arc::clone(&event) };
         Ok((Self { jobs, read, event }, helper))
     }
 
@@ -112,19 +113,19 @@ impl<'a> Desk<'a> {
     }
 
     /// Gives the job back if nobody is there to do it.
-    pub(super) fn put(&self, job: Job<'a>) -> Option<Job<'a>> {
+    pub(super) fn submit(&self, job: Job<'a>) -> Option<Job<'a>> {
         self.jobs.send(job).err().map(|SendError(job)| job)
     }
 
     /// Appends what was read since the last call.
-    pub(super) fn take(&self, read: &mut Vec<Read<'a>>) {
+    pub(super) fn drain(&self, bodies: &mut Vec<ReadBody<'a>>) {
         // Before the channel is emptied: what comes in between makes it readable anew.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        read.extend(self.read.try_iter());
+        bodies.extend(self.read.try_iter());
     }
 }
 
-impl Helper<'_> {
+impl BodyReader<'_> {
     /// Reads bodies until the desk of loop `number` is gone.
     pub(crate) fn run(mut self, number: usize) {
         sockets::pin(&self.shared.config.cpus, number);
@@ -138,17 +139,17 @@ impl Helper<'_> {
     pub(crate) fn read_next(&mut self) -> Result<(), ()> {
         let job = self.jobs.recv().map_err(drop)?;
         let (request, connection) = (job.request, job.connection);
-        let (result, pieces) = if job.given_up.load(Ordering::Relaxed) {
-            (Err(Refusal::NotRead), VecDeque::new())
+        let (result, pieces) = if job.cancelled.load(Ordering::Relaxed) {
+            (Err(Refusal::NotReadInTime), VecDeque::new())
         } else {
             // A mistake of ours costs the client that found it an answer, not all others of this loop theirs.
             let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
             read.unwrap_or_else(|_| {
                 self.renderer = Renderer::new(&self.shared.config);
-                (Err(Refusal::Fault), VecDeque::new())
+                (Err(Refusal::InternalError), VecDeque::new())
             })
         };
-        self.read.send(Read { request, connection, result, pieces }).map_err(drop)?;
+        self.read.send(ReadBody { request, connection, result, pieces }).map_err(drop)?;
         // It cannot fail: the counter would have to be written 2^64 times unread.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         Ok(())
@@ -161,19 +162,19 @@ fn read<'a>(
     renderer: &mut Renderer,
     job: Job<'a>,
 ) -> (Result<Prepared<'a>, Refusal>, VecDeque<Piece>) {
-    let Job { connection, mut flight, now, now_ns, .. } = job;
+    let Job { connection, mut incoming, now, now_ns, .. } = job;
     let mut data = Vec::new();
     renderer.now = Some(now);
-    let result = prepare(shared, renderer, &mut flight, connection, now_ns, &mut data);
+    let result = prepare(shared, renderer, &mut incoming, connection, now_ns, &mut data);
     // To give so much memory back takes time, too.
-    drop(flight);
+    drop(incoming);
     let runs = std::mem::take(&mut renderer.runs);
-    let pieces = if result.is_ok() { cut(data, runs) } else { VecDeque::new() };
+    let pieces = if result.is_ok() { split_into_pieces(data, runs) } else { VecDeque::new() };
     (result, pieces)
 }
 
 /// Puts runs, which stand in their order, into pieces. From the end, so that no more than one piece is in memory twice.
-fn cut(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
+fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
     let mut pieces = VecDeque::new();
     while let Some(last) = runs.last() {
         let end = last.range.end;
@@ -199,15 +200,15 @@ mod tests {
     #[test]
     fn what_becomes_many_lines_is_large_though_it_is_short() {
         let budget = Budget::new(1 << 20);
-        let mut flight = Flight::new(budget.share());
-        flight.body = vec![b' '; LARGE_BYTES];
-        flight.tag = "t".repeat(100);
-        assert!(!is_large(&flight, MANY_EVENTS));
-        assert!(is_large(&flight, MANY_EVENTS + 1));
-        flight.added = "a".repeat(200);
-        assert!(is_large(&flight, 0));
-        flight.body.truncate(LARGE_BYTES / 2);
-        assert!(!is_large(&flight, 0));
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.body = vec![b' '; LARGE_BYTES];
+        incoming.tag = "t".repeat(100);
+        assert!(!is_large(&incoming, MANY_EVENTS));
+        assert!(is_large(&incoming, MANY_EVENTS + 1));
+        incoming.extra_members = "a".repeat(200);
+        assert!(is_large(&incoming, 0));
+        incoming.body.truncate(LARGE_BYTES / 2);
+        assert!(!is_large(&incoming, 0));
     }
 
     #[test]
@@ -226,7 +227,7 @@ mod tests {
             data.resize(start + length, number as u8);
             runs.push(Run { key: Arc::clone(&key), range: start..data.len(), number });
         }
-        let pieces = cut(data.clone(), runs);
+        let pieces = split_into_pieces(data.clone(), runs);
         let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.data.clone()).collect();
         assert!(whole == data);
         let numbers = |piece: &Piece| piece.runs.iter().map(|run| run.number).collect::<Vec<_>>();

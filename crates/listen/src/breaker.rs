@@ -11,22 +11,22 @@ const PROBE_NS: u64 = 250_000_000;
 
 /// The way to the storage.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct CircuitBreaker {
     next_probe_ns: AtomicU64,
 }
 
-impl Gate {
+impl CircuitBreaker {
     /// Why a request may not go through.
     #[inline]
     pub(crate) fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
         match store.state() {
             StorageState::Ok => None,
-            state => self.refusal_of(state, now_ns),
+            state => self.refusal_unless_probe(state, now_ns),
         }
     }
 
     #[cold]
-    fn refusal_of(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
+    fn refusal_unless_probe(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
         let due_ns = self.next_probe_ns.load(Ordering::Relaxed);
         let next_ns = now_ns + PROBE_NS;
         // Of all threads that find it due, one goes through.
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn a_full_storage_is_tried_now_and_then() {
-        let gate = Gate::default();
-        let passes = |now_ns| gate.refusal_of(StorageState::Full, now_ns).is_none();
+        let breaker = CircuitBreaker::default();
+        let passes = |now_ns| breaker.refusal_unless_probe(StorageState::Full, now_ns).is_none();
         assert!(passes(0));
         assert!(!passes(1) && !passes(PROBE_NS - 1));
         assert!(passes(PROBE_NS) && !passes(PROBE_NS + 1));
-        assert_eq!(gate.refusal_of(StorageState::Full, PROBE_NS + 2), Some(Refusal::Full));
+        assert_eq!(breaker.refusal_unless_probe(StorageState::Full, PROBE_NS + 2), Some(Refusal::Full));
     }
 }

@@ -6,8 +6,8 @@ use segments::Level;
 
 use crate::{
     Limits,
-    answer::{Manner, Reply},
-    budget::Share,
+    answer::{AnswerContext, Reply},
+    budget::Reservation,
     refusal::Refusal,
 };
 
@@ -20,18 +20,18 @@ const INFLATE_BYTES: usize = 64;
 /// After so many inflated bytes other connections get their turn.
 const TURN_BYTES: usize = 64 * 1024;
 /// Also after so many compressed ones: those may hold nothing but beginnings and ends, each with its own price.
-const TURN_PACKED_BYTES: usize = 4 * 1024;
+const TURN_COMPRESSED_BYTES: usize = 4 * 1024;
 /// Buffers that have grown beyond it are not kept for the next request.
 const KEPT_BYTES: usize = 256 * 1024;
 
 /// A request between the end of its head and the end of its body. Boxed, and used again.
 #[derive(Debug)]
-pub(crate) struct Flight<'a> {
+pub(crate) struct IncomingRequest<'a> {
     /// What it has taken of the budget.
-    pub share: Share<'a>,
+    pub reservation: Reservation<'a>,
     /// What it is answered already, before its body is read; then its body is thrown away.
     pub reply: Option<Reply<'static>>,
-    pub manner: Manner,
+    pub context: AnswerContext,
     /// The client waits for leave to send the body.
     pub expects_continue: bool,
     pub tag: String,
@@ -46,25 +46,25 @@ pub(crate) struct Flight<'a> {
     /// The query, where it may hold the records.
     pub query: String,
     /// Members that every record gets: each with a comma before it.
-    pub added: String,
+    pub extra_members: String,
     /// The body, inflated.
     pub body: Vec<u8>,
     /// Bytes of the body as sent.
     pub received_bytes: u64,
-    /// What of a compressed body has come and is not inflated yet, from `packed_used` on.
-    packed: Vec<u8>,
-    packed_used: usize,
+    /// What of a compressed body has come and is not inflated yet, from `compressed_used` on.
+    compressed: Vec<u8>,
+    compressed_used: usize,
     /// The request has come to its end, and waits for its body to be inflated.
     pub ended: Option<Request>,
 }
 
-impl<'a> Flight<'a> {
+impl<'a> IncomingRequest<'a> {
     /// One with nothing of a request in it.
-    pub(crate) fn new(share: Share<'a>) -> Self {
+    pub(crate) fn new(reservation: Reservation<'a>) -> Self {
         Self {
-            share,
+            reservation,
             reply: None,
-            manner: Manner::default(),
+            context: AnswerContext::default(),
             expects_continue: false,
             tag: String::new(),
             kind: Kind::Json,
@@ -74,11 +74,11 @@ impl<'a> Flight<'a> {
             coding: "",
             idempotency_key: None,
             query: String::new(),
-            added: String::new(),
+            extra_members: String::new(),
             body: Vec::new(),
             received_bytes: 0,
-            packed: Vec::new(),
-            packed_used: 0,
+            compressed: Vec::new(),
+            compressed_used: 0,
             ended: None,
         }
     }
@@ -86,19 +86,19 @@ impl<'a> Flight<'a> {
     /// Makes it fit for the next request.
     pub(crate) fn clear(&mut self) {
         // Nothing of a share is left that could not be given back.
-        self.share.settle_at(0);
+        self.reservation.resize(0);
         self.reply = None;
-        self.manner = Manner::default();
+        self.context = AnswerContext::default();
         self.expects_continue = false;
         self.tag.clear();
         self.time = None;
         self.inflater = None;
         self.idempotency_key = None;
         self.query.clear();
-        self.added.clear();
+        self.extra_members.clear();
         self.received_bytes = 0;
-        self.packed.clear();
-        self.packed_used = 0;
+        self.compressed.clear();
+        self.compressed_used = 0;
         self.ended = None;
         if self.body.capacity() > KEPT_BYTES {
             self.body = Vec::new();
@@ -108,13 +108,13 @@ impl<'a> Flight<'a> {
     }
 
     /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
-    pub(crate) fn admit(
+    pub(crate) fn reserve_for_body(
         &mut self,
         framing: Framing,
         limits: &Limits,
         free_bytes: u64,
     ) -> Result<(), Refusal> {
-        let (limit, decoder_bytes) = (self.share.limit(), self.decoder_bytes());
+        let (limit, decoder_bytes) = (self.reservation.limit(), self.decoder_bytes());
         // What a body becomes shows while it is inflated; it may be less than a step.
         let room = limit.saturating_sub(decoder_bytes);
         let announced = match framing {
@@ -128,9 +128,10 @@ impl<'a> Flight<'a> {
             Framing::None | Framing::UntilClose => 0,
         };
         if decoder_bytes > limit {
-            return Err(Refusal::NeverFits(limit));
+            return Err(Refusal::ExceedsBudget(limit));
         }
-        if announced > free_bytes || !self.share.grow_to(announced.min(STEP_BYTES).min(room) + decoder_bytes)
+        if announced > free_bytes
+            || !self.reservation.grow_to(announced.min(STEP_BYTES).min(room) + decoder_bytes)
         {
             return Err(Refusal::Budget);
         }
@@ -139,17 +140,17 @@ impl<'a> Flight<'a> {
 
     /// Takes more of the body.
     #[inline]
-    pub(crate) fn take_in(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn push_body(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
         self.received_bytes += bytes.len() as u64;
         if self.received_bytes > limits.body_bytes {
             return Err(Refusal::TooLarge(limits.body_bytes));
         }
         if self.inflater.is_some() {
             // No more than the receive buffer holds: nothing is read before it is inflated.
-            self.packed.extend_from_slice(bytes);
+            self.compressed.extend_from_slice(bytes);
             return Ok(());
         }
-        reserve(&mut self.share, (self.body.len() + bytes.len()) as u64)?;
+        reserve(&mut self.reservation, (self.body.len() + bytes.len()) as u64)?;
         self.body.extend_from_slice(bytes);
         Ok(())
     }
@@ -183,40 +184,41 @@ impl<'a> Flight<'a> {
 
     /// More of a compressed body is to be inflated.
     #[inline]
-    pub(crate) fn is_packed(&self) -> bool {
-        self.packed_used < self.packed.len()
+    pub(crate) fn has_compressed(&self) -> bool {
+        self.compressed_used < self.compressed.len()
     }
 
     /// Inflates for a turn.
-    pub(crate) fn unpack(&mut self, limits: &Limits) -> Result<(), Refusal> {
+    pub(crate) fn inflate(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
-        let (enough, used_most) = (self.body.len() + TURN_BYTES, self.packed_used + TURN_PACKED_BYTES);
-        for piece in self.packed[self.packed_used..].chunks(INFLATE_BYTES) {
-            if self.body.len() >= enough || self.packed_used >= used_most {
+        let (enough, used_most) =
+            (self.body.len() + TURN_BYTES, self.compressed_used + TURN_COMPRESSED_BYTES);
+        for piece in self.compressed[self.compressed_used..].chunks(INFLATE_BYTES) {
+            if self.body.len() >= enough || self.compressed_used >= used_most {
                 return Ok(());
             }
-            self.packed_used += piece.len();
+            self.compressed_used += piece.len();
             inflater.feed(piece, &mut self.body).map_err(|error| match error {
                 InflateError::TooLarge { .. } => Refusal::InflatesTooLarge(limits.inflated_bytes),
                 _ => Refusal::Corrupt(self.coding),
             })?;
-            reserve(&mut self.share, (self.body.len() + inflater.memory_bytes()) as u64)?;
+            reserve(&mut self.reservation, (self.body.len() + inflater.memory_bytes()) as u64)?;
         }
-        self.packed.clear();
-        self.packed_used = 0;
+        self.compressed.clear();
+        self.compressed_used = 0;
         Ok(())
     }
 }
 
 /// Has at least that much of the budget.
 #[inline]
-fn reserve(share: &mut Share<'_>, bytes: u64) -> Result<(), Refusal> {
+fn reserve(reservation: &mut Reservation<'_>, bytes: u64) -> Result<(), Refusal> {
     let stepped = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
     // The last step may find room only for what is needed.
-    if share.covers(bytes) || share.grow_to(stepped) || share.grow_to(bytes) {
+    if reservation.covers(bytes) || reservation.grow_to(stepped) || reservation.grow_to(bytes) {
         Ok(())
     } else {
-        Err(Refusal::for_want_of(bytes, share.limit()))
+        Err(Refusal::over_budget(bytes, reservation.limit()))
     }
 }
 
@@ -229,12 +231,12 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    fn admitted(encoding: Encoding, budget: &Budget) -> Flight<'_> {
+    fn admitted(encoding: Encoding, budget: &Budget) -> IncomingRequest<'_> {
         let limits = Limits::default();
-        let mut flight = Flight::new(budget.share());
-        flight.inflater = Some(Inflater::new(encoding, limits.inflated_bytes as usize));
-        flight.admit(Framing::Length(1_000), &limits, budget.free()).unwrap();
-        flight
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.inflater = Some(Inflater::new(encoding, limits.inflated_bytes as usize));
+        incoming.reserve_for_body(Framing::Length(1_000), &limits, budget.free()).unwrap();
+        incoming
     }
 
     #[test]
@@ -243,17 +245,17 @@ mod tests {
         let members = empty.repeat((64 << 10) / empty.len());
         let budget = Budget::new(1 << 20);
         let limits = Limits::default();
-        let mut flight = admitted(Encoding::Gzip, &budget);
-        flight.take_in(&members, &limits).unwrap();
+        let mut incoming = admitted(Encoding::Gzip, &budget);
+        incoming.push_body(&members, &limits).unwrap();
         let mut turns = 1;
-        flight.unpack(&limits).unwrap();
-        assert!((1..=8 << 10).contains(&flight.packed_used), "{}", flight.packed_used);
-        while flight.is_packed() {
-            flight.unpack(&limits).unwrap();
+        incoming.inflate(&limits).unwrap();
+        assert!((1..=8 << 10).contains(&incoming.compressed_used), "{}", incoming.compressed_used);
+        while incoming.has_compressed() {
+            incoming.inflate(&limits).unwrap();
             turns += 1;
         }
         assert!(turns >= 8, "{turns}");
-        flight.finish().unwrap();
+        incoming.finish().unwrap();
     }
 
     #[test]
@@ -262,25 +264,25 @@ mod tests {
         let held: Vec<_> = (0..4).map(|_| admitted(Encoding::Gzip, &budget)).collect();
         assert!(budget.used() >= 4 * (64 << 10), "{}", budget.used());
         drop(held);
-        let mut flight = admitted(Encoding::Zstd, &budget);
+        let mut incoming = admitted(Encoding::Zstd, &budget);
         assert!(budget.used() >= 256 << 10, "{}", budget.used());
-        flight.clear();
+        incoming.clear();
         assert_eq!(budget.used(), 0);
     }
 
     /// A flight with a decoder of gzip, and what it is told when a body framed so is announced.
-    fn announced(budget: &Budget, framing: Framing) -> (Flight<'_>, Result<(), Refusal>) {
-        let mut flight = Flight::new(budget.share());
-        flight.inflater = Some(Inflater::new(Encoding::Gzip, 1 << 20));
-        let told = flight.admit(framing, &Limits::default(), budget.free());
-        (flight, told)
+    fn announced(budget: &Budget, framing: Framing) -> (IncomingRequest<'_>, Result<(), Refusal>) {
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.inflater = Some(Inflater::new(Encoding::Gzip, 1 << 20));
+        let told = incoming.reserve_for_body(framing, &Limits::default(), budget.free());
+        (incoming, told)
     }
 
     #[test]
     fn where_there_is_no_room_for_a_decoder_there_never_will_be() {
         let small = Budget::new(10_000);
         for framing in [Framing::Length(100), Framing::Chunked] {
-            assert_eq!(announced(&small, framing).1, Err(Refusal::NeverFits(10_000)), "{framing:?}");
+            assert_eq!(announced(&small, framing).1, Err(Refusal::ExceedsBudget(10_000)), "{framing:?}");
         }
         assert_eq!(small.used(), 0);
     }
@@ -290,14 +292,14 @@ mod tests {
         let decoder_bytes = Inflater::new(Encoding::Gzip, 1).memory_bytes() as u64;
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&[b' '; 10_000]).unwrap();
-        let packed = encoder.finish().unwrap();
+        let compressed = encoder.finish().unwrap();
         let (budget, limits) = (Budget::new(decoder_bytes + 10_000), Limits::default());
-        for framing in [Framing::Length(packed.len() as u64), Framing::Length(10_001), Framing::Chunked] {
-            let (mut flight, told) = announced(&budget, framing);
+        for framing in [Framing::Length(compressed.len() as u64), Framing::Length(10_001), Framing::Chunked] {
+            let (mut incoming, told) = announced(&budget, framing);
             assert_eq!(told, Ok(()), "{framing:?}");
-            flight.take_in(&packed, &limits).unwrap();
-            flight.unpack(&limits).unwrap();
-            assert_eq!(flight.body.len(), 10_000);
+            incoming.push_body(&compressed, &limits).unwrap();
+            incoming.inflate(&limits).unwrap();
+            assert_eq!(incoming.body.len(), 10_000);
         }
         assert_eq!(budget.used(), 0);
     }
@@ -306,21 +308,21 @@ mod tests {
     fn what_inflates_beyond_all_that_there_is_never_fits() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&[b' '; 200_000]).unwrap();
-        let packed = encoder.finish().unwrap();
+        let compressed = encoder.finish().unwrap();
         let limits = Limits::default();
         let unpacked = |budget: &Budget| {
-            let mut flight = admitted(Encoding::Gzip, budget);
-            flight.take_in(&packed, &limits).unwrap();
+            let mut incoming = admitted(Encoding::Gzip, budget);
+            incoming.push_body(&compressed, &limits).unwrap();
             let mut unpacked = Ok(());
-            while unpacked.is_ok() && flight.is_packed() {
-                unpacked = flight.unpack(&limits);
+            while unpacked.is_ok() && incoming.has_compressed() {
+                unpacked = incoming.inflate(&limits);
             }
             unpacked
         };
-        assert_eq!(unpacked(&Budget::new(200_000)), Err(Refusal::NeverFits(200_000)));
+        assert_eq!(unpacked(&Budget::new(200_000)), Err(Refusal::ExceedsBudget(200_000)));
         // What others have may be free some other time.
         let budget = Budget::new(300_000);
-        let mut others = budget.share();
+        let mut others = budget.reservation();
         assert!(others.grow_to(100_000));
         assert_eq!(unpacked(&budget), Err(Refusal::Budget));
     }
@@ -329,12 +331,12 @@ mod tests {
     fn a_body_counts_beside_its_decoder() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&[b' '; 100_000]).unwrap();
-        let packed = encoder.finish().unwrap();
+        let compressed = encoder.finish().unwrap();
         let (budget, limits) = (Budget::new(1 << 20), Limits::default());
-        let mut flight = admitted(Encoding::Gzip, &budget);
-        flight.take_in(&packed, &limits).unwrap();
-        while flight.is_packed() {
-            flight.unpack(&limits).unwrap();
+        let mut incoming = admitted(Encoding::Gzip, &budget);
+        incoming.push_body(&compressed, &limits).unwrap();
+        while incoming.has_compressed() {
+            incoming.inflate(&limits).unwrap();
         }
         assert!(budget.used() >= 100_000 + (64 << 10), "{}", budget.used());
     }

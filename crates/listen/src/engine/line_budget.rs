@@ -1,6 +1,6 @@
 //! The room that lines take of the budget while they are written.
 
-use crate::{budget::Share, refusal::Refusal};
+use crate::{budget::Reservation, refusal::Refusal};
 
 /// What a request takes of the budget besides its lines: what is kept of it until they are stored.
 const REQUEST_BYTES: u64 = 256;
@@ -16,29 +16,29 @@ pub(super) fn overhead_bytes(segments: usize) -> u64 {
 
 /// The room that a request has for its lines.
 #[derive(Debug)]
-pub(super) struct Room<'s, 'b> {
-    share: &'s mut Share<'b>,
+pub(super) struct LineBudget<'s, 'b> {
+    reservation: &'s mut Reservation<'b>,
     needed_bytes: u64,
     /// Nothing is asked of the budget up to here.
     covered_bytes: u64,
 }
 
-impl<'s, 'b> Room<'s, 'b> {
+impl<'s, 'b> LineBudget<'s, 'b> {
     /// What the share covers is there already.
-    pub(super) fn new(share: &'s mut Share<'b>) -> Self {
-        let covered_bytes = share.bytes() + STEP_BYTES;
-        Self { share, needed_bytes: overhead_bytes(1), covered_bytes }
+    pub(super) fn new(reservation: &'s mut Reservation<'b>) -> Self {
+        let covered_bytes = reservation.bytes() + STEP_BYTES;
+        Self { reservation, needed_bytes: overhead_bytes(1), covered_bytes }
     }
 
     /// Needs more: takes it of the budget, or says why there is none.
     #[inline]
-    pub(super) fn take(&mut self, bytes: u64) -> Result<(), Refusal> {
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Refusal> {
         self.needed_bytes += bytes;
-        if self.needed_bytes > self.share.limit() {
-            return Err(Refusal::NeverFits(self.share.limit()));
+        if self.needed_bytes > self.reservation.limit() {
+            return Err(Refusal::ExceedsBudget(self.reservation.limit()));
         }
         if self.needed_bytes > self.covered_bytes {
-            if !self.share.grow_to(self.needed_bytes) {
+            if !self.reservation.grow_to(self.needed_bytes) {
                 return Err(Refusal::Budget);
             }
             self.covered_bytes = self.needed_bytes + STEP_BYTES;
