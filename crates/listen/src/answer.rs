@@ -1,4 +1,4 @@
-//! Answers as they go over the wire.
+//! Answers and their encoding.
 
 mod fluentd;
 
@@ -9,35 +9,35 @@ use segments::{Level, Receipt};
 
 use crate::{Compat, Config, refusal::Refusal};
 
-/// Receipts of one answer at the most. A request whose events go to more segments gets the first ones.
+/// Maximum number of receipts in one answer. A request with more segments gets the first receipts.
 const MAX_RECEIPTS: usize = 16;
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// Its events are as safe as asked for.
+    /// The events have reached the level.
     Stored {
-        /// As safe as what.
+        /// The level reached.
         level: Level,
         /// The value of `Proofload-Receipt`.
         receipts: &'a [u8],
-        /// The request was stored before, under the same idempotency key.
+        /// The request was stored before, with the same idempotency key.
         replayed: bool,
     },
-    /// It is not taken.
+    /// The request is refused.
     Refused(Refusal),
-    /// Something to read.
+    /// A page, such as `/health`.
     Page(Page),
-    /// Whether a browser may post (CORS); Fluentd's only.
+    /// The answer to a CORS preflight; only with Fluentd's dialect.
     Preflight {
-        /// The headers it asked for, if it may.
+        /// The requested headers, if the browser may post.
         headers: Option<String>,
     },
     /// Fluentd's answer to any GET.
     Nothing,
 }
 
-/// Something to read.
+/// A page, such as `/health`.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
@@ -45,22 +45,22 @@ pub(crate) struct Page {
     pub body: String,
 }
 
-/// What about the request matters to its answer.
+/// Properties of a request that its answer depends on.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct AnswerContext {
-    /// Nothing may follow on this connection.
+    /// The connection is closed after the answer.
     pub close: bool,
     /// The client speaks HTTP/1.0.
     pub http10: bool,
-    /// The request was HEAD: there is no body.
+    /// The request was HEAD: the answer has no body.
     pub is_head: bool,
-    /// It named a level, so that its client knows receipts.
+    /// The request named a level, so its client knows receipts.
     pub names_level: bool,
-    /// What browsers are told about who may read the answer.
+    /// The value of `Access-Control-Allow-Origin`, if there is one.
     pub origin: Option<Box<str>>,
 }
 
-/// How answers look.
+/// Writes answers in the configured dialect.
 #[derive(Debug)]
 pub(crate) struct AnswerWriter {
     compat: Compat,
@@ -70,7 +70,7 @@ pub(crate) struct AnswerWriter {
 }
 
 impl AnswerWriter {
-    /// As configured.
+    /// A writer for this configuration.
     pub(crate) fn new(config: &Config, challenge: &'static str) -> Self {
         let limits = &config.limits;
         Self {
@@ -81,8 +81,7 @@ impl AnswerWriter {
         }
     }
 
-    /// Appends an answer to `out`; its status, and whether the connection is to be closed behind it. Nothing is
-    /// appended where Fluentd just closes; the status is 0 then.
+    /// Appends an answer to `out`. Where Fluentd closes without an answer, appends nothing and returns status 0.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
@@ -91,7 +90,7 @@ impl AnswerWriter {
         date: Option<&str>,
     ) -> WrittenAnswer {
         match (&self.compat, reply) {
-            // Pages are ours in either dress.
+            // Pages are the same in both dialects.
             (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))
             | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, context),
             _ => self.write_own(out, reply, context, date),
@@ -163,14 +162,14 @@ impl AnswerWriter {
     }
 }
 
-/// What an answer came to.
+/// The status of a written answer, and whether the connection is closed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrittenAnswer {
     pub status: u16,
     pub close: bool,
 }
 
-/// Writes the value of `Proofload-Receipt`: where the events lie, and how safe they are.
+/// Writes the value of `Proofload-Receipt`: where the events are stored, and the level reached.
 pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receipt]) {
     let level = level_name(level);
     if receipts.is_empty() {
@@ -181,7 +180,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
     for number in 0..MAX_RECEIPTS {
         let Some((receipt, mut others)) = rest.split_first() else { break };
         let mut bytes = receipt.bytes;
-        // Parts of a large request that follow each other are one.
+        // Adjacent parts of a large request become one receipt.
         while let Some((next, behind)) = others.split_first()
             && next.offset == receipt.offset + bytes
             && next.segment == receipt.segment
@@ -194,7 +193,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         }
         out.extend_from_slice(b"segment=\"");
         for &byte in receipt.segment.as_bytes() {
-            // A quoted string (RFC 9110, 5.6.4); control characters are not in names of segments.
+            // A quoted string (RFC 9110, 5.6.4); names of segments hold no control characters.
             if matches!(byte, b'"' | b'\\') {
                 out.push(b'\\');
             }
@@ -209,7 +208,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
     }
 }
 
-/// The word for a level, in headers and counters.
+/// The name of a level in headers and counters.
 pub(crate) fn level_name(level: Level) -> &'static str {
     match level {
         Level::Accepted => "accepted",
@@ -218,7 +217,7 @@ pub(crate) fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The level of a word.
+/// The level with this name.
 pub(crate) fn level_by_name(name: &[u8]) -> Option<Level> {
     [Level::Accepted, Level::Written, Level::Synced]
         .into_iter()

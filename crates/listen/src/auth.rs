@@ -1,11 +1,11 @@
-//! Who may post.
+//! Authentication of clients.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::Credential;
 
-/// The values of `Authorization` that let a request in.
+/// The values of `Authorization` that are accepted.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     tokens: Vec<Vec<u8>>,
@@ -13,7 +13,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Of these credentials; without any, everybody may.
+    /// Accepts these credentials; without any, accepts every request.
     pub(crate) fn new(credentials: &[Credential]) -> Self {
         let mut authenticator = Self { tokens: Vec::new(), users: Vec::new() };
         for credential in credentials {
@@ -27,13 +27,13 @@ impl Authenticator {
         authenticator
     }
 
-    /// Whether anybody may.
+    /// Whether every request is accepted.
     pub(crate) fn allows_anyone(&self) -> bool {
         self.tokens.is_empty() && self.users.is_empty()
     }
 
-    /// Whether a request with that `Authorization` may. The time it takes does not tell how much of a secret
-    /// was right; it may tell how long the secrets are.
+    /// Whether a request with this value of `Authorization` is accepted. The time taken does not reveal how much of a
+    /// secret was right; it may reveal the lengths of the secrets.
     pub(crate) fn accepts(&self, authorization: Option<&[u8]>) -> bool {
         if self.allows_anyone() {
             return true;
@@ -47,7 +47,7 @@ impl Authenticator {
             scheme if scheme.eq_ignore_ascii_case(b"basic") => &self.users,
             _ => return false,
         };
-        // All are looked at, so that the place of the right one does not show.
+        // Compares with every secret, so that the time does not reveal which one matched.
         known.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(secret)).into()
     }
 

@@ -1,4 +1,5 @@
-//! Lets requests through to the storage, or, while it cannot store, only one now and then to try it.
+//! A circuit breaker before the storage: while it cannot store, only an occasional request is let through, to probe
+//! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,17 +7,17 @@ use segments::{StorageState, Store};
 
 use crate::refusal::Refusal;
 
-/// How often a storage that does not store is tried.
+/// How often a failing storage is probed.
 const PROBE_NS: u64 = 250_000_000;
 
-/// The way to the storage.
+/// Decides which requests may go to the storage.
 #[derive(Debug, Default)]
 pub(crate) struct CircuitBreaker {
     next_probe_ns: AtomicU64,
 }
 
 impl CircuitBreaker {
-    /// Why a request may not go through.
+    /// Why a request may not go to the storage; None if it may.
     #[inline]
     pub(crate) fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
         match store.state() {
@@ -29,7 +30,7 @@ impl CircuitBreaker {
     fn refusal_unless_probe(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
         let due_ns = self.next_probe_ns.load(Ordering::Relaxed);
         let next_ns = now_ns + PROBE_NS;
-        // Of all threads that find it due, one goes through.
+        // Of all threads that find a probe due, one lets its request through.
         let probes = due_ns <= now_ns
             && self
                 .next_probe_ns

@@ -1,4 +1,4 @@
-//! What all threads share of the machine: bytes in flight, connections and descriptors.
+//! Limits shared by all threads: bytes in flight and descriptors.
 
 use std::{
     os::fd::AsRawFd,
@@ -7,9 +7,9 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors of each thread for connections that are only told that there are too many.
+/// Descriptors per thread for connections beyond the limit, which are only answered 503.
 const REFUSED_PER_THREAD: u64 = 64;
-/// Descriptors kept beside those of files: for connections of the admin port, and for what is open for a moment.
+/// Descriptors kept besides those of files: for connections to the admin port, and for short-lived uses.
 const OTHER_DESCRIPTORS: u64 = 32;
 
 /// Bytes of bodies being read and of lines not yet written.
@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// All of it free.
+    /// An unused budget.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: AtomicU64::new(0) }
     }
@@ -35,18 +35,18 @@ impl Budget {
         self.limit.saturating_sub(self.used())
     }
 
-    /// All bytes.
+    /// The size of the budget in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Nothing taken yet.
+    /// An empty reservation.
     pub(crate) fn reservation(&self) -> Reservation<'_> {
         Reservation { budget: self, bytes: 0 }
     }
 }
 
-/// What one request has taken of the budget; given back when dropped.
+/// The bytes reserved by one request; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
@@ -54,23 +54,23 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// What it has.
+    /// The number of bytes reserved.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What all shares together may have.
+    /// The size of the whole budget in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.budget.limit
     }
 
-    /// Whether so much has been taken already.
+    /// Whether at least `bytes` are reserved.
     #[inline]
     pub(crate) fn covers(&self, bytes: u64) -> bool {
         bytes <= self.bytes
     }
 
-    /// Takes what is missing to `bytes`; false, and nothing taken, if there is not so much left.
+    /// Extends the reservation to `bytes`; returns false, and changes nothing, if the budget is exhausted.
     #[inline]
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else { return true };
@@ -83,7 +83,7 @@ impl Reservation<'_> {
         true
     }
 
-    /// Has exactly that many, if it can.
+    /// Changes the reservation to exactly `bytes`; returns false, and changes nothing, if the budget is exhausted.
     #[inline]
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if bytes < self.bytes {
@@ -103,22 +103,22 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Descriptors of this process, of which connections leave some to the storage.
+/// Divides the descriptors of this process between connections and the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Connections that get one from here on are only told that there are too many,
+    /// Connections with a descriptor from this one on are only answered 503,
     refuse_from: u64,
-    /// and from here on closed at once: these are the storage's.
+    /// and from this one on closed at once: these descriptors are the storage's.
     storage_from: u64,
 }
 
 impl Descriptors {
-    /// As many as the limit of this process says now.
+    /// Divides the current limit of this process.
     pub(crate) fn new(open_files: usize, threads: u32) -> Self {
         Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
-    /// As many files as fit the storage's part of them, each of which may be open twice: until its last sync.
+    /// The number of files that fit the storage's descriptors: a file may be open twice, until its last sync.
     pub(crate) fn max_open_files(open_files: usize) -> usize {
         Self::max_open_files_of(getrlimit(Resource::Nofile).current, open_files)
     }
@@ -133,8 +133,8 @@ impl Descriptors {
         (open_files as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS).min(limit / 2 * 7 / 8)
     }
 
-    /// The storage has as many as files may be open, or wait for their last sync; but it and those that are told have never
-    /// more than half of all, for a listener without connections were of no use either.
+    /// The storage gets two descriptors per open file. Together with the connections that are only answered 503, it
+    /// gets at most half of all descriptors, because a listener also needs connections.
     fn of(limit: Option<u64>, open_files: usize, threads: u32) -> Self {
         let Some(limit) = limit else { return Self { refuse_from: u64::MAX, storage_from: u64::MAX } };
         let kept = Self::storage_descriptors(limit, open_files);
@@ -142,13 +142,13 @@ impl Descriptors {
         Self { refuse_from, storage_from: limit - kept }
     }
 
-    /// Whether a connection has got one that leaves it no seat. The kernel gives out the lowest that is free, so that all
-    /// those below are in use.
+    /// Whether a connection's descriptor is beyond those for connections. The kernel gives out the lowest free
+    /// descriptor, so all lower ones are in use.
     pub(crate) fn is_beyond_limit(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.refuse_from
     }
 
-    /// Whether a connection has got one of the storage's, and must give it back at once.
+    /// Whether a connection's descriptor is one of the storage's, so that it must be closed at once.
     pub(crate) fn is_reserved_for_storage(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() as u64 >= self.storage_from
     }

@@ -1,4 +1,4 @@
-//! Mistakes of a configuration that no type rules out.
+//! Checks of a configuration that the types cannot express.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,14 +7,14 @@ use std::{
 
 use crate::{Compat, Config, Credential, refusal::MAX_TAG_BYTES};
 
-/// The longest that a group commit may wait for company.
+/// Upper bound of [`segments::Config::sync_delay`].
 const MAX_SYNC_DELAY: Duration = Duration::from_secs(10);
 
 impl Config {
-    /// All mistakes, each naming the setting and what it may be. `handed` is how many sockets are handed in.
+    /// Checks the settings. `handed` is the number of listening sockets handed in.
     ///
     /// # Errors
-    /// The mistakes, if there are any.
+    /// All mistakes, each naming the option and its allowed values.
     pub fn check(&self, handed: usize) -> Result<(), Vec<String>> {
         let mut mistakes = Vec::new();
         let mut must = |holds: bool, mistake: &str| {
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// Whether two names mean the same folder, which need not be there.
+/// Whether two paths name the same folder, which need not exist.
 fn is_same_folder(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| -> PathBuf {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

@@ -1,20 +1,20 @@
-//! A connection's state. Idle connections hold no buffers.
+//! The state of a connection. An idle connection holds no buffers.
 
 use http1::{Limits, RequestReader};
 use sockets::{Seat, Token};
 
 use crate::{incoming::IncomingRequest, stream::Stream};
 
-/// Where a connection stands.
+/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waits for a request, or for more of one.
+    /// Waiting for a request, or reading one.
     Reading,
-    /// A request was read; the storage has its events.
+    /// A request was read, and waits for the body reader or the storage.
     Storing,
-    /// An answer goes out as fast as the client takes it.
+    /// Sending an answer.
     Writing,
-    /// Closed by us; what the client still sends is thrown away, for a reset would destroy the answer.
+    /// Closed by the listener; received bytes are discarded, because a reset would destroy the answer.
     Lingering,
 }
 
@@ -36,36 +36,36 @@ pub(crate) struct Connection<'a> {
     pub token: Token,
     pub reader: RequestReader,
     pub phase: Phase,
-    /// There may be bytes, or an end, to read.
+    /// The socket may have bytes, or an end of stream, to read.
     pub readable: bool,
-    /// The client has closed its side, or all of the connection: the two look alike.
+    /// The client has closed its sending side or the whole connection: the two look alike.
     pub peer_closed: bool,
-    /// Of the admin port.
+    /// The connection came to the admin port.
     pub admin: bool,
-    /// To be closed behind the answer.
+    /// The connection is to be closed after the answer.
     pub close: bool,
     pub wait: Wait,
-    /// Requests that came behind the current one and were read with it.
+    /// Received bytes after the current request.
     pub unparsed: Option<Box<Remainder>>,
-    /// The request whose body is coming.
+    /// The request whose body is arriving.
     pub incoming: Option<Box<IncomingRequest<'a>>>,
     /// The rest of an answer that the client did not take at once.
     pub unsent: Option<Box<Remainder>>,
-    /// The request whose events the storage has.
+    /// The request that waits for the body reader or the storage.
     pub pending: Token,
-    /// Requests carried so far.
+    /// Number of requests read.
     pub requests: u64,
-    /// When that which is waited for began, in nanoseconds since the start.
+    /// Since when the connection waits for `wait`, in nanoseconds since the start.
     pub since_ns: u64,
-    /// When it is too late.
+    /// The deadline of this wait, in nanoseconds since the start.
     pub deadline_ns: u64,
-    /// Bytes thrown away while lingering.
+    /// Bytes discarded while lingering.
     pub drained_bytes: u64,
-    /// Its place among the connections that are let in; without, it is only told that there are too many.
+    /// Counts the connection in the limit; None if it is beyond the limit and is only answered 503.
     pub permit: Option<Seat<'a>>,
 }
 
-/// Bytes of which some have been used.
+/// A buffer of which the first `used` bytes are done.
 #[derive(Debug)]
 pub(crate) struct Remainder {
     pub bytes: Vec<u8>,
@@ -73,14 +73,14 @@ pub(crate) struct Remainder {
 }
 
 impl Remainder {
-    /// Nothing used yet.
+    /// A copy of `bytes`, none of them used.
     pub(crate) fn new(bytes: &[u8]) -> Box<Self> {
         Box::new(Self { bytes: bytes.to_vec(), used: 0 })
     }
 }
 
 impl<'a> Connection<'a> {
-    /// Of a socket just accepted.
+    /// The connection of an accepted socket.
     pub(crate) fn new(
         stream: Stream,
         token: Token,
@@ -98,7 +98,7 @@ impl<'a> Connection<'a> {
             peer_closed: false,
             admin,
             close: false,
-            // Not what it waits for, so that its first deadline is set.
+            // Differs from the actual wait, so that the first deadline is set.
             wait: Wait::Linger,
             unparsed: None,
             incoming: None,
@@ -112,8 +112,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Whether more than was taken has come already: what the kernel has and has not told yet is a request in flight too.
-    /// It is read then.
+    /// Checks whether more bytes have arrived than were parsed, also in the kernel: they belong to a request in
+    /// flight. If so, marks the connection readable.
     #[cold]
     pub(crate) fn check_for_more(&mut self) -> bool {
         let unread = self.unparsed.is_none() && self.stream.has_unread();
@@ -121,7 +121,7 @@ impl<'a> Connection<'a> {
         self.unparsed.is_some() || unread
     }
 
-    /// What it waits for.
+    /// What the connection waits for.
     pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
             Phase::Reading if self.incoming.is_some() => Wait::Body,

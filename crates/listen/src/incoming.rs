@@ -11,55 +11,56 @@ use crate::{
     refusal::Refusal,
 };
 
-/// The budget is taken in steps of so many bytes while a body comes: what is announced but never sent takes
+/// Budget is reserved in steps of this size while a body arrives: a body that is announced but never sent takes
 /// little of it.
 const STEP_BYTES: u64 = 64 * 1024;
-/// A compressed body is inflated in pieces of so many bytes, between which the budget is asked. Small, since one
-/// byte can hold a thousand of deflate, and tens of thousands of Zstandard.
+/// A compressed body is decompressed in chunks of this size; the budget is checked after each. The size is small,
+/// because one byte can expand to a thousand bytes (deflate) or tens of thousands (Zstandard).
 const INFLATE_BYTES: usize = 64;
-/// After so many inflated bytes other connections get their turn.
+/// Maximum decompressed bytes before other connections get their turn.
 const TURN_BYTES: usize = 64 * 1024;
-/// Also after so many compressed ones: those may hold nothing but beginnings and ends, each with its own price.
+/// Maximum compressed bytes before other connections get their turn: they may hold nothing but stream headers and
+/// trailers, which take time too.
 const TURN_COMPRESSED_BYTES: usize = 4 * 1024;
-/// Buffers that have grown beyond it are not kept for the next request.
+/// Capacity above which a buffer is not kept for the next request, in bytes.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// A request between the end of its head and the end of its body. Boxed, and used again.
+/// A request between the end of its head and the end of its body. Boxed, and reused for later requests.
 #[derive(Debug)]
 pub(crate) struct IncomingRequest<'a> {
-    /// What it has taken of the budget.
+    /// The memory reserved for the request.
     pub reservation: Reservation<'a>,
-    /// What it is answered already, before its body is read; then its body is thrown away.
+    /// The answer, if it is known before the body is read; the body is discarded then.
     pub reply: Option<Reply<'static>>,
     pub context: AnswerContext,
-    /// The client waits for leave to send the body.
+    /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
     pub tag: String,
     pub kind: Kind,
     pub level: Level,
-    /// The time that all its events have.
+    /// The time given to all events.
     pub time: Option<EventTime>,
     pub inflater: Option<Inflater>,
-    /// The coding of the body, for messages.
+    /// The content encoding of the body, for messages.
     pub coding: &'static str,
     pub idempotency_key: Option<String>,
-    /// The query, where it may hold the records.
+    /// The query string, where it may hold the records.
     pub query: String,
-    /// Members that every record gets: each with a comma before it.
+    /// A JSON object of members that every record gets.
     pub extra_members: String,
-    /// The body, inflated.
+    /// The body, decompressed.
     pub body: Vec<u8>,
     /// Bytes of the body as sent.
     pub received_bytes: u64,
-    /// What of a compressed body has come and is not inflated yet, from `compressed_used` on.
+    /// Received bytes of a compressed body; those before `compressed_used` are decompressed already.
     compressed: Vec<u8>,
     compressed_used: usize,
-    /// The request has come to its end, and waits for its body to be inflated.
+    /// Set when the request has ended and only waits for the decompression of its body.
     pub ended: Option<Request>,
 }
 
 impl<'a> IncomingRequest<'a> {
-    /// One with nothing of a request in it.
+    /// A request without content.
     pub(crate) fn new(reservation: Reservation<'a>) -> Self {
         Self {
             reservation,
@@ -83,9 +84,9 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// Makes it fit for the next request.
+    /// Resets everything for the next request.
     pub(crate) fn clear(&mut self) {
-        // Nothing of a share is left that could not be given back.
+        // The reservation is released.
         self.reservation.resize(0);
         self.reply = None;
         self.context = AnswerContext::default();
@@ -107,7 +108,8 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// Whether a body framed so may come. The inflater, if one is needed, must be there already.
+    /// Reserves memory for a body with this framing. `inflater` must be set before, if the body needs one.
+    /// `free_bytes` is the free budget.
     pub(crate) fn reserve_for_body(
         &mut self,
         framing: Framing,
@@ -115,15 +117,14 @@ impl<'a> IncomingRequest<'a> {
         free_bytes: u64,
     ) -> Result<(), Refusal> {
         let (limit, decoder_bytes) = (self.reservation.limit(), self.decoder_bytes());
-        // What a body becomes shows while it is inflated; it may be less than a step.
+        // The decompressed size is unknown yet and may be less than a step.
         let room = limit.saturating_sub(decoder_bytes);
         let announced = match framing {
             Framing::Length(bytes) if bytes > limits.body_bytes => {
                 return Err(Refusal::TooLarge(limits.body_bytes));
             }
             Framing::Length(bytes) => bytes,
-            // It says nothing of its length: what comes is measured by the limit, and a step of the budget is taken
-            // for it at once, if there can be one.
+            // The length is unknown: reserve one step, as far as the budget can hold it.
             Framing::Chunked => STEP_BYTES.min(limits.body_bytes).min(room),
             Framing::None | Framing::UntilClose => 0,
         };
@@ -138,7 +139,7 @@ impl<'a> IncomingRequest<'a> {
         Ok(())
     }
 
-    /// Takes more of the body.
+    /// Appends received bytes of the body.
     #[inline]
     pub(crate) fn push_body(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Refusal> {
         self.received_bytes += bytes.len() as u64;
@@ -146,7 +147,7 @@ impl<'a> IncomingRequest<'a> {
             return Err(Refusal::TooLarge(limits.body_bytes));
         }
         if self.inflater.is_some() {
-            // No more than the receive buffer holds: nothing is read before it is inflated.
+            // At most the size of the receive buffer: nothing more is read before it is decompressed.
             self.compressed.extend_from_slice(bytes);
             return Ok(());
         }
@@ -155,10 +156,10 @@ impl<'a> IncomingRequest<'a> {
         Ok(())
     }
 
-    /// What the events are read from, and how.
+    /// The content type and text from which the events are parsed.
     pub(crate) fn text(&self) -> (Kind, &[u8]) {
         match self.kind {
-            // Fluentd takes records from the query too, where the body holds none. A body that nobody reads is not
+            // Fluentd takes records from the query if the body holds none. A body of an unknown type must not be
             // acknowledged.
             Kind::Other if self.body.is_empty() && !self.query.is_empty() => {
                 (Kind::Form, self.query.as_bytes())
@@ -167,28 +168,28 @@ impl<'a> IncomingRequest<'a> {
         }
     }
 
-    /// The body is complete.
+    /// Ends the body.
     #[inline]
     pub(crate) fn finish(&mut self) -> Result<(), Refusal> {
-        // Its memory is free from here on.
+        // Drops the decompressor and frees its memory.
         match self.inflater.take() {
             None => Ok(()),
             Some(mut inflater) => inflater.finish().map_err(|_| Refusal::Corrupt(self.coding)),
         }
     }
 
-    /// What undoing the coding takes of memory, besides the body.
+    /// Memory of the decompressor, in bytes.
     fn decoder_bytes(&self) -> u64 {
         self.inflater.as_ref().map_or(0, |inflater| inflater.memory_bytes() as u64)
     }
 
-    /// More of a compressed body is to be inflated.
+    /// Whether received bytes are left to decompress.
     #[inline]
     pub(crate) fn has_compressed(&self) -> bool {
         self.compressed_used < self.compressed.len()
     }
 
-    /// Inflates for a turn.
+    /// Decompresses for one turn.
     pub(crate) fn inflate(&mut self, limits: &Limits) -> Result<(), Refusal> {
         let Some(inflater) = &mut self.inflater else { return Ok(()) };
         let (enough, used_most) =
@@ -210,11 +211,11 @@ impl<'a> IncomingRequest<'a> {
     }
 }
 
-/// Has at least that much of the budget.
+/// Makes the reservation cover at least `bytes`.
 #[inline]
 fn reserve(reservation: &mut Reservation<'_>, bytes: u64) -> Result<(), Refusal> {
     let stepped = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
-    // The last step may find room only for what is needed.
+    // If no whole step is free, reserve only what is needed.
     if reservation.covers(bytes) || reservation.grow_to(stepped) || reservation.grow_to(bytes) {
         Ok(())
     } else {
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// A flight with a decoder of gzip, and what it is told when a body framed so is announced.
+    /// A request with a gzip decompressor, and the result of announcing a body with this framing.
     fn announced(budget: &Budget, framing: Framing) -> (IncomingRequest<'_>, Result<(), Refusal>) {
         let mut incoming = IncomingRequest::new(budget.reservation());
         incoming.inflater = Some(Inflater::new(Encoding::Gzip, 1 << 20));
@@ -320,7 +321,7 @@ mod tests {
             unpacked
         };
         assert_eq!(unpacked(&Budget::new(200_000)), Err(Refusal::ExceedsBudget(200_000)));
-        // What others have may be free some other time.
+        // Other requests may release their budget later.
         let budget = Budget::new(300_000);
         let mut others = budget.reservation();
         assert!(others.grow_to(100_000));

@@ -1,22 +1,22 @@
-//! The segments of tags, as one thread knows them.
+//! One thread's cache of segment keys.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use segments::{Key, KeyError, Store};
 
-/// Tags remembered at the most. Tags come from clients: their number must be bounded.
+/// Maximum number of cached tags. Tags come from clients, so their number must be bounded.
 const MAX_TAGS: usize = 4096;
 
 /// The segments of tags, as one thread knows them.
 #[derive(Debug)]
 pub(crate) struct KeyCache {
     known: HashMap<Box<str>, Arc<Key>>,
-    /// Members of events that the path asks for: where there are some, a key is good for one event only.
+    /// Members of events that the path template uses. If there are any, a key holds for one event only.
     members: Vec<String>,
     last: Option<LastKey>,
 }
 
-/// The last key of a path that asks for members, and for what.
+/// The last key of a path template with members, and what it was made from.
 #[derive(Debug)]
 struct LastKey {
     tag: Box<str>,
@@ -25,12 +25,12 @@ struct LastKey {
 }
 
 impl KeyCache {
-    /// None known yet, of paths that ask for these members besides tag and time.
+    /// An empty cache for a path template that uses these members besides tag and time.
     pub(crate) fn new(members: Vec<String>) -> Self {
         Self { known: HashMap::new(), members, last: None }
     }
 
-    /// Whether a key that was good for one event of a tag is good for another at that time.
+    /// Whether a key of one event also holds for another event of the same tag at this time.
     #[inline]
     pub(crate) fn is_valid_for(&self, key: &Key, seconds: i64) -> bool {
         self.members.is_empty() && covers_time(key, seconds)
@@ -58,7 +58,8 @@ impl KeyCache {
         Ok(key)
     }
 
-    /// Making a key takes most of the time of a small event, and events of one body are often of one file.
+    /// Reuses the last key if it fits: making a key takes most of the time of a small event, and the events of a body
+    /// often have the same file.
     fn key_by_members<'r>(
         &mut self,
         store: &Store,
@@ -84,7 +85,7 @@ impl KeyCache {
     }
 }
 
-/// Whether a key's file is that of a time.
+/// Whether a key's file covers this time.
 #[inline]
 fn covers_time(key: &Key, seconds: i64) -> bool {
     key.slice().is_none_or(|slice| slice.contains(&seconds))

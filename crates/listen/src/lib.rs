@@ -1,11 +1,11 @@
 //! HTTP data listener: events in, files out, acknowledged at a chosen level.
 //!
-//! A body is read into records, one line of JSON each; the lines are handed to [`segments`], which appends
-//! them to files; and the request is answered when they are as safe as asked: `accepted`, `written` or
-//! `synced`. What cannot be stored is refused before its body is read.
+//! A body is parsed into records, one line of JSON each. [`segments`] appends the lines to files. The request is
+//! answered when its lines have reached the requested level: `accepted`, `written` or `synced`. A request that cannot
+//! be stored is refused before its body is read.
 //!
-//! One thread is one epoll loop with its own connections and counters. Threads share the storage, the budget
-//! of bytes in flight, the idempotency keys and the number of open connections.
+//! Each thread runs an epoll loop with its own connections and counters. The threads share the storage, the budget of
+//! bytes in flight, the idempotency keys and the limit of connections.
 
 mod answer;
 mod auth;

@@ -1,4 +1,4 @@
-//! Why a request is not taken: its status, its name in counters, and what the client is told.
+//! Reasons to refuse a request: the status, the name in counters, and the message for the client.
 
 use std::borrow::Cow;
 
@@ -6,66 +6,65 @@ use events::{Mistake, MistakeKind};
 use rustix::io::Errno;
 use segments::{Failure, Level, StorageState};
 
-/// Bytes of a tag at the most. Tags stand in every line, in names of files and in keys: what one may be long, a
-/// million of lines are.
+/// Maximum length of a tag in bytes. Tags appear in every line, in file names and in keys, so a long tag multiplies.
 pub(crate) const MAX_TAG_BYTES: usize = 1024;
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Refusal {
-    /// It is no HTTP, or HTTP that is not spoken here.
+    /// Not HTTP, or a version or feature of HTTP that is not supported.
     Http(http1::Error),
     /// HTTP/1.1 without exactly one Host (RFC 9112, 3.2).
     Host,
-    /// `Proofload-Ack` names no level.
+    /// The value of `Proofload-Ack` is not a level.
     Ack(String),
-    /// `?time=` is no time.
+    /// The value of `?time=` is not a time.
     Time(String),
-    /// An idempotency key that is empty, too long or no text.
+    /// The idempotency key is empty, too long or not ASCII.
     IdempotencyKey,
-    /// The body is not what it says it is.
+    /// The body does not match its content type.
     Malformed(Mistake),
-    /// A compressed body that cannot be inflated.
+    /// The body cannot be decompressed; the encoding.
     Corrupt(&'static str),
-    /// No key, or a wrong one.
+    /// No credential, or a wrong one.
     Unauthorized,
-    /// A browser from an origin that may not post.
+    /// The browser's origin may not post.
     Origin,
-    /// A path that means no tag.
+    /// The path has no valid tag.
     NoTag,
-    /// A tag that is not stored here.
+    /// The tag is not among those stored here.
     TagNotStored,
-    /// A tag of so many bytes, beyond the bound.
+    /// The tag is too long; its length in bytes.
     LongTag(usize),
-    /// A tag or a field that no file can be named by.
+    /// The tag or a field cannot be part of a file name; the reason.
     InvalidName(String),
-    /// A path of ours that cannot be posted to, or a method that is none of ours.
+    /// The method is not supported.
     Method,
-    /// The head did not come in time.
+    /// The head did not arrive in time.
     SlowHead,
-    /// The body comes too slowly.
+    /// The body arrives too slowly.
     SlowBody,
-    /// The body, as sent, is beyond the limit in bytes.
+    /// The body as sent is larger than this limit in bytes.
     TooLarge(u64),
-    /// The body is beyond the limit in bytes when inflated.
+    /// The decompressed body is larger than this limit in bytes.
     InflatesTooLarge(u64),
-    /// The request alone needs more than the whole budget, which has so many bytes.
+    /// The request alone needs more than the whole budget of this many bytes.
     ExceedsBudget(u64),
-    /// Its events belong to more segments than one request may have.
+    /// The events belong to more segments than this maximum.
     ManySegments(usize),
-    /// A content type that is none of ours.
+    /// The content type is not supported.
     ContentType(String),
-    /// A content encoding that is none of ours.
+    /// The content encoding is not supported.
     ContentEncoding(String),
-    /// An expectation that is none of ours.
+    /// The value of `Expect` is not supported.
     Expectation,
-    /// The first request under the same key is still being stored.
+    /// The first request with the same idempotency key is still being stored.
     InFlight,
-    /// The same key came with another body before.
+    /// The same idempotency key was used with another body.
     OtherBody,
     /// The budget of bytes in flight is used up.
     Budget,
-    /// Too many connections.
+    /// There are too many connections.
     Connections,
     /// The listener is stopping.
     Stopping,
@@ -73,22 +72,22 @@ pub(crate) enum Refusal {
     Full,
     /// The storage cannot be written to.
     ReadOnly,
-    /// The storage fails with that error.
+    /// The storage fails with this errno.
     Failing(i32),
-    /// A mistake in this program: the body could not be read.
+    /// A bug in this program: the body could not be read.
     InternalError,
-    /// The body came whole, but this machine did not get to reading it in time.
+    /// The body arrived in time, but this machine did not read it in time.
     NotReadInTime,
-    /// The storage did not answer in time: the events may be stored or not.
+    /// The storage did not answer in time: the events may or may not be stored.
     StoreTimeout,
-    /// The storage refused some of the events for that; the others are stored.
+    /// The storage refused some of the events for this reason; the others are stored.
     PartlyStored(Box<Refusal>),
-    /// The storage failed with that when the events were perhaps written already: they may be stored or not.
+    /// The storage failed for this reason after it may have written the events: they may or may not be stored.
     MaybeStored(Box<Refusal>),
 }
 
 impl Refusal {
-    /// Of a storage in that state; nothing if it works.
+    /// The refusal for a storage in this state; None if it works.
     pub(crate) fn of_state(state: StorageState) -> Option<Self> {
         match state {
             StorageState::Ok => None,
@@ -98,7 +97,7 @@ impl Refusal {
         }
     }
 
-    /// Of lines that could not be stored.
+    /// The refusal for a failed write.
     fn of_failure(failure: Failure) -> Self {
         match failure {
             Failure::Full => Self::Full,
@@ -108,33 +107,33 @@ impl Refusal {
         }
     }
 
-    /// Of a request of that level, of which something could not be stored; `some_stored` if not all of it.
+    /// The refusal for a request of this level with a failed part; `some_stored` if other parts are stored.
     pub(crate) fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
         let refusal = Self::of_failure(failure.cause());
         match level {
             _ if some_stored => Self::PartlyStored(Box::new(refusal)),
-            // Nobody knows how far the storage's thread had come.
+            // The storage's thread died at an unknown point.
             _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => {
                 Self::MaybeStored(Box::new(refusal))
             }
             _ if matches!(failure, Failure::Left(_)) => Self::MaybeStored(Box::new(refusal)),
-            // What was to be synced may have been written before it failed.
+            // The lines may have been written before the sync failed.
             Level::Synced if failure != Failure::Closed => Self::MaybeStored(Box::new(refusal)),
             _ => refusal,
         }
     }
 
-    /// Of a request that needs so many bytes of a budget and cannot have them now.
+    /// The refusal for a request that needs `bytes` of a budget and cannot get them now.
     pub(crate) fn over_budget(bytes: u64, limit: u64) -> Self {
         if bytes > limit { Self::ExceedsBudget(limit) } else { Self::Budget }
     }
 
-    /// Some or all of the events may be stored, so that a repeat may store them twice.
+    /// Whether some or all events may be stored, so that a repeat may store them twice.
     pub(crate) fn may_be_stored(&self) -> bool {
         matches!(self, Self::StoreTimeout | Self::PartlyStored(_) | Self::MaybeStored(_))
     }
 
-    /// The status of the answer; `overload` is that for want of budget.
+    /// The status of the answer; `overload` is the status when the budget is used up.
     pub(crate) fn status(&self, overload: u16) -> u16 {
         match self {
             Self::Http(error) => http_error_status(error),
@@ -175,12 +174,12 @@ impl Refusal {
         }
     }
 
-    /// Its name in counters.
+    /// The name in counters.
     pub(crate) fn name(&self) -> &'static str {
         NAMES[self.number()]
     }
 
-    /// Its place in [`NAMES`].
+    /// The index in [`NAMES`].
     pub(crate) fn number(&self) -> usize {
         match self {
             Self::Http(_) | Self::Host => 0,
@@ -214,7 +213,7 @@ impl Refusal {
         }
     }
 
-    /// The client may come again later.
+    /// Whether the client may retry later.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
@@ -232,7 +231,7 @@ impl Refusal {
         )
     }
 
-    /// What the client is told: what is wrong, and what to do.
+    /// The message for the client: what is wrong, and what to do.
     pub(crate) fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Http(error) => error.to_string().into(),
@@ -303,7 +302,7 @@ impl Refusal {
     }
 }
 
-/// The names of all refusals, by [`Refusal::number`].
+/// The names of refusals, by [`Refusal::number`].
 pub(crate) const NAMES: [&str; 25] = [
     "http",
     "header",

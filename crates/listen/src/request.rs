@@ -1,5 +1,4 @@
-//! What the head of a request asks for, and whether it may: all that can be refused is refused here, before
-//! the body is read.
+//! Evaluates the head of a request. Everything that can be refused is refused here, before the body is read.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -19,12 +18,12 @@ use crate::{
     shared::Shared,
 };
 
-/// What Fluentd's parser knows (http_parser.rb), besides those that have a case of their own.
+/// Methods that Fluentd's parser (http_parser.rb) knows, besides those matched explicitly.
 const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND PROPPATCH SEARCH UNLOCK BIND REBIND UNBIND ACL \
                        REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
                        UNLINK";
 
-/// What is asked of a head besides what the wire protocol needs.
+/// The headers that the listener uses, besides those of the wire protocol.
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
@@ -39,7 +38,8 @@ struct Headers<'h> {
     requested_headers: Option<&'h [u8]>,
 }
 
-/// Reads a head into `flight`; an answer in its index goes into `flight.reply`. `peer` is the client's address.
+/// Reads a head into `incoming`; if the request is answered without its body, sets `incoming.reply`. `peer` is the
+/// client's address, `admin` says whether the request came to the admin port.
 #[inline]
 pub(crate) fn read_head<'a>(
     head: &RequestHead<'_>,
@@ -71,7 +71,7 @@ fn check_head<'a>(
     now_ns: u64,
 ) -> Result<(), Reply<'static>> {
     let refused = |refusal| Err(Reply::Refused(refusal));
-    // Fluentd does not look.
+    // Fluentd does not check the Host header.
     let strict = shared.config.compat == Compat::None;
     if strict && (headers.hosts > 1 || (headers.hosts == 0 && head.minor_version > 0)) {
         incoming.context.close = true;
@@ -128,7 +128,7 @@ fn check_head<'a>(
     }
     incoming.reserve_for_body(head.framing, &config.limits, shared.budget.free()).map_err(Reply::Refused)?;
     if let (Framing::Length(bytes), None) = (head.framing, &incoming.inflater) {
-        // What is admitted at once need not grow.
+        // Avoids growing the buffer in steps.
         incoming.body.reserve(bytes.min(64 * 1024) as usize);
     }
     Ok(())
@@ -140,7 +140,7 @@ impl<'h> Headers<'h> {
         let mut read = Self::default();
         for header in head.headers {
             let (name, value) = (header.name, header.value);
-            // The length tells most headers apart without a look at the name.
+            // Comparing lengths first rules out most names.
             match name.len() {
                 4 if name.eq_ignore_ascii_case("host") => read.hosts += 1,
                 6 if name.eq_ignore_ascii_case("expect") => {
@@ -165,7 +165,7 @@ impl<'h> Headers<'h> {
     }
 }
 
-/// Path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
+/// The path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
 fn split(target: &str) -> (&str, &str) {
     let target = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
@@ -176,7 +176,7 @@ fn split(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// What is neither POST nor PUT.
+/// Handles methods other than POST and PUT.
 #[cold]
 fn method(
     method: &str,
@@ -206,7 +206,7 @@ fn method(
             let headers = allowed.then(|| String::from_utf8_lossy(asked).into_owned());
             Err(Reply::Preflight { headers })
         }
-        // Fluentd takes everything else that it knows for a POST.
+        // Fluentd treats every other known method as POST.
         _ if fluentd && METHODS.split(' ').any(|known| known == method) => {
             incoming.context.is_head = false;
             Ok(())
@@ -216,7 +216,7 @@ fn method(
     }
 }
 
-/// What Fluentd looks at besides.
+/// Does the checks that only Fluentd does.
 fn fluentd(
     path: &str,
     query: &str,
@@ -238,8 +238,8 @@ fn fluentd(
     Ok(())
 }
 
-/// Where a path or a query is not as a URI has it (RFC 3986): Ruby takes no such target. Two slashes would begin the name
-/// of a host.
+/// The position at which a path or query violates RFC 3986; Fluentd, written in Ruby, refuses such targets. A leading
+/// `//` would begin a host name.
 fn invalid_uri_position(path: &str, query: &str) -> Option<usize> {
     let bad_escape = |text: &str| {
         text.match_indices('%').map(|(at, _)| at).find(|&at| {
@@ -255,7 +255,7 @@ fn invalid_uri_position(path: &str, query: &str) -> Option<usize> {
         .or_else(|| bad_escape(query))
 }
 
-/// What `Access-Control-Allow-Origin` says to that origin; nothing if it may not.
+/// The value of `Access-Control-Allow-Origin` for an origin; None if it may not post.
 fn allowed_origin(origin: Option<&[u8]>, compat: &Compat) -> Option<Box<str>> {
     let Compat::Fluentd { cors_allow_origins, .. } = compat else { return None };
     if cors_allow_origins.iter().any(|allowed| allowed == "*") {
@@ -280,7 +280,7 @@ fn level(ack: Option<&[u8]>, path: &str, shared: &Shared) -> Result<Level, Refus
     }
 }
 
-/// How the body is written and coded.
+/// Reads the content type and encoding of the body.
 fn set_media_type(
     headers: &Headers<'_>,
     incoming: &mut IncomingRequest<'_>,
@@ -304,7 +304,7 @@ fn set_media_type(
     Ok(())
 }
 
-/// The time that the query says; zero is "now".
+/// The time given in the query; zero means now.
 fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     let Some((_, value)) = form::parse(query.as_bytes()).find(|(name, _)| name == "time") else {
         return Ok(None);
@@ -313,7 +313,7 @@ fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     time.map(Some).map_err(|_| Refusal::Time(value.into_owned()))
 }
 
-/// Writes the members that records get of their request, as Fluentd has them, into an object.
+/// Writes the members that every record gets from its request, as a JSON object, in Fluentd's way.
 fn add_members(
     head: &RequestHead<'_>,
     query: &str,
@@ -329,12 +329,12 @@ fn add_members(
     };
     if what.http_headers {
         for (name, values) in &headers {
-            // A header sent twice is an array.
+            // A repeated header becomes an array.
             member("HTTP_", name, if let [value] = &values[..] { json!(value) } else { json!(values) });
         }
     }
     if what.query_params {
-        // Of a parameter sent twice, the first.
+        // Of a repeated parameter, the first value counts.
         let parameters = by_name(form::parse(query.as_bytes()));
         parameters.iter().for_each(|(name, values)| member("QUERY_", name, json!(values[0])));
     }
@@ -342,14 +342,14 @@ fn add_members(
         let forwarded = headers.iter().rfind(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for"));
         let address = match forwarded.map(|(_, values)| &values[0]) {
             None => json!(peer()),
-            // A list of nothing has no first.
+            // An empty list has no first element.
             Some(list) if list.trim_matches(',').is_empty() => Value::Null,
             Some(list) => json!(list.split(',').next()),
         };
         member("", "REMOTE_ADDR", address);
     }
     for (name, values) in by_name(members.into_iter()) {
-        // Of names that differ in case, or in - and _, the last.
+        // Of names that differ only in case, or in - and _, the last one counts.
         let value = values.last().unwrap_or(&Value::Null);
         extra_members.push(if extra_members.is_empty() { '{' } else { ',' });
         extra_members.push_str(&format!("{}:{value}", json!(name)));
@@ -357,7 +357,7 @@ fn add_members(
     extra_members.push('}');
 }
 
-/// The values of each name, in the order in which the names came first.
+/// Groups values by name, in the order of each name's first occurrence.
 fn by_name<N: Clone + Eq + Hash, V>(pairs: impl Iterator<Item = (N, V)>) -> Vec<(N, Vec<V>)> {
     let (mut indexes, mut named) = (HashMap::new(), Vec::new());
     for (name, value) in pairs {

@@ -24,7 +24,7 @@ use crate::{
     stall::StallDetector,
 };
 
-/// Connections of the admin port at once.
+/// Maximum number of connections to the admin port.
 const MAX_ADMIN_CONNECTIONS: u64 = 16;
 
 /// What the threads of a listener share.
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub breaker: CircuitBreaker,
     pub budget: Budget,
     pub connection_limit: Crowd,
-    /// Connections of the admin port, which must be there when all other seats are taken.
+    /// Connections to the admin port have a limit of their own, so that they work when all others are taken.
     pub admin_connection_limit: Crowd,
     pub descriptors: Descriptors,
     pub idempotency: Idempotency,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub routes: Routes,
     pub answer_writer: AnswerWriter,
     pub identity: Option<Identity>,
-    /// Of each thread.
+    /// One per thread.
     pub counters: Vec<Counters>,
     pub clock: Clock,
     pub lifecycle: Lifecycle,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Of a configuration without mistakes and its open storage.
+    /// `config` must have passed its check.
     pub(crate) fn new(config: Config, store: Store) -> Result<Self, Error> {
         let limits = &config.limits;
         let authenticator = Authenticator::new(&config.credentials);
@@ -78,28 +78,28 @@ impl Shared {
         })
     }
 
-    /// Why nothing can be stored now; none if it can.
+    /// Why nothing can be stored now; None if the storage works.
     pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
         let hangs = || self.stall_detector.is_stalled(self.clock.now_ns(), self.config.timeouts.store);
         Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
 }
 
-/// Whether to go on.
+/// Whether the listener runs or stops.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    /// Readable, and never read, once it is to end: that wakes all threads.
+    /// Becomes readable when the listener is to stop, and is never read: that wakes all threads.
     wake: OwnedFd,
 }
 
-/// Whether to go on.
+/// Whether the listener runs or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Requests in flight are finished.
+    /// Finishing requests in flight.
     Draining,
-    /// Nothing is finished.
+    /// Stopped without finishing requests in flight.
     Stopped,
 }
 
@@ -109,7 +109,7 @@ impl Lifecycle {
         Ok(Self { state: AtomicU8::new(0), wake })
     }
 
-    /// Where it stands.
+    /// The current state.
     #[inline]
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ impl Lifecycle {
         }
     }
 
-    /// Goes on to that state, never back.
+    /// Advances to a state, never back.
     pub(crate) fn advance(&self, to: State) {
         let number = match to {
             State::Running => 0,
@@ -127,12 +127,12 @@ impl Lifecycle {
             State::Stopped => 2,
         };
         if self.state.fetch_max(number, Ordering::Relaxed) < number {
-            // It cannot fail: the counter would have to be written 2⁶⁴ times.
+            // Cannot fail: the counter would have to reach 2⁶⁴.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// Becomes readable with every turn.
+    /// Becomes readable when the state advances.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }

@@ -1,23 +1,23 @@
-//! What the storage owes the threads: whether it hangs, a disk that neither works nor fails.
+//! Detects a storage that hangs: a disk that neither completes writes nor fails them.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
-/// The storage's debt. Times are nanoseconds of one clock, and never 0.
+/// Detects a storage that hangs. Times are nanoseconds of one clock, and never 0.
 #[derive(Debug, Default)]
 pub(crate) struct StallDetector {
-    /// Parts that are not answered yet.
+    /// Parts submitted and not completed yet.
     pending_parts: AtomicUsize,
-    /// Since when it has owed something without paying anything, while it owes something.
+    /// When the storage last completed a part, or got its first one after being idle.
     progress_ns: AtomicU64,
-    /// When a client last waited for it in vain; 0 if all has been answered since.
+    /// When a client last ran into the storage timeout; 0 if all parts have completed since.
     timed_out_ns: AtomicU64,
 }
 
 impl StallDetector {
-    /// So many parts were handed over to the storage.
+    /// Records that parts were submitted to the storage.
     #[inline]
     pub(crate) fn submitted(&self, now_ns: u64, parts: usize) {
         if self.pending_parts.load(Ordering::Relaxed) == 0 {
@@ -26,7 +26,7 @@ impl StallDetector {
         self.pending_parts.fetch_add(parts, Ordering::Release);
     }
 
-    /// The storage has answered so many.
+    /// Records that the storage has completed parts.
     #[inline]
     pub(crate) fn completed(&self, now_ns: u64, parts: usize) {
         self.progress_ns.store(now_ns, Ordering::Relaxed);
@@ -36,15 +36,16 @@ impl StallDetector {
         }
     }
 
-    /// A client has waited for the storage in vain.
+    /// Records that a client ran into the storage timeout.
     pub(crate) fn record_timeout(&self, now_ns: u64) {
         self.timed_out_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether the storage has paid nothing for so long, or has let a client wait in vain within that time.
+    /// Whether parts are pending and none has completed for longer than `timeout`, or a client ran into the timeout
+    /// less than `timeout` ago.
     ///
-    /// What was owed when a client gave up has been answered after another `timeout`, or its client has given up too: so
-    /// it need not come to owe nothing, which it never does while several threads hand over more and more.
+    /// The storage recovers without ever being idle: `timeout` after the last client gave up, every part of that time
+    /// has completed, or another client has given up.
     pub(crate) fn is_stalled(&self, now_ns: u64, timeout: Duration) -> bool {
         let age = |at_ns: u64| u128::from(now_ns.saturating_sub(at_ns));
         let timeout_ns = timeout.as_nanos();

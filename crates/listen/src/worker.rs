@@ -1,4 +1,4 @@
-//! One thread: an epoll loop with its own connections, timers and way to the storage.
+//! One thread: an epoll loop with its own connections and timers.
 
 use std::{
     mem::MaybeUninit,
@@ -21,19 +21,19 @@ use crate::{
     stream::Stream,
 };
 
-/// Events taken at once: the requests of one round go to the storage together.
+/// Maximum number of events per round. The requests of one round go to the storage together.
 const EVENTS: usize = 256;
-/// Timers may go off so late, so that many of them go off together.
+/// Maximum delay of a timer, so that many timers are handled together.
 const SLACK_NS: u64 = 10_000_000;
-/// A round so old goes on with no more of the connections that had their turn: new events come first.
+/// After this time, a round leaves the remaining queued connections to the next one, so that new events come first.
 const TURN_NS: u64 = 1_000_000;
-/// Connections beyond the limit that are told so at the same time; further ones are closed at once.
+/// Maximum number of open connections that are only answered 503; further ones are closed at once.
 const MAX_REFUSED_OPEN: usize = 64;
 
-/// Connections that an accept queue holds at the most: the kernel's own bound.
+/// Maximum length of an accept queue in the kernel.
 const MAX_ACCEPT_QUEUE: usize = 65_536;
 
-/// Marks the events that are not of connections.
+/// Set in the data of events that do not belong to a connection.
 const SPECIAL: u64 = 1 << 63;
 const STORAGE: u64 = SPECIAL;
 const WAKE: u64 = SPECIAL + 1;
@@ -50,7 +50,7 @@ pub(crate) struct Worker<'a> {
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
     refused_open: usize,
-    /// When draining ends.
+    /// When draining ends, once it has begun.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
     read: Vec<ReadBody<'a>>,
@@ -58,7 +58,7 @@ pub(crate) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Thread number `number`, not yet running.
+    /// The thread with this number, not running yet.
     pub(crate) fn new(
         shared: &'a Shared,
         number: usize,
@@ -91,7 +91,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until the listener stops.
     pub(crate) fn run(mut self) {
         pin(&self.shared.config.cpus, self.number);
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
         self.engine.counters.unanswered.add(unanswered as u64);
     }
 
-    /// Waits until something happens, and sees to it.
+    /// Waits for events and handles them.
     fn round(&mut self, events: &mut [MaybeUninit<Event>]) {
         let sleep = self.sleep();
         let ready = match epoll::wait(&self.epoll, events, sleep.as_ref()) {
@@ -144,9 +144,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How long there is nothing to do, at the most; nothing if there is no end to it.
+    /// How long to wait for events at most; None if there is no deadline.
     fn sleep(&self) -> Option<Timespec> {
-        // An answer to a request that was handed over may have let the next one of its connection in.
+        // Answering a submitted request may have let its connection's next request in.
         if self.connections.waiting() > 0 || self.engine.has_lines() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn event(&mut self, token: Token, flags: EventFlags) {
-        // An event of the same round may have ended it.
+        // An earlier event of this round may have closed the connection.
         let Some(connection) = self.connections.find(token) else { return };
         let fate = self.engine.event(connection, flags);
         self.settle(token, fate);
@@ -186,7 +186,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks after connections whose time may be over.
+    /// Checks the connections whose timers are due.
     fn check_deadlines(&mut self) {
         while let Some(token) = self.engine.timers.pop_due(self.engine.now_ns) {
             if let Some(connection) = self.connections.find(token) {
@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Hands the lines of this round to the storage, and answers those that wait for no more.
+    /// Submits the lines of this round to the storage, and answers requests of level `accepted`.
     fn hand_over(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         self.engine.hand_over(&mut accepted);
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
         self.accepted = accepted;
     }
 
-    /// Answers those whose events are stored.
+    /// Answers the requests whose events are stored.
     fn finish_stored(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         self.engine.take_completed(&mut done);
@@ -224,7 +224,7 @@ impl<'a> Worker<'a> {
         self.done = done;
     }
 
-    /// Goes on with requests whose bodies the helper has read.
+    /// Continues the requests whose bodies were read.
     fn finish_read_bodies(&mut self) {
         let mut bodies = std::mem::take(&mut self.read);
         self.engine.take_read_bodies(&mut bodies);
@@ -288,8 +288,8 @@ impl<'a> Worker<'a> {
         self.door.failed(&self.epoll, error, self.shared.clock.now_ns());
     }
 
-    /// Once it is told to stop: lets everybody in who has connected, then nobody; and lets everybody go who
-    /// has sent nothing.
+    /// When the listener stops: accepts the connections that wait in the kernel, then stops accepting, and closes
+    /// idle connections.
     fn start_draining(&mut self) {
         if self.shared.lifecycle.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
@@ -307,7 +307,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The connection that waits for that request.
+/// The connection that waits for this request.
 #[inline]
 fn waiting_connection<'t, 'a>(
     connections: &'t mut Connections<Connection<'a>>,

@@ -1,7 +1,7 @@
-//! Large bodies are read and rendered by a thread beside the loop, so that they do not hold up the loop's other clients.
+//! A thread beside each loop reads and renders large bodies, so that they do not hold up the loop's other clients.
 //!
-//! Each loop has one helper, pinned as the loop is. A body waits for it in its share of the budget. What it becomes goes to
-//! the storage in pieces, few at a time, for lines of others would wait behind a large one there too.
+//! The thread is pinned as its loop is. A waiting body counts in the budget. Its lines go to the storage in pieces, a
+//! few at a time, because a single large write would delay the lines of other requests.
 
 use std::{
     collections::VecDeque,
@@ -24,20 +24,21 @@ use super::{
 };
 use crate::{incoming::IncomingRequest, refusal::Refusal, shared::Shared};
 
-/// A body larger than this is read by the helper: at most 5,500 events.
+/// Bodies larger than this go to the body reader. A body of this size has at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
-/// And one that may become more lines than this.
+/// Bodies whose lines may become larger than this go to the body reader too.
 const MANY_LINES_BYTES: usize = 1 << 20;
 
-/// The loop reads no more bodies larger than this
+/// Bodies larger than this go to the body reader
 const SMALL_BYTES: usize = 4 << 10;
-/// in a round that has read so many events: many clients may send at once.
+/// once the loop has parsed this number of events in a round: many clients may send at once.
 const MANY_EVENTS: usize = 10_000;
 
-/// Whether reading that body takes so long that others would wait, in a round that has read so many events.
+/// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this
+/// round.
 #[inline]
 pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bool {
-    // An event takes three bytes at least, and gets these.
+    // An event takes at least three bytes, and each event gets the tag and the extra members.
     let max_extra_bytes =
         (incoming.body.len() / 3).saturating_mul(incoming.tag.len() + incoming.extra_members.len());
     incoming.body.len() > LARGE_BYTES
@@ -48,21 +49,21 @@ pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bo
 /// A request whose body is to be read.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
-    /// Its place among those that wait.
+    /// Its token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
     pub incoming: Box<IncomingRequest<'a>>,
-    /// The time of its events that bear none.
+    /// The time of events that carry none.
     pub now: EventTime,
     pub now_ns: u64,
-    /// Its client was told that it was not read in time.
+    /// Set when the client was answered that the body was not read in time.
     pub cancelled: Arc<AtomicBool>,
 }
 
 /// A request whose body was read.
 #[derive(Debug)]
 pub(crate) struct ReadBody<'a> {
-    /// Its place among those that waited.
+    /// Its token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
     pub result: Result<Prepared<'a>, Refusal>,
@@ -76,7 +77,7 @@ pub(super) struct Piece {
     pub runs: Vec<Run>,
 }
 
-/// Where the loop leaves bodies for its helper, and gets them back.
+/// The loop's side of the two channels to its body reader.
 #[derive(Debug)]
 pub(crate) struct BodyReaderQueue<'a> {
     jobs: Sender<Job<'a>>,
@@ -95,10 +96,10 @@ pub(crate) struct BodyReader<'a> {
 }
 
 impl<'a> BodyReaderQueue<'a> {
-    /// A desk, and the helper behind it, which is to be run.
+    /// The queue and its body reader, which the caller runs.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// The error of eventfd(2), when no descriptor is left.
     pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, BodyReader<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
@@ -107,42 +108,42 @@ impl<'a> BodyReaderQueue<'a> {
         Ok((Self { jobs, read, event }, helper))
     }
 
-    /// Readable while bodies were read.
+    /// Readable when the body reader has finished bodies.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Gives the job back if nobody is there to do it.
+    /// Submits a job; returns it if the body reader has ended.
     pub(super) fn submit(&self, job: Job<'a>) -> Option<Job<'a>> {
         self.jobs.send(job).err().map(|SendError(job)| job)
     }
 
-    /// Appends what was read since the last call.
+    /// Appends the bodies finished since the last call.
     pub(super) fn drain(&self, bodies: &mut Vec<ReadBody<'a>>) {
-        // Before the channel is emptied: what comes in between makes it readable anew.
+        // Reset before emptying the channel: a body that arrives in between makes the descriptor readable again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         bodies.extend(self.read.try_iter());
     }
 }
 
 impl BodyReader<'_> {
-    /// Reads bodies until the desk of loop `number` is gone.
+    /// Reads bodies until the queue of loop `number` is dropped.
     pub(crate) fn run(mut self, number: usize) {
         sockets::pin(&self.shared.config.cpus, number);
         while self.read_next().is_ok() {}
     }
 
-    /// Waits for a body and reads it, unless it was given up.
+    /// Waits for a body and reads it, unless it was cancelled.
     ///
     /// # Errors
-    /// When the desk is gone.
+    /// When the queue was dropped.
     pub(crate) fn read_next(&mut self) -> Result<(), ()> {
         let job = self.jobs.recv().map_err(drop)?;
         let (request, connection) = (job.request, job.connection);
         let (result, pieces) = if job.cancelled.load(Ordering::Relaxed) {
             (Err(Refusal::NotReadInTime), VecDeque::new())
         } else {
-            // A mistake of ours costs the client that found it an answer, not all others of this loop theirs.
+            // A panic costs this client its answer, and leaves the loop's other clients alone.
             let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
             read.unwrap_or_else(|_| {
                 self.renderer = Renderer::new(&self.shared.config);
@@ -150,13 +151,13 @@ impl BodyReader<'_> {
             })
         };
         self.read.send(ReadBody { request, connection, result, pieces }).map_err(drop)?;
-        // It cannot fail: the counter would have to be written 2^64 times unread.
+        // Cannot fail: the counter would have to reach 2^64 unread.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         Ok(())
     }
 }
 
-/// What becomes of a body.
+/// Reads and renders a body.
 fn read<'a>(
     shared: &'a Shared,
     renderer: &mut Renderer,
@@ -166,14 +167,15 @@ fn read<'a>(
     let mut data = Vec::new();
     renderer.now = Some(now);
     let result = prepare(shared, renderer, &mut incoming, connection, now_ns, &mut data);
-    // To give so much memory back takes time, too.
+    // Freeing a large body takes time too: here it does not hold up the loop.
     drop(incoming);
     let runs = std::mem::take(&mut renderer.runs);
     let pieces = if result.is_ok() { split_into_pieces(data, runs) } else { VecDeque::new() };
     (result, pieces)
 }
 
-/// Puts runs, which stand in their order, into pieces. From the end, so that no more than one piece is in memory twice.
+/// Distributes runs, which are in the order of `data`, over pieces. Works from the end, so that at most one piece is
+/// in memory twice.
 fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
     let mut pieces = VecDeque::new();
     while let Some(last) = runs.last() {

@@ -1,4 +1,4 @@
-//! The ends of connections, and how long anything may take.
+//! Closes connections and enforces their deadlines.
 
 use rustix::io::Errno;
 use sockets::Fate;
@@ -10,15 +10,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// How long a closed connection is drained at the most.
+/// Maximum time to discard what a client sends after its connection was closed.
 const LINGER_NS: u64 = 2_000_000_000;
-/// So many bytes are thrown away at least, however small a body must be, before a client that goes on sending is
-/// reset, which can cost it the answer.
+/// Minimum number of bytes to discard before a client that goes on sending is reset, which can cost it the answer.
 const LINGER_BYTES: u64 = 1 << 20;
 
 impl<'a> Engine<'a> {
-    /// Closes with a FIN. Closing while there is something unread would send a reset instead, which can
-    /// destroy the answer on its way: then the rest is read first (RFC 9112, 9.6).
+    /// Closes with a FIN. Closing a socket with unread bytes would send a reset, which can destroy the answer on its
+    /// way; so the rest is read first (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection<'a>) -> Step {
         let more_may_come = connection.readable
             || connection.unparsed.is_some()
@@ -33,13 +32,13 @@ impl<'a> Engine<'a> {
         connection.unparsed = None;
         connection.incoming = None;
         connection.phase = Phase::Lingering;
-        // Its time begins here, whatever was waited for before.
+        // The linger time begins now, whatever the connection waited for before.
         (connection.wait, connection.since_ns) = (Wait::Linger, self.now_ns);
         self.timers.at(self.now_ns + LINGER_NS, connection.token);
         Step::Continue
     }
 
-    /// Throws away what comes.
+    /// Discards received bytes.
     pub(super) fn discard_input(&mut self, connection: &mut Connection<'a>) -> Step {
         if !connection.readable {
             return Step::Wait;
@@ -64,7 +63,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sets the deadline of what the connection waits for now.
+    /// Sets the deadline of what the connection waits for.
     #[inline]
     pub(super) fn set_deadline(&mut self, connection: &mut Connection<'a>) {
         let wait = connection.waits_for();
@@ -89,7 +88,7 @@ impl<'a> Engine<'a> {
         connection.deadline_ns = connection.since_ns.saturating_add(time_ns);
     }
 
-    /// The deadline of a connection may be over.
+    /// Checks a deadline: refuses the request or closes the connection if the deadline is over.
     pub(crate) fn check_deadline(&mut self, connection: &mut Connection<'a>) -> Fate {
         if self.now_ns < connection.deadline_ns {
             self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
@@ -100,7 +99,7 @@ impl<'a> Engine<'a> {
             Wait::Request | Wait::Client | Wait::Linger => return Fate::Gone,
             Wait::Head => Refusal::SlowHead,
             Wait::Body => Refusal::SlowBody,
-            // That says nothing of the disk.
+            // The body reader is late; this says nothing about the disk.
             Wait::Storage if self.pending.cancel_reading(connection.pending) => Refusal::NotReadInTime,
             Wait::Storage => {
                 if self.pending.find(connection.pending).is_some() {
@@ -125,10 +124,10 @@ impl<'a> Engine<'a> {
         fate
     }
 
-    /// The listener stops: a connection goes unless something of a request has come.
+    /// Closes a connection of a stopping listener, unless part of a request has arrived.
     pub(crate) fn drain_connection(&mut self, connection: &mut Connection<'a>) -> Fate {
         if connection.phase == Phase::Reading {
-            // What the kernel has, but has not told yet, is a request in flight.
+            // Bytes that the kernel has received but not reported yet belong to a request in flight.
             connection.readable = true;
         }
         self.proceed(connection)

@@ -1,5 +1,5 @@
-//! A request that was read whole, as lines and what is to be known until they are stored. Done by the loop, or for large
-//! bodies by its helper.
+//! Turns a complete request into lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body
+//! reader.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::{
     shared::Shared,
 };
 
-/// What a request has come to.
+/// The outcome of [`prepare`].
 #[derive(Debug)]
 pub(crate) enum Prepared<'a> {
-    /// Its lines stand behind those that were in the buffer, where [`Renderer::runs`] says. Without runs there is
-    /// nothing to store, such as for an empty array.
+    /// The lines were appended to the buffer; [`Renderer::runs`] tells where. There are no runs if there is nothing
+    /// to store, such as for an empty array.
     Lines(Pending<'a>),
-    /// It was stored before, under the same idempotency key.
+    /// The request was stored before, under the same idempotency key.
     Replay(Arc<EarlierAnswer>),
 }
 
-/// Makes lines of a request. On a refusal `data` is as before.
+/// Appends the lines of a request to `data`. On a refusal, `data` is unchanged.
 #[inline]
 pub(super) fn prepare<'a>(
     shared: &'a Shared,
@@ -45,7 +45,7 @@ pub(super) fn prepare<'a>(
         },
     };
     let start = data.len();
-    // What the body had is the lines' now.
+    // The body's reservation passes to its lines.
     let mut reservation = std::mem::replace(&mut incoming.reservation, shared.budget.reservation());
     let earlier = claim.as_ref().and_then(Claim::earlier);
     if let Some(part) = earlier {
@@ -59,7 +59,7 @@ pub(super) fn prepare<'a>(
         &mut reservation,
         data,
     )?;
-    // What is stored already is not stored again, and all is no safer than that.
+    // Parts stored by the earlier request are not stored again; the level of the whole is at most theirs.
     let level = earlier.map_or(incoming.level, |part| part.level.min(incoming.level));
     let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
     renderer.runs.retain(|run| stored.iter().all(|(number, _)| *number != run.number));

@@ -1,4 +1,4 @@
-//! Requests in: reading and parsing.
+//! Reads and parses requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -36,8 +36,8 @@ impl<'a> Engine<'a> {
         let step = match connection.stream.recv(&mut buffer) {
             Ok(0) => Step::Close,
             Ok(received) => {
-                // A buffer that was not filled means that there was no more; epoll tells when there is. Not
-                // so of the end, which it has told already.
+                // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
+                // the stream was reported already if the peer has closed.
                 let emptied = received < buffer.len() && connection.stream.is_plain();
                 connection.readable = !emptied || connection.peer_closed;
                 self.counters.received_bytes.add(received as u64);
@@ -58,7 +58,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Takes requests from `bytes` until one must wait; returns how many bytes that took.
+    /// Parses requests from `bytes` until one must wait; returns the number of bytes used.
     #[inline]
     fn parse(&mut self, connection: &mut Connection<'a>, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
@@ -92,7 +92,8 @@ impl<'a> Engine<'a> {
         (used, Step::Continue)
     }
 
-    /// Inflates more of what has come. A bomb must not hold up the others.
+    /// Inflates some of the received body. The work per turn is limited, so that a decompression bomb does not hold
+    /// up other connections.
     fn inflate(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(incoming) = &mut connection.incoming else { return Step::Continue };
         if let Err(refusal) = incoming.inflate(&self.shared.config.limits) {
@@ -106,7 +107,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A request was read whole.
+    /// Handles a complete request.
     #[inline]
     fn handle_complete(&mut self, connection: &mut Connection<'a>, request: Request) -> Step {
         let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
@@ -125,7 +126,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// More of a request is to come.
+    /// Handles a request of which more is to come.
     #[inline]
     fn handle_incomplete(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(incoming) = &mut connection.incoming else { return Step::Continue };
@@ -133,7 +134,7 @@ impl<'a> Engine<'a> {
             return self.refuse_early(connection);
         }
         if std::mem::take(&mut incoming.expects_continue) {
-            // So few bytes always have room behind an answer that was taken.
+            // The send buffer has room for these bytes: the previous answer was taken.
             return match connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n") {
                 Ok(25) => Step::Continue,
                 _ => Step::Close,
@@ -142,8 +143,8 @@ impl<'a> Engine<'a> {
         Step::Continue
     }
 
-    /// Answers before the body has come. What comes of it cannot be told from a next request without reading
-    /// it, so that the connection ends.
+    /// Answers before the body has arrived. The connection is closed after the answer, because the rest of the body
+    /// would have to be read to find the next request.
     #[cold]
     fn refuse_early(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
@@ -159,18 +160,18 @@ impl<'a> Engine<'a> {
         let mut context = AnswerContext::default();
         let mut reply = Reply::Refused(Refusal::Http(error));
         if let Some(mut incoming) = connection.incoming.take() {
-            // A request that was refused for its head is told so, whatever follows.
+            // If the head was refused already, that refusal is the answer.
             reply = incoming.reply.take().unwrap_or(reply);
             context = std::mem::take(&mut incoming.context);
             self.recycle(incoming);
         }
         context.close = true;
-        // Where the request would end nobody knows: more of it may be here, or come yet.
+        // The end of a malformed request is unknown: more of it may be here or arrive later.
         connection.readable = true;
         self.answer(connection, &reply, &context)
     }
 
-    /// Keeps a request's memory for another.
+    /// Keeps a request's buffers for later requests.
     pub(super) fn recycle(&mut self, mut incoming: Box<IncomingRequest<'a>>) {
         incoming.clear();
         if self.spare.len() < 64 {
@@ -179,7 +180,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Where the parts of a request go.
+/// Receives the head and body of a request from the parser.
 struct RequestReceiver<'i, 'a> {
     shared: &'a Shared,
     incoming: &'i mut Option<Box<IncomingRequest<'a>>>,

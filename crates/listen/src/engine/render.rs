@@ -1,4 +1,4 @@
-//! Bodies to lines.
+//! Renders bodies as lines.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,45 +13,45 @@ use segments::{Key, Store};
 use super::line_budget::{LineBudget, SEGMENT_BYTES, overhead_bytes};
 use crate::{Config, budget::Reservation, incoming::IncomingRequest, key_cache::KeyCache, refusal::Refusal};
 
-/// Segments of one request at the most: each is a file that is opened for it.
+/// Maximum number of segments of one request: for each segment a file is opened.
 const MAX_SEGMENTS: usize = 1_000;
-/// What a refused request leaves of its buffer.
+/// Capacity kept in the line buffer after a refused request, in bytes.
 const KEPT_BYTES: usize = 4 << 20;
-/// Lines of one request that stand together in their file, at the most, unless one line is longer: they are written at once,
-/// so that nothing of them is there when that fails.
+/// Maximum size of a run of lines, unless one line is longer. A run is written with one system call, so that a failed
+/// write leaves none of it in the file.
 pub(super) const PIECE_BYTES: usize = segments::WRITE_MOST_BYTES;
 
-/// Lines of one request that go to one segment.
+/// Lines of one request for one segment.
 #[derive(Debug)]
 pub(super) struct Run {
     pub key: Arc<Key>,
     pub range: Range<usize>,
-    /// Its place among those of its request: the same when the request is repeated.
+    /// The number of the run within its request; a repeated request gets the same numbers.
     pub number: usize,
 }
 
-/// Writes the records of bodies as lines.
+/// Renders the records of bodies as lines.
 #[derive(Debug)]
 pub(super) struct Renderer {
     rules: Rules,
-    /// For requests that give all their records a time.
+    /// The rules for requests that give all their records one time.
     timed_rules: Rules,
     liner: Liner,
     scratch: Scratch,
     keys: KeyCache,
-    /// Of the last request.
+    /// The runs of the last request.
     pub runs: Vec<Run>,
-    /// Of the last request, if there are several.
+    /// The segments of the last request, if there are several.
     segments: HashSet<Arc<Key>>,
-    /// A record with what its request adds.
+    /// Buffer for a record with its extra members.
     line: String,
     pub now: Option<EventTime>,
-    /// What events of the last request have that bear no time.
+    /// The time given to events of the last request that carry none.
     pub time: EventTime,
 }
 
 impl Renderer {
-    /// As configured.
+    /// A renderer for this configuration.
     pub(super) fn new(config: &Config) -> Self {
         let zone = if config.store.utc { Zone::Utc } else { Zone::Local };
         Self {
@@ -74,20 +74,20 @@ impl Renderer {
         }
     }
 
-    /// Time has passed: events get a new one.
+    /// Begins a round: later events get a new time.
     pub(super) fn forget_time(&mut self) {
         self.now = None;
     }
 
-    /// The time of this round.
+    /// The time of this round, for events that carry none.
     pub(super) fn now(&mut self) -> EventTime {
         *self.now.get_or_insert_with(system_time)
     }
 
-    /// Appends the lines of a body to `data`, and says in [`Renderer::runs`] where each belongs. What they need
-    /// of the budget is taken into `share` on the way, so that a small body cannot become more lines than there
-    /// is room for. Events that bear no time have that of `repeated`, if it is a repeat. On a refusal `data` is as
-    /// before.
+    /// Appends the lines of a body to `data`; returns the number of records. [`Renderer::runs`] tells the segment of
+    /// each run. The budget is reserved while lines are made, so that a small body cannot become more lines than the
+    /// budget allows. `repeated` is the time for events that carry none, if the request is a repeat. On a refusal,
+    /// `data` is unchanged.
     pub(super) fn render(
         &mut self,
         store: &Store,
@@ -141,17 +141,17 @@ impl Renderer {
         }
     }
 
-    /// What the last request needs of the budget besides its lines.
+    /// Bytes that the last request needs besides its lines.
     pub(super) fn overhead_bytes(&self) -> u64 {
         overhead_bytes(self.runs.len())
     }
 }
 
-/// The lines of one request while they are written.
+/// Writes the lines of one request.
 struct LineWriter<'w, 's, 'b> {
     store: &'w Store,
     tag: &'w str,
-    /// Members that every event gets, as an object; empty if there are none.
+    /// A JSON object of members that every event gets; empty if there are none.
     extra_members: &'w str,
     extra_by_name: HashMap<&'w str, &'w str>,
     request_time: Option<EventTime>,
@@ -171,7 +171,7 @@ struct LineWriter<'w, 's, 'b> {
 impl LineWriter<'_, '_, '_> {
     #[inline]
     fn take(&mut self, record: Record<'_>) {
-        // What finds no room now is measured on: some other time there may be room for it, or never.
+        // After running out of budget, the rest is only measured: the refusal says whether the request can ever fit.
         let only_measures = match &self.refusal_found {
             None => false,
             Some(Refusal::Budget) => true,
@@ -200,7 +200,7 @@ impl LineWriter<'_, '_, '_> {
         }
     }
 
-    /// Sees to it that the last run is that of the record's segment.
+    /// Makes the last run the one of the record's segment.
     #[inline]
     fn select_run(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
         let last = self.runs.last();
@@ -219,9 +219,9 @@ impl LineWriter<'_, '_, '_> {
         self.budget.reserve(size_of::<Run>() as u64)
     }
 
-    /// The key of a segment as this request has it already, so that each is kept once.
+    /// The key of a segment, shared by all runs of this request.
     fn segment(&mut self, key: Arc<Key>) -> Result<Arc<Key>, Refusal> {
-        // Most requests have one segment, and need no table.
+        // Most requests have one segment and need no table.
         let Some(first) = self.runs.first() else { return Ok(key) };
         if self.segments.is_empty() {
             self.segments.insert(Arc::clone(&first.key));
@@ -239,12 +239,13 @@ impl LineWriter<'_, '_, '_> {
 }
 
 fn system_time() -> EventTime {
-    // A clock before 1970 is one that was never set.
+    // A clock before 1970 was never set: use 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EventTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// Writes an object with more members: in the place of its own of that name, which a client may have forged, or at its end.
+/// Writes an object with extra members. An extra member replaces a member of the same name, which a client may have
+/// forged; the others are appended.
 fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
     let mut replaced = HashSet::new();
     line.clear();
@@ -269,14 +270,14 @@ fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str,
     line.push('}');
 }
 
-/// Puts the lines of one segment together, in their order, so that each segment gets one part.
+/// Sorts the lines by segment, so that each segment gets one part.
 fn group_by_segment(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     if runs.len() < 2 {
         return;
     }
     let lines = data.split_off(start);
     let mut scattered = std::mem::take(runs);
-    // Stable, so that lines of one segment keep their order.
+    // The sort is stable: the lines of a segment keep their order.
     scattered.sort_by(|a, b| a.key.path().cmp(b.key.path()));
     for run in scattered {
         let from = data.len();
@@ -288,7 +289,7 @@ fn group_by_segment(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     }
 }
 
-/// Divides runs that are too long, between lines, and numbers all.
+/// Splits runs that are too long between lines, and numbers all runs.
 #[inline]
 fn split_long_runs(data: &[u8], runs: &mut Vec<Run>) {
     if runs.iter().any(|run| run.range.len() > PIECE_BYTES) {
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    /// Renders a body under a long tag within so much budget; what that came to, and the room its lines took.
+    /// Renders a body with a long tag; returns the result and the capacity of the line buffer.
     fn rendered(template: &str, body: &str, budget: &Budget) -> (Result<usize, Refusal>, usize) {
         let folder = tempfile::TempDir::new().unwrap();
         let template = format!("{}/{template}", folder.path().display()).parse().unwrap();
@@ -339,7 +340,7 @@ mod tests {
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(100_000), &budget);
         assert_eq!(count, Err(Refusal::ExceedsBudget(8 << 20)));
         assert!(capacity <= KEPT_BYTES, "{capacity}");
-        // What others have of the budget is no room either, but may be some other time.
+        // Other requests may release their budget later, so the refusal is temporary.
         let mut others = budget.reservation();
         assert!(others.grow_to(7 << 20));
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(5_000), &budget);
@@ -373,7 +374,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut incoming = IncomingRequest::new(budget.reservation());
         incoming.kind = events::Kind::Raw;
-        // What looks like JSON is text all the same.
+        // Text that looks like JSON is text here.
         incoming.body = b"one\n{\"a\":1}\n".to_vec();
         let mut renderer = Renderer::new(&config);
         renderer.render(&store, &incoming, None, &mut budget.reservation(), &mut Vec::new()).unwrap();

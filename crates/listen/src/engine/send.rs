@@ -1,4 +1,4 @@
-//! Answers out.
+//! Sends answers.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Tells a connection that there are too many.
+    /// Answers a connection beyond the limit with a refusal.
     #[cold]
     pub(super) fn refuse_connection(&mut self, connection: &mut Connection<'a>) -> Fate {
         self.counters.connections_refused.add(1);
@@ -64,7 +64,7 @@ impl<'a> Engine<'a> {
         self.sent(connection)
     }
 
-    /// Sends what the client did not take at once.
+    /// Sends the rest of an answer that the client did not take at once.
     pub(super) fn write(&mut self, connection: &mut Connection<'a>) -> Step {
         let Some(mut out) = connection.unsent.take() else { return self.sent(connection) };
         let sent = connection.stream.send(&out.bytes[out.used..]);
@@ -72,7 +72,7 @@ impl<'a> Engine<'a> {
             Ok(sent) => {
                 self.counters.sent_bytes.add(sent as u64);
                 out.used += sent;
-                // Progress moves the deadline.
+                // The deadline counts from the last progress.
                 connection.since_ns = self.now_ns;
                 Step::Continue
             }
@@ -87,7 +87,7 @@ impl<'a> Engine<'a> {
         self.sent(connection)
     }
 
-    /// The whole answer is on its way, perhaps still within TLS.
+    /// Ends an answer whose bytes are all in the stream, perhaps still in its TLS buffer.
     #[inline]
     fn sent(&mut self, connection: &mut Connection<'a>) -> Step {
         match connection.stream.flush() {
@@ -95,17 +95,17 @@ impl<'a> Engine<'a> {
             Ok(false) => return Step::Wait,
             Err(_) => return Step::Close,
         }
-        // An answer that was begun before the stop has not said that it is the last.
+        // An answer written before the stop did not say that it was the last.
         if connection.close || (self.is_stopping() && !connection.check_for_more()) {
             return self.close(connection);
         }
         connection.phase = Phase::Reading;
-        // The time without a request begins anew.
+        // Makes the next call of `set_deadline` restart the idle time.
         connection.wait = Wait::Linger;
         Step::Continue
     }
 
-    /// The date of this second (RFC 9110, 5.6.7).
+    /// The value of `Date` for the current second (RFC 9110, 5.6.7).
     fn date(&mut self) -> &str {
         let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if self.date.0 != since.as_secs() {

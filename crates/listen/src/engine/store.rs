@@ -20,16 +20,16 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Lines are handed over within a round once there are so many bytes.
+/// The lines of a round are submitted early once they have this size.
 const BATCH_BYTES: usize = 1 << 20;
-/// Pieces of large requests that wait to be written, at the most, unless one alone is longer: lines of others are written
-/// behind them. Those that wait for a sync hold up nobody.
+/// Maximum size of pieces that wait to be written, unless one piece alone is larger: lines of other requests are
+/// written behind them. Pieces that only wait for a sync do not count, because they delay nobody.
 const MAX_QUEUED_PIECE_BYTES: usize = 2 << 20;
-/// A piece of more files goes behind no other: each file is a write of its own.
+/// A piece with more files than this waits until all earlier pieces are written: each file is a write of its own.
 const MAX_PIECE_FILES: usize = 8;
 
 impl<'a> Engine<'a> {
-    /// Makes lines of a request that was read whole.
+    /// Makes lines of a complete request.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -81,7 +81,7 @@ impl<'a> Engine<'a> {
         self.succeed(connection, pending.level, false, &pending.context)
     }
 
-    /// Leaves a request with a large body to the helper.
+    /// Submits a request with a large body to the body reader.
     #[cold]
     pub(super) fn submit_to_body_reader(
         &mut self,
@@ -98,24 +98,25 @@ impl<'a> Engine<'a> {
         self.answer(connection, &Reply::Refused(Refusal::InternalError), &context)
     }
 
-    /// Whether the helper is to read a body.
+    /// Whether the body reader is to read a body.
     #[inline]
     pub(super) fn needs_body_reader(
         &self,
         connection: &Connection<'a>,
         incoming: &IncomingRequest<'a>,
     ) -> bool {
-        // What was accepted on its connection may not be handed over yet, and is to be stored before it.
+        // An earlier request of the connection may have been answered while its pieces still wait here. The new
+        // request must be stored after it.
         let mut before = self.pieces.iter();
         is_large(incoming, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
     }
 
-    /// What the helper has read.
+    /// Takes the bodies that the body reader has finished.
     pub(crate) fn take_read_bodies(&mut self, read: &mut Vec<ReadBody<'a>>) {
         self.body_reader_queue.drain(read);
     }
 
-    /// The helper has read a body. `connection` is that of the request, if it still waits.
+    /// Continues a request whose body was read. `connection` is the request's connection, if it still waits.
     pub(crate) fn finish_read_body(
         &mut self,
         read: ReadBody<'a>,
@@ -127,7 +128,7 @@ impl<'a> Engine<'a> {
                 let request = self.insert_with_pieces(Pending { context, ..pending }, read.pieces);
                 if let Some(connection) = connection {
                     connection.pending = request;
-                    // The storage has its own time.
+                    // The storage timeout starts now.
                     connection.since_ns = self.now_ns;
                     self.set_deadline(connection);
                 }
@@ -153,20 +154,20 @@ impl<'a> Engine<'a> {
         Some(self.continue_after(connection, step))
     }
 
-    /// Takes in a request whose lines go to the storage in pieces.
+    /// Inserts a request whose lines go to the storage in pieces.
     fn insert_with_pieces(&mut self, mut pending: Pending<'a>, pieces: VecDeque<Piece>) -> Token {
         pending.parts_left = pieces.iter().map(|piece| piece.runs.len()).sum();
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        // It need not wait for the disk.
+        // This level does not wait for the disk.
         if level == Level::Accepted {
             self.accepted.push(request);
         }
         request
     }
 
-    /// Hands over as many pieces of large requests as may wait to be written.
+    /// Submits as many pieces of large requests as may wait to be written.
     #[inline]
     fn hand_over_pieces(&mut self) {
         while let Some((.., piece)) = self.pieces.front() {
@@ -189,26 +190,26 @@ impl<'a> Engine<'a> {
         self.port.submit_in_bulk(Batch { data: piece.data, parts });
     }
 
-    /// Hands over all pieces that are left: nothing more will be heard of them.
+    /// Submits all pieces that are left; their results are not read any more.
     pub(crate) fn hand_over_all_pieces(&mut self) {
         while !self.pieces.is_empty() {
             self.hand_over_piece();
         }
     }
 
-    /// Whether lines should be handed over before the round is over.
+    /// Whether lines should be submitted before the round ends.
     #[inline]
     pub(crate) fn is_batch_full(&self) -> bool {
         self.batch.data.len() >= BATCH_BYTES
     }
 
-    /// Whether there are lines that were not handed over yet.
+    /// Whether there are lines that were not submitted yet.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.batch.parts.is_empty()
     }
 
-    /// Hands the lines of this round to the storage; takes over the requests that can be answered now.
+    /// Submits the lines of this round. Appends to `accepted` the requests that can be answered now.
     #[inline]
     pub(crate) fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
@@ -221,18 +222,18 @@ impl<'a> Engine<'a> {
         accepted.append(&mut self.accepted);
     }
 
-    /// Who sent a request that was handed over.
+    /// The connection of a submitted request.
     #[inline]
     pub(crate) fn connection_of(&mut self, token: Token) -> Option<Token> {
         self.pending.find(token).map(|pending| pending.connection)
     }
 
-    /// Answers a request of level `accepted` that was handed over.
+    /// Answers a submitted request of level `accepted`.
     #[inline]
     pub(crate) fn answer_accepted(&mut self, connection: &mut Connection<'a>, token: Token) -> Fate {
         let Some(pending) = self.pending.find(token) else { return Fate::Keep };
         if let Some(failure) = pending.failure {
-            // Of a piece that was handed over before the last. Nothing is promised, so that nothing is broken.
+            // An earlier piece of the request failed. The request was not acknowledged yet, so it is refused.
             pending.level = Level::Written;
             let refusal = Refusal::of_request(failure, Level::Written, !pending.receipts.is_empty());
             let context = std::mem::take(&mut pending.context);
@@ -255,7 +256,7 @@ impl<'a> Engine<'a> {
         self.continue_after(connection, step)
     }
 
-    /// What the storage says about parts.
+    /// Takes the parts that the storage has completed.
     #[inline]
     pub(crate) fn take_completed(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
@@ -264,20 +265,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Notes what became of a part; the request, if that was its last.
+    /// Records the result of a part; returns the request if this was its last part.
     #[inline]
     pub(crate) fn record_completion(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         self.pending.record_completion(done)
     }
 
-    /// A request has come to its end in the storage: answers it, if its client still waits.
+    /// Finishes a request whose parts are all completed; answers it if its client still waits.
     #[inline]
     pub(crate) fn finish_request(
         &mut self,
         mut pending: Pending<'a>,
         connection: Option<&mut Connection<'a>>,
     ) -> Option<Fate> {
-        // The lines are nowhere in memory any more.
+        // The lines are not in memory any more.
         pending.reservation.resize(0);
         if pending.is_acknowledged {
             self.counters.accepted_events_settled.add(pending.events);
@@ -295,7 +296,7 @@ impl<'a> Engine<'a> {
         }
         self.receipts.clear();
         write_receipts(&mut self.receipts, pending.level, &pending.receipts);
-        // Also of a client that went away before it was told: it comes again, and is told then.
+        // Recorded even if the client has gone: its repeat gets this answer.
         if let Some(claim) = pending.claim {
             claim.finish_answered(pending.level, &self.receipts, self.now_ns);
         }
@@ -327,7 +328,7 @@ impl<'a> Engine<'a> {
         Some(self.continue_after(connection, step))
     }
 
-    /// Answers as the first request under the same key was answered, whatever level is asked for now.
+    /// Answers as the first request with the same key was answered, whatever level is requested now.
     fn replay(
         &mut self,
         connection: &mut Connection<'a>,
@@ -343,7 +344,7 @@ impl<'a> Engine<'a> {
         self.succeed(connection, first.level, true, context)
     }
 
-    /// Answers with the receipts just written.
+    /// Answers with the receipts in `self.receipts`.
     #[inline]
     fn succeed(
         &mut self,
@@ -358,15 +359,15 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// The manner of an answer that comes later than its request ended: meanwhile it may have become the last one of
-    /// its connection, unless a next request has come.
+    /// The context of an answer that is sent later than its request was read: in a stopping listener it closes the
+    /// connection, unless another request has arrived.
     #[inline]
     fn context_now(&self, mut context: AnswerContext, connection: &mut Connection<'a>) -> AnswerContext {
         context.close |= self.is_stopping() && !connection.check_for_more();
         context
     }
 
-    /// What becomes of a connection that was answered outside of its own turn.
+    /// Continues a connection that was answered outside its own turn.
     #[inline]
     fn continue_after(&mut self, connection: &mut Connection<'a>, step: Step) -> Fate {
         match step {
@@ -376,7 +377,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// These lines as a part of a request.
+/// Makes a part of a request from a run of lines.
 #[inline]
 fn part(
     table: &mut PendingTable<'_>,

@@ -10,7 +10,7 @@ use events::{Mode, Rules, TimeFormat, Zone};
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Compat, Config, Tls};
 
-/// Puts a source into the configuration, and what it says of reading bodies into `own_rules` too.
+/// Applies a source to the configuration, and its rules for reading bodies to `own_rules` as well.
 pub(super) fn read(
     directive: &Directive,
     config: &mut Config,
@@ -33,7 +33,7 @@ pub(super) fn read(
     if let Some(transport) = section.child(mistakes, "transport") {
         config.tls = tls(transport, mistakes);
     }
-    // As Fluentd's version 0.12 said what <parse> says.
+    // The spelling of Fluentd 0.12 for `<parse>`.
     let old = section.read(mistakes, "format", |format| match format {
         "json" => Ok(()),
         _ => Err(format!("'{format}' is not known here (known: json)")),
@@ -115,12 +115,12 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     tls
 }
 
-/// With a parser of JSON Fluentd reads every body as one text of it, and takes numbers in strings for times.
+/// With a JSON parser, Fluentd reads every body as one JSON text, and accepts times that are numbers in strings.
 fn one_json(rules: &mut Rules) {
     (rules.mode, rules.time_format) = (Mode::FluentdJson, TimeFormat::Seconds);
 }
 
-/// Puts what a parser is told into each of `rules`: Fluentd's, and ours.
+/// Applies a `<parse>` to both sets of rules: Fluentd's and proofload's own.
 fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
     match section.text("@type") {
@@ -167,7 +167,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
     }
 }
 
-/// How a time inside a record is written.
+/// Reads the format of times inside records.
 fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<TimeFormat> {
     let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
     let by_type = section.read(mistakes, "time_type", |kind| match kind {

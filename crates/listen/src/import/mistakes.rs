@@ -1,8 +1,8 @@
-//! Mistakes and notes, each with its place in the file.
+//! Mistakes and notes, each with its position in the file.
 
 use settings::Mistake;
 
-/// Collects what is wrong in a text, and what is not but should be known.
+/// Collects mistakes and notes about a text.
 #[derive(Debug)]
 pub(super) struct Mistakes<'t> {
     file: &'t str,
@@ -12,22 +12,22 @@ pub(super) struct Mistakes<'t> {
 }
 
 impl<'t> Mistakes<'t> {
-    /// Of a file; `file` is its name for those who read them.
+    /// Starts a collection; `file` is the name of the file in messages.
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
         Self { file, text, found: Vec::new(), notes: Vec::new() }
     }
 
-    /// One mistake more, at a byte of the text.
+    /// Adds a mistake at a byte offset of the text.
     pub(super) fn add(&mut self, at: usize, message: impl Into<String>) {
         self.found.push((at, message.into()));
     }
 
-    /// Something that has no effect here, and why.
+    /// Adds a note about something without effect here.
     pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
         self.notes.push((at, message.into()));
     }
 
-    /// Whether there was a mistake.
+    /// Whether there is a mistake.
     pub(super) fn has_any(&self) -> bool {
         !self.found.is_empty()
     }

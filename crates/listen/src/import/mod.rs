@@ -1,8 +1,8 @@
-//! Configurations of other programs, read as ours.
+//! Imports the configurations of other programs.
 //!
-//! [`fluentd`]: a `fluentd.conf` with one `http` source and one `file` output. What can be obeyed is; what changes
-//! nothing here is noted; everything else is a mistake, because a setting that is passed over in silence
-//! would be believed. The mapping is in `docs/listen.md`.
+//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter without effect here
+//! is noted. Everything else that cannot be obeyed is a mistake, because users rely on settings that are ignored
+//! silently. The mapping is in `docs/listen.md`.
 
 mod chunks;
 mod input;
@@ -25,26 +25,26 @@ use self::{
 };
 use crate::{Compat, Config};
 
-/// What a foreign configuration says.
+/// An imported configuration.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The same for us.
+    /// The equivalent configuration.
     pub config: Config,
-    /// How bodies are read without Fluentd's defaults: our own rules, with what the file itself says.
+    /// The rules for reading bodies without Fluentd's defaults: proofload's defaults, changed by what the file says.
     pub own_rules: Rules,
-    /// What it says that has no effect here, each with its place and the reason.
+    /// Parameters without effect here, each with its position and the reason.
     pub notes: Vec<Mistake>,
 }
 
-/// Reads Fluentd's configuration, version 1. `name` is the file's, as mistakes tell it. Paths in it that are not
-/// absolute begin at the current folder, as Fluentd's do.
+/// Reads Fluentd's configuration, version 1. `name` is the name of the file in messages. Relative paths are relative
+/// to the current folder, as in Fluentd.
 ///
 /// # Errors
-/// Every mistake, in the order of the file, each with its line and what is known at its place.
+/// All mistakes in the order of the file, each with its line and what is known there.
 pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
-    // What is guessed behind a mistake in the syntax would only confuse.
+    // After a mistake in the syntax, further messages would only confuse.
     let parsed = if mistakes.has_any() { None } else { read(&root, &mut mistakes) };
     match parsed {
         Some((config, own_rules)) if !mistakes.has_any() => {
@@ -97,7 +97,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
     let output =
         only(&outputs, mistakes, "<match>", "one file output; start another listener for another one");
     let config = output.and_then(|output| output::read(output, mistakes));
-    // One mistake in the output must not hide those of the source.
+    // A mistake in the output must not hide those in the source.
     let mut config = config.or_else(substitute_output)?;
     config.compat = Compat::fluentd();
     let mut own_rules = Rules::default();
@@ -105,12 +105,12 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
     Some((config, own_rules))
 }
 
-/// Stands in for an output that has mistakes; nobody gets it.
+/// Replaces an output that has mistakes, so that the source is checked too; the result is not returned.
 fn substitute_output() -> Option<Config> {
     Some(Config::new(segments::Config::new("output".parse().ok()?)))
 }
 
-/// The one directive of a kind.
+/// The only directive of a kind.
 fn only<'d>(
     parsed: &[&'d Directive],
     mistakes: &mut Mistakes<'_>,
@@ -126,7 +126,7 @@ fn only<'d>(
     parsed.first().copied()
 }
 
-/// Whether it takes only what Fluentd says of itself.
+/// Whether the directive matches only Fluentd's own events.
 fn is_of_fluentd_itself(directive: &Directive) -> bool {
     let mut patterns = directive.argument.split_whitespace().peekable();
     patterns.peek().is_some() && patterns.all(|pattern| pattern == "fluent" || pattern.starts_with("fluent."))

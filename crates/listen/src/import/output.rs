@@ -1,4 +1,4 @@
-//! `<match>` of type `file`: where lines go and how they look.
+//! `<match>` of type `file`: files and the format of lines.
 
 use events::{LineFormat, Rules};
 use segments::{Compression, Template};
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Config;
 
-/// A configuration that stores as this output does.
+/// A configuration that stores like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
     let mut section = Section::of(directive);
     match section.text("@type") {
@@ -90,7 +90,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
 }
 
-/// Template and suffix, as Fluentd makes a file's name of `path`.
+/// The template and suffix that Fluentd derives from `path`.
 fn path(
     section: &mut Section<'_>,
     chunks: &Chunks,
@@ -117,7 +117,7 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
         if time.is_empty() {
             return Err("'*' stands for the time, which <buffer> must name: <buffer time>".to_owned());
         }
-        // The index of files that are not appended to comes behind the time.
+        // Without `append`, the index of a file follows the time.
         let is_end = !after.contains(['/', '%', '$']);
         return match (after.contains('*'), is_end) {
             (false, true) => Ok((format!("{before}{time}"), after.to_owned())),

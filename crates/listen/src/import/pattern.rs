@@ -1,17 +1,18 @@
-//! Patterns of tags, as `<match>` has them: `*` is one part of a tag, `**` any number of parts, `{a,b}` either.
+//! Patterns of tags as in `<match>`: `*` matches one part of a tag, `**` any number of parts, `{a,b}` either
+//! alternative.
 //!
 //! Reference: <https://docs.fluentd.org/configuration/config-file#how-match-patterns-work>.
 
 use std::fmt;
 
-/// Alternatives that all braces of a pattern together may make.
+/// Maximum number of alternatives after expanding all braces.
 const MAX_ALTERNATIVES: usize = 256;
 
-/// Patterns parted by blanks: a tag matches if one of them does.
+/// Patterns separated by blanks; a tag matches if one of them does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagPattern {
     text: String,
-    /// Without braces, those being multiplied out.
+    /// The alternatives after expanding all braces.
     alternatives: Vec<Vec<Piece>>,
 }
 
@@ -29,10 +30,10 @@ enum Piece {
 }
 
 impl TagPattern {
-    /// Reads patterns parted by blanks.
+    /// Parses patterns separated by blanks.
     ///
     /// # Errors
-    /// What is not known here, and what is.
+    /// What is not supported, and what is.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in text.split_whitespace() {
@@ -67,12 +68,12 @@ impl fmt::Display for TagPattern {
     }
 }
 
-/// Multiplies the braces out. They may lie in each other.
+/// Expands the braces, which may be nested.
 fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut open = vec![pattern.to_owned()];
     while let Some(pattern) = open.pop() {
-        // The innermost: the last one opened, up to the next one closed.
+        // The innermost braces: from the last `{` to the next `}`.
         let Some(start) = pattern.rfind('{') else {
             if pattern.contains('}') {
                 return Err(format!("'{pattern}': a brace is closed that was not opened"));
@@ -96,7 +97,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
-        // ".**." is a dot on both sides: parts in between, or none.
+        // ".**." has a dot on both sides: parts in between, or none.
         let (piece, length) = if rest.starts_with(".**") && !rest.starts_with(".**.") {
             (Piece::MoreParts, 3)
         } else if rest.starts_with("**.") {
@@ -114,7 +115,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Which places of the tag can be reached, piece by piece: time is pattern × tag, whatever the pattern.
+/// Tracks which positions of the tag each piece can reach: the time is pattern × tag for every pattern.
 fn is_match(pieces: &[Piece], tag: &[char]) -> bool {
     let mut reached = vec![false; tag.len() + 1];
     reached[0] = true;

@@ -1,4 +1,4 @@
-//! A directive being read: every parameter must be asked for, the others are refused.
+//! Reads a directive; parameters that nobody asked for are refused at the end.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     values,
 };
 
-/// A directive of which every parameter and every directive inside must be asked for.
+/// A directive being read, with the names asked for so far.
 pub(super) struct Section<'d> {
     directive: &'d Directive,
     known: Vec<&'static str>,
@@ -18,22 +18,22 @@ pub(super) struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// Begins to read one.
+    /// Starts to read a directive.
     pub(super) fn of(directive: &'d Directive) -> Self {
         Self { directive, known: Vec::new(), known_children: Vec::new() }
     }
 
-    /// Where it begins.
+    /// The byte offset of the directive.
     pub(super) fn at(&self) -> usize {
         self.directive.at
     }
 
-    /// What stands behind its name.
+    /// The argument of the directive.
     pub(super) fn argument(&self) -> &'d str {
         &self.directive.argument
     }
 
-    /// A parameter that it may have: the last of that name, as in Fluentd.
+    /// An optional parameter: the last one of this name, as in Fluentd.
     pub(super) fn take(&mut self, name: &'static str) -> Option<&'d Parameter> {
         self.known.push(name);
         self.directive.parameters.iter().rev().find(|parameter| parameter.name == name)
@@ -44,7 +44,7 @@ impl<'d> Section<'d> {
         self.take(name).map(|parameter| parameter.value.as_str())
     }
 
-    /// A parameter, read by `read`; what it says against the value is a mistake.
+    /// A parameter parsed by `read`, whose error becomes a mistake.
     pub(super) fn read<T>(
         &mut self,
         mistakes: &mut Mistakes<'_>,
@@ -79,12 +79,12 @@ impl<'d> Section<'d> {
         self.read(mistakes, name, values::time)
     }
 
-    /// Yes or no; a name alone is yes.
+    /// A boolean; a name without a value means true.
     pub(super) fn flag(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<bool> {
         self.read(mistakes, name, values::flag)
     }
 
-    /// Parameters that change nothing here; `why` says so, behind the name.
+    /// Notes parameters that have no effect here; `why` is the reason.
     pub(super) fn without_effect(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -93,7 +93,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Parameters that are known but cannot be obeyed; `why` says so and what to do.
+    /// Refuses parameters that are known but not supported; `why` gives the reason and what to do.
     pub(super) fn refuse(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -102,7 +102,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Parameters of every plugin that say nothing about what is stored, and `@label`, which does.
+    /// Reads the parameters that every plugin has.
     pub(super) fn common(&mut self, mistakes: &mut Mistakes<'_>) {
         self.take("@id");
         self.without_effect(mistakes, &["@log_level", "log_level"], "give --log-level");
@@ -113,7 +113,7 @@ impl<'d> Section<'d> {
         );
     }
 
-    /// A directive inside that it may have, at most once.
+    /// An optional child directive, at most one.
     pub(super) fn child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<&'d Directive> {
         self.known_children.push(name);
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
@@ -124,7 +124,7 @@ impl<'d> Section<'d> {
         first
     }
 
-    /// A directive inside that is known but cannot be obeyed.
+    /// Refuses a child directive that is known but not supported.
     pub(super) fn refuse_child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
         self.known_children.push(name);
         for child in self.directive.children.iter().filter(|child| child.name == name) {
@@ -132,7 +132,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Refuses all that was not asked for.
+    /// Refuses everything that was not asked for.
     pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
         let inside = &self.directive.name;
         for parameter in &self.directive.parameters {

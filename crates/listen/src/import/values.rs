@@ -1,4 +1,4 @@
-//! Values of parameters, as Fluentd reads them, but strictly: what Fluentd would take for 0 is a mistake.
+//! Parses values as Fluentd does, but strictly: what Fluentd would read as 0 is a mistake.
 
 use std::time::Duration;
 
