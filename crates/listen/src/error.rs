@@ -15,7 +15,7 @@ pub enum Error {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A socket handed in does not listen on an Internet address.
-    #[error("socket {number} handed in cannot be listened on: {cause}; hand in TCP sockets that listen")]
+    #[error("socket {number} handed in is not usable: {cause}; hand in listening TCP sockets")]
     Handed {
         /// Its index among the sockets handed in, from 0.
         number: usize,

@@ -63,8 +63,8 @@ fn load(files: &Tls) -> Result<ServerConfig, Error> {
 fn fails(path: &Path, error: &pem::Error) -> Error {
     let cause = match error {
         pem::Error::Io(error) => format!("cannot be read: {error}"),
-        pem::Error::NoItemsFound => "holds no such thing in PEM (-----BEGIN …-----)".to_owned(),
-        other => format!("is no PEM file: {other:?}"),
+        pem::Error::NoItemsFound => "contains no such PEM section (-----BEGIN …-----)".to_owned(),
+        other => format!("is not a valid PEM file: {other:?}"),
     };
     Error::Tls { path: path.to_owned(), cause }
 }

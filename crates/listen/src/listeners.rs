@@ -77,7 +77,7 @@ impl Listeners {
 /// Makes a socket handed in nonblocking; returns its address.
 fn prepare_inherited(socket: &OwnedFd) -> io::Result<SocketAddr> {
     if !sockopt::socket_acceptconn(socket)? {
-        return Err(io::Error::other("it does not listen"));
+        return Err(io::Error::other("it is not listening"));
     }
     rustix::io::ioctl_fionbio(socket, true)?;
     sockopt::set_tcp_nodelay(socket, true)?;

@@ -49,17 +49,17 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     all.refused.iter().for_each(|(reason, count)| text.labelled("refused_total", "reason", reason, count));
     for (name, help, value) in [
         ("accepted_events_lost", "Events accepted that could not be stored.", all.accepted_events_lost),
-        ("replayed", "Answers from memory to repeated idempotency keys.", all.replayed),
+        ("replayed", "Repeated requests answered by their idempotency key.", all.replayed),
         ("received_bytes", "Bytes received.", all.received_bytes),
         ("sent_bytes", "Bytes of answers.", all.sent_bytes),
         ("stored_bytes", "Bytes of lines stored.", all.stored_bytes),
         ("connections", "Connections accepted.", all.connections_accepted),
-        ("connections_refused", "Connections beyond the most there may be.", all.connections_refused),
+        ("connections_refused", "Connections refused because there were too many.", all.connections_refused),
         ("connections_timed_out", "Connections that took too long.", all.connections_timed_out),
-        ("accept_errors", "Times that accept failed.", all.accept_errors),
+        ("accept_errors", "Failed calls of accept.", all.accept_errors),
         ("writes", "System calls that wrote lines.", all.writes),
-        ("syncs", "Calls of fdatasync that worked.", all.syncs),
-        ("sync_failures", "Calls of fdatasync that failed.", all.sync_failures),
+        ("syncs", "Successful calls of fdatasync.", all.syncs),
+        ("sync_failures", "Failed calls of fdatasync.", all.sync_failures),
     ] {
         text.family(name, "counter", help);
         text.sample(&format!("{name}_total"), value);
@@ -76,7 +76,7 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
         text.family(name, "gauge", help);
         text.sample(name, value);
     }
-    text.family("sync_seconds", "summary", "Time of fdatasync.");
+    text.family("sync_seconds", "summary", "Duration of fdatasync calls.");
     for (quantile, us) in [("0.5", all.sync_p50_us), ("0.99", all.sync_p99_us)] {
         if let Some(us) = us {
             text.labelled("sync_seconds", "quantile", quantile, us as f64 / 1e6);
@@ -109,8 +109,8 @@ impl Text {
         self.line(format_args!("proofload_listen_{name} {value}"));
     }
 
-    fn labelled(&mut self, name: &str, label: &str, of: impl Display, value: impl Display) {
-        self.line(format_args!("proofload_listen_{name}{{{label}=\"{of}\"}} {value}"));
+    fn labelled(&mut self, name: &str, label: &str, label_value: impl Display, value: impl Display) {
+        self.line(format_args!("proofload_listen_{name}{{{label}=\"{label_value}\"}} {value}"));
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {

@@ -235,27 +235,29 @@ impl Refusal {
     pub(crate) fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Http(error) => error.to_string().into(),
-            Self::Host => "a request of HTTP/1.1 needs exactly one Host".into(),
-            Self::Ack(value) => format!("Proofload-Ack is accepted, written or synced, not {value:?}").into(),
+            Self::Host => "an HTTP/1.1 request needs exactly one Host header".into(),
+            Self::Ack(value) => {
+                format!("Proofload-Ack: {value:?} is not a level; send accepted, written or synced").into()
+            }
             Self::Time(value) => format!(
-                "time={value:?} is no time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
+                "time={value:?} is not a time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
             )
             .into(),
-            Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 characters of ASCII".into(),
+            Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 ASCII characters".into(),
             Self::Malformed(mistake) => mistake.to_string().into(),
-            Self::Corrupt(what) => format!("the {what} of the body cannot be inflated").into(),
-            Self::Unauthorized => "a credential is needed; send it as Authorization".into(),
+            Self::Corrupt(what) => format!("the body is not valid {what} data").into(),
+            Self::Unauthorized => "a credential is needed; send it in the Authorization header".into(),
             Self::Origin => "this origin may not post here".into(),
-            Self::NoTag => "this path means no tag; post to /TAG".into(),
+            Self::NoTag => "this path contains no tag; post to /TAG".into(),
             Self::TagNotStored => "events of this tag are not stored here".into(),
             Self::LongTag(bytes) => format!(
-                "the tag is {bytes} bytes long, {MAX_TAG_BYTES} are the most; post to a shorter path"
+                "the tag is {bytes} bytes long, the maximum is {MAX_TAG_BYTES}; post to a shorter path"
             )
             .into(),
             Self::InvalidName(why) => why.clone().into(),
-            Self::Method => "events are sent by POST or PUT".into(),
-            Self::SlowHead => "the head of the request did not come in time".into(),
-            Self::SlowBody => "the body of the request comes too slowly".into(),
+            Self::Method => "this method is not supported; send events by POST or PUT".into(),
+            Self::SlowHead => "the head of the request did not arrive in time".into(),
+            Self::SlowBody => "the body of the request arrives too slowly".into(),
             Self::TooLarge(limit) => {
                 format!("the body is larger than the limit of {limit} bytes; send it in parts").into()
             }
@@ -263,7 +265,7 @@ impl Refusal {
                 format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
             }
             Self::ExceedsBudget(limit) => format!(
-                "this request needs more than the {limit} bytes that all requests together may have in memory; send \
+                "this request needs more than the {limit} bytes that all requests together may use; send \
                  it in parts"
             )
             .into(),
@@ -272,32 +274,41 @@ impl Refusal {
                     .into()
             }
             Self::ContentType(value) => format!(
-                "content type {value:?} is not known; send application/json, application/x-ndjson, \
+                "content type {value:?} is not supported; send application/json, application/x-ndjson, \
                  application/x-www-form-urlencoded, multipart/form-data or text/plain"
             )
             .into(),
             Self::ContentEncoding(value) => {
-                format!("content encoding {value:?} is not known; send gzip, deflate or zstd").into()
+                format!("content encoding {value:?} is not supported; send gzip, deflate or zstd").into()
             }
-            Self::Expectation => "only the expectation 100-continue is known".into(),
+            Self::Expectation => {
+                "this expectation is not supported; send Expect: 100-continue or none".into()
+            }
             Self::InFlight => "the first request with this Idempotency-Key is still being stored".into(),
             Self::OtherBody => "this Idempotency-Key was used with another body".into(),
-            Self::Budget => "too much is in flight; come again later".into(),
-            Self::Connections => "too many connections; come again later".into(),
+            Self::Budget => "too many bytes are in flight; retry later".into(),
+            Self::Connections => "too many connections; retry later".into(),
             Self::Stopping => "the listener is stopping; nothing of this request is stored".into(),
-            Self::Full => "the storage is full; nothing is acknowledged, come again later".into(),
-            Self::ReadOnly => "the storage is read-only; nothing is acknowledged, come again later".into(),
+            Self::Full => "the storage is full; nothing is acknowledged, retry later".into(),
+            Self::ReadOnly => "the storage is read-only; nothing is acknowledged, retry later".into(),
             Self::Failing(errno) => {
                 let why = std::io::Error::from_raw_os_error(*errno);
-                format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
+                format!("the storage fails: {why}; nothing is acknowledged, retry later").into()
             }
-            Self::InternalError => "the listener has a fault and could not read this body; nothing of it is stored".into(),
-            Self::NotReadInTime => "the processor did not get to this body in time; nothing of it is stored, come again later".into(),
-            Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
+            Self::InternalError => {
+                "an internal error prevented reading this body; none of it is stored".into()
+            }
+            Self::NotReadInTime => {
+                "this machine was too busy to read the body in time; none of it is stored, retry later".into()
+            }
+            Self::StoreTimeout => "the storage does not answer; the events may or may not be stored".into(),
             Self::PartlyStored(cause) => {
-                format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
+                format!("stored in part: some events are stored; the others are not: {}", cause.message())
+                    .into()
             }
-            Self::MaybeStored(cause) => format!("{}; the events may be stored or not", cause.message()).into(),
+            Self::MaybeStored(cause) => {
+                format!("{}; the events may or may not be stored", cause.message()).into()
+            }
         }
     }
 }

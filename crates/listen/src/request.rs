@@ -194,7 +194,7 @@ fn method(
         }
         ("GET" | "HEAD", "/metrics") => Err(Reply::Refused(Refusal::Unauthorized)),
         ("GET" | "HEAD", _) if admin => {
-            let body = "here are /health and /metrics\n".to_owned();
+            let body = "this port serves /health and /metrics\n".to_owned();
             Err(Reply::Page(Page { status: 404, content_type: "text/plain", body }))
         }
         ("GET", _) if fluentd => Err(Reply::Nothing),

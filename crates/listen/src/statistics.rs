@@ -27,7 +27,7 @@ pub struct Statistics {
     /// stored.
     #[serde(default)]
     pub accepted_events_pending: u64,
-    /// Answers from memory to repeated idempotency keys.
+    /// Repeated requests answered by their idempotency key.
     pub replayed: u64,
     /// Bytes received, heads and framing included, after decryption.
     pub received_bytes: u64,
@@ -57,7 +57,7 @@ pub struct Statistics {
     pub queued_bytes: u64,
     /// System calls that wrote lines.
     pub writes: u64,
-    /// Calls of fdatasync that worked.
+    /// Successful calls of fdatasync.
     pub syncs: u64,
     /// Calls of fdatasync that failed: the lines written since the last one may be lost.
     #[serde(default)]
@@ -165,7 +165,7 @@ pub fn render(report: &Report) -> String {
     events.for_each(|(level, count)| line(&format!("events {level}"), count.to_string()));
     all.refused.iter().for_each(|(reason, count)| line(&format!("refused: {reason}"), count.to_string()));
     line("stored", format!("{} B", all.stored_bytes));
-    line("connections", format!("{}, {} at once", all.connections_accepted, all.connections_peak));
+    line("connections", format!("{} accepted, peak {}", all.connections_accepted, all.connections_peak));
     if !all.answer_time.is_empty() {
         let ms = |quantile| all.answer_time.quantile_ns(quantile) as f64 / 1e6;
         line("answer time p50, p99, max", format!("{:.3}, {:.3}, {:.3} ms", ms(0.5), ms(0.99), ms(1.0)));

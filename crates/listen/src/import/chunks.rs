@@ -33,7 +33,7 @@ impl Chunks {
         let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
             "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
             _ => Err(format!(
-                "'{zone}': slices of time are in UTC or in the zone of this process; set TZ={zone} for it"
+                "'{zone}': slices of time are in UTC or in the time zone of this process; set TZ={zone} for this process"
             )),
         });
         without_effect(&mut section, mistakes);
@@ -104,8 +104,8 @@ impl Chunks {
             if timekey.as_secs() > unit_s {
                 let letter = letter.unwrap_or_default();
                 return Err(format!(
-                    "%{letter} changes within a slice of time as timekey has them, so that files would not be cut as \
-                     Fluentd cuts them; use timekey {wanted}, or take %{letter} out of the path"
+                    "%{letter} changes within a slice of time of this timekey, so that files would not be divided as \
+                     Fluentd divides them; use timekey {wanted}, or take %{letter} out of the path"
                 ));
             }
         }
@@ -122,7 +122,7 @@ fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_
     if !has_time {
         mistakes.note(
             parameter.at,
-            "timekey has no effect here, nor in Fluentd: the time is not among the keys of <buffer>",
+            "timekey has no effect, here as in Fluentd: the keys of <buffer> do not include time",
         );
     } else if timekey < TIMEKEYS[0] {
         mistakes.add(parameter.at, "timekey: a slice of time lasts at least 1s");
@@ -130,7 +130,7 @@ fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_
         mistakes.add(
             parameter.at,
             format!(
-                "timekey: '{}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d",
+                "timekey: '{}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d",
                 parameter.value
             ),
         );
@@ -143,7 +143,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
     section.without_effect(
         mistakes,
         &["@type", "type", "path"],
-        "there are no buffers, lines go to their file at once",
+        "there are no buffers: lines go to their file at once",
     );
     section.without_effect(
         mistakes,
@@ -158,7 +158,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "slow_flush_log_threshold",
             "timekey_wait",
         ],
-        "lines are in their file when the request is answered, not later",
+        "lines are in their file when the request is answered",
     );
     section.without_effect(
         mistakes,
@@ -171,7 +171,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "queued_chunks_limit_size",
             "overflow_action",
         ],
-        "bytes on their way are bounded by --budget; beyond it requests are refused",
+        "--budget bounds the bytes in flight; requests beyond it are refused",
     );
     section.without_effect(
         mistakes,
@@ -187,9 +187,9 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "retry_secondary_threshold",
             "disable_chunk_backup",
         ],
-        "what cannot be stored is refused, and the client tries again",
+        "a request that cannot be stored is refused, and the client retries",
     );
-    section.without_effect(mistakes, &["compress"], "the compress of the <match> holds");
+    section.without_effect(mistakes, &["compress"], "the compress of the <match> applies");
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
         for timekey in ["10m", "30s", "2d", "1.5", "12h"] {
             let told = told("a", "time", &format!("timekey {timekey}"));
             let wanted = format!(
-                "f:9:1: timekey: '{timekey}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d"
+                "f:9:1: timekey: '{timekey}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d"
             );
             assert_eq!(told, [wanted]);
         }

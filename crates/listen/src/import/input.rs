@@ -63,7 +63,7 @@ fn limits(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistake
     config.limits.inflated_bytes = section.size(mistakes, "decompression_size_limit").unwrap_or(256 << 20);
     config.timeouts.idle = section.time(mistakes, "keepalive_timeout").unwrap_or(Duration::from_secs(10));
     section.without_effect(mistakes, &["blocking_timeout"], "no thread waits for another");
-    section.without_effect(mistakes, &["dump_error_log"], "refusals are counted in /metrics");
+    section.without_effect(mistakes, &["dump_error_log"], "/metrics counts the refusals");
 }
 
 fn answers(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
@@ -91,13 +91,13 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
             section.refuse(
                 mistakes,
                 &["client_cert_auth", "ca_path", "ca_cert_path", "ca_private_key_path"],
-                "clients' certificates and made-up ones are not known here; use --bearer-token-file, and give \
+                "client certificates and generated certificates are not supported; use --bearer-token-file, and give \
                  cert_path and private_key_path",
             );
             section.refuse(
                 mistakes,
                 &["private_key_passphrase"],
-                "encrypted keys are not known here; write the key in plain PEM, readable by this user only",
+                "encrypted keys are not supported; store the key as plain PEM, readable by this user only",
             );
             let (certificates, key) = (section.text("cert_path"), section.text("private_key_path"));
             if certificates.is_none() || key.is_none() {
@@ -138,7 +138,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
     section.without_effect(
         mistakes,
         &["estimate_current_event"],
-        "events without a time have that of their arrival",
+        "events without a time get the time of their arrival",
     );
     section.without_effect(mistakes, &["stream_buffer_size"], "bodies are read whole");
     section.refuse(
@@ -146,7 +146,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
         &["types", "null_value_pattern", "null_empty_string"],
         "values are stored as they come",
     );
-    section.refuse(mistakes, &["timezone"], "times of records are read in local time, or in UTC: utc true");
+    section.refuse(mistakes, &["timezone"], "times of records are in local time, or in UTC with utc true");
     let in_utc =
         section.flag(mistakes, "utc") == Some(true) || section.flag(mistakes, "localtime") == Some(false);
     let key = section.text("time_key").map(str::to_owned);
@@ -172,7 +172,7 @@ fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option
     let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
     let by_type = section.read(mistakes, "time_type", |kind| match kind {
         "string" if format.is_none() => Err("'string' needs time_format here, such as time_format \
-                                             %Y-%m-%dT%H:%M:%S%z: without one only numbers are times"
+                                             %Y-%m-%dT%H:%M:%S%z: without time_format only numbers are times"
             .to_owned()),
         "string" => Ok(None),
         "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),

@@ -61,7 +61,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
             parameter.at,
             match parameter.name.as_str() {
                 "@include" | "include" => {
-                    "@include is not followed here: put what that file holds in this place".to_owned()
+                    "@include is not followed here: insert the content of that file here".to_owned()
                 }
                 name => format!("unknown parameter '{name}' outside all directives (known here: none)"),
             },
@@ -73,7 +73,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
             "source" => sources.push(directive),
             "match" if is_of_fluentd_itself(directive) => mistakes.note(
                 directive.at,
-                "<match fluent.**> has no effect here: this listener makes no events of its own",
+                "<match fluent.**> has no effect here: this listener produces no events of its own",
             ),
             "match" => outputs.push(directive),
             "system" => system(directive, mistakes),
@@ -81,10 +81,12 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
                 "<label> is not known here: take the <match> out of it, and @label out of the <source>",
             ),
             "filter" => refuse(
-                "<filter> is not known here: events are stored as they come; add_http_headers, add_query_params and \
-                 add_remote_addr of the <source> add to them",
+                "<filter> is not known here: events are stored as they arrive; add_http_headers, add_query_params and \
+                 add_remote_addr of the <source> add members",
             ),
-            "worker" => refuse("<worker> is not known here: one process has threads, --threads"),
+            "worker" => {
+                refuse("<worker> is not known here: one process has several threads, set by --threads")
+            }
             name => {
                 let known = ["source", "match", "system"];
                 let hint = settings::suggestion(name, known);
@@ -134,12 +136,12 @@ fn is_of_fluentd_itself(directive: &Directive) -> bool {
 
 fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
-    section.without_effect(mistakes, &["workers"], "one process has threads, --threads");
+    section.without_effect(mistakes, &["workers"], "one process has several threads, set by --threads");
     section.without_effect(mistakes, &["log_level"], "give --log-level");
     section.without_effect(
         mistakes,
         &["root_dir"],
-        "there are no buffers; the journal is beside the files, or in --state",
+        "there are no buffers; the journal is next to the files, or in --state",
     );
     section.without_effect(
         mistakes,
@@ -161,12 +163,12 @@ fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
             "enable_input_metrics",
             "enable_size_metrics",
         ],
-        "it is about Fluentd's own process",
+        "it concerns Fluentd's own process",
     );
     section.refuse(
         mistakes,
         &["file_permission", "dir_permission"],
-        "files are made by the umask of this process; set that (systemd: UMask=) and take this line away",
+        "the umask of this process sets the permissions; set the umask (systemd: UMask=) and remove this line",
     );
     if let Some(log) = section.child(mistakes, "log") {
         mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");

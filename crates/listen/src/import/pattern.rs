@@ -76,13 +76,13 @@ fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
         // The innermost braces: from the last `{` to the next `}`.
         let Some(start) = pattern.rfind('{') else {
             if pattern.contains('}') {
-                return Err(format!("'{pattern}': a brace is closed that was not opened"));
+                return Err(format!("'{pattern}': '}}' without '{{'"));
             }
             done.push(pattern);
             continue;
         };
         let end = pattern[start..].find('}').map(|end| start + end);
-        let end = end.ok_or_else(|| format!("'{pattern}': a brace is not closed"))?;
+        let end = end.ok_or_else(|| format!("'{pattern}': '{{' is not closed"))?;
         for choice in pattern[start + 1..end].split(',') {
             open.push(format!("{}{choice}{}", &pattern[..start], &pattern[end + 1..]));
         }
@@ -196,7 +196,7 @@ mod tests {
             ("", "missing"),
             ("/^a/", "regular expressions"),
             ("{a", "not closed"),
-            ("a}", "not opened"),
+            ("a}", "without"),
             ("{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "alternatives"),
         ] {
             let error = TagPattern::parse(pattern).unwrap_err();

@@ -109,7 +109,7 @@ impl<'d> Section<'d> {
         self.refuse(
             mistakes,
             &["@label"],
-            "labels are not known here; take the <match> out of its <label>, and this line away",
+            "labels are not known here; take the <match> out of its <label>, and remove this line",
         );
     }
 
@@ -119,7 +119,7 @@ impl<'d> Section<'d> {
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
         let first = found.next();
         for other in found {
-            mistakes.add(other.at, format!("a second <{name}>: there may be one"));
+            mistakes.add(other.at, format!("a second <{name}>: only one is allowed"));
         }
         first
     }

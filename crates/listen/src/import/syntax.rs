@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
         } else if parser.eat("<") {
             if let Some(directive) = parser.open(start) {
                 if open.len() > MAX_DEPTH {
-                    parser.mistakes.add(start, format!("directives lie more than {MAX_DEPTH} deep"));
+                    parser.mistakes.add(start, format!("directives are nested more than {MAX_DEPTH} deep"));
                 }
                 open.push(directive);
             }
@@ -123,7 +123,7 @@ impl<'t> Parser<'t, '_, '_> {
         }
         self.end_of_line("an end tag");
         let Some(index) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
-            return self.mistakes.add(start, format!("</{name}> closes nothing that was opened"));
+            return self.mistakes.add(start, format!("</{name}> closes a directive that was not opened"));
         };
         // Open directives inside end with it.
         while open.len() > index + 2 {
@@ -146,7 +146,7 @@ impl<'t> Parser<'t, '_, '_> {
         };
         let argument = line[..end].trim();
         if name.is_empty() || !line.starts_with([' ', '\t', '>', '\r']) {
-            self.mistakes.add(start, "a directive has a name, such as <source>");
+            self.mistakes.add(start, "a directive needs a name, such as <source>");
         }
         if argument.contains("#{") {
             self.mistakes.add(start, EMBEDDED);
@@ -236,7 +236,7 @@ impl<'t> Parser<'t, '_, '_> {
     }
 }
 
-const EMBEDDED: &str = "Ruby in the configuration, #{…}, cannot be run here: write the value itself";
+const EMBEDDED: &str = "Ruby in the configuration, #{…}, is not supported: write the value itself";
 
 fn parent(open: &mut [Directive]) -> &mut Directive {
     open.last_mut().expect("the file itself is never closed")
@@ -334,10 +334,10 @@ mod tests {
             mistakes,
             [
                 "f:3:1: </parse> must come first: it was opened inside <source>",
-                "f:4:1: </match> closes nothing that was opened",
+                "f:4:1: </match> closes a directive that was not opened",
                 "f:5:1: '>' is missing: <match …>",
-                "f:6:1: a directive has a name, such as <source>",
-                "f:8:4: Ruby in the configuration, #{…}, cannot be run here: write the value itself",
+                "f:6:1: a directive needs a name, such as <source>",
+                "f:8:4: Ruby in the configuration, #{…}, is not supported: write the value itself",
                 "f:9:1: the quote ' is never closed",
             ]
         );
