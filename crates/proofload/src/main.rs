@@ -97,7 +97,7 @@ fn run_programs() -> Result<exit::Exit, exit::Refusal> {
 
 /// Tells what is wrong with the command line, and no secret that stands in it; or prints the help that was asked for.
 fn refuse(error: &clap::Error) -> std::process::ExitCode {
-    std::env::args().for_each(|word| secrets::mask::learn_word(&word));
+    std::env::args().for_each(|word| secrets::mask::learn_argument(&word));
     let text = error.render().to_string();
     if error.use_stderr() {
         output::standard::tell(text.trim_end());

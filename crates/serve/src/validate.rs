@@ -33,7 +33,10 @@ impl Config {
             body_bytes > MAX_BODY_BYTES,
             format!("a body of {body_bytes} bytes is too large; use at most {MAX_BODY_BYTES} (1 TiB)"),
         );
-        refuse_if(self.chunk_bytes == Some(0), "chunks of 0 bytes would end the body; use at least 1 byte".to_owned());
+        refuse_if(
+            self.chunk_bytes == Some(0),
+            "chunks of 0 bytes would end the body; use at least 1 byte".to_owned(),
+        );
         for (what, status) in [("status", self.status), ("error status", self.error_status)] {
             refuse_if(
                 !(200..=599).contains(&status),
@@ -47,7 +50,10 @@ impl Config {
             self.keepalive_requests == Some(0),
             "a connection must carry at least 1 request (keepalive requests)".to_owned(),
         );
-        refuse_if(self.keepalive_timeout_ns == Some(0), "a keepalive timeout of 0 would close every connection; use more, or leave it out".to_owned());
+        refuse_if(
+            self.keepalive_timeout_ns == Some(0),
+            "a keepalive timeout of 0 would close every connection; use more, or leave it out".to_owned(),
+        );
         refuse_if(
             !(1..=MAX_THREADS).contains(&self.threads),
             format!("{} threads are not possible; use 1 to {MAX_THREADS}", self.threads),
@@ -58,7 +64,10 @@ impl Config {
                 format!("there is no processor {cpu}; use 0 to {}", CpuSet::MAX_CPU - 1),
             );
         }
-        refuse_if(self.duration_ns == Some(0), "a duration of 0 serves no request; use more, or leave it out".to_owned());
+        refuse_if(
+            self.duration_ns == Some(0),
+            "a duration of 0 serves no request; use more, or leave it out".to_owned(),
+        );
 
         mistakes.extend(distribution_mistake("delay", &self.delay));
         if let Some(capacity) = &self.capacity {
@@ -109,7 +118,9 @@ fn misbehave_mistakes(ratios: &[(Misbehaviour, f64)]) -> Vec<String> {
             mistakes.push(format!("misbehaviour {kind}: {ratio} is not a share; use 0 to 1"));
         }
         if ratios[..i].iter().any(|(earlier, _)| earlier == kind) {
-            mistakes.push(format!("misbehaviour {kind} is given twice; give it once, with the sum of the shares"));
+            mistakes.push(format!(
+                "misbehaviour {kind} is given twice; give it once, with the sum of the shares"
+            ));
         }
     }
     let sum: f64 = ratios.iter().map(|(_, ratio)| ratio).sum();

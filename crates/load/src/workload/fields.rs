@@ -42,11 +42,11 @@ impl HttpWorkload {
         let fields = self.fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
             fields.map(|field| (format!("the header {}", field.name), field.value)).collect();
-        let url = reference::expanded_url(&self.url).unwrap_or_default();
-        secrets.extend(mask::in_url(&url));
+        let url = reference::expand_url(&self.url).unwrap_or_default();
+        secrets.extend(mask::secrets_in_url(&url));
         let named = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
         for (what, text, sent) in named {
-            let Some(text) = text.filter(|text| reference::is_in(text)) else { continue };
+            let Some(text) = text.filter(|text| reference::has_reference(text)) else { continue };
             let sent = if sent.is_empty() { expanded(text).unwrap_or_default() } else { sent };
             secrets.push((what.to_owned(), sent));
         }
@@ -79,7 +79,7 @@ pub(super) fn of_user_info(url: &Url) -> Result<Option<(String, String)>, &'stat
 fn fields_of(path: &str, mistakes: &mut Mistakes) -> Vec<Field> {
     let lines = match path {
         "" | "-" => Err("@ is followed by the path of a file with a header field a line".to_owned()),
-        path => reference::lines_of(Path::new(path)),
+        path => reference::read_lines_once(Path::new(path)),
     };
     let lines = mistakes.read("headers", lines.map(|lines| lines.lines));
     let mut fields = Vec::new();
@@ -99,11 +99,11 @@ fn fields_of(path: &str, mistakes: &mut Mistakes) -> Vec<Field> {
 /// A field as it stands on a command line or in a study file.
 fn written(header: &str) -> Result<Field, String> {
     let (name, written) = parted(header)?;
-    let value = reference::expanded(written)?.trim().to_owned();
+    let value = reference::expand(written)?.trim().to_owned();
     if !is_value(&value) {
         return Err("a line end stands in its value".to_owned());
     }
-    let is_named = reference::is_in(written);
+    let is_named = reference::has_reference(written);
     let is_secret = is_named || is_secret_header(name);
     if is_secret {
         mask::learn_header(name, &value);

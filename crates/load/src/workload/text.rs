@@ -52,11 +52,11 @@ impl Mistakes {
 /// Reads a URL as it was written, with the values of its variables in their places.
 pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     let text = secrets::mask_url(written);
-    let sent = secrets::reference::expanded_url(written).map_err(|why| format!("'{text}': {why}"))?;
+    let sent = secrets::reference::expand_url(written).map_err(|why| format!("'{text}': {why}"))?;
     let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
     // Before any of it can stand in a message.
     secrets::mask::learn_url(&full);
-    if secrets::reference::is_in(written) {
+    if secrets::reference::has_reference(written) {
         secrets::mask::learn_text(&full, &text);
     } else {
         secrets::mask::learn_url(written);
@@ -100,8 +100,8 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
 
 /// The text with the values of its variables in their places. The whole is shown as it was written from now on.
 pub(super) fn expanded(text: &str) -> Result<String, String> {
-    let expanded = secrets::reference::expanded(text)?;
-    if secrets::reference::is_in(text) {
+    let expanded = secrets::reference::expand(text)?;
+    if secrets::reference::has_reference(text) {
         secrets::mask::learn_text(&expanded, text);
     }
     Ok(expanded)
