@@ -293,7 +293,7 @@ fn mistakes_of_an_output_are_told() {
         ("path a/${tag\n", "'${' is not closed"),
         ("path a/${chunk_id}", "there are no chunks here"),
         ("path a\n<buffer time>\ntimekey 0\n</buffer>", "a slice of time lasts at least 1s"),
-        ("path a\n<buffer time>\ntimekey_zone +0900\n</buffer>", "set TZ=+0900 for it"),
+        ("path a\n<buffer time>\ntimekey_zone +0900\n</buffer>", "set TZ=+0900 for this process"),
         ("path a\nflush_interval 1s", "it is from Fluentd 0.12"),
         ("path a\n<format>\ndelimiter COMMA\n</format>", "(known: TAB)"),
         ("path a\n<format>\n@type csv\n</format>", "fields is missing"),
