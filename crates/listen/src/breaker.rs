@@ -1,5 +1,4 @@
-//! A circuit breaker before the storage: while it cannot store, only an occasional request is let through, to probe
-//! it.
+//! A circuit breaker before the storage: while it cannot store, only an occasional request is let through, to probe it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -103,8 +103,7 @@ pub struct Route {
 /// The dialect of the answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compat {
-    /// proofload's own: the status tells the outcome, error bodies are JSON, and receipts tell where the events are
-    /// stored.
+    /// proofload's own: the status tells the outcome, error bodies are JSON, and receipts tell where the events are stored.
     #[default]
     None,
     /// Those of Fluentd's `in_http`, byte for byte wherever Fluentd has the same case.
@@ -158,10 +157,9 @@ pub struct Limits {
     pub inflated_bytes: u64,
     /// Bytes of the head of a request.
     pub head_bytes: u32,
-    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is
-    /// closed without an answer. The admin address has 16 connections of its own. Without a limit, the process's
-    /// limit of descriptors applies, less twice [`segments::Config::open_most`] and 64 per thread, which take at most
-    /// half of the descriptors.
+    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is closed
+    /// without an answer. The admin address has 16 connections of its own. Without a limit, the process's limit of descriptors
+    /// applies, less twice [`segments::Config::open_most`] and 64 per thread, which take at most half of the descriptors.
     pub connections: Option<u64>,
     /// Requests per connection; the last answer says `Connection: close`.
     pub requests_per_connection: Option<u64>,

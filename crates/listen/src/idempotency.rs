@@ -34,8 +34,7 @@ struct Shard {
     known: HashMap<KeyHash, KeyEntry>,
     /// Number of finished entries.
     ended: usize,
-    /// The finished entries in order of expiry, each with its time. Entries in flight are removed by their [`Claim`]
-    /// only.
+    /// The finished entries in order of expiry, each with its time. Entries in flight are removed by their [`Claim`] only.
     order: VecDeque<(u64, KeyHash)>,
 }
 
@@ -64,9 +63,8 @@ pub(crate) struct PartlyStored {
     pub stored: Vec<(usize, Receipt)>,
 }
 
-/// What the lines of a request depend on besides its body. A repeat comes later, with other headers or from another
-/// address: it must render the same lines as the first request, because otherwise the parts would have other
-/// boundaries.
+/// What the lines of a request depend on besides its body. A repeat comes later, with other headers or from another address: it
+/// must render the same lines as the first request, because otherwise the parts would have other boundaries.
 #[derive(Debug, Clone)]
 pub(crate) struct RenderInputs {
     /// The time of events that carry none.

@@ -11,8 +11,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Budget is reserved in steps of this size while a body arrives: a body that is announced but never sent takes
-/// little of it.
+/// Budget is reserved in steps of this size while a body arrives: a body that is announced but never sent takes little of it.
 const STEP_BYTES: u64 = 64 * 1024;
 /// A compressed body is decompressed in chunks of this size; the budget is checked after each. The size is small,
 /// because one byte can expand to a thousand bytes (deflate) or tens of thousands (Zstandard).
@@ -159,8 +158,7 @@ impl<'a> IncomingRequest<'a> {
     /// The content type and text from which the events are parsed.
     pub(crate) fn text(&self) -> (Kind, &[u8]) {
         match self.kind {
-            // Fluentd takes records from the query if the body holds none. A body of an unknown type must not be
-            // acknowledged.
+            // Fluentd takes records from the query if the body holds none. A body of an unknown type must not be acknowledged.
             Kind::Other if self.body.is_empty() && !self.query.is_empty() => {
                 (Kind::Form, self.query.as_bytes())
             }

@@ -30,8 +30,7 @@ pub(crate) struct Pending<'a> {
     pub receipts: Vec<Receipt>,
     /// Number of receipts that are an earlier request's.
     pub earlier: usize,
-    /// Numbers of the stored parts, if parts are tracked: a repeat with the same idempotency key must know them if
-    /// others fail.
+    /// Numbers of the stored parts, if parts are tracked: a repeat with the same idempotency key must know them if others fail.
     pub stored: Vec<usize>,
     /// What a repeat needs to render the same lines.
     pub inputs: Option<Box<RenderInputs>>,

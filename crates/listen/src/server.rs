@@ -81,8 +81,7 @@ impl Server {
         &self.recovery
     }
 
-    /// Maximum number of open files: the configured number, lowered if the process's limit of descriptors requires
-    /// it.
+    /// Maximum number of open files: the configured number, lowered if the process's limit of descriptors requires it.
     pub fn open_files(&self) -> usize {
         self.shared.config.store.open_most
     }
@@ -137,8 +136,7 @@ impl Handle {
         self.shared.lifecycle.advance(State::Stopped);
     }
 
-    /// Opens all files again, after others have rotated them, and reads certificate and key again for later
-    /// connections.
+    /// Opens all files again, after others have rotated them, and reads certificate and key again for later connections.
     ///
     /// # Errors
     /// [`Error::Tls`]; the old certificate then stays in use.

@@ -23,8 +23,7 @@ pub struct Statistics {
     pub refused: BTreeMap<String, u64>,
     /// Events that were acknowledged as `accepted` and could not be stored.
     pub accepted_events_lost: u64,
-    /// Events acknowledged as `accepted` that the storage has not written yet; at the end, those that may not be
-    /// stored.
+    /// Events acknowledged as `accepted` that the storage has not written yet; at the end, those that may not be stored.
     #[serde(default)]
     pub accepted_events_pending: u64,
     /// Repeated requests answered by their idempotency key.

@@ -1,9 +1,8 @@
 //! Fingerprints of secrets. In one folder, equal secrets have equal fingerprints; from a fingerprint, a secret can
 //! only be guessed.
 //!
-//! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and results
-//! computed for another folder do not help. This protects random secrets (tokens, keys), but not a password among the
-//! most common million.
+//! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and results computed for
+//! another folder do not help. This protects random secrets (tokens, keys), but not a password among the most common million.
 
 use std::num::NonZeroU32;
 

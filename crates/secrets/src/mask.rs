@@ -23,8 +23,7 @@ use crate::{
 /// The replacement of a secret.
 pub const MASK: &str = "***";
 
-/// Minimum length of learned values, in bytes. Shorter values occur in too many texts; they are masked only by their
-/// names.
+/// Minimum length of learned values, in bytes. Shorter values occur in too many texts; they are masked only by their names.
 const MIN_BYTES: usize = 4;
 /// Learned values shorter than this are masked as whole words only, in bytes.
 const MIN_SUBSTRING_BYTES: usize = 8;

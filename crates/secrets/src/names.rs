@@ -84,8 +84,7 @@ pub(crate) fn is_secret_parameter(name: &str, value: &str) -> bool {
     }
 }
 
-/// The words of a name in lower case, separated by non-alphanumeric characters and by a capital after a lower-case
-/// letter.
+/// The words of a name in lower case, separated by non-alphanumeric characters and by a capital after a lower-case letter.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

@@ -161,8 +161,7 @@ pub fn read_lines(path: &Path) -> Result<Lines, String> {
     })
 }
 
-/// Reads a file of secrets once and remembers it: a study must send the same secrets until its end, and the file may
-/// be a pipe.
+/// Reads a file of secrets once and remembers it: a study must send the same secrets until its end, and the file may be a pipe.
 ///
 /// # Errors
 /// As for [`read_lines`].

@@ -16,8 +16,7 @@ use crate::misbehave::Misbehaviour;
 pub struct Config {
     /// Addresses to listen on; port 0 means any free port.
     pub listen: Vec<SocketAddr>,
-    /// Whether other processes may listen on the same addresses (SO_REUSEPORT); the kernel spreads connections over
-    /// them.
+    /// Whether other processes may listen on the same addresses (SO_REUSEPORT); the kernel spreads connections over them.
     pub reuse_port: bool,
     /// The body of an answer.
     pub body: Body,
@@ -45,8 +44,7 @@ pub struct Config {
     pub backlog: u32,
     /// Requests per connection; the last answer says `Connection: close`.
     pub keepalive_requests: Option<u64>,
-    /// A connection that waits for a request, or for more of one, is closed after this time without a byte, in
-    /// nanoseconds.
+    /// A connection that waits for a request, or for more of one, is closed after this time without a byte, in nanoseconds.
     pub keepalive_timeout_ns: Option<u64>,
     /// Number of threads, each with its own listeners and event loop.
     pub threads: u32,

@@ -7,10 +7,9 @@ use std::{
 
 /// A first-come, first-served queue with several equal servers (G/G/c/K in Kendall's notation).
 ///
-/// In FIFO order, the start of a request is known when it arrives: it takes the server that becomes free first, so
-/// `start = max(arrival, earliest free)` and `done = start + service`. The starts are in the order of arrival, so the
-/// number waiting at any time is found by a scan from the front. Source: Kiefer and Wolfowitz, On the theory of
-/// queues with many servers, 1955.
+/// In FIFO order, the start of a request is known when it arrives: it takes the server that becomes free first, so `start =
+/// max(arrival, earliest free)` and `done = start + service`. The starts are in the order of arrival, so the number waiting at
+/// any time is found by a scan from the front. Source: Kiefer and Wolfowitz, On the theory of queues with many servers, 1955.
 #[derive(Debug, Clone)]
 pub struct Queue {
     /// When each server becomes free, in nanoseconds.
@@ -144,8 +143,7 @@ mod tests {
         assert_eq!(queue.arrive(900, || 7), served(1_000, 1_000, 1_007));
     }
 
-    /// Poisson arrivals and exponential service in virtual time; mean wait in units of the service time,
-    /// and the share refused.
+    /// Poisson arrivals and exponential service in virtual time; mean wait in units of the service time, and the share refused.
     fn simulate(servers: u32, limit: Option<u64>, load: f64, arrivals: u32) -> (f64, f64) {
         let service = Distribution::Exponential { mean_ns: 1_000_000 };
         let between = Distribution::Exponential { mean_ns: (1e6 / load / f64::from(servers)) as u64 };

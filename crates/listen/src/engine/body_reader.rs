@@ -34,8 +34,7 @@ const SMALL_BYTES: usize = 4 << 10;
 /// once the loop has parsed this number of events in a round: many clients may send at once.
 const MANY_EVENTS: usize = 10_000;
 
-/// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this
-/// round.
+/// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this round.
 #[inline]
 pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bool {
     // An event takes at least three bytes, and each event gets the tag and the extra members.

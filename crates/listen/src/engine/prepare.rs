@@ -1,5 +1,4 @@
-//! Turns a complete request into lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body
-//! reader.
+//! Turns a complete request into lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body reader.
 
 use std::sync::Arc;
 

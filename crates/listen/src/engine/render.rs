@@ -84,10 +84,9 @@ impl Renderer {
         *self.now.get_or_insert_with(system_time)
     }
 
-    /// Appends the lines of a body to `data`; returns the number of records. [`Renderer::runs`] tells the segment of
-    /// each run. The budget is reserved while lines are made, so that a small body cannot become more lines than the
-    /// budget allows. `repeated` is the time for events that carry none, if the request is a repeat. On a refusal,
-    /// `data` is unchanged.
+    /// Appends the lines of a body to `data`; returns the number of records. [`Renderer::runs`] tells the segment of each run.
+    /// The budget is reserved while lines are made, so that a small body cannot become more lines than the budget allows.
+    /// `repeated` is the time for events that carry none, if the request is a repeat. On a refusal, `data` is unchanged.
     pub(super) fn render(
         &mut self,
         store: &Store,

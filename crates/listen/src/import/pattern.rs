@@ -1,5 +1,4 @@
-//! Patterns of tags as in `<match>`: `*` matches one part of a tag, `**` any number of parts, `{a,b}` either
-//! alternative.
+//! Patterns of tags as in `<match>`: `*` matches one part of a tag, `**` any number of parts, `{a,b}` either alternative.
 //!
 //! Reference: <https://docs.fluentd.org/configuration/config-file#how-match-patterns-work>.
 
