@@ -102,7 +102,7 @@ impl Renderer {
         self.time = now;
         let request_time = incoming.time.map(|time| if time.is_zero() { now } else { time });
         let rules = if request_time.is_some() { &self.timed_rules } else { &self.rules };
-        let mut lines = LineWriter {
+        let mut lines = RequestLines {
             store,
             tag: &incoming.tag,
             extra_members: &incoming.extra_members,
@@ -147,7 +147,7 @@ impl Renderer {
 }
 
 /// Writes the lines of one request.
-struct LineWriter<'w, 's, 'b> {
+struct RequestLines<'w, 's, 'b> {
     store: &'w Store,
     tag: &'w str,
     /// A JSON object of members that every event gets; empty if there are none.
@@ -167,7 +167,7 @@ struct LineWriter<'w, 's, 'b> {
     refusal_found: Option<Refusal>,
 }
 
-impl LineWriter<'_, '_, '_> {
+impl RequestLines<'_, '_, '_> {
     #[inline]
     fn take(&mut self, record: Record<'_>) {
         // After running out of budget, the rest is only measured: the refusal says whether the request can ever fit.
