@@ -1,4 +1,4 @@
-//! Answers as they go over the wire.
+//! Answers and their encoding.
 
 mod fluentd;
 
@@ -9,35 +9,35 @@ use segments::{Level, Receipt};
 
 use crate::{Compat, Config, refusal::Refusal};
 
-/// Receipts of one answer at the most. A request whose events go to more segments gets the first ones.
-const RECEIPTS_MOST: usize = 16;
+/// Maximum number of receipts in one answer. A request with more segments gets the first receipts.
+const MAX_RECEIPTS: usize = 16;
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// Its events are as safe as asked for.
+    /// The events have reached the level.
     Stored {
-        /// As safe as what.
+        /// The level reached.
         level: Level,
         /// The value of `Proofload-Receipt`.
         receipts: &'a [u8],
-        /// The request was stored before, under the same idempotency key.
+        /// The request was stored before, with the same idempotency key.
         replayed: bool,
     },
-    /// It is not taken.
+    /// The request is refused.
     Refused(Refusal),
-    /// Something to read.
+    /// A page, such as `/health`.
     Page(Page),
-    /// Whether a browser may post (CORS); Fluentd's only.
+    /// The answer to a CORS preflight; only with Fluentd's dialect.
     Preflight {
-        /// The headers it asked for, if it may.
+        /// The requested headers, if the browser may post.
         headers: Option<String>,
     },
     /// Fluentd's answer to any GET.
     Nothing,
 }
 
-/// Something to read.
+/// A page, such as `/health`.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
@@ -45,32 +45,32 @@ pub(crate) struct Page {
     pub body: String,
 }
 
-/// What about the request matters to its answer.
+/// Properties of a request that its answer depends on.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Manner {
-    /// Nothing may follow on this connection.
+pub(crate) struct AnswerContext {
+    /// The connection is closed after the answer.
     pub close: bool,
     /// The client speaks HTTP/1.0.
     pub http10: bool,
-    /// The request was HEAD: there is no body.
-    pub to_head: bool,
-    /// It named a level, so that its client knows receipts.
-    pub asked: bool,
-    /// What browsers are told about who may read the answer.
+    /// The request was HEAD: the answer has no body.
+    pub is_head: bool,
+    /// The request named a level, so its client knows receipts.
+    pub names_level: bool,
+    /// The value of `Access-Control-Allow-Origin`, if there is one.
     pub origin: Option<Box<str>>,
 }
 
-/// How answers look.
+/// Writes answers in the configured dialect.
 #[derive(Debug)]
-pub(crate) struct Dress {
+pub(crate) struct AnswerWriter {
     compat: Compat,
     challenge: &'static str,
     overload_status: u16,
     retry_after_s: u32,
 }
 
-impl Dress {
-    /// As configured.
+impl AnswerWriter {
+    /// A writer for this configuration.
     pub(crate) fn new(config: &Config, challenge: &'static str) -> Self {
         let limits = &config.limits;
         Self {
@@ -81,24 +81,29 @@ impl Dress {
         }
     }
 
-    /// Appends an answer to `out`; its status, and whether the connection is to be closed behind it. Nothing is
-    /// appended where Fluentd just closes; the status is 0 then.
+    /// Appends an answer to `out`. Where Fluentd closes without an answer, appends nothing and returns status 0.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,
         reply: &Reply<'_>,
-        manner: &Manner,
+        context: &AnswerContext,
         date: Option<&str>,
-    ) -> Sent {
+    ) -> WrittenAnswer {
         match (&self.compat, reply) {
-            // Pages are ours in either dress.
+            // Pages are the same in both dialects.
             (Compat::Fluentd { .. }, Reply::Stored { .. } | Reply::Refused(_))
-            | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, manner),
-            _ => self.write_own(out, reply, manner, date),
+            | (_, Reply::Preflight { .. } | Reply::Nothing) => self.write_fluentd(out, reply, context),
+            _ => self.write_own(out, reply, context, date),
         }
     }
 
-    fn write_own(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner, date: Option<&str>) -> Sent {
+    fn write_own(
+        &self,
+        out: &mut Vec<u8>,
+        reply: &Reply<'_>,
+        context: &AnswerContext,
+        date: Option<&str>,
+    ) -> WrittenAnswer {
         let mut body = Cow::Borrowed("");
         let mut content_type = "application/json";
         let status = match reply {
@@ -134,7 +139,7 @@ impl Dress {
             if refusal.may_be_stored() {
                 field(out, AnswerReceipt::MAYBE_STORED_HEADER, b"maybe");
             }
-            if refusal.is_passing() {
+            if refusal.is_temporary() {
                 number_field(out, "Retry-After", u64::from(self.retry_after_s));
             }
         }
@@ -144,27 +149,27 @@ impl Dress {
         if status != 204 {
             number_field(out, "Content-Length", body.len() as u64);
         }
-        if manner.close {
+        if context.close {
             field(out, "Connection", b"close");
-        } else if manner.http10 {
+        } else if context.http10 {
             field(out, "Connection", b"keep-alive");
         }
         out.extend_from_slice(b"\r\n");
-        if !manner.to_head {
+        if !context.is_head {
             out.extend_from_slice(body.as_bytes());
         }
-        Sent { status, close: manner.close }
+        WrittenAnswer { status, close: context.close }
     }
 }
 
-/// What an answer came to.
+/// The status of a written answer, and whether the connection is closed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct WrittenAnswer {
     pub status: u16,
     pub close: bool,
 }
 
-/// Writes the value of `Proofload-Receipt`: where the events lie, and how safe they are.
+/// Writes the value of `Proofload-Receipt`: where the events are stored, and the level reached.
 pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receipt]) {
     let level = level_name(level);
     if receipts.is_empty() {
@@ -172,10 +177,10 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         out.extend_from_slice(level.as_bytes());
     }
     let mut rest = receipts;
-    for number in 0..RECEIPTS_MOST {
+    for number in 0..MAX_RECEIPTS {
         let Some((receipt, mut others)) = rest.split_first() else { break };
         let mut bytes = receipt.bytes;
-        // Parts of a large request that follow each other are one.
+        // Adjacent parts of a large request become one receipt.
         while let Some((next, behind)) = others.split_first()
             && next.offset == receipt.offset + bytes
             && next.segment == receipt.segment
@@ -188,7 +193,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
         }
         out.extend_from_slice(b"segment=\"");
         for &byte in receipt.segment.as_bytes() {
-            // A quoted string (RFC 9110, 5.6.4); control characters are not in names of segments.
+            // A quoted string (RFC 9110, 5.6.4); names of segments hold no control characters.
             if matches!(byte, b'"' | b'\\') {
                 out.push(b'\\');
             }
@@ -203,7 +208,7 @@ pub(crate) fn write_receipts(out: &mut Vec<u8>, level: Level, receipts: &[Receip
     }
 }
 
-/// The word for a level, in headers and counters.
+/// The name of a level in headers and counters.
 pub(crate) fn level_name(level: Level) -> &'static str {
     match level {
         Level::Accepted => "accepted",
@@ -212,8 +217,8 @@ pub(crate) fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The level of a word.
-pub(crate) fn level_of(name: &[u8]) -> Option<Level> {
+/// The level with this name.
+pub(crate) fn level_by_name(name: &[u8]) -> Option<Level> {
     [Level::Accepted, Level::Written, Level::Synced]
         .into_iter()
         .find(|&level| level_name(level).as_bytes().eq_ignore_ascii_case(name))

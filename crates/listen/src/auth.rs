@@ -1,41 +1,41 @@
-//! Who may post.
+//! Authentication of clients.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::Credential;
 
-/// The values of `Authorization` that let a request in.
+/// The values of `Authorization` that are accepted.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct Authenticator {
     tokens: Vec<Vec<u8>>,
     users: Vec<Vec<u8>>,
 }
 
-impl Guard {
-    /// Of these credentials; without any, everybody may.
+impl Authenticator {
+    /// Accepts these credentials; without any, accepts every request.
     pub(crate) fn new(credentials: &[Credential]) -> Self {
-        let mut guard = Self { tokens: Vec::new(), users: Vec::new() };
+        let mut authenticator = Self { tokens: Vec::new(), users: Vec::new() };
         for credential in credentials {
             match credential {
-                Credential::Bearer(token) => guard.tokens.push(token.clone().into_bytes()),
+                Credential::Bearer(token) => authenticator.tokens.push(token.clone().into_bytes()),
                 Credential::Basic { user, password } => {
-                    guard.users.push(BASE64.encode(format!("{user}:{password}")).into_bytes());
+                    authenticator.users.push(BASE64.encode(format!("{user}:{password}")).into_bytes());
                 }
             }
         }
-        guard
+        authenticator
     }
 
-    /// Whether anybody may.
-    pub(crate) fn is_open(&self) -> bool {
+    /// Whether every request is accepted.
+    pub(crate) fn allows_anyone(&self) -> bool {
         self.tokens.is_empty() && self.users.is_empty()
     }
 
-    /// Whether a request with that `Authorization` may. The time it takes does not tell how much of a secret
-    /// was right; it may tell how long the secrets are.
-    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> bool {
-        if self.is_open() {
+    /// Whether a request with this value of `Authorization` is accepted. The time taken does not reveal how much of a
+    /// secret was right; it may reveal the lengths of the secrets.
+    pub(crate) fn accepts(&self, authorization: Option<&[u8]>) -> bool {
+        if self.allows_anyone() {
             return true;
         }
         let Some(value) = authorization else { return false };
@@ -47,7 +47,7 @@ impl Guard {
             scheme if scheme.eq_ignore_ascii_case(b"basic") => &self.users,
             _ => return false,
         };
-        // All are looked at, so that the place of the right one does not show.
+        // Compares with every secret, so that the time does not reveal which one matched.
         known.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(secret)).into()
     }
 
@@ -67,18 +67,18 @@ mod tests {
 
     #[test]
     fn only_who_knows_a_secret_may_post() {
-        let guard = Guard::new(&[
+        let authenticator = Authenticator::new(&[
             Credential::Bearer("abc".into()),
             Credential::Basic { user: "Aladdin".into(), password: "open sesame".into() },
         ]);
         // The example of RFC 7617, 2.
         for right in ["Bearer abc", "bearer  abc ", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="] {
-            assert!(guard.admits(Some(right.as_bytes())), "{right}");
+            assert!(authenticator.accepts(Some(right.as_bytes())), "{right}");
         }
         for wrong in ["Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer", "Basic QWxhZGRpbg=="] {
-            assert!(!guard.admits(Some(wrong.as_bytes())), "{wrong}");
+            assert!(!authenticator.accepts(Some(wrong.as_bytes())), "{wrong}");
         }
-        assert!(!guard.admits(None));
-        assert!(Guard::new(&[]).admits(None));
+        assert!(!authenticator.accepts(None));
+        assert!(Authenticator::new(&[]).accepts(None));
     }
 }

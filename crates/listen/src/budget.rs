@@ -1,4 +1,4 @@
-//! What all threads share of the machine: bytes in flight, connections and descriptors.
+//! Limits shared by all threads: bytes in flight and descriptors.
 
 use std::{
     os::fd::AsRawFd,
@@ -7,10 +7,10 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors of each thread for connections that are only told that there are too many.
-const TOLD_PER_THREAD: u64 = 64;
-/// Descriptors kept beside those of files: for connections of the admin port, and for what is open for a moment.
-const KEPT_FOR_OTHERS: u64 = 32;
+/// Descriptors per thread for connections beyond the limit, which are only answered 503.
+const REFUSED_PER_THREAD: u64 = 64;
+/// Descriptors kept besides those of files: for connections to the admin port, and for short-lived uses.
+const OTHER_DESCRIPTORS: u64 = 32;
 
 /// Bytes of bodies being read and of lines not yet written.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// All of it free.
+    /// An unused budget.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, used: AtomicU64::new(0) }
     }
@@ -35,42 +35,42 @@ impl Budget {
         self.limit.saturating_sub(self.used())
     }
 
-    /// All bytes.
+    /// The size of the budget in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Nothing taken yet.
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share { budget: self, bytes: 0 }
+    /// An empty reservation.
+    pub(crate) fn reservation(&self) -> Reservation<'_> {
+        Reservation { budget: self, bytes: 0 }
     }
 }
 
-/// What one request has taken of the budget; given back when dropped.
+/// The bytes reserved by one request; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
+pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
 
-impl Share<'_> {
-    /// What it has.
+impl Reservation<'_> {
+    /// The number of bytes reserved.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What all shares together may have.
+    /// The size of the whole budget in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.budget.limit
     }
 
-    /// Whether so much has been taken already.
+    /// Whether at least `bytes` are reserved.
     #[inline]
     pub(crate) fn covers(&self, bytes: u64) -> bool {
         bytes <= self.bytes
     }
 
-    /// Takes what is missing to `bytes`; false, and nothing taken, if there is not so much left.
+    /// Extends the reservation to `bytes`; returns false, and changes nothing, if the budget is exhausted.
     #[inline]
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else { return true };
@@ -83,9 +83,9 @@ impl Share<'_> {
         true
     }
 
-    /// Has exactly that many, if it can.
+    /// Changes the reservation to exactly `bytes`; returns false, and changes nothing, if the budget is exhausted.
     #[inline]
-    pub(crate) fn settle_at(&mut self, bytes: u64) -> bool {
+    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if bytes < self.bytes {
             self.budget.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
             self.bytes = bytes;
@@ -95,7 +95,7 @@ impl Share<'_> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -103,54 +103,54 @@ impl Drop for Share<'_> {
     }
 }
 
-/// Descriptors of this process, of which connections leave some to the storage.
+/// Divides the descriptors of this process between connections and the storage.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Connections that get one from here on are only told that there are too many,
-    told_from: u64,
-    /// and from here on closed at once: these are the storage's.
-    kept_from: u64,
+    /// Connections with a descriptor from this one on are only answered 503,
+    refuse_from: u64,
+    /// and from this one on closed at once: these descriptors are the storage's.
+    storage_from: u64,
 }
 
 impl Descriptors {
-    /// As many as the limit of this process says now.
+    /// Divides the current limit of this process.
     pub(crate) fn new(open_files: usize, threads: u32) -> Self {
         Self::of(getrlimit(Resource::Nofile).current, open_files, threads)
     }
 
-    /// As many files as fit the storage's part of them, each of which may be open twice: until its last sync.
-    pub(crate) fn files(open_files: usize) -> usize {
-        Self::files_of(getrlimit(Resource::Nofile).current, open_files)
+    /// The number of files that fit the storage's descriptors: a file may be open twice, until its last sync.
+    pub(crate) fn max_open_files(open_files: usize) -> usize {
+        Self::max_open_files_of(getrlimit(Resource::Nofile).current, open_files)
     }
 
-    fn files_of(limit: Option<u64>, open_files: usize) -> usize {
+    fn max_open_files_of(limit: Option<u64>, open_files: usize) -> usize {
         let Some(limit) = limit else { return open_files };
-        let fit = Self::kept(limit, open_files).saturating_sub(KEPT_FOR_OTHERS) / 2;
+        let fit = Self::storage_descriptors(limit, open_files).saturating_sub(OTHER_DESCRIPTORS) / 2;
         open_files.min(usize::try_from(fit).unwrap_or(usize::MAX)).max(1)
     }
 
-    fn kept(limit: u64, open_files: usize) -> u64 {
-        (open_files as u64).saturating_mul(2).saturating_add(KEPT_FOR_OTHERS).min(limit / 2 * 7 / 8)
+    fn storage_descriptors(limit: u64, open_files: usize) -> u64 {
+        (open_files as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS).min(limit / 2 * 7 / 8)
     }
 
-    /// The storage has as many as files may be open, or wait for their last sync; but it and those that are told have never
-    /// more than half of all, for a listener without connections were of no use either.
+    /// The storage gets two descriptors per open file. Together with the connections that are only answered 503, it
+    /// gets at most half of all descriptors, because a listener also needs connections.
     fn of(limit: Option<u64>, open_files: usize, threads: u32) -> Self {
-        let Some(limit) = limit else { return Self { told_from: u64::MAX, kept_from: u64::MAX } };
-        let kept = Self::kept(limit, open_files);
-        let told_from = limit - kept.saturating_add(u64::from(threads) * TOLD_PER_THREAD).min(limit / 2);
-        Self { told_from, kept_from: limit - kept }
+        let Some(limit) = limit else { return Self { refuse_from: u64::MAX, storage_from: u64::MAX } };
+        let kept = Self::storage_descriptors(limit, open_files);
+        let refuse_from = limit - kept.saturating_add(u64::from(threads) * REFUSED_PER_THREAD).min(limit / 2);
+        Self { refuse_from, storage_from: limit - kept }
     }
 
-    /// Whether a connection has got one that leaves it no seat. The kernel gives out the lowest that is free, so that all
-    /// those below are in use.
-    pub(crate) fn is_for_telling(&self, socket: &impl AsRawFd) -> bool {
-        socket.as_raw_fd() as u64 >= self.told_from
+    /// Whether a connection's descriptor is beyond those for connections. The kernel gives out the lowest free
+    /// descriptor, so all lower ones are in use.
+    pub(crate) fn is_beyond_limit(&self, socket: &impl AsRawFd) -> bool {
+        socket.as_raw_fd() as u64 >= self.refuse_from
     }
 
-    /// Whether a connection has got one of the storage's, and must give it back at once.
-    pub(crate) fn is_kept(&self, socket: &impl AsRawFd) -> bool {
-        socket.as_raw_fd() as u64 >= self.kept_from
+    /// Whether a connection's descriptor is one of the storage's, so that it must be closed at once.
+    pub(crate) fn is_reserved_for_storage(&self, socket: &impl AsRawFd) -> bool {
+        socket.as_raw_fd() as u64 >= self.storage_from
     }
 }
 
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn some_descriptors_are_kept_but_no_more_than_half() {
-        for (limit, open_files, told_from, kept_from) in [
+        for (limit, open_files, refuse_from, storage_from) in [
             (Some(20_000), 1_000, 17_840, 17_968),
             (Some(1_024), 1_000, 512, 576),
             (Some(128), 8, 64, 80),
             (None, 1_000, u64::MAX, u64::MAX),
         ] {
-            assert_eq!(Descriptors::of(limit, open_files, 2), Descriptors { told_from, kept_from });
+            assert_eq!(Descriptors::of(limit, open_files, 2), Descriptors { refuse_from, storage_from });
         }
         for (limit, open_files, fit) in [
             (Some(20_000), 1_000, 1_000),
@@ -175,19 +175,19 @@ mod tests {
             (Some(32), 8, 1),
             (None, 7, 7),
         ] {
-            assert_eq!(Descriptors::files_of(limit, open_files), fit, "{limit:?}");
+            assert_eq!(Descriptors::max_open_files_of(limit, open_files), fit, "{limit:?}");
         }
     }
 
     #[test]
     fn what_is_taken_comes_back_and_never_exceeds_the_limit() {
         let budget = Budget::new(100);
-        let mut first = budget.share();
-        let mut second = budget.share();
+        let mut first = budget.reservation();
+        let mut second = budget.reservation();
         assert!(first.grow_to(60) && first.grow_to(50));
         assert!(!second.grow_to(41) && second.grow_to(40));
         assert_eq!(budget.used(), 100);
-        assert!(first.settle_at(10) && second.settle_at(90) && !second.settle_at(91));
+        assert!(first.resize(10) && second.resize(90) && !second.resize(91));
         drop(second);
         assert_eq!(budget.used(), 10);
         drop(first);

@@ -1,20 +1,20 @@
-//! Mistakes of a configuration that no type rules out.
+//! Checks of a configuration that the types cannot express.
 
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use crate::{Compat, Config, Credential, refusal::TAG_BYTES_MOST};
+use crate::{Compat, Config, Credential, refusal::MAX_TAG_BYTES};
 
-/// The longest that a group commit may wait for company.
-const SYNC_DELAY_MOST: Duration = Duration::from_secs(10);
+/// Upper bound of [`segments::Config::sync_delay`].
+const MAX_SYNC_DELAY: Duration = Duration::from_secs(10);
 
 impl Config {
-    /// All mistakes, each naming the setting and what it may be. `handed` is how many sockets are handed in.
+    /// Checks the settings. `handed` is the number of listening sockets handed in.
     ///
     /// # Errors
-    /// The mistakes, if there are any.
+    /// All mistakes, each naming the option and its allowed values.
     pub fn check(&self, handed: usize) -> Result<(), Vec<String>> {
         let mut mistakes = Vec::new();
         let mut must = |holds: bool, mistake: &str| {
@@ -23,18 +23,15 @@ impl Config {
             }
         };
         let Self { limits, timeouts, .. } = self;
-        must(
-            handed > 0 || !self.listen.is_empty(),
-            "there is no address to listen on: give one with --listen",
-        );
+        must(handed > 0 || !self.listen.is_empty(), "no address to listen on: give one with --listen");
         must((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
         must(self.backlog > 0, "--backlog must be at least 1");
         must(limits.body_bytes > 0, "--max-body must be at least 1 byte");
         must(limits.inflated_bytes > 0, "--max-inflated must be at least 1 byte");
         must(
             limits.budget_bytes >= limits.body_bytes && limits.budget_bytes >= limits.inflated_bytes,
-            "--budget must be at least --max-body and --max-inflated, for the budget must hold the largest body: \
-             raise it, or lower those",
+            "--budget must be at least --max-body and --max-inflated, because it must hold the largest body: \
+             raise --budget or lower the others",
         );
         must((1024..=1 << 20).contains(&limits.head_bytes), "--max-head must be 1 KiB to 1 MiB");
         must(limits.connections != Some(0), "--max-connections must be at least 1");
@@ -49,12 +46,12 @@ impl Config {
         let year = Duration::from_secs(366 * 24 * 3600);
         must(
             times.iter().chain([&limits.idempotency_window]).all(|time| *time <= year),
-            "no timeout may be longer than a year, nor may --idempotency-window",
+            "timeouts and --idempotency-window may be at most a year",
         );
         must(
-            self.store.sync_delay <= SYNC_DELAY_MOST && self.store.sync_delay < timeouts.store,
-            "--sync-delay must be at most 10 s, and shorter than --store-timeout: an answer waits for it. Lower it, or \
-             raise --store-timeout",
+            self.store.sync_delay <= MAX_SYNC_DELAY && self.store.sync_delay < timeouts.store,
+            "--sync-delay must be at most 10 s and shorter than --store-timeout, because answers wait for it: lower \
+             --sync-delay or raise --store-timeout",
         );
         must(timeouts.body_bytes_per_s > 0, "--body-rate must be at least 1 byte a second");
         for credential in &self.credentials {
@@ -64,27 +61,28 @@ impl Config {
                     "--bearer-token-file: a token must be printable ASCII without spaces",
                 ),
                 Credential::Basic { user, .. } => {
-                    must(!user.contains(':'), "--basic-auth-file: a name has no colon")
+                    must(!user.contains(':'), "--basic-auth-file: a user name must not contain a colon")
                 }
             }
         }
         must(
-            self.added == crate::Added::default() || matches!(self.compat, Compat::Fluentd { .. }),
+            self.request_fields == crate::RequestFields::default()
+                || matches!(self.compat, Compat::Fluentd { .. }),
             "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd",
         );
         let prefix_bytes = self.tag_prefix.as_ref().map_or(0, String::len);
-        must(prefix_bytes <= TAG_BYTES_MOST / 2, "--tag-prefix must be at most 512 bytes long");
+        must(prefix_bytes <= MAX_TAG_BYTES / 2, "--tag-prefix must be at most 512 bytes long");
         let folder = self.store.template.folder();
         must(
             !is_same_folder(&self.store.state, folder),
-            "--state must be a folder of its own: the files lie in this one, and one of them could be named as \
-             the journal is. Leave it out, or name another folder",
+            "--state must not be the folder of the stored files: one of them could have the name of the journal. \
+             Leave --state out, or name another folder",
         );
         if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
     }
 }
 
-/// Whether two names mean the same folder, which need not be there.
+/// Whether two paths name the same folder, which need not exist.
 fn is_same_folder(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| -> PathBuf {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

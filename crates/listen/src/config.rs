@@ -1,4 +1,4 @@
-//! What the listener is told to do.
+//! The configuration of a listener.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -6,22 +6,21 @@ use segments::Level;
 
 use crate::import::TagPattern;
 
-/// What the listener does. The default listens on any free port of the loopback with one thread, answers
-/// `written` events with 204, and stores them as Fluentd's `out_file` does, by tag and day.
+/// The configuration of a listener. The default listens on a free port of the loopback interface with one thread,
+/// answers `written` events with 204, and stores them by tag and day, as Fluentd's `out_file` does.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Addresses to listen on; port 0 is any free one. May be empty if sockets are handed in.
+    /// Addresses to listen on; port 0 means any free port. May be empty if listening sockets are handed in.
     pub listen: Vec<SocketAddr>,
-    /// An address of its own for `/health` and `/metrics`, which the others answer too.
+    /// A separate address for `/health` and `/metrics`. The data addresses answer them too.
     pub admin: Option<SocketAddr>,
-    /// How threads get their connections.
+    /// How connections are spread over the threads.
     pub accept: Accept,
-    /// Length of the accept queue asked of the kernel, for each listening socket. The kernel caps it at
-    /// `net.core.somaxconn`.
+    /// Length of the accept queue requested for each listening socket. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u32,
-    /// Threads, each with its own loop; at least 1.
+    /// Number of threads, each with its own event loop; at least 1.
     pub threads: u32,
-    /// Processors that the threads are pinned to, in turn; empty leaves it to the kernel.
+    /// Processors to pin the threads to, round-robin; if empty, the kernel chooses.
     pub cpus: Vec<u32>,
     /// Where and how lines are stored.
     pub store: segments::Config,
@@ -29,33 +28,33 @@ pub struct Config {
     pub rules: events::Rules,
     /// How a record becomes a line.
     pub format: events::LineFormat,
-    /// Goes before every tag, joined by a dot.
+    /// Prefix of every tag, joined by a dot.
     pub tag_prefix: Option<String>,
-    /// Tags that are stored, the prefix included; requests with others are answered 404 before their body is
-    /// read. None stores all.
+    /// Tags to store, including the prefix; None stores all. A request with another tag is answered 404 before its
+    /// body is read.
     pub tags: Option<TagPattern>,
-    /// When a request is answered, unless its route or the request itself says otherwise.
+    /// The level at which a request is answered, unless its route or the request itself names another.
     pub level: Level,
-    /// Levels of paths: the longest that is a path's beginning, segment by segment, holds.
+    /// Levels by path. The longest route whose segments begin the path applies.
     pub routes: Vec<Route>,
-    /// Whose answers are given.
+    /// The dialect of the answers.
     pub compat: Compat,
-    /// What of the request goes into its records; only with [`Compat::Fluentd`].
-    pub added: Added,
-    /// Bounds in bytes and numbers.
+    /// Parts of a request to add to its records; only with [`Compat::Fluentd`].
+    pub request_fields: RequestFields,
+    /// Limits of sizes and counts.
     pub limits: Limits,
-    /// Bounds in time.
+    /// Time limits.
     pub timeouts: Timeouts,
     /// Encrypts the data port; the admin address stays plain.
     pub tls: Option<Tls>,
-    /// Who may post; empty is everybody.
+    /// Credentials that allow posting; if empty, everybody may post.
     pub credentials: Vec<Credential>,
-    /// Answers carry a `Date`.
+    /// Whether answers carry a `Date` header.
     pub date: bool,
 }
 
 impl Config {
-    /// Everything by default, but for where lines are stored.
+    /// The defaults, with the given storage.
     pub fn new(store: segments::Config) -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
@@ -72,7 +71,7 @@ impl Config {
             level: Level::Written,
             routes: Vec::new(),
             compat: Compat::None,
-            added: Added::default(),
+            request_fields: RequestFields::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             tls: None,
@@ -82,35 +81,34 @@ impl Config {
     }
 }
 
-/// How threads get their connections.
+/// How connections are spread over the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Accept {
-    /// Every thread has an accept queue of its own (SO_REUSEPORT); the kernel spreads connections over them
-    /// by a hash.
+    /// Every thread has its own accept queue (SO_REUSEPORT); the kernel spreads connections by a hash.
     #[default]
     ReusePort,
     /// All threads share one accept queue (EPOLLEXCLUSIVE). Sockets handed in are always shared.
     Shared,
 }
 
-/// The level of the paths under one.
+/// The level of all paths below one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The beginning of a path, such as `/audit`; whole segments, percent-decoded on both sides.
+    /// The first segments of a path, such as `/audit`. Whole segments are compared, percent-decoded on both sides.
     pub path: String,
-    /// When requests there are answered.
+    /// The level at which requests to these paths are answered.
     pub level: Level,
 }
 
-/// Whose answers are given.
+/// The dialect of the answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compat {
-    /// Our own: the status says what happened, bodies of errors are JSON, receipts say where events lie.
+    /// proofload's own: the status tells the outcome, error bodies are JSON, and receipts tell where the events are stored.
     #[default]
     None,
-    /// Those of Fluentd's `in_http`, byte for byte where it has the same case.
+    /// Those of Fluentd's `in_http`, byte for byte wherever Fluentd has the same case.
     Fluentd {
-        /// `cors_allow_origins`: origins that browsers may post from; `*` is any.
+        /// `cors_allow_origins`: origins from which browsers may post; `*` is any origin.
         cors_allow_origins: Vec<String>,
         /// `cors_allow_credentials`.
         cors_allow_credentials: bool,
@@ -133,44 +131,43 @@ impl Compat {
     }
 }
 
-/// What of a request goes into its records, as Fluentd's `in_http` puts it there.
+/// Parts of a request to add to its records, in the way of Fluentd's `in_http`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct RequestFields {
     /// `add_http_headers`: headers as members `HTTP_NAME`.
     pub http_headers: bool,
     /// `add_query_params`: parameters of the query as members `QUERY_NAME`.
     pub query_params: bool,
-    /// `add_remote_addr`: the client's address as member `REMOTE_ADDR`; the first of `X-Forwarded-For` if
-    /// that is sent.
+    /// `add_remote_addr`: the client's address as member `REMOTE_ADDR`, or the first address of `X-Forwarded-For` if
+    /// the request has that header.
     pub remote_addr: bool,
 }
 
-/// Bounds in bytes and numbers.
+/// Limits of sizes and counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of bodies being read and of lines not yet written, of all threads together, with what is kept of
-    /// each request and what undoing compression takes. Requests beyond are refused before their body is read,
-    /// or while their lines are made. A body counts as its lines while they are made and put in order, so that
-    /// each thread may be beyond it by one request for a moment.
+    /// Memory that all requests in flight may use together: their bodies, the lines not yet written, the bookkeeping
+    /// of each request and the state of its decompressor. A request beyond the budget is refused before its body is
+    /// read, or while its lines are made. While lines are made and sorted, a body counts as much as its lines, so
+    /// each thread may exceed the budget by one request for a moment.
     pub budget_bytes: u64,
-    /// A body as sent, without the framing of chunks.
+    /// Bytes of a body as sent, without the framing of chunks.
     pub body_bytes: u64,
-    /// A compressed body after inflating.
+    /// Bytes of a compressed body after decompression.
     pub inflated_bytes: u64,
-    /// The head of a request.
+    /// Bytes of the head of a request.
     pub head_bytes: u32,
-    /// Connections open at once; further ones are accepted, told 503 and closed, or only closed where that
-    /// would have to be encrypted. The admin address has 16 of its own. Without a limit the descriptors of the
-    /// process are one, but for twice [`segments::Config::max_open`] and 64 a thread, though no more than half of
-    /// them.
+    /// Connections open at the same time. A further connection is accepted, answered 503 and closed; with TLS it is closed
+    /// without an answer. The admin address has 16 connections of its own. Without a limit, the process's limit of descriptors
+    /// applies, less twice [`segments::Config::max_open`] and 64 per thread, which take at most half of the descriptors.
     pub connections: Option<u64>,
-    /// Requests that a connection may carry; the last answer says `Connection: close`.
+    /// Requests per connection; the last answer says `Connection: close`.
     pub requests_per_connection: Option<u64>,
-    /// The status of requests refused for want of budget: 503 or 429.
+    /// The status of requests refused because the budget is used up: 503 or 429.
     pub overload_status: u16,
-    /// What `Retry-After` says with 429, 503 and 507, in seconds.
+    /// The value of `Retry-After` with 429, 503 and 507, in seconds.
     pub retry_after_s: u32,
-    /// Idempotency keys remembered; 0 ignores the header.
+    /// Number of idempotency keys remembered; 0 ignores the header.
     pub idempotency_keys: usize,
     /// How long an idempotency key is remembered after its request was answered.
     pub idempotency_window: Duration,
@@ -193,22 +190,20 @@ impl Default for Limits {
     }
 }
 
-/// Bounds in time. None may be zero.
+/// Time limits. None may be zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head. A connection that has sent nothing has the time of
-    /// [`Timeouts::idle`].
+    /// From a request's first byte to the end of its head. [`Timeouts::idle`] applies until the first byte arrives.
     pub head: Duration,
-    /// Grace of a body before [`Timeouts::body_bytes_per_s`] counts.
+    /// Time before [`Timeouts::body_bytes_per_s`] applies to a body.
     pub body: Duration,
-    /// The least rate of a body, on average from its start, after the grace.
+    /// Minimum average rate of a body after [`Timeouts::body`], measured from the body's start.
     pub body_bytes_per_s: u64,
-    /// How long a connection may be without a request, and an answer not be taken.
+    /// How long a connection may be without a request, or a client may take none of an answer.
     pub idle: Duration,
-    /// How long storing may take before the client is told that it is not known whether its events are
-    /// stored (503).
+    /// How long storing may take. After that, the client is answered 503: its events may or may not be stored.
     pub store: Duration,
-    /// How long requests in flight are waited for at a stop.
+    /// How long a stopping listener waits for requests in flight.
     pub drain: Duration,
 }
 
@@ -225,23 +220,23 @@ impl Default for Timeouts {
     }
 }
 
-/// Files of the server's identity, in PEM; read anew by [`crate::Handle::reload`].
+/// PEM files of the server's certificate and key; [`crate::Handle::reload`] reads them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate and those between it and a trusted one.
+    /// The certificate chain, the server's certificate first.
     pub certificates: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// What a client proves itself with. Not shown when printed.
+/// What authenticates a client. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
     /// `Authorization: Bearer TOKEN`.
     Bearer(String),
     /// `Authorization: Basic …`.
     Basic {
-        /// The name; no colon.
+        /// The user's name, without a colon.
         user: String,
         /// The password.
         password: String,

@@ -1,20 +1,20 @@
-//! A connection's state. Idle connections hold no buffers.
+//! The state of a connection. An idle connection holds no buffers.
 
 use http1::{Limits, RequestReader};
 use sockets::{ConnectionPermit, Token};
 
-use crate::{flight::Flight, stream::Stream};
+use crate::{incoming::IncomingRequest, stream::Stream};
 
-/// Where a connection stands.
+/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waits for a request, or for more of one.
+    /// Waiting for a request, or reading one.
     Reading,
-    /// A request was read; the storage has its events.
+    /// A request was read, and waits for the body reader or the storage.
     Storing,
-    /// An answer goes out as fast as the client takes it.
+    /// Sending an answer.
     Writing,
-    /// Closed by us; what the client still sends is thrown away, for a reset would destroy the answer.
+    /// Closed by the listener; received bytes are discarded, because a reset would destroy the answer.
     Lingering,
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Wait {
     Body,
     Storage,
     Client,
-    End,
+    Linger,
 }
 
 /// One connection.
@@ -36,55 +36,55 @@ pub(crate) struct Connection<'a> {
     pub token: Token,
     pub reader: RequestReader,
     pub phase: Phase,
-    /// There may be bytes, or an end, to read.
+    /// The socket may have bytes, or an end of stream, to read.
     pub readable: bool,
-    /// The client has closed its side, or all of the connection: the two look alike.
+    /// The client has closed its sending side or the whole connection: the two look alike.
     pub peer_closed: bool,
-    /// Of the admin port.
+    /// The connection came to the admin port.
     pub admin: bool,
-    /// To be closed behind the answer.
+    /// The connection is to be closed after the answer.
     pub close: bool,
     pub wait: Wait,
-    /// Requests that came behind the current one and were read with it.
-    pub held: Option<Box<Held>>,
-    /// The request whose body is coming.
-    pub flight: Option<Box<Flight<'a>>>,
+    /// Received bytes after the current request.
+    pub unparsed: Option<Box<Remainder>>,
+    /// The request whose body is arriving.
+    pub incoming: Option<Box<IncomingRequest<'a>>>,
     /// The rest of an answer that the client did not take at once.
-    pub out: Option<Box<Held>>,
-    /// The request whose events the storage has.
+    pub unsent: Option<Box<Remainder>>,
+    /// The request that waits for the body reader or the storage.
     pub pending: Token,
-    /// Requests carried so far.
+    /// Number of requests read.
     pub requests: u64,
-    /// When that which is waited for began, in nanoseconds since the start.
+    /// Since when the connection waits for `wait`, in nanoseconds since the start.
     pub since_ns: u64,
-    /// When it is too late.
+    /// The deadline of this wait, in nanoseconds since the start.
     pub deadline_ns: u64,
-    /// Bytes thrown away while lingering.
+    /// Bytes discarded while lingering.
     pub drained_bytes: u64,
-    /// Its place among the connections that are let in; without, it is only told that there are too many.
-    pub seat: Option<ConnectionPermit<'a>>,
+    /// Counts the connection in the limit; None if it is beyond the limit and is only answered 503.
+    pub permit: Option<ConnectionPermit<'a>>,
 }
 
-/// Bytes of which some have been used.
+/// A buffer of which the first `used` bytes are done.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Remainder {
     pub bytes: Vec<u8>,
     pub used: usize,
 }
 
-impl Held {
-    /// Nothing used yet.
+impl Remainder {
+    /// A copy of `bytes`, none of them used.
     pub(crate) fn new(bytes: &[u8]) -> Box<Self> {
         Box::new(Self { bytes: bytes.to_vec(), used: 0 })
     }
 }
 
 impl<'a> Connection<'a> {
-    /// Of a socket just accepted.
+    /// The connection of an accepted socket.
     pub(crate) fn new(
         stream: Stream,
         token: Token,
-        seat: Option<ConnectionPermit<'a>>,
+        permit: Option<ConnectionPermit<'a>>,
         admin: bool,
         head_bytes: u32,
         now_ns: u64,
@@ -98,38 +98,38 @@ impl<'a> Connection<'a> {
             peer_closed: false,
             admin,
             close: false,
-            // Not what it waits for, so that its first deadline is set.
-            wait: Wait::End,
-            held: None,
-            flight: None,
-            out: None,
+            // Differs from the actual wait, so that the first deadline is set.
+            wait: Wait::Linger,
+            unparsed: None,
+            incoming: None,
+            unsent: None,
             pending: token,
             requests: 0,
             since_ns: now_ns,
             deadline_ns: u64::MAX,
             drained_bytes: 0,
-            seat,
+            permit,
         }
     }
 
-    /// Whether more than was taken has come already: what the kernel has and has not told yet is a request in flight too.
-    /// It is read then.
+    /// Checks whether more bytes have arrived than were parsed, also in the kernel: they belong to a request in
+    /// flight. If so, marks the connection readable.
     #[cold]
-    pub(crate) fn more_has_come(&mut self) -> bool {
-        let unread = self.held.is_none() && self.stream.has_unread();
+    pub(crate) fn check_for_more(&mut self) -> bool {
+        let unread = self.unparsed.is_none() && self.stream.has_unread();
         self.readable |= unread;
-        self.held.is_some() || unread
+        self.unparsed.is_some() || unread
     }
 
-    /// What it waits for.
+    /// What the connection waits for.
     pub(crate) fn waits_for(&self) -> Wait {
         match self.phase {
-            Phase::Reading if self.flight.is_some() => Wait::Body,
+            Phase::Reading if self.incoming.is_some() => Wait::Body,
             Phase::Reading if self.reader.in_message() => Wait::Head,
             Phase::Reading => Wait::Request,
             Phase::Storing => Wait::Storage,
             Phase::Writing => Wait::Client,
-            Phase::Lingering => Wait::End,
+            Phase::Lingering => Wait::Linger,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What one thread counts. Only that thread writes; others read while it runs.
+//! The counters of one thread. Only this thread writes them; others may read them at any time.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -10,27 +10,27 @@ use segments::Level;
 
 use crate::refusal::{NAMES, Refusal};
 
-/// Statuses of answers are below 600.
+/// Number of status counters: statuses are below 600.
 const STATUSES: usize = 600;
 
-/// A number that one thread raises and others read.
+/// A counter that one thread increments and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds to it. Only ever called by one thread, so that no other's addition gets lost.
+    /// Adds to the counter. Must be called by one thread only, because concurrent additions would get lost.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// What it stands at.
+    /// The current value.
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What one thread counts; on cache lines of its own.
+/// The counters of one thread, on their own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -38,7 +38,7 @@ pub(crate) struct Counters {
     refused: [Count; NAMES.len()],
     events: [Count; 3],
     pub accepted_events_lost: Count,
-    /// Of those that were acknowledged as accepted, how many the storage has taken or refused since.
+    /// Number of events acknowledged as `accepted` that the storage has stored or refused since.
     pub accepted_events_settled: Count,
     pub replayed: Count,
     pub received_bytes: Count,
@@ -75,55 +75,55 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A request was answered.
+    /// Counts an answer by its status.
     #[inline]
-    pub(crate) fn answered(&self, status: u16) {
+    pub(crate) fn count_answer(&self, status: u16) {
         if let Some(count) = self.statuses.get(usize::from(status)) {
             count.add(1);
         }
     }
 
-    /// A request, or a connection, was refused.
-    pub(crate) fn refused(&self, refusal: &Refusal) {
+    /// Counts a refused request or connection.
+    pub(crate) fn count_refusal(&self, refusal: &Refusal) {
         self.refused[refusal.number()].add(1);
     }
 
-    /// Events were acknowledged.
+    /// Counts acknowledged events.
     #[inline]
-    pub(crate) fn acknowledged(&self, level: Level, events: u64) {
-        self.events[place(level)].add(events);
+    pub(crate) fn count_acknowledged(&self, level: Level, events: u64) {
+        self.events[level_index(level)].add(events);
     }
 
-    /// A success was answered so long after the request's last byte.
+    /// Records the time from a request's last byte to its successful answer.
     #[inline]
-    pub(crate) fn took(&self, ns: u64) {
-        // Nobody else but a reader now and then holds it.
+    pub(crate) fn record_answer_time(&self, ns: u64) {
+        // Only occasional readers compete for the lock.
         self.answer_time.lock().unwrap_or_else(PoisonError::into_inner).record_ns(ns);
     }
 
-    /// Answers by status, those that were given.
+    /// Number of answers by status, without zeros.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
         let counted = self.statuses.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
         counted.filter(|&(_, count)| count > 0)
     }
 
-    /// Refusals by name, those that happened.
+    /// Number of refusals by name, without zeros.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().zip(&self.refused).map(|(&name, count)| (name, count.value())).filter(|&(_, n)| n > 0)
     }
 
-    /// Events acknowledged at a level.
+    /// Number of events acknowledged at a level.
     pub(crate) fn events(&self, level: Level) -> u64 {
-        self.events[place(level)].value()
+        self.events[level_index(level)].value()
     }
 
-    /// Adds this thread's times to those of others.
+    /// Merges this thread's answer times into `histogram`.
     pub(crate) fn add_times_to(&self, histogram: &mut Histogram) {
         histogram.merge(&self.answer_time.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-fn place(level: Level) -> usize {
+fn level_index(level: Level) -> usize {
     match level {
         Level::Accepted => 0,
         Level::Written => 1,

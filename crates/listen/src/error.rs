@@ -1,25 +1,25 @@
-//! Why the listener cannot start, or not reload.
+//! Errors of starting and reloading the listener.
 
 use std::{io, path::PathBuf};
 
 use sockets::StartError;
 
-/// Why the listener cannot start, or not reload.
+/// Errors of starting and reloading the listener.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration has mistakes; all of them.
+    /// All mistakes of the configuration.
     #[error("the listener's configuration is wrong:\n  {}", .0.join("\n  "))]
     Config(Vec<String>),
-    /// The kernel does not let it listen, or run where it is to.
+    /// A socket, processor or event loop is not available.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A socket handed in is not one that listens on an Internet address.
-    #[error("socket {number} handed in cannot be listened on: {cause}; hand in TCP sockets that listen")]
+    /// A socket handed in does not listen on an Internet address.
+    #[error("socket {number} handed in is not usable: {cause}; hand in listening TCP sockets")]
     Handed {
-        /// Its place among those handed in, from 0.
+        /// Its index among the sockets handed in, from 0.
         number: usize,
-        /// The kernel's refusal.
+        /// The error.
         cause: io::Error,
     },
     /// The storage cannot be opened.
@@ -30,7 +30,7 @@ pub enum Error {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// What is wrong with the file, and what to do.
         cause: String,
     },
 }

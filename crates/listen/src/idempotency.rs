@@ -1,8 +1,8 @@
-//! Idempotency keys: a request repeated under the same key is answered as the first was, and stored once.
+//! Idempotency keys: a request repeated with the same key gets the answer of the first one, and is stored once.
 //!
-//! Keys are remembered for a bounded time and number, in memory only and as a hash: a restart forgets them. A repeat that
-//! comes while the first is being stored is refused with 409; so it is not held, and its client comes again. Of
-//! a request that could be stored only in part it is remembered which part, so that a repeat stores the rest.
+//! Keys are remembered for a limited time and up to a maximum number, in memory only and as hashes: a restart forgets
+//! them. A repeat that arrives while the first request is being stored is refused with 409, and its client retries.
+//! For a request stored in part, the stored parts are remembered, so that a repeat stores the rest.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry, hash_map::RandomState},
@@ -13,7 +13,7 @@ use std::{
 use events::EventTime;
 use segments::{Level, Receipt};
 
-/// Threads that hold different keys seldom wait for each other.
+/// Number of locks: threads with different keys seldom wait for each other.
 const SHARDS: usize = 16;
 
 /// The keys of all threads.
@@ -21,224 +21,224 @@ const SHARDS: usize = 16;
 pub(crate) struct Idempotency {
     shards: Vec<Mutex<Shard>>,
     hashers: [RandomState; 2],
-    most_per_shard: usize,
+    max_per_shard: usize,
     window_ns: u64,
 }
 
-/// A key with its scope, hashed with secrets of this process: two never have the same. Long ones take no more memory.
-type Name = u128;
+/// The hash of a key and its scope, seeded with random numbers of this process: collisions do not occur in practice.
+/// Long keys take no more memory.
+type KeyHash = u128;
 
 #[derive(Debug, Default)]
 struct Shard {
-    known: HashMap<Name, Known>,
-    /// How many of these are not in flight.
+    known: HashMap<KeyHash, KeyEntry>,
+    /// Number of finished entries.
     ended: usize,
-    /// Those that came to an end, in that order, with the time at which they are forgotten. What is in flight is
-    /// forgotten by nobody but its [`Claim`].
-    order: VecDeque<(u64, Name)>,
+    /// The finished entries in order of expiry, each with its time. Entries in flight are removed by their [`Claim`] only.
+    order: VecDeque<(u64, KeyHash)>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KeyEntry {
     body: u64,
-    /// When it is forgotten, once it has come to an end.
+    /// When a finished entry expires.
     until_ns: u64,
-    course: Course,
+    progress: Progress,
 }
 
 #[derive(Debug)]
-enum Course {
+enum Progress {
     InFlight,
-    Answered(Arc<Answered>),
-    InPart(Box<InPart>),
+    Answered(Arc<EarlierAnswer>),
+    PartlyStored(Box<PartlyStored>),
 }
 
-/// What is stored of a request that failed for the rest.
+/// The stored parts of a request of which other parts failed.
 #[derive(Debug, Clone)]
-pub(crate) struct InPart {
-    /// How safe that is.
+pub(crate) struct PartlyStored {
+    /// The level of the stored parts.
     pub level: Level,
-    pub given: Box<Given>,
-    /// The parts that are stored, by number, and where.
+    pub inputs: Box<RenderInputs>,
+    /// The numbers of the stored parts, and their receipts.
     pub stored: Vec<(usize, Receipt)>,
 }
 
-/// What the lines of a request are made of besides its body. A repeat comes later, with other headers or from another
-/// address: its lines must be those of the first, else what is left to store would begin and end elsewhere.
+/// What the lines of a request depend on besides its body. A repeat comes later, with other headers or from another address: it
+/// must render the same lines as the first request, because otherwise the parts would have other boundaries.
 #[derive(Debug, Clone)]
-pub(crate) struct Given {
-    /// The time of events that bear none.
+pub(crate) struct RenderInputs {
+    /// The time of events that carry none.
     pub now: EventTime,
-    /// The time that the request gives all its events.
+    /// The time that the request gives to all its events.
     pub time: Option<EventTime>,
-    /// Members that every event gets.
-    pub added: Box<str>,
+    /// The members that every event gets.
+    pub extra_members: Box<str>,
 }
 
-/// Bytes that are remembered of a request stored in part, at the most: of the names of its files and of members added to
-/// its events. One that needs more is forgotten.
-const IN_PART_MOST_BYTES: usize = 2 << 10;
-/// Bytes of a request's receipts, likewise: the first ones, whole.
-const RECEIPTS_MOST_BYTES: usize = 1 << 10;
+/// Maximum memory for a request stored in part: the names of its files and its extra members. A request that needs
+/// more is forgotten.
+const MAX_PARTLY_STORED_BYTES: usize = 2 << 10;
+/// Maximum length of the remembered receipts of a request: the first whole ones.
+const MAX_RECEIPT_BYTES: usize = 1 << 10;
 
-/// What a request was answered.
+/// The answer to an earlier request.
 #[derive(Debug)]
-pub(crate) struct Answered {
-    /// How safe its events were then.
+pub(crate) struct EarlierAnswer {
+    /// The level reached.
     pub level: Level,
-    /// The value of its first receipts; empty if the first alone is too long to be remembered.
+    /// The value of its first receipts; empty if the first one alone is too long.
     pub receipts: Box<[u8]>,
 }
 
-/// What a key came to.
+/// The result of looking up a key.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
-    /// It is new: store the request, then say what was answered.
+    /// The key is new: store the request, then record the answer in the claim.
     New(Claim<'a>),
-    /// Answered before.
-    Again(Arc<Answered>),
-    /// The first request under it is still being stored.
+    /// The first request with this key was answered.
+    Answered(Arc<EarlierAnswer>),
+    /// The first request with this key is still being stored.
     InFlight,
-    /// The first request under it had another body.
+    /// The first request with this key had another body.
     OtherBody,
 }
 
 impl Idempotency {
-    /// Remembers so many keys at least, for so long after they were answered.
-    pub(crate) fn new(most: usize, window_ns: u64) -> Self {
-        // Keys do not spread evenly: beyond six standard deviations no shard ever comes.
-        let mean = most as f64 / SHARDS as f64;
-        let most_per_shard = if most == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
+    /// Remembers at least `most` keys, each for `window_ns` after its answer.
+    pub(crate) fn new(max_keys: usize, window_ns: u64) -> Self {
+        // Keys do not spread evenly over the shards; six standard deviations are enough.
+        let mean = max_keys as f64 / SHARDS as f64;
+        let max_per_shard = if max_keys == 0 { 0 } else { (mean + 6.0 * mean.sqrt()) as usize + 8 };
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hashers: [RandomState::new(), RandomState::new()],
-            most_per_shard,
+            max_per_shard,
             window_ns,
         }
     }
 
-    /// Whether keys are looked at at all.
-    pub(crate) fn is_on(&self) -> bool {
-        self.most_per_shard > 0
+    /// Whether keys are used at all.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.max_per_shard > 0
     }
 
-    /// Looks a key up; `scope` tells users of the same key apart. `body` is the body with how it is read.
+    /// Looks up a key within its scope. `body` is the body with its content type.
     pub(crate) fn look_up(&self, scope: &str, key: &str, body: impl Hash, now_ns: u64) -> Found<'_> {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one((scope, key)));
-        let name = Name::from(high) << 64 | Name::from(low);
+        let name = KeyHash::from(high) << 64 | KeyHash::from(low);
         let body = self.hashers[0].hash_one(body);
         let shard = &self.shards[low as usize % SHARDS];
         let mut locked = lock(shard);
-        locked.forget(now_ns, self.most_per_shard);
+        locked.evict(now_ns, self.max_per_shard);
         let earlier = match locked.known.entry(name) {
-            Entry::Vacant(place) => {
-                place.insert(Known { body, until_ns: 0, course: Course::InFlight });
+            Entry::Vacant(entry) => {
+                entry.insert(KeyEntry { body, until_ns: 0, progress: Progress::InFlight });
                 None
             }
-            Entry::Occupied(mut known) => match &known.get().course {
+            Entry::Occupied(mut known) => match &known.get().progress {
                 _ if known.get().body != body => return Found::OtherBody,
-                Course::Answered(answered) => return Found::Again(Arc::clone(answered)),
-                Course::InFlight => return Found::InFlight,
-                Course::InPart(in_part) => {
-                    let earlier = in_part.clone();
-                    known.get_mut().course = Course::InFlight;
+                Progress::Answered(answered) => return Found::Answered(Arc::clone(answered)),
+                Progress::InFlight => return Found::InFlight,
+                Progress::PartlyStored(partly_stored) => {
+                    let earlier = partly_stored.clone();
+                    known.get_mut().progress = Progress::InFlight;
                     locked.ended -= 1;
                     Some(earlier)
                 }
             },
         };
         drop(locked);
-        Found::New(Claim { keys: self, shard, name, earlier, is_settled: false })
+        Found::New(Claim { keys: self, shard, name, earlier, is_finished: false })
     }
 }
 
-impl Known {
-    /// Whether it has come to an end, and is forgotten then. One that was repeated may be in flight again, or be forgotten
-    /// later.
-    fn is_until(&self, until_ns: u64) -> bool {
-        self.until_ns == until_ns && !matches!(self.course, Course::InFlight)
+impl KeyEntry {
+    /// Whether the entry is finished and expires at this time. After a repeat, an entry may be in flight again, or
+    /// expire later.
+    fn expires_at(&self, until_ns: u64) -> bool {
+        self.until_ns == until_ns && !matches!(self.progress, Progress::InFlight)
     }
 }
 
 impl Shard {
-    /// Forgets those whose time is over, and the oldest if there are more than `most`.
-    fn forget(&mut self, now_ns: u64, most: usize) {
+    /// Removes expired entries, and the oldest ones beyond `max_keys`.
+    fn evict(&mut self, now_ns: u64, max_keys: usize) {
         while let Some((until_ns, name)) = self.order.front() {
-            let is_meant = self.known.get(name).is_some_and(|known| known.is_until(*until_ns));
-            if is_meant && *until_ns > now_ns && self.ended <= most {
+            let is_current = self.known.get(name).is_some_and(|known| known.expires_at(*until_ns));
+            if is_current && *until_ns > now_ns && self.ended <= max_keys {
                 break;
             }
-            if is_meant {
+            if is_current {
                 self.known.remove(name);
                 self.ended -= 1;
             }
             self.order.pop_front();
         }
-        // Each repeat of a request stored in part leaves an entry that is meant no more.
-        if self.order.len() > 2 * self.ended.max(most) {
+        // Each repeat of a request stored in part leaves an outdated entry.
+        if self.order.len() > 2 * self.ended.max(max_keys) {
             let known = &self.known;
             self.order
-                .retain(|(until_ns, name)| known.get(name).is_some_and(|known| known.is_until(*until_ns)));
+                .retain(|(until_ns, name)| known.get(name).is_some_and(|known| known.expires_at(*until_ns)));
         }
     }
 
-    /// A request has come to an end.
-    fn end(&mut self, name: Name, course: Course, until_ns: u64) {
+    /// Records that a request has finished.
+    fn end(&mut self, name: KeyHash, progress: Progress, until_ns: u64) {
         if let Some(known) = self.known.get_mut(&name) {
-            (known.course, known.until_ns) = (course, until_ns);
+            (known.progress, known.until_ns) = (progress, until_ns);
             self.ended += 1;
             self.order.push_back((until_ns, name));
         }
     }
 }
 
-/// A key whose request is being stored. If it is dropped before it came to an end, all is as before the request,
-/// so that the client can try again.
+/// A key whose request is being stored. Dropping an unfinished claim restores the state before the request, so that
+/// the client can retry.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     keys: &'a Idempotency,
     shard: &'a Mutex<Shard>,
-    name: Name,
-    /// What an earlier request under this key has stored.
-    earlier: Option<Box<InPart>>,
-    is_settled: bool,
+    name: KeyHash,
+    /// The stored parts of an earlier request with this key.
+    earlier: Option<Box<PartlyStored>>,
+    is_finished: bool,
 }
 
 impl Claim<'_> {
-    /// Memory that a key takes while its request is in flight.
-    pub(crate) const HELD_BYTES: u64 = size_of::<(Name, Known)>() as u64;
+    /// Memory of a key whose request is in flight, in bytes.
+    pub(crate) const HELD_BYTES: u64 = size_of::<(KeyHash, KeyEntry)>() as u64;
 
-    /// What an earlier request under this key has stored, and is not to be stored again.
-    pub(crate) fn earlier(&self) -> Option<&InPart> {
+    /// The stored parts of an earlier request with this key, which must not be stored again.
+    pub(crate) fn earlier(&self) -> Option<&PartlyStored> {
         self.earlier.as_deref()
     }
 
-    /// The request is stored, at that level, and these are its receipts.
-    pub(crate) fn answer(self, level: Level, receipts: &[u8], now_ns: u64) {
-        let answered = Answered { level, receipts: first_of(receipts).into() };
-        self.settle(Course::Answered(Arc::new(answered)), now_ns);
+    /// Records that the request was stored, with its level and receipts.
+    pub(crate) fn finish_answered(self, level: Level, receipts: &[u8], now_ns: u64) {
+        let answered = EarlierAnswer { level, receipts: first_receipts(receipts).into() };
+        self.finish(Progress::Answered(Arc::new(answered)), now_ns);
     }
 
-    /// The request is stored in part.
-    pub(crate) fn leave(self, in_part: InPart, now_ns: u64) {
+    /// Records that the request was stored in part.
+    pub(crate) fn finish_partly_stored(self, partly_stored: PartlyStored, now_ns: u64) {
         let bytes_of = |(_, receipt): &(usize, Receipt)| 40 + receipt.segment.len();
-        let stored_bytes: usize = in_part.stored.iter().map(bytes_of).sum();
-        if stored_bytes + in_part.given.added.len() <= IN_PART_MOST_BYTES {
-            self.settle(Course::InPart(Box::new(in_part)), now_ns);
+        let stored_bytes: usize = partly_stored.stored.iter().map(bytes_of).sum();
+        if stored_bytes + partly_stored.inputs.extra_members.len() <= MAX_PARTLY_STORED_BYTES {
+            self.finish(Progress::PartlyStored(Box::new(partly_stored)), now_ns);
         }
     }
 
-    fn settle(mut self, course: Course, now_ns: u64) {
-        self.is_settled = true;
+    fn finish(mut self, progress: Progress, now_ns: u64) {
+        self.is_finished = true;
         let mut shard = lock(self.shard);
-        shard.end(self.name, course, now_ns.saturating_add(self.keys.window_ns));
-        shard.forget(now_ns, self.keys.most_per_shard);
+        shard.end(self.name, progress, now_ns.saturating_add(self.keys.window_ns));
+        shard.evict(now_ns, self.keys.max_per_shard);
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.is_settled {
+        if self.is_finished {
             return;
         }
         let mut shard = lock(self.shard);
@@ -247,23 +247,23 @@ impl Drop for Claim<'_> {
             return;
         };
         let until_ns = shard.known.get(&self.name).map_or(0, |known| known.until_ns);
-        shard.end(self.name, Course::InPart(earlier), until_ns);
+        shard.end(self.name, Progress::PartlyStored(earlier), until_ns);
     }
 }
 
-/// As many receipts of this value as are remembered.
-fn first_of(receipts: &[u8]) -> &[u8] {
-    if receipts.len() <= RECEIPTS_MOST_BYTES {
+/// The first whole receipts of a value, up to the maximum length.
+fn first_receipts(receipts: &[u8]) -> &[u8] {
+    if receipts.len() <= MAX_RECEIPT_BYTES {
         return receipts;
     }
-    // Within the name of a segment quotes are escaped.
+    // Quotes in segment names are escaped, so this only matches between receipts.
     let next = b", segment=\"";
-    let end = receipts[..RECEIPTS_MOST_BYTES + next.len()].windows(next.len()).rposition(|part| part == next);
+    let end = receipts[..MAX_RECEIPT_BYTES + next.len()].windows(next.len()).rposition(|part| part == next);
     &receipts[..end.unwrap_or(0)]
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A thread that panicked leaves a shard as it was between two changes.
+    // A panic leaves a shard in a consistent state.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! The server's certificate and key, which can be read anew while it runs.
+//! The server's certificate and key, which can be reloaded while it runs.
 
 use std::{
     path::Path,
@@ -12,7 +12,7 @@ use rustls::{
 
 use crate::{Error, Tls};
 
-/// The server's identity.
+/// The server's certificate and key.
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: Tls,
@@ -20,19 +20,19 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads it.
+    /// Reads the files.
     pub(crate) fn read(files: &Tls) -> Result<Self, Error> {
         Ok(Self { files: files.clone(), config: RwLock::new(Arc::new(load(files)?)) })
     }
 
-    /// Reads it anew; a mistake leaves the old one.
+    /// Reads the files again; on an error, the old certificate and key stay in use.
     pub(crate) fn reload(&self) -> Result<(), Error> {
         let config = Arc::new(load(&self.files)?);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 
-    /// For a new connection.
+    /// The TLS configuration for a new connection.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -63,8 +63,8 @@ fn load(files: &Tls) -> Result<ServerConfig, Error> {
 fn fails(path: &Path, error: &pem::Error) -> Error {
     let cause = match error {
         pem::Error::Io(error) => format!("cannot be read: {error}"),
-        pem::Error::NoItemsFound => "holds no such thing in PEM (-----BEGIN …-----)".to_owned(),
-        other => format!("is no PEM file: {other:?}"),
+        pem::Error::NoItemsFound => "contains no such PEM section (-----BEGIN …-----)".to_owned(),
+        other => format!("is not a valid PEM file: {other:?}"),
     };
     Error::Tls { path: path.to_owned(), cause }
 }

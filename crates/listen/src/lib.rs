@@ -1,28 +1,27 @@
 //! HTTP data listener: events in, files out, acknowledged at a chosen level.
 //!
-//! A body is read into records, one line of JSON each; the lines are handed to [`segments`], which appends
-//! them to files; and the request is answered when they are as safe as asked: `accepted`, `written` or
-//! `synced`. What cannot be stored is refused before its body is read.
+//! A body is parsed into records, one line of JSON each. [`segments`] appends the lines to files. The request is
+//! answered when its lines have reached the requested level: `accepted`, `written` or `synced`. A request that cannot
+//! be stored is refused before its body is read.
 //!
-//! One thread is one epoll loop with its own connections and counters. Threads share the storage, the budget
-//! of bytes in flight, the idempotency keys and the number of open connections.
+//! Each thread runs an epoll loop with its own connections and counters. The threads share the storage, the budget of
+//! bytes in flight, the idempotency keys and the limit of connections.
 
 mod answer;
 mod auth;
+mod breaker;
 mod budget;
 mod check;
 mod config;
 mod connection;
 mod counters;
-mod debt;
 mod engine;
 mod error;
-mod flight;
-mod gate;
 mod idempotency;
 mod identity;
 pub mod import;
-mod keys;
+mod incoming;
+mod key_cache;
 mod listeners;
 mod pages;
 mod pending;
@@ -31,12 +30,13 @@ mod request;
 mod routes;
 mod server;
 mod shared;
+mod stall;
 mod statistics;
 mod stream;
 mod timers;
 mod worker;
 
-pub use config::{Accept, Added, Compat, Config, Credential, Limits, Route, Timeouts, Tls};
+pub use config::{Accept, Compat, Config, Credential, Limits, RequestFields, Route, Timeouts, Tls};
 pub use error::Error;
 pub use segments::{Level, StorageState};
 pub use server::{Handle, Server};

@@ -1,4 +1,4 @@
-//! Listening sockets: for each thread its own, one for all, or those handed in.
+//! Listening sockets: one per thread, one shared by all threads, or those handed in.
 
 use std::{
     io,
@@ -12,11 +12,11 @@ use sockets::{listening_each, local_address};
 
 use crate::{Accept, Config, Error};
 
-/// A socket that connections are accepted from.
+/// A listening socket.
 #[derive(Debug, Clone)]
 pub(crate) struct Listener {
     pub socket: Arc<OwnedFd>,
-    /// Only `/health` and `/metrics` are answered here, and never encrypted.
+    /// Answers only `/health` and `/metrics`, and never uses TLS.
     pub admin: bool,
 }
 
@@ -29,16 +29,16 @@ impl AsFd for Listener {
 /// All listening sockets.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// For each thread its own.
+    /// The sockets of each thread.
     pub threads: Vec<Vec<Listener>>,
-    /// The addresses of the data port, with the ports as they are.
+    /// The data addresses, with their actual ports.
     pub addresses: Vec<SocketAddr>,
-    /// The address of the admin port.
+    /// The admin address, with its actual port.
     pub admin: Option<SocketAddr>,
 }
 
 impl Listeners {
-    /// Listens on all addresses, and takes over the sockets handed in.
+    /// Listens on all addresses, and prepares the sockets handed in.
     pub(crate) fn open(config: &Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         let count = config.threads as usize;
         let mut listeners = Self { threads: vec![Vec::new(); count], addresses: Vec::new(), admin: None };
@@ -47,37 +47,37 @@ impl Listeners {
             let (mut sockets, address) = listening_each(asked, loops, false, config.backlog)?;
             listeners.addresses.push(address);
             if loops == 1 {
-                sockets.drain(..).for_each(|socket| listeners.give_to_all(socket));
+                sockets.drain(..).for_each(|socket| listeners.share_among_threads(socket));
             }
             for (thread, socket) in listeners.threads.iter_mut().zip(sockets) {
                 thread.push(Listener { socket: Arc::new(socket), admin: false });
             }
         }
         for (number, socket) in handed.into_iter().enumerate() {
-            let address = take_over(&socket).map_err(|cause| Error::Handed { number, cause })?;
+            let address = prepare_inherited(&socket).map_err(|cause| Error::Handed { number, cause })?;
             listeners.addresses.push(address);
-            listeners.give_to_all(socket);
+            listeners.share_among_threads(socket);
         }
         if let Some(asked) = config.admin {
             let (sockets, address) = listening_each(asked, 1, false, config.backlog)?;
             listeners.admin = Some(address);
-            // One thread is enough for it.
+            // One thread serves the admin port.
             let admins = sockets.into_iter().map(|socket| Listener { socket: Arc::new(socket), admin: true });
             listeners.threads[0].extend(admins);
         }
         Ok(listeners)
     }
 
-    fn give_to_all(&mut self, socket: OwnedFd) {
+    fn share_among_threads(&mut self, socket: OwnedFd) {
         let listener = Listener { socket: Arc::new(socket), admin: false };
         self.threads.iter_mut().for_each(|thread| thread.push(listener.clone()));
     }
 }
 
-/// Makes a socket handed in fit for the loops; its address.
-fn take_over(socket: &OwnedFd) -> io::Result<SocketAddr> {
+/// Makes a socket handed in nonblocking; returns its address.
+fn prepare_inherited(socket: &OwnedFd) -> io::Result<SocketAddr> {
     if !sockopt::socket_acceptconn(socket)? {
-        return Err(io::Error::other("it does not listen"));
+        return Err(io::Error::other("it is not listening"));
     }
     rustix::io::ioctl_fionbio(socket, true)?;
     sockopt::set_tcp_nodelay(socket, true)?;

@@ -9,7 +9,7 @@ use crate::{
     shared::{Shared, State},
 };
 
-/// Bounds of the buckets of answer times, in nanoseconds.
+/// Upper bounds of the buckets of answer times, in nanoseconds.
 const BUCKETS_NS: [u64; 14] = [
     100_000,
     250_000,
@@ -27,9 +27,9 @@ const BUCKETS_NS: [u64; 14] = [
     30_000_000_000,
 ];
 
-/// Whether events are taken.
+/// `/health`: whether events can be stored.
 pub(crate) fn health(shared: &Shared) -> Page {
-    let stopping = (shared.course.state() != State::Running).then_some(Refusal::Stopping);
+    let stopping = (shared.lifecycle.state() != State::Running).then_some(Refusal::Stopping);
     let (status, body) = match stopping.or_else(|| shared.storage_refusal()) {
         None => (200, serde_json::json!({ "status": "ok" })),
         Some(refusal) => (503, serde_json::json!({ "status": refusal.name(), "error": refusal.message() })),
@@ -37,7 +37,7 @@ pub(crate) fn health(shared: &Shared) -> Page {
     Page { status, content_type: "application/json", body: format!("{body}\n") }
 }
 
-/// All counters, as OpenMetrics text 1.0.0.
+/// `/metrics`: all counters, as OpenMetrics text 1.0.0.
 pub(crate) fn metrics(shared: &Shared) -> Page {
     let all = Statistics::of(shared);
     let mut text = Text(String::new());
@@ -49,17 +49,17 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     all.refused.iter().for_each(|(reason, count)| text.labelled("refused_total", "reason", reason, count));
     for (name, help, value) in [
         ("accepted_events_lost", "Events accepted that could not be stored.", all.accepted_events_lost),
-        ("replayed", "Answers from memory to repeated idempotency keys.", all.replayed),
+        ("replayed", "Repeated requests answered by their idempotency key.", all.replayed),
         ("received_bytes", "Bytes received.", all.received_bytes),
         ("sent_bytes", "Bytes of answers.", all.sent_bytes),
         ("stored_bytes", "Bytes of lines stored.", all.stored_bytes),
         ("connections", "Connections accepted.", all.connections_accepted),
-        ("connections_refused", "Connections beyond the most there may be.", all.connections_refused),
+        ("connections_refused", "Connections refused because there were too many.", all.connections_refused),
         ("connections_timed_out", "Connections that took too long.", all.connections_timed_out),
-        ("accept_errors", "Times that accept failed.", all.accept_errors),
+        ("accept_errors", "Failed calls of accept.", all.accept_errors),
         ("writes", "System calls that wrote lines.", all.writes),
-        ("syncs", "Calls of fdatasync that worked.", all.syncs),
-        ("sync_failures", "Calls of fdatasync that failed.", all.sync_failures),
+        ("syncs", "Successful calls of fdatasync.", all.syncs),
+        ("sync_failures", "Failed calls of fdatasync.", all.sync_failures),
     ] {
         text.family(name, "counter", help);
         text.sample(&format!("{name}_total"), value);
@@ -76,7 +76,7 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
         text.family(name, "gauge", help);
         text.sample(name, value);
     }
-    text.family("sync_seconds", "summary", "Time of fdatasync.");
+    text.family("sync_seconds", "summary", "Duration of fdatasync calls.");
     for (quantile, us) in [("0.5", all.sync_p50_us), ("0.99", all.sync_p99_us)] {
         if let Some(us) = us {
             text.labelled("sync_seconds", "quantile", quantile, us as f64 / 1e6);
@@ -96,7 +96,7 @@ pub(crate) fn metrics(shared: &Shared) -> Page {
     Page { status: 200, content_type, body: text.0 }
 }
 
-/// Labels are words of ours, so that none needs escaping.
+/// OpenMetrics text. The labels are fixed words, so none needs escaping.
 struct Text(String);
 
 impl Text {
@@ -109,8 +109,8 @@ impl Text {
         self.line(format_args!("proofload_listen_{name} {value}"));
     }
 
-    fn labelled(&mut self, name: &str, label: &str, of: impl Display, value: impl Display) {
-        self.line(format_args!("proofload_listen_{name}{{{label}=\"{of}\"}} {value}"));
+    fn labelled(&mut self, name: &str, label: &str, label_value: impl Display, value: impl Display) {
+        self.line(format_args!("proofload_listen_{name}{{{label}=\"{label_value}\"}} {value}"));
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {

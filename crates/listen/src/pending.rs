@@ -1,4 +1,4 @@
-//! Requests whose events the storage has.
+//! Requests that wait for the storage or the body reader.
 
 use std::sync::{
     Arc,
@@ -9,77 +9,76 @@ use segments::{Done, Failure, Level, Receipt};
 use sockets::{Slab, Token};
 
 use crate::{
-    answer::Manner,
-    budget::Share,
-    idempotency::{Claim, Given, InPart},
+    answer::AnswerContext,
+    budget::Reservation,
+    idempotency::{Claim, PartlyStored, RenderInputs},
 };
 
-/// A request whose events the storage has.
+/// A request whose events were submitted to the storage.
 #[derive(Debug)]
 pub(crate) struct Pending<'a> {
-    /// Who asked.
+    /// The connection of the request.
     pub connection: Token,
-    pub manner: Manner,
+    pub context: AnswerContext,
     pub level: Level,
     pub events: u64,
-    /// Parts of which nothing has been heard yet.
+    /// Parts not completed yet.
     pub parts_left: usize,
-    /// The first failure, if any, or one that has left lines in a file.
+    /// The first failure, or a later one that has left lines in a file.
     pub failure: Option<Failure>,
-    /// Where its parts lie: first those that an earlier request has stored, then in the order in which word came.
+    /// The receipts of its parts: first those of an earlier request, then the others in the order of completion.
     pub receipts: Vec<Receipt>,
-    /// How many of the receipts are an earlier request's.
+    /// Number of receipts that are an earlier request's.
     pub earlier: usize,
-    /// The parts that are stored, by number, if it matters which: a repeat under the same idempotency key must know them if
-    /// others fail.
+    /// Numbers of the stored parts, if parts are tracked: a repeat with the same idempotency key must know them if others fail.
     pub stored: Vec<usize>,
-    /// What its lines are made of besides its body, where a repeat must make the same.
-    pub given: Option<Box<Given>>,
-    pub share: Share<'a>,
+    /// What a repeat needs to render the same lines.
+    pub inputs: Option<Box<RenderInputs>>,
+    pub reservation: Reservation<'a>,
     pub claim: Option<Claim<'a>>,
-    /// When its last byte came.
+    /// When the last byte of the request arrived.
     pub ended_ns: u64,
-    /// Its client was told that it is accepted.
+    /// The client was answered that the events are accepted.
     pub is_acknowledged: bool,
 }
 
-/// What the storage's word of a part is for.
+/// What a token stands for.
 #[derive(Debug)]
 enum Waiting<'a> {
     Request(Pending<'a>),
-    /// One part of a request, where it matters which.
+    /// One part of a request whose parts are tracked.
     Part {
         request: Token,
         number: usize,
     },
-    /// A request whose body is being read by the helper.
+    /// A request whose body is being read by the body reader.
     Reading {
-        manner: Manner,
-        given_up: Arc<AtomicBool>,
+        context: AnswerContext,
+        cancelled: Arc<AtomicBool>,
     },
 }
 
-/// Requests whose events the storage has, by the tokens of their parts.
+/// Requests that wait, and their tracked parts, by token.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTable<'a> {
-    places: Slab<Waiting<'a>>,
+    slots: Slab<Waiting<'a>>,
 }
 
 impl<'a> Pending<'a> {
-    /// Bytes of its lines that are stored, those of an earlier request left out.
+    /// Bytes of lines that this request has stored, without those of an earlier request.
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.receipts[self.earlier..].iter().map(|receipt| receipt.bytes).sum()
     }
 
-    /// What a repeat need not store again; nothing if it must store all.
-    pub(crate) fn in_part(&mut self) -> Option<(Claim<'a>, InPart)> {
+    /// Takes what a repeat need not store again; None if a repeat must store everything.
+    pub(crate) fn partly_stored(&mut self) -> Option<(Claim<'a>, PartlyStored)> {
         let claim = self.claim.take().filter(|_| !self.stored.is_empty())?;
         let stored = self.stored.drain(..).zip(self.receipts.iter().cloned()).collect();
-        Some((claim, InPart { level: self.level, given: self.given.take()?, stored }))
+        Some((claim, PartlyStored { level: self.level, inputs: self.inputs.take()?, stored }))
     }
 
-    /// Notes what became of a part; whether that was the last.
-    fn note(&mut self, number: Option<usize>, result: Result<Receipt, Failure>) -> bool {
+    /// Records the result of a part; returns whether it was the last one.
+    fn record_completion(&mut self, number: Option<usize>, result: Result<Receipt, Failure>) -> bool {
         match result {
             Ok(receipt) => {
                 self.receipts.push(receipt);
@@ -97,76 +96,78 @@ impl<'a> Pending<'a> {
 }
 
 impl<'a> PendingTable<'a> {
-    /// Takes in a request.
+    /// Inserts a request.
     pub(crate) fn insert(&mut self, pending: Pending<'a>) -> Token {
-        self.places.insert(|_| Waiting::Request(pending)).0
+        self.slots.insert(|_| Waiting::Request(pending)).0
     }
 
-    /// The token of one part of a request: that of the request itself, unless it matters which part it is.
-    pub(crate) fn part(&mut self, request: Token, number: usize, matters: bool) -> Token {
-        if matters { self.places.insert(|_| Waiting::Part { request, number }).0 } else { request }
+    /// The token of one part of a request: its own if parts are tracked, otherwise the request's.
+    pub(crate) fn part(&mut self, request: Token, number: usize, track: bool) -> Token {
+        if track { self.slots.insert(|_| Waiting::Part { request, number }).0 } else { request }
     }
 
-    /// The request of that token, unless it is gone.
+    /// The submitted request with this token, unless it is gone.
     #[inline]
     pub(crate) fn find(&mut self, token: Token) -> Option<&mut Pending<'a>> {
-        match self.places.find(token)? {
+        match self.slots.find(token)? {
             Waiting::Request(pending) => Some(pending),
             Waiting::Part { .. } | Waiting::Reading { .. } => None,
         }
     }
 
-    /// Takes in a request whose body is to be read by the helper. With its token comes what is set once nobody waits for it.
-    pub(crate) fn reading(&mut self, manner: Manner) -> (Token, Arc<AtomicBool>) {
-        let given_up = Arc::new(AtomicBool::new(false));
-        let token = self.places.insert(|_| Waiting::Reading { manner, given_up: Arc::clone(&given_up) }).0;
-        (token, given_up)
+    /// Inserts a request whose body is to be read by the body reader. Returns its token and the flag that cancels it.
+    pub(crate) fn insert_reading(&mut self, context: AnswerContext) -> (Token, Arc<AtomicBool>) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let token = self.slots.insert(|_| Waiting::Reading { context, cancelled: Arc::clone(&cancelled) }).0;
+        (token, cancelled)
     }
 
-    /// Nothing of that request is to be stored, if its body is still being read. Whether it is.
-    pub(crate) fn give_up(&mut self, token: Token) -> bool {
-        let Some(Waiting::Reading { given_up, .. }) = self.places.find(token) else { return false };
-        given_up.store(true, Ordering::Relaxed);
+    /// Cancels a request if its body is still being read; returns whether it was.
+    pub(crate) fn cancel_reading(&mut self, token: Token) -> bool {
+        let Some(Waiting::Reading { cancelled, .. }) = self.slots.find(token) else { return false };
+        cancelled.store(true, Ordering::Relaxed);
         true
     }
 
-    /// The body of that request was read. How the request is to be answered, unless it was given up.
-    pub(crate) fn was_read(&mut self, token: Token) -> Option<Manner> {
-        match self.places.remove(token)? {
-            Waiting::Reading { manner, given_up } => (!given_up.load(Ordering::Relaxed)).then_some(manner),
+    /// Removes a request whose body was read; returns the context of its answer, unless it was cancelled.
+    pub(crate) fn finish_reading(&mut self, token: Token) -> Option<AnswerContext> {
+        match self.slots.remove(token)? {
+            Waiting::Reading { context, cancelled } => {
+                (!cancelled.load(Ordering::Relaxed)).then_some(context)
+            }
             Waiting::Request(_) | Waiting::Part { .. } => None,
         }
     }
 
-    /// How the request of that token is to be answered, unless it is gone.
-    pub(crate) fn manner(&mut self, token: Token) -> Option<&mut Manner> {
-        match self.places.find(token)? {
-            Waiting::Request(pending) => Some(&mut pending.manner),
-            Waiting::Reading { manner, .. } => Some(manner),
+    /// The answer context of the request with this token, unless it is gone.
+    pub(crate) fn context(&mut self, token: Token) -> Option<&mut AnswerContext> {
+        match self.slots.find(token)? {
+            Waiting::Request(pending) => Some(&mut pending.context),
+            Waiting::Reading { context, .. } => Some(context),
             Waiting::Part { .. } => None,
         }
     }
 
-    /// Notes what became of a part; the request, if that was its last.
+    /// Records the result of a part; returns the request if this was its last part.
     #[inline]
-    pub(crate) fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+    pub(crate) fn record_completion(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
         let mut token = Token::from_number(done.token);
         let mut part = None;
-        if let Waiting::Part { request, number } = *self.places.find(token)? {
-            self.places.remove(token);
+        if let Waiting::Part { request, number } = *self.slots.find(token)? {
+            self.slots.remove(token);
             (token, part) = (request, Some(number));
         }
-        if !self.find(token)?.note(part, done.result) {
+        if !self.find(token)?.record_completion(part, done.result) {
             return None;
         }
-        match self.places.remove(token)? {
+        match self.slots.remove(token)? {
             Waiting::Request(pending) => Some((token, pending)),
             Waiting::Part { .. } | Waiting::Reading { .. } => None,
         }
     }
 
-    /// Whether there is none.
+    /// Whether no request waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.slots.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request is not taken: its status, its name in counters, and what the client is told.
+//! Reasons to refuse a request: the status, the name in counters, and the message for the client.
 
 use std::borrow::Cow;
 
@@ -6,66 +6,65 @@ use events::{Mistake, MistakeKind};
 use rustix::io::Errno;
 use segments::{Failure, Level, StorageState};
 
-/// Bytes of a tag at the most. Tags stand in every line, in names of files and in keys: what one may be long, a
-/// million of lines are.
-pub(crate) const TAG_BYTES_MOST: usize = 1024;
+/// Maximum length of a tag in bytes. Tags appear in every line, in file names and in keys, so a long tag multiplies.
+pub(crate) const MAX_TAG_BYTES: usize = 1024;
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Refusal {
-    /// It is no HTTP, or HTTP that is not spoken here.
+    /// Not HTTP, or a version or feature of HTTP that is not supported.
     Http(http1::Error),
     /// HTTP/1.1 without exactly one Host (RFC 9112, 3.2).
     Host,
-    /// `Proofload-Ack` names no level.
+    /// The value of `Proofload-Ack` is not a level.
     Ack(String),
-    /// `?time=` is no time.
+    /// The value of `?time=` is not a time.
     Time(String),
-    /// An idempotency key that is empty, too long or no text.
+    /// The idempotency key is empty, too long or not ASCII.
     IdempotencyKey,
-    /// The body is not what it says it is.
+    /// The body does not match its content type.
     Malformed(Mistake),
-    /// A compressed body that cannot be inflated.
+    /// The body cannot be decompressed; the encoding.
     Corrupt(&'static str),
-    /// No key, or a wrong one.
+    /// No credential, or a wrong one.
     Unauthorized,
-    /// A browser from an origin that may not post.
+    /// The browser's origin may not post.
     Origin,
-    /// A path that means no tag.
+    /// The path has no valid tag.
     NoTag,
-    /// A tag that is not stored here.
-    OtherTag,
-    /// A tag of so many bytes, beyond the bound.
+    /// The tag is not among those stored here.
+    TagNotStored,
+    /// The tag is too long; its length in bytes.
     LongTag(usize),
-    /// A tag or a field that no file can be named by.
-    Unnameable(String),
-    /// A path of ours that cannot be posted to, or a method that is none of ours.
+    /// The tag or a field cannot be part of a file name; the reason.
+    InvalidName(String),
+    /// The method is not supported.
     Method,
-    /// The head did not come in time.
+    /// The head did not arrive in time.
     SlowHead,
-    /// The body comes too slowly.
+    /// The body arrives too slowly.
     SlowBody,
-    /// The body, as sent, is beyond the limit in bytes.
+    /// The body as sent is larger than this limit in bytes.
     TooLarge(u64),
-    /// The body is beyond the limit in bytes when inflated.
+    /// The decompressed body is larger than this limit in bytes.
     InflatesTooLarge(u64),
-    /// The request alone needs more than the whole budget, which has so many bytes.
-    NeverFits(u64),
-    /// Its events belong to more segments than one request may have.
+    /// The request alone needs more than the whole budget of this many bytes.
+    ExceedsBudget(u64),
+    /// The events belong to more segments than this maximum.
     ManySegments(usize),
-    /// A content type that is none of ours.
+    /// The content type is not supported.
     ContentType(String),
-    /// A content encoding that is none of ours.
+    /// The content encoding is not supported.
     ContentEncoding(String),
-    /// An expectation that is none of ours.
+    /// The value of `Expect` is not supported.
     Expectation,
-    /// The first request under the same key is still being stored.
+    /// The first request with the same idempotency key is still being stored.
     InFlight,
-    /// The same key came with another body before.
+    /// The same idempotency key was used with another body.
     OtherBody,
     /// The budget of bytes in flight is used up.
     Budget,
-    /// Too many connections.
+    /// There are too many connections.
     Connections,
     /// The listener is stopping.
     Stopping,
@@ -73,22 +72,22 @@ pub(crate) enum Refusal {
     Full,
     /// The storage cannot be written to.
     ReadOnly,
-    /// The storage fails with that error.
+    /// The storage fails with this errno.
     Failing(i32),
-    /// A mistake in this program: the body could not be read.
-    Fault,
-    /// The body came whole, but this machine did not get to reading it in time.
-    NotRead,
-    /// The storage did not answer in time: the events may be stored or not.
+    /// A bug in this program: the body could not be read.
+    InternalError,
+    /// The body arrived in time, but this machine did not read it in time.
+    NotReadInTime,
+    /// The storage did not answer in time: the events may or may not be stored.
     StoreTimeout,
-    /// The storage refused some of the events for that; the others are stored.
-    InPart(Box<Refusal>),
-    /// The storage failed with that when the events were perhaps written already: they may be stored or not.
-    Unsure(Box<Refusal>),
+    /// The storage refused some of the events for this reason; the others are stored.
+    PartlyStored(Box<Refusal>),
+    /// The storage failed for this reason after it may have written the events: they may or may not be stored.
+    MaybeStored(Box<Refusal>),
 }
 
 impl Refusal {
-    /// Of a storage in that state; nothing if it works.
+    /// The refusal for a storage in this state; None if it works.
     pub(crate) fn of_state(state: StorageState) -> Option<Self> {
         match state {
             StorageState::Ok => None,
@@ -98,7 +97,7 @@ impl Refusal {
         }
     }
 
-    /// Of lines that could not be stored.
+    /// The refusal for a failed write.
     fn of_failure(failure: Failure) -> Self {
         match failure {
             Failure::Full => Self::Full,
@@ -108,40 +107,42 @@ impl Refusal {
         }
     }
 
-    /// Of a request of that level, of which something could not be stored; `some_stored` if not all of it.
+    /// The refusal for a request of this level with a failed part; `some_stored` if other parts are stored.
     pub(crate) fn of_request(failure: Failure, level: Level, some_stored: bool) -> Self {
         let refusal = Self::of_failure(failure.cause());
         match level {
-            _ if some_stored => Self::InPart(Box::new(refusal)),
-            // Nobody knows how far the storage's thread had come.
-            _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => Self::Unsure(Box::new(refusal)),
-            _ if matches!(failure, Failure::Partial(_)) => Self::Unsure(Box::new(refusal)),
-            // What was to be synced may have been written before it failed.
-            Level::Synced if failure != Failure::Closed => Self::Unsure(Box::new(refusal)),
+            _ if some_stored => Self::PartlyStored(Box::new(refusal)),
+            // The storage's thread died at an unknown point.
+            _ if failure == Failure::Io(Errno::OWNERDEAD.raw_os_error()) => {
+                Self::MaybeStored(Box::new(refusal))
+            }
+            _ if matches!(failure, Failure::Partial(_)) => Self::MaybeStored(Box::new(refusal)),
+            // The lines may have been written before the sync failed.
+            Level::Synced if failure != Failure::Closed => Self::MaybeStored(Box::new(refusal)),
             _ => refusal,
         }
     }
 
-    /// Of a request that needs so many bytes of a budget and cannot have them now.
-    pub(crate) fn for_want_of(bytes: u64, limit: u64) -> Self {
-        if bytes > limit { Self::NeverFits(limit) } else { Self::Budget }
+    /// The refusal for a request that needs `bytes` of a budget and cannot get them now.
+    pub(crate) fn over_budget(bytes: u64, limit: u64) -> Self {
+        if bytes > limit { Self::ExceedsBudget(limit) } else { Self::Budget }
     }
 
-    /// Some or all of the events may be stored, so that a repeat may store them twice.
+    /// Whether some or all events may be stored, so that a repeat may store them twice.
     pub(crate) fn may_be_stored(&self) -> bool {
-        matches!(self, Self::StoreTimeout | Self::InPart(_) | Self::Unsure(_))
+        matches!(self, Self::StoreTimeout | Self::PartlyStored(_) | Self::MaybeStored(_))
     }
 
-    /// The status of the answer; `overload` is that for want of budget.
+    /// The status of the answer; `overload` is the status when the budget is used up.
     pub(crate) fn status(&self, overload: u16) -> u16 {
         match self {
-            Self::Http(error) => status_of_fault(error),
+            Self::Http(error) => http_error_status(error),
             Self::Host
             | Self::Ack(_)
             | Self::Time(_)
             | Self::IdempotencyKey
             | Self::Corrupt(_)
-            | Self::Unnameable(_) => 400,
+            | Self::InvalidName(_) => 400,
             Self::Malformed(mistake) => match mistake.kind {
                 MistakeKind::Malformed | MistakeKind::MissingParameter => 400,
                 MistakeKind::TooManyRecords => 413,
@@ -149,29 +150,36 @@ impl Refusal {
             },
             Self::Unauthorized => 401,
             Self::Origin => 403,
-            Self::NoTag | Self::OtherTag => 404,
+            Self::NoTag | Self::TagNotStored => 404,
             Self::Method => 405,
             Self::SlowHead | Self::SlowBody => 408,
             Self::InFlight => 409,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 413,
+            Self::TooLarge(_)
+            | Self::InflatesTooLarge(_)
+            | Self::ExceedsBudget(_)
+            | Self::ManySegments(_) => 413,
             Self::LongTag(_) => 414,
             Self::ContentType(_) | Self::ContentEncoding(_) => 415,
             Self::Expectation => 417,
             Self::OtherBody => 422,
-            Self::Failing(_) | Self::Fault => 500,
+            Self::Failing(_) | Self::InternalError => 500,
             Self::Budget => overload,
-            Self::Connections | Self::Stopping | Self::ReadOnly | Self::NotRead | Self::StoreTimeout => 503,
+            Self::Connections
+            | Self::Stopping
+            | Self::ReadOnly
+            | Self::NotReadInTime
+            | Self::StoreTimeout => 503,
             Self::Full => 507,
-            Self::InPart(cause) | Self::Unsure(cause) => cause.status(overload),
+            Self::PartlyStored(cause) | Self::MaybeStored(cause) => cause.status(overload),
         }
     }
 
-    /// Its name in counters.
+    /// The name in counters.
     pub(crate) fn name(&self) -> &'static str {
         NAMES[self.number()]
     }
 
-    /// Its place in [`NAMES`].
+    /// The index in [`NAMES`].
     pub(crate) fn number(&self) -> usize {
         match self {
             Self::Http(_) | Self::Host => 0,
@@ -179,11 +187,14 @@ impl Refusal {
             Self::Malformed(_) | Self::Corrupt(_) => 2,
             Self::Unauthorized => 3,
             Self::Origin => 4,
-            Self::NoTag | Self::OtherTag | Self::LongTag(_) | Self::Unnameable(_) => 5,
+            Self::NoTag | Self::TagNotStored | Self::LongTag(_) | Self::InvalidName(_) => 5,
             Self::Method => 6,
             Self::SlowHead => 7,
             Self::SlowBody => 8,
-            Self::TooLarge(_) | Self::InflatesTooLarge(_) | Self::NeverFits(_) | Self::ManySegments(_) => 9,
+            Self::TooLarge(_)
+            | Self::InflatesTooLarge(_)
+            | Self::ExceedsBudget(_)
+            | Self::ManySegments(_) => 9,
             Self::ContentType(_) | Self::ContentEncoding(_) => 10,
             Self::Expectation => 11,
             Self::InFlight => 12,
@@ -195,15 +206,15 @@ impl Refusal {
             Self::ReadOnly => 18,
             Self::Failing(_) => 19,
             Self::StoreTimeout => 20,
-            Self::InPart(_) => 21,
-            Self::Unsure(_) => 22,
-            Self::Fault => 23,
-            Self::NotRead => 24,
+            Self::PartlyStored(_) => 21,
+            Self::MaybeStored(_) => 22,
+            Self::InternalError => 23,
+            Self::NotReadInTime => 24,
         }
     }
 
-    /// The client may come again later.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether the client may retry later.
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
             Self::InFlight
@@ -213,46 +224,48 @@ impl Refusal {
                 | Self::Full
                 | Self::ReadOnly
                 | Self::Failing(_)
-                | Self::NotRead
+                | Self::NotReadInTime
                 | Self::StoreTimeout
-                | Self::InPart(_)
-                | Self::Unsure(_)
+                | Self::PartlyStored(_)
+                | Self::MaybeStored(_)
         )
     }
 
-    /// What the client is told: what is wrong, and what to do.
+    /// The message for the client: what is wrong, and what to do.
     pub(crate) fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Http(error) => error.to_string().into(),
-            Self::Host => "a request of HTTP/1.1 needs exactly one Host".into(),
-            Self::Ack(value) => format!("Proofload-Ack is accepted, written or synced, not {value:?}").into(),
+            Self::Host => "an HTTP/1.1 request needs exactly one Host header".into(),
+            Self::Ack(value) => {
+                format!("Proofload-Ack: {value:?} is not a level; send accepted, written or synced").into()
+            }
             Self::Time(value) => format!(
-                "time={value:?} is no time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
+                "time={value:?} is not a time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
             )
             .into(),
-            Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 characters of ASCII".into(),
+            Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 ASCII characters".into(),
             Self::Malformed(mistake) => mistake.to_string().into(),
-            Self::Corrupt(what) => format!("the {what} of the body cannot be inflated").into(),
-            Self::Unauthorized => "a credential is needed; send it as Authorization".into(),
+            Self::Corrupt(what) => format!("the body is not valid {what} data").into(),
+            Self::Unauthorized => "a credential is needed; send it in the Authorization header".into(),
             Self::Origin => "this origin may not post here".into(),
-            Self::NoTag => "this path means no tag; post to /TAG".into(),
-            Self::OtherTag => "events of this tag are not stored here".into(),
+            Self::NoTag => "this path contains no tag; post to /TAG".into(),
+            Self::TagNotStored => "events of this tag are not stored here".into(),
             Self::LongTag(bytes) => format!(
-                "the tag is {bytes} bytes long, {TAG_BYTES_MOST} are the most; post to a shorter path"
+                "the tag is {bytes} bytes long, the maximum is {MAX_TAG_BYTES}; post to a shorter path"
             )
             .into(),
-            Self::Unnameable(why) => why.clone().into(),
-            Self::Method => "events are sent by POST or PUT".into(),
-            Self::SlowHead => "the head of the request did not come in time".into(),
-            Self::SlowBody => "the body of the request comes too slowly".into(),
+            Self::InvalidName(why) => why.clone().into(),
+            Self::Method => "this method is not supported; send events by POST or PUT".into(),
+            Self::SlowHead => "the head of the request did not arrive in time".into(),
+            Self::SlowBody => "the body of the request arrives too slowly".into(),
             Self::TooLarge(limit) => {
                 format!("the body is larger than the limit of {limit} bytes; send it in parts").into()
             }
             Self::InflatesTooLarge(limit) => {
                 format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
             }
-            Self::NeverFits(limit) => format!(
-                "this request needs more than the {limit} bytes that all requests together may have in memory; send \
+            Self::ExceedsBudget(limit) => format!(
+                "this request needs more than the {limit} bytes that all requests together may use; send \
                  it in parts"
             )
             .into(),
@@ -261,37 +274,46 @@ impl Refusal {
                     .into()
             }
             Self::ContentType(value) => format!(
-                "content type {value:?} is not known; send application/json, application/x-ndjson, \
+                "content type {value:?} is not supported; send application/json, application/x-ndjson, \
                  application/x-www-form-urlencoded, multipart/form-data or text/plain"
             )
             .into(),
             Self::ContentEncoding(value) => {
-                format!("content encoding {value:?} is not known; send gzip, deflate or zstd").into()
+                format!("content encoding {value:?} is not supported; send gzip, deflate or zstd").into()
             }
-            Self::Expectation => "only the expectation 100-continue is known".into(),
+            Self::Expectation => {
+                "this expectation is not supported; send Expect: 100-continue or none".into()
+            }
             Self::InFlight => "the first request with this Idempotency-Key is still being stored".into(),
             Self::OtherBody => "this Idempotency-Key was used with another body".into(),
-            Self::Budget => "too much is in flight; come again later".into(),
-            Self::Connections => "too many connections; come again later".into(),
+            Self::Budget => "too many bytes are in flight; retry later".into(),
+            Self::Connections => "too many connections; retry later".into(),
             Self::Stopping => "the listener is stopping; nothing of this request is stored".into(),
-            Self::Full => "the storage is full; nothing is acknowledged, come again later".into(),
-            Self::ReadOnly => "the storage is read-only; nothing is acknowledged, come again later".into(),
+            Self::Full => "the storage is full; nothing is acknowledged, retry later".into(),
+            Self::ReadOnly => "the storage is read-only; nothing is acknowledged, retry later".into(),
             Self::Failing(errno) => {
                 let why = std::io::Error::from_raw_os_error(*errno);
-                format!("the storage fails: {why}; nothing is acknowledged, come again later").into()
+                format!("the storage fails: {why}; nothing is acknowledged, retry later").into()
             }
-            Self::Fault => "the listener has a fault and could not read this body; nothing of it is stored".into(),
-            Self::NotRead => "the processor did not get to this body in time; nothing of it is stored, come again later".into(),
-            Self::StoreTimeout => "the storage does not answer; the events may be stored or not".into(),
-            Self::InPart(cause) => {
-                format!("stored in part: some events are stored; for the others: {}", cause.message()).into()
+            Self::InternalError => {
+                "an internal error prevented reading this body; none of it is stored".into()
             }
-            Self::Unsure(cause) => format!("{}; the events may be stored or not", cause.message()).into(),
+            Self::NotReadInTime => {
+                "this machine was too busy to read the body in time; none of it is stored, retry later".into()
+            }
+            Self::StoreTimeout => "the storage does not answer; the events may or may not be stored".into(),
+            Self::PartlyStored(cause) => {
+                format!("stored in part: some events are stored; the others are not: {}", cause.message())
+                    .into()
+            }
+            Self::MaybeStored(cause) => {
+                format!("{}; the events may or may not be stored", cause.message()).into()
+            }
         }
     }
 }
 
-/// The names of all refusals, by [`Refusal::number`].
+/// The names of refusals, by [`Refusal::number`].
 pub(crate) const NAMES: [&str; 25] = [
     "http",
     "header",
@@ -320,7 +342,7 @@ pub(crate) const NAMES: [&str; 25] = [
     "not_read_in_time",
 ];
 
-fn status_of_fault(error: &http1::Error) -> u16 {
+fn http_error_status(error: &http1::Error) -> u16 {
     match error {
         http1::Error::BadVersion { .. } => 505,
         http1::Error::UnsupportedCoding => 501,
@@ -337,16 +359,16 @@ mod tests {
     fn what_may_be_stored_is_said_to_be() {
         let full = |level, some_stored| Refusal::of_request(Failure::Full, level, some_stored);
         assert_eq!(full(Level::Written, false), Refusal::Full);
-        assert_eq!(full(Level::Written, true), Refusal::InPart(Box::new(Refusal::Full)));
-        assert_eq!(full(Level::Synced, false), Refusal::Unsure(Box::new(Refusal::Full)));
+        assert_eq!(full(Level::Written, true), Refusal::PartlyStored(Box::new(Refusal::Full)));
+        assert_eq!(full(Level::Synced, false), Refusal::MaybeStored(Box::new(Refusal::Full)));
         assert_eq!(Refusal::of_request(Failure::Closed, Level::Synced, false), Refusal::Stopping);
         assert!(full(Level::Written, true).may_be_stored() && !full(Level::Written, false).may_be_stored());
         for refusal in [full(Level::Written, true), full(Level::Synced, false)] {
             assert_eq!(refusal.status(503), 507);
-            assert!(refusal.is_passing() && refusal.message().contains("stored"), "{}", refusal.message());
+            assert!(refusal.is_temporary() && refusal.message().contains("stored"), "{}", refusal.message());
         }
         let left = Refusal::of_request(Failure::Partial(Errno::NOSPC.raw_os_error()), Level::Written, false);
-        assert_eq!(left, Refusal::Unsure(Box::new(Refusal::Full)));
+        assert_eq!(left, Refusal::MaybeStored(Box::new(Refusal::Full)));
         assert_eq!(full(Level::Written, true).name(), "stored_in_part");
         assert_eq!(full(Level::Synced, false).name(), "storage_unsure");
     }

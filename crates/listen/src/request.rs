@@ -1,5 +1,4 @@
-//! What the head of a request asks for, and whether it may: all that can be refused is refused here, before
-//! the body is read.
+//! Evaluates the head of a request. Everything that can be refused is refused here, before the body is read.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -10,21 +9,21 @@ use segments::Level;
 use serde_json::{Value, json};
 
 use crate::{
-    Added, Compat,
-    answer::{Manner, Page, Reply, level_of},
-    flight::Flight,
+    Compat, RequestFields,
+    answer::{AnswerContext, Page, Reply, level_by_name},
+    incoming::IncomingRequest,
     pages,
-    refusal::{Refusal, TAG_BYTES_MOST},
+    refusal::{MAX_TAG_BYTES, Refusal},
     routes::{fluentd_tag_of, tag_of},
     shared::Shared,
 };
 
-/// What Fluentd's parser knows (http_parser.rb), besides those that have a case of their own.
+/// Methods that Fluentd's parser (http_parser.rb) knows, besides those matched explicitly.
 const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND PROPPATCH SEARCH UNLOCK BIND REBIND UNBIND ACL \
                        REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
                        UNLINK";
 
-/// What is asked of a head besides what the wire protocol needs.
+/// The headers that the listener uses, besides those of the wire protocol.
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
@@ -35,101 +34,102 @@ struct Headers<'h> {
     ack: Option<&'h [u8]>,
     idempotency_key: Option<&'h [u8]>,
     origin: Option<&'h [u8]>,
-    asked_method: Option<&'h [u8]>,
-    asked_headers: Option<&'h [u8]>,
+    requested_method: Option<&'h [u8]>,
+    requested_headers: Option<&'h [u8]>,
 }
 
-/// Reads a head into `flight`; an answer in its place goes into `flight.reply`. `peer` is the client's address.
+/// Reads a head into `incoming`; if the request is answered without its body, sets `incoming.reply`. `peer` is the
+/// client's address, `admin` says whether the request came to the admin port.
 #[inline]
-pub(crate) fn judge<'a>(
+pub(crate) fn read_head<'a>(
     head: &RequestHead<'_>,
-    flight: &mut Flight<'a>,
+    incoming: &mut IncomingRequest<'a>,
     shared: &'a Shared,
     admin: bool,
     peer: impl FnOnce() -> String,
     now_ns: u64,
 ) {
     let headers = Headers::read(head);
-    flight.manner = Manner {
+    incoming.context = AnswerContext {
         close: !head.keep_alive,
         http10: head.minor_version == 0,
-        to_head: head.method == "HEAD",
-        asked: headers.ack.is_some(),
+        is_head: head.method == "HEAD",
+        names_level: headers.ack.is_some(),
         origin: None,
     };
-    flight.expects_continue = head.expect_continue;
-    flight.reply = look(head, &headers, flight, shared, admin, peer, now_ns).err();
+    incoming.expects_continue = head.expect_continue;
+    incoming.reply = check_head(head, &headers, incoming, shared, admin, peer, now_ns).err();
 }
 
-fn look<'a>(
+fn check_head<'a>(
     head: &RequestHead<'_>,
     headers: &Headers<'_>,
-    flight: &mut Flight<'a>,
+    incoming: &mut IncomingRequest<'a>,
     shared: &'a Shared,
     admin: bool,
     peer: impl FnOnce() -> String,
     now_ns: u64,
 ) -> Result<(), Reply<'static>> {
     let refused = |refusal| Err(Reply::Refused(refusal));
-    // Fluentd does not look.
+    // Fluentd does not check the Host header.
     let strict = shared.config.compat == Compat::None;
     if strict && (headers.hosts > 1 || (headers.hosts == 0 && head.minor_version > 0)) {
-        flight.manner.close = true;
+        incoming.context.close = true;
         return refused(Refusal::Host);
     }
     let (path, query) = split(head.target);
     match head.method {
         "POST" | "PUT" => {}
-        _ => method(head.method, path, headers, flight, shared, admin)?,
+        _ => method(head.method, path, headers, incoming, shared, admin)?,
     }
     if admin {
         return refused(Refusal::Method);
     }
-    if !shared.guard.admits(headers.authorization) {
+    if !shared.authenticator.accepts(headers.authorization) {
         return refused(Refusal::Unauthorized);
     }
     let config = &shared.config;
     let prefix = config.tag_prefix.as_deref();
     match config.compat {
-        Compat::None if !tag_of(path, prefix, &mut flight.tag) => return refused(Refusal::NoTag),
+        Compat::None if !tag_of(path, prefix, &mut incoming.tag) => return refused(Refusal::NoTag),
         Compat::None => {}
         Compat::Fluentd { .. } => {
-            fluentd_tag_of(path, prefix, &mut flight.tag);
-            fluentd(path, query, headers, flight, shared)?;
+            fluentd_tag_of(path, prefix, &mut incoming.tag);
+            fluentd(path, query, headers, incoming, shared)?;
         }
     }
-    if flight.tag.len() > TAG_BYTES_MOST {
-        return refused(Refusal::LongTag(flight.tag.len()));
+    if incoming.tag.len() > MAX_TAG_BYTES {
+        return refused(Refusal::LongTag(incoming.tag.len()));
     }
-    if config.tags.as_ref().is_some_and(|tags| !tags.matches(&flight.tag)) {
-        return refused(Refusal::OtherTag);
+    if config.tags.as_ref().is_some_and(|tags| !tags.matches(&incoming.tag)) {
+        return refused(Refusal::TagNotStored);
     }
     if headers.expects_other {
         return refused(Refusal::Expectation);
     }
-    flight.level = level(headers.ack, path, shared).map_err(Reply::Refused)?;
-    media(headers, flight, shared).map_err(Reply::Refused)?;
-    if let Some(key) = headers.idempotency_key.filter(|_| shared.idempotency.is_on()) {
+    incoming.level = level(headers.ack, path, shared).map_err(Reply::Refused)?;
+    set_media_type(headers, incoming, shared).map_err(Reply::Refused)?;
+    if let Some(key) = headers.idempotency_key.filter(|_| shared.idempotency.is_enabled()) {
         match std::str::from_utf8(key) {
             Ok(key) if key.is_ascii() && (1..=255).contains(&key.len()) => {
-                flight.idempotency_key = Some(key.to_owned());
+                incoming.idempotency_key = Some(key.to_owned());
             }
             _ => return refused(Refusal::IdempotencyKey),
         }
     }
     if !query.is_empty() {
-        flight.time = time(query, &config.rules).map_err(Reply::Refused)?;
+        incoming.time = time(query, &config.rules).map_err(Reply::Refused)?;
     }
-    if config.added != Added::default() {
-        add(head, query, peer, config.added, &mut flight.added);
+    if config.request_fields != RequestFields::default() {
+        add_members(head, query, peer, config.request_fields, &mut incoming.extra_members);
     }
-    if let Some(refusal) = shared.gate.refusal(&shared.store, now_ns) {
+    if let Some(refusal) = shared.breaker.refusal(&shared.store, now_ns) {
         return refused(refusal);
     }
-    flight.admit(head.framing, &config.limits, shared.budget.free()).map_err(Reply::Refused)?;
-    if let (Framing::Length(bytes), None) = (head.framing, &flight.inflater) {
-        // What is admitted at once need not grow.
-        flight.body.reserve(bytes.min(64 * 1024) as usize);
+    incoming.reserve_for_body(head.framing, &config.limits, shared.budget.free()).map_err(Reply::Refused)?;
+    if let (Framing::Length(bytes), None) = (head.framing, &incoming.inflater) {
+        // Avoids growing the buffer in steps.
+        incoming.body.reserve(bytes.min(64 * 1024) as usize);
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ impl<'h> Headers<'h> {
         let mut read = Self::default();
         for header in head.headers {
             let (name, value) = (header.name, header.value);
-            // The length tells most headers apart without a look at the name.
+            // Comparing lengths first rules out most names.
             match name.len() {
                 4 if name.eq_ignore_ascii_case("host") => read.hosts += 1,
                 6 if name.eq_ignore_ascii_case("expect") => {
@@ -153,10 +153,10 @@ impl<'h> Headers<'h> {
                 15 if name.eq_ignore_ascii_case("idempotency-key") => read.idempotency_key = Some(value),
                 16 if name.eq_ignore_ascii_case("content-encoding") => read.content_encoding = Some(value),
                 29 if name.eq_ignore_ascii_case("access-control-request-method") => {
-                    read.asked_method = Some(value);
+                    read.requested_method = Some(value);
                 }
                 30 if name.eq_ignore_ascii_case("access-control-request-headers") => {
-                    read.asked_headers = Some(value);
+                    read.requested_headers = Some(value);
                 }
                 _ => {}
             }
@@ -165,7 +165,7 @@ impl<'h> Headers<'h> {
     }
 }
 
-/// Path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
+/// The path and query of a target, which may be a whole URL (RFC 9112, 3.2.2).
 fn split(target: &str) -> (&str, &str) {
     let target = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
@@ -176,39 +176,39 @@ fn split(target: &str) -> (&str, &str) {
     target.split_once('?').unwrap_or((target, ""))
 }
 
-/// What is neither POST nor PUT.
+/// Handles methods other than POST and PUT.
 #[cold]
 fn method(
     method: &str,
     path: &str,
     headers: &Headers<'_>,
-    flight: &mut Flight<'_>,
+    incoming: &mut IncomingRequest<'_>,
     shared: &Shared,
     admin: bool,
 ) -> Result<(), Reply<'static>> {
     let fluentd = matches!(shared.config.compat, Compat::Fluentd { .. }) && !admin;
     match (method, path) {
         ("GET" | "HEAD", "/health") => Err(Reply::Page(pages::health(shared))),
-        ("GET" | "HEAD", "/metrics") if admin || shared.guard.admits(headers.authorization) => {
+        ("GET" | "HEAD", "/metrics") if admin || shared.authenticator.accepts(headers.authorization) => {
             Err(Reply::Page(pages::metrics(shared)))
         }
         ("GET" | "HEAD", "/metrics") => Err(Reply::Refused(Refusal::Unauthorized)),
         ("GET" | "HEAD", _) if admin => {
-            let body = "here are /health and /metrics\n".to_owned();
+            let body = "this port serves /health and /metrics\n".to_owned();
             Err(Reply::Page(Page { status: 404, content_type: "text/plain", body }))
         }
         ("GET", _) if fluentd => Err(Reply::Nothing),
         ("OPTIONS", _) if fluentd => {
-            let allowed = headers.asked_method.is_some_and(|method| method.eq_ignore_ascii_case(b"POST"));
-            flight.manner.origin = allowed_origin(headers.origin, &shared.config.compat);
-            let allowed = allowed && flight.manner.origin.is_some();
-            let asked = headers.asked_headers.unwrap_or_default();
+            let allowed = headers.requested_method.is_some_and(|method| method.eq_ignore_ascii_case(b"POST"));
+            incoming.context.origin = allowed_origin(headers.origin, &shared.config.compat);
+            let allowed = allowed && incoming.context.origin.is_some();
+            let asked = headers.requested_headers.unwrap_or_default();
             let headers = allowed.then(|| String::from_utf8_lossy(asked).into_owned());
             Err(Reply::Preflight { headers })
         }
-        // Fluentd takes everything else that it knows for a POST.
+        // Fluentd treats every other known method as POST.
         _ if fluentd && METHODS.split(' ').any(|known| known == method) => {
-            flight.manner.to_head = false;
+            incoming.context.is_head = false;
             Ok(())
         }
         _ if fluentd => Err(Reply::Refused(Refusal::Http(http1::Error::BadMethod { at: 0 }))),
@@ -216,46 +216,46 @@ fn method(
     }
 }
 
-/// What Fluentd looks at besides.
+/// Does the checks that only Fluentd does.
 fn fluentd(
     path: &str,
     query: &str,
     headers: &Headers<'_>,
-    flight: &mut Flight<'_>,
+    incoming: &mut IncomingRequest<'_>,
     shared: &Shared,
 ) -> Result<(), Reply<'static>> {
     let Compat::Fluentd { cors_allow_origins, .. } = &shared.config.compat else { return Ok(()) };
-    if let Some(at) = unlike_uri(path, query) {
+    if let Some(at) = invalid_uri_position(path, query) {
         return Err(Reply::Refused(Refusal::Http(http1::Error::BadTarget { at })));
     }
     if !cors_allow_origins.is_empty() {
-        flight.manner.origin = allowed_origin(headers.origin, &shared.config.compat);
-        if flight.manner.origin.is_none() {
+        incoming.context.origin = allowed_origin(headers.origin, &shared.config.compat);
+        if incoming.context.origin.is_none() {
             return Err(Reply::Refused(Refusal::Origin));
         }
     }
-    flight.query.push_str(query);
+    incoming.query.push_str(query);
     Ok(())
 }
 
-/// Where a path or a query is not as a URI has it (RFC 3986): Ruby takes no such target. Two slashes would begin the name
-/// of a host.
-fn unlike_uri(path: &str, query: &str) -> Option<usize> {
-    let has_no_escape = |text: &str| {
+/// The position at which a path or query violates RFC 3986; Fluentd, written in Ruby, refuses such targets. A leading
+/// `//` would begin a host name.
+fn invalid_uri_position(path: &str, query: &str) -> Option<usize> {
+    let bad_escape = |text: &str| {
         text.match_indices('%').map(|(at, _)| at).find(|&at| {
             let digits = text.as_bytes().get(at + 1..at + 3);
             !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
         })
     };
-    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/%-._~!$&'()*+,;=:@".contains(c);
+    let is_path_char = |c: char| c.is_ascii_alphanumeric() || "/%-._~!$&'()*+,;=:@".contains(c);
     path.starts_with("//")
         .then_some(0)
-        .or_else(|| path.find(|c| !is_of_path(c)))
-        .or_else(|| has_no_escape(path))
-        .or_else(|| has_no_escape(query))
+        .or_else(|| path.find(|c| !is_path_char(c)))
+        .or_else(|| bad_escape(path))
+        .or_else(|| bad_escape(query))
 }
 
-/// What `Access-Control-Allow-Origin` says to that origin; nothing if it may not.
+/// The value of `Access-Control-Allow-Origin` for an origin; None if it may not post.
 fn allowed_origin(origin: Option<&[u8]>, compat: &Compat) -> Option<Box<str>> {
     let Compat::Fluentd { cors_allow_origins, .. } = compat else { return None };
     if cors_allow_origins.iter().any(|allowed| allowed == "*") {
@@ -275,32 +275,36 @@ fn allowed_origin(origin: Option<&[u8]>, compat: &Compat) -> Option<Box<str>> {
 fn level(ack: Option<&[u8]>, path: &str, shared: &Shared) -> Result<Level, Refusal> {
     match ack {
         None => Ok(shared.routes.level(path)),
-        Some(name) => level_of(name.trim_ascii())
+        Some(name) => level_by_name(name.trim_ascii())
             .ok_or_else(|| Refusal::Ack(String::from_utf8_lossy(name).into_owned())),
     }
 }
 
-/// How the body is written and coded.
-fn media(headers: &Headers<'_>, flight: &mut Flight<'_>, shared: &Shared) -> Result<(), Refusal> {
+/// Reads the content type and encoding of the body.
+fn set_media_type(
+    headers: &Headers<'_>,
+    incoming: &mut IncomingRequest<'_>,
+    shared: &Shared,
+) -> Result<(), Refusal> {
     let mode = shared.config.rules.mode;
-    flight.kind = Kind::of_content_type(headers.content_type, mode);
+    incoming.kind = Kind::of_content_type(headers.content_type, mode);
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    if mode == Mode::Strict && !flight.kind.is_supported() {
+    if mode == Mode::Strict && !incoming.kind.is_supported() {
         return Err(Refusal::ContentType(text(headers.content_type.unwrap_or_default())));
     }
     let Some(coding) = headers.content_encoding else { return Ok(()) };
     let encoding = Encoding::of_header(coding, mode).map_err(|_| Refusal::ContentEncoding(text(coding)))?;
-    flight.coding = match encoding {
+    incoming.coding = match encoding {
         Encoding::Identity => return Ok(()),
         Encoding::Gzip => "gzip",
         Encoding::Deflate | Encoding::Zlib => "deflate",
         Encoding::Zstd => "zstd",
     };
-    flight.inflater = Some(Inflater::new(encoding, shared.config.limits.inflated_bytes as usize));
+    incoming.inflater = Some(Inflater::new(encoding, shared.config.limits.inflated_bytes as usize));
     Ok(())
 }
 
-/// The time that the query says; zero is "now".
+/// The time given in the query; zero means now.
 fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     let Some((_, value)) = form::parse(query.as_bytes()).find(|(name, _)| name == "time") else {
         return Ok(None);
@@ -309,8 +313,14 @@ fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     time.map(Some).map_err(|_| Refusal::Time(value.into_owned()))
 }
 
-/// Writes the members that records get of their request, as Fluentd has them, into an object.
-fn add(head: &RequestHead<'_>, query: &str, peer: impl FnOnce() -> String, what: Added, added: &mut String) {
+/// Writes the members that every record gets from its request, as a JSON object, in Fluentd's way.
+fn add_members(
+    head: &RequestHead<'_>,
+    query: &str,
+    peer: impl FnOnce() -> String,
+    what: RequestFields,
+    extra_members: &mut String,
+) {
     let headers = head.headers.iter().map(|header| (header.name, String::from_utf8_lossy(header.value)));
     let headers = by_name(headers);
     let mut members = Vec::new();
@@ -319,12 +329,12 @@ fn add(head: &RequestHead<'_>, query: &str, peer: impl FnOnce() -> String, what:
     };
     if what.http_headers {
         for (name, values) in &headers {
-            // A header sent twice is an array.
+            // A repeated header becomes an array.
             member("HTTP_", name, if let [value] = &values[..] { json!(value) } else { json!(values) });
         }
     }
     if what.query_params {
-        // Of a parameter sent twice, the first.
+        // Of a repeated parameter, the first value counts.
         let parameters = by_name(form::parse(query.as_bytes()));
         parameters.iter().for_each(|(name, values)| member("QUERY_", name, json!(values[0])));
     }
@@ -332,30 +342,30 @@ fn add(head: &RequestHead<'_>, query: &str, peer: impl FnOnce() -> String, what:
         let forwarded = headers.iter().rfind(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for"));
         let address = match forwarded.map(|(_, values)| &values[0]) {
             None => json!(peer()),
-            // A list of nothing has no first.
+            // An empty list has no first element.
             Some(list) if list.trim_matches(',').is_empty() => Value::Null,
             Some(list) => json!(list.split(',').next()),
         };
         member("", "REMOTE_ADDR", address);
     }
     for (name, values) in by_name(members.into_iter()) {
-        // Of names that differ in case, or in - and _, the last.
+        // Of names that differ only in case, or in - and _, the last one counts.
         let value = values.last().unwrap_or(&Value::Null);
-        added.push(if added.is_empty() { '{' } else { ',' });
-        added.push_str(&format!("{}:{value}", json!(name)));
+        extra_members.push(if extra_members.is_empty() { '{' } else { ',' });
+        extra_members.push_str(&format!("{}:{value}", json!(name)));
     }
-    added.push('}');
+    extra_members.push('}');
 }
 
-/// The values of each name, in the order in which the names came first.
+/// Groups values by name, in the order of each name's first occurrence.
 fn by_name<N: Clone + Eq + Hash, V>(pairs: impl Iterator<Item = (N, V)>) -> Vec<(N, Vec<V>)> {
-    let (mut places, mut named) = (HashMap::new(), Vec::new());
+    let (mut indexes, mut named) = (HashMap::new(), Vec::new());
     for (name, value) in pairs {
-        let place = *places.entry(name.clone()).or_insert(named.len());
-        if place == named.len() {
+        let index = *indexes.entry(name.clone()).or_insert(named.len());
+        if index == named.len() {
             named.push((name, Vec::new()));
         }
-        named[place].1.push(value);
+        named[index].1.push(value);
     }
     named
 }

@@ -1,21 +1,21 @@
-//! Paths: the tag they mean and the level they ask for.
+//! Maps paths to tags and levels.
 
 use segments::Level;
 
 use crate::Route;
 
-/// The levels of paths.
+/// Maps paths to levels.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// Segments of their paths, percent-decoded; the longest first.
+    /// The percent-decoded segments and level of each route, the longest first.
     routes: Vec<(Vec<String>, Level)>,
     otherwise: Level,
 }
 
 impl Routes {
-    /// Of these routes.
+    /// Builds the table; `otherwise` is the level of all other paths.
     pub(crate) fn new(routes: &[Route], otherwise: Level) -> Self {
-        // What cannot be decoded stands for itself.
+        // A segment that cannot be decoded is compared as it is.
         let segment = |raw: &str| decode(raw).unwrap_or_else(|| raw.to_owned());
         let path = |route: &Route| segments(&route.path).map(segment).collect::<Vec<_>>();
         let mut routes: Vec<_> = routes.iter().map(|route| (path(route), route.level)).collect();
@@ -23,7 +23,7 @@ impl Routes {
         Self { routes, otherwise }
     }
 
-    /// The level of a path. Its segments are those of its tag, however they are written.
+    /// The level of a path. Segments are compared percent-decoded, as in tags.
     #[inline]
     pub(crate) fn level(&self, path: &str) -> Level {
         let fits = |route: &[String]| {
@@ -34,8 +34,8 @@ impl Routes {
     }
 }
 
-/// Appends the tag of a path: its segments, percent-decoded, joined by dots, after `prefix`. False, if there is
-/// none or it is no text.
+/// Appends the tag of a path: its segments, percent-decoded and joined by dots, after `prefix`. Returns false if the
+/// path has no segment, or one that is not valid text.
 pub(crate) fn tag_of(path: &str, prefix: Option<&str>, tag: &mut String) -> bool {
     let start = tag.len();
     for segment in segments(path) {
@@ -57,36 +57,35 @@ pub(crate) fn tag_of(path: &str, prefix: Option<&str>, tag: &mut String) -> bool
     tag.len() > start
 }
 
-/// Appends the tag of a path as Fluentd makes it: what follows the first slash, with dots for slashes, not
-/// decoded.
+/// Appends the tag of a path in Fluentd's way: the path after its first slash, not decoded, with dots for slashes.
 pub(crate) fn fluentd_tag_of(path: &str, prefix: Option<&str>, tag: &mut String) {
     if let Some(prefix) = prefix {
         tag.push_str(prefix);
         tag.push('.');
     }
-    // Ruby's split drops empty segments at the end only.
+    // Ruby's `split` drops empty segments at the end only.
     let path = path.strip_prefix('/').unwrap_or(path).trim_end_matches('/');
     tag.extend(path.chars().map(|c| if c == '/' { '.' } else { c }));
 }
 
-/// What stands between the slashes of a path; nothing does between two of them.
+/// The non-empty segments of a path.
 fn segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Whether a segment as it was sent means that text.
+/// Whether a segment, percent-decoded, equals this text.
 #[inline]
 fn means(segment: &str, text: &str) -> bool {
     segment == text || (segment.contains('%') && bytes(segment).eq(text.bytes().map(Some)))
 }
 
-/// A percent-decoded segment; nothing if it is no UTF-8 or holds control characters.
+/// The percent-decoded segment; None if it is not UTF-8 or has control characters.
 fn decode(segment: &str) -> Option<String> {
     let bytes = bytes(segment).collect::<Option<Vec<u8>>>()?;
     String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
-/// The percent-decoded bytes of a segment; nothing in place of one that is not written as it should be.
+/// The percent-decoded bytes of a segment; None for an invalid escape.
 fn bytes(segment: &str) -> impl Iterator<Item = Option<u8>> {
     let mut rest = segment.bytes();
     std::iter::from_fn(move || match rest.next()? {
@@ -124,7 +123,7 @@ mod tests {
         for path in ["/audit%2Fa", "/%61udi", "/%61udit%", "/%6", "/audit%zz", "/", ""] {
             assert_eq!(routes("/audit").level(path), Level::Written, "{path}");
         }
-        // What cannot be decoded stands for itself.
+        // A segment that cannot be decoded is compared as it is.
         assert_eq!(routes("/100%").level("/100%"), Level::Synced);
         for route in ["/a b//c", "/a%20b/c/", "/%61 b/c"] {
             assert_eq!(routes(route).level("/a%20b/c/d"), Level::Synced, "{route}");

@@ -1,4 +1,4 @@
-//! The listener as a whole: bound first, then run.
+//! The listener: bound first, then run.
 
 use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
@@ -8,15 +8,14 @@ use sockets::{check_processors, event_loop};
 use crate::{
     Config, Error, Report, Statistics,
     budget::Descriptors,
-    engine::Desk,
+    engine::BodyReaderQueue,
     identity::Identity,
     listeners::{Listener, Listeners},
     shared::{Shared, State},
     worker::Worker,
 };
 
-/// A listener whose storage is open and whose sockets listen. Connections wait in the kernel until
-/// [`Server::run`].
+/// A listener with an open storage and listening sockets. Connections wait in the kernel until [`Server::run`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -34,8 +33,8 @@ struct Thread {
 }
 
 impl Server {
-    /// Refuses what [`Server::bind`] would refuse of the settings themselves, and of the files of the server's identity,
-    /// with `handed` sockets to hand in. Nothing is opened, and nothing listens.
+    /// Makes the checks of [`Server::bind`] that need no storage and no socket: of the settings and of the TLS files.
+    /// `handed` is the number of listening sockets to be handed in.
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Start`] or [`Error::Tls`].
@@ -47,15 +46,15 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the storage, which recovers what an earlier run left, and listens on all addresses and on the
-    /// sockets `handed` in, which must listen already.
+    /// Opens the storage, which recovers what an earlier run left, and listens on all addresses and on the `handed`
+    /// sockets, which must be listening already.
     ///
     /// # Errors
-    /// See [`Error`]. Nothing listens then.
+    /// See [`Error`]; no address is listened on then.
     pub fn bind(mut config: Config, handed: Vec<OwnedFd>) -> Result<Self, Error> {
         config.check(handed.len()).map_err(Error::Config)?;
         check_processors(&config.cpus)?;
-        config.store.max_open = Descriptors::files(config.store.max_open);
+        config.store.max_open = Descriptors::max_open_files(config.store.max_open);
         let Listeners { threads, addresses, admin } = Listeners::open(&config, handed)?;
         let (store, ports, recovery) = Store::open(config.store.clone(), config.threads as usize)?;
         let shared = Shared::new(config, store)?;
@@ -67,40 +66,41 @@ impl Server {
         Ok(Self { shared: Arc::new(shared), addresses, admin, recovery, threads })
     }
 
-    /// The addresses listened on: those asked for, in their order, then those handed in, with the ports as
-    /// they are.
+    /// The data addresses with their actual ports: the configured ones in order, then those of the sockets handed in.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The address of the admin port.
+    /// The admin address with its actual port.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// What was found and mended of an earlier run.
+    /// What the storage recovered of an earlier run.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// Files written to at once: those asked for, or as many as this process's limit of descriptors leaves room for.
+    /// Maximum number of open files: the configured number, lowered if the process's limit of descriptors requires it.
     pub fn open_files(&self) -> usize {
         self.shared.config.store.max_open
     }
 
-    /// A remote control, for signals and other threads.
+    /// A handle to control the listener from signals and other threads.
     pub fn handle(&self) -> Handle {
         Handle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until [`Handle::stop`]. Then nothing more is accepted, requests in flight are finished, the
-    /// storage writes and syncs everything, and what was done is reported.
+    /// Serves until [`Handle::stop`]; then accepts nothing more, finishes the requests in flight, has the storage
+    /// write and sync everything, and returns the report.
     pub fn run(self) -> Report {
         let shared = &*self.shared;
         std::thread::scope(|scope| {
             for (number, Thread { epoll, listeners, port }) in self.threads.into_iter().enumerate() {
-                let (desk, helper) = Desk::new(shared).expect("the kernel has a descriptor left");
-                let work = move || Worker::new(shared, number, epoll, listeners, port, desk).run();
+                let (body_reader_queue, helper) =
+                    BodyReaderQueue::new(shared).expect("the kernel has a descriptor left");
+                let work =
+                    move || Worker::new(shared, number, epoll, listeners, port, body_reader_queue).run();
                 for (name, work) in [
                     (
                         format!("read-{number}"),
@@ -118,40 +118,39 @@ impl Server {
     }
 }
 
-/// A remote control of a listener.
+/// Controls a running listener.
 #[derive(Debug, Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
 impl Handle {
-    /// Ends the listener: finishes requests in flight for at most [`crate::Timeouts::drain`].
+    /// Stops the listener after the requests in flight, which get at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
-        self.shared.course.turn(State::Draining);
+        self.shared.lifecycle.advance(State::Draining);
         self.shared.store.skip_sync_delay();
     }
 
-    /// Ends the listener without waiting for requests in flight; what was handed to the storage is written.
+    /// Stops the listener without waiting for requests in flight; lines submitted to the storage are written.
     pub fn stop_now(&self) {
-        self.shared.course.turn(State::Over);
+        self.shared.lifecycle.advance(State::Stopped);
     }
 
-    /// Opens all files anew (after a rotation by others), and reads certificate and key anew for later
-    /// connections.
+    /// Opens all files again, after others have rotated them, and reads certificate and key again for later connections.
     ///
     /// # Errors
-    /// [`Error::Tls`]; the old certificate stays then.
+    /// [`Error::Tls`]; the old certificate then stays in use.
     pub fn reload(&self) -> Result<(), Error> {
         self.shared.store.reopen();
         self.shared.identity.as_ref().map_or(Ok(()), |identity| identity.reload())
     }
 
-    /// What was done so far.
+    /// The counters so far.
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.shared)
     }
 
-    /// Whether a thread of the storage has panicked: only a new start helps.
+    /// Whether a thread of the storage has panicked; the listener must be restarted then.
     pub fn has_died(&self) -> bool {
         self.shared.store.has_panicked()
     }

@@ -12,127 +12,127 @@ use sockets::{ConnectionLimit, StartError};
 
 use crate::{
     Config, Error,
-    answer::Dress,
-    auth::Guard,
+    answer::AnswerWriter,
+    auth::Authenticator,
+    breaker::CircuitBreaker,
     budget::{Budget, Descriptors},
     counters::Counters,
-    debt::Debt,
-    gate::Gate,
     idempotency::Idempotency,
     identity::Identity,
     refusal::Refusal,
     routes::Routes,
+    stall::StallDetector,
 };
 
-/// Connections of the admin port at once.
-const ADMINS_MOST: u64 = 16;
+/// Maximum number of connections to the admin port.
+const MAX_ADMIN_CONNECTIONS: u64 = 16;
 
 /// What the threads of a listener share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub config: Config,
     pub store: Store,
-    pub gate: Gate,
+    pub breaker: CircuitBreaker,
     pub budget: Budget,
-    pub crowd: ConnectionLimit,
-    /// Connections of the admin port, which must be there when all other seats are taken.
-    pub admins: ConnectionLimit,
+    pub connection_limit: ConnectionLimit,
+    /// Connections to the admin port have a limit of their own, so that they work when all others are taken.
+    pub admin_connection_limit: ConnectionLimit,
     pub descriptors: Descriptors,
     pub idempotency: Idempotency,
-    pub guard: Guard,
+    pub authenticator: Authenticator,
     pub routes: Routes,
-    pub dress: Dress,
+    pub answer_writer: AnswerWriter,
     pub identity: Option<Identity>,
-    /// Of each thread.
+    /// One per thread.
     pub counters: Vec<Counters>,
     pub clock: Clock,
-    pub course: Course,
-    pub debt: Debt,
+    pub lifecycle: Lifecycle,
+    pub stall_detector: StallDetector,
 }
 
 impl Shared {
-    /// Of a configuration without mistakes and its open storage.
+    /// `config` must have passed its check.
     pub(crate) fn new(config: Config, store: Store) -> Result<Self, Error> {
         let limits = &config.limits;
-        let guard = Guard::new(&config.credentials);
+        let authenticator = Authenticator::new(&config.credentials);
         Ok(Self {
-            gate: Gate::default(),
+            breaker: CircuitBreaker::default(),
             budget: Budget::new(limits.budget_bytes),
-            crowd: ConnectionLimit::new(limits.connections),
-            admins: ConnectionLimit::new(Some(ADMINS_MOST)),
+            connection_limit: ConnectionLimit::new(limits.connections),
+            admin_connection_limit: ConnectionLimit::new(Some(MAX_ADMIN_CONNECTIONS)),
             descriptors: Descriptors::new(config.store.max_open, config.threads),
             idempotency: Idempotency::new(
                 limits.idempotency_keys,
                 limits.idempotency_window.as_nanos() as u64,
             ),
             routes: Routes::new(&config.routes, config.level),
-            dress: Dress::new(&config, guard.challenge()),
+            answer_writer: AnswerWriter::new(&config, authenticator.challenge()),
             identity: config.tls.as_ref().map(Identity::read).transpose()?,
             counters: (0..config.threads).map(|_| Counters::default()).collect(),
             clock: Clock::start(),
-            debt: Debt::default(),
-            course: Course::new().map_err(StartError::Epoll)?,
-            guard,
+            stall_detector: StallDetector::default(),
+            lifecycle: Lifecycle::new().map_err(StartError::Epoll)?,
+            authenticator,
             store,
             config,
         })
     }
 
-    /// Why nothing can be stored now; none if it can.
+    /// Why nothing can be stored now; None if the storage works.
     pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
-        let hangs = || self.debt.is_overdue(self.clock.now_ns(), self.config.timeouts.store);
+        let hangs = || self.stall_detector.is_stalled(self.clock.now_ns(), self.config.timeouts.store);
         Refusal::of_state(self.store.state()).or_else(|| hangs().then_some(Refusal::StoreTimeout))
     }
 }
 
-/// Whether to go on.
+/// Whether the listener runs or stops.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Lifecycle {
     state: AtomicU8,
-    /// Readable, and never read, once it is to end: that wakes all threads.
+    /// Becomes readable when the listener is to stop, and is never read: that wakes all threads.
     wake: OwnedFd,
 }
 
-/// Whether to go on.
+/// Whether the listener runs or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Requests in flight are finished.
+    /// Finishing requests in flight.
     Draining,
-    /// Nothing is finished.
-    Over,
+    /// Stopped without finishing requests in flight.
+    Stopped,
 }
 
-impl Course {
+impl Lifecycle {
     fn new() -> std::io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { state: AtomicU8::new(0), wake })
     }
 
-    /// Where it stands.
+    /// The current state.
     #[inline]
     pub(crate) fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
             0 => State::Running,
             1 => State::Draining,
-            _ => State::Over,
+            _ => State::Stopped,
         }
     }
 
-    /// Goes on to that state, never back.
-    pub(crate) fn turn(&self, to: State) {
+    /// Advances to a state, never back.
+    pub(crate) fn advance(&self, to: State) {
         let number = match to {
             State::Running => 0,
             State::Draining => 1,
-            State::Over => 2,
+            State::Stopped => 2,
         };
         if self.state.fetch_max(number, Ordering::Relaxed) < number {
-            // It cannot fail: the counter would have to be written 2⁶⁴ times.
+            // Cannot fail: the counter would have to reach 2⁶⁴.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// Becomes readable with every turn.
+    /// Becomes readable when the state advances.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }

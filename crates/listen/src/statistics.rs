@@ -1,4 +1,4 @@
-//! What the listener did: counters of all threads, while it runs and at the end.
+//! The counters of all threads, while the listener runs and at its end.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{answer::level_name, shared::Shared};
 
-/// Version of [`Report`]'s form.
+/// Version of the format of [`Report`].
 pub const SCHEMA: &str = "proofload-listen-report/1";
 
-/// What was done so far, of all threads together.
+/// The counters of all threads so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Statistics {
     /// Requests answered, by status.
@@ -21,30 +21,30 @@ pub struct Statistics {
     pub events: BTreeMap<String, u64>,
     /// Requests and connections refused, by reason, such as `budget` or `storage_full`.
     pub refused: BTreeMap<String, u64>,
-    /// Events whose request was answered at level `accepted` and that could not be stored after all.
+    /// Events that were acknowledged as `accepted` and could not be stored.
     pub accepted_events_lost: u64,
-    /// Such events of which the storage has not said yet that they are written; at the end those that may not be stored.
+    /// Events acknowledged as `accepted` that the storage has not written yet; at the end, those that may not be stored.
     #[serde(default)]
     pub accepted_events_pending: u64,
-    /// Answers from memory to repeated idempotency keys.
+    /// Repeated requests answered by their idempotency key.
     pub replayed: u64,
     /// Bytes received, heads and framing included, after decryption.
     pub received_bytes: u64,
     /// Bytes of answers.
     pub sent_bytes: u64,
-    /// Bytes of lines that the storage has taken.
+    /// Bytes of lines stored.
     pub stored_bytes: u64,
     /// Connections open.
     pub connections_open: u64,
-    /// The most connections open at once, those of the admin port left out.
+    /// Peak number of open connections, without those to the admin port.
     pub connections_peak: u64,
     /// Connections accepted.
     pub connections_accepted: u64,
-    /// Connections told 503, or closed at once, because there were too many.
+    /// Connections answered 503, or closed at once, because there were too many.
     pub connections_refused: u64,
     /// Connections closed because they, or their requests, took too long.
     pub connections_timed_out: u64,
-    /// Times that accept failed, for want of descriptors mostly.
+    /// Failed calls of accept, mostly for want of descriptors.
     pub accept_errors: u64,
     /// Bytes of the budget in use.
     pub budget_used_bytes: u64,
@@ -56,14 +56,14 @@ pub struct Statistics {
     pub queued_bytes: u64,
     /// System calls that wrote lines.
     pub writes: u64,
-    /// Calls of fdatasync that worked.
+    /// Successful calls of fdatasync.
     pub syncs: u64,
-    /// Calls of fdatasync that failed: what was written since the last one may be lost.
+    /// Calls of fdatasync that failed: the lines written since the last one may be lost.
     #[serde(default)]
     pub sync_failures: u64,
-    /// Median time of one, in microseconds; none if there was none.
+    /// Median time of a call of fdatasync, in microseconds; none if there was no call.
     pub sync_p50_us: Option<u64>,
-    /// 99th percentile of their times, in microseconds.
+    /// 99th percentile of these times, in microseconds.
     pub sync_p99_us: Option<u64>,
     /// Segments open now.
     pub open_segments: u64,
@@ -71,10 +71,10 @@ pub struct Statistics {
     pub storage: String,
 }
 
-/// What was done in all, at the end.
+/// The final report of a listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Version of this form.
+    /// Version of this format.
     pub schema: String,
     /// How long the listener ran, in seconds.
     pub elapsed_s: f64,
@@ -82,14 +82,14 @@ pub struct Report {
     pub connections_per_thread: Vec<u64>,
     /// Requests that were waiting for the storage when the time to drain was over.
     pub unanswered: u64,
-    /// Why not everything that was acknowledged is known to be on the disk; nothing if it is.
+    /// Why some acknowledged events may not be on the disk; none if all are.
     pub close_error: Option<String>,
     /// The counters.
     pub statistics: Statistics,
 }
 
 impl Statistics {
-    /// Of all threads, as they are now.
+    /// Adds up the counters of all threads.
     pub(crate) fn of(shared: &Shared) -> Self {
         let mut all = Self::default();
         for thread in &shared.counters {
@@ -99,7 +99,7 @@ impl Statistics {
                 *all.events.entry(level_name(level).into()).or_default() += thread.events(level);
             }
             all.accepted_events_lost += thread.accepted_events_lost.value();
-            // In this order, for what is settled was acknowledged before.
+            // Read in this order: settled events were acknowledged before.
             let settled = thread.accepted_events_settled.value();
             all.accepted_events_pending += thread.events(Level::Accepted).saturating_sub(settled);
             all.replayed += thread.replayed.value();
@@ -113,8 +113,8 @@ impl Statistics {
             thread.add_times_to(&mut all.answer_time);
         }
         let store = shared.store.statistics();
-        all.connections_open = shared.crowd.open() + shared.admins.open();
-        all.connections_peak = shared.crowd.peak();
+        all.connections_open = shared.connection_limit.open() + shared.admin_connection_limit.open();
+        all.connections_peak = shared.connection_limit.peak();
         all.budget_used_bytes = shared.budget.used();
         all.budget_bytes = shared.budget.limit();
         all.queued_bytes = store.queued_bytes;
@@ -131,11 +131,11 @@ impl Statistics {
 }
 
 impl Report {
-    /// At the end of a run.
+    /// The report at the end of a run.
     pub(crate) fn of(shared: &Shared, close_error: Option<String>) -> Self {
         let mut statistics = Statistics::of(shared);
         if close_error.is_none() {
-            // What no thread was there to hear any more was good.
+            // The storage closed without an error, so events whose results were not read any more are stored.
             statistics.accepted_events_pending = 0;
         }
         Self {
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// The report for people, one figure a line.
+/// Renders the report as text, one figure per line.
 pub fn render(report: &Report) -> String {
     let all = &report.statistics;
     let mut text = String::new();
@@ -164,7 +164,7 @@ pub fn render(report: &Report) -> String {
     events.for_each(|(level, count)| line(&format!("events {level}"), count.to_string()));
     all.refused.iter().for_each(|(reason, count)| line(&format!("refused: {reason}"), count.to_string()));
     line("stored", format!("{} B", all.stored_bytes));
-    line("connections", format!("{}, {} at once", all.connections_accepted, all.connections_peak));
+    line("connections", format!("{} accepted, peak {}", all.connections_accepted, all.connections_peak));
     if !all.answer_time.is_empty() {
         let ms = |quantile| all.answer_time.quantile_ns(quantile) as f64 / 1e6;
         line("answer time p50, p99, max", format!("{:.3}, {:.3}, {:.3} ms", ms(0.5), ms(0.99), ms(1.0)));

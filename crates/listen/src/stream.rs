@@ -1,4 +1,4 @@
-//! The bytes of a connection, plain or encrypted.
+//! The byte stream of a connection, plain or TLS.
 
 use std::{
     io::{self, Read, Write},
@@ -12,15 +12,15 @@ use rustix::{
 };
 use rustls::{ServerConfig, ServerConnection};
 
-/// Reads within TLS that may give nothing of the connection's own bytes, before others get their turn.
+/// Maximum number of reads that give only TLS control data, before other connections get their turn.
 const ROUNDS: u32 = 8;
 
-/// The bytes of a connection.
+/// The byte stream of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// As they are.
+    /// Without TLS.
     Plain(OwnedFd),
-    /// Within TLS.
+    /// With TLS.
     Tls(Box<Encrypted>),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Encrypted {
 }
 
 impl Stream {
-    /// Of an accepted socket.
+    /// The stream of an accepted socket.
     pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, rustls::Error> {
         Ok(match tls {
             None => Self::Plain(socket),
@@ -41,13 +41,13 @@ impl Stream {
         })
     }
 
-    /// Whether a read that did not fill the buffer has read all there is.
+    /// Whether the stream is plain, so that a read that did not fill the buffer has read everything.
     #[inline]
-    pub(crate) fn tells_the_end(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
-    /// Reads; 0 at the end. [`Errno::INTR`] if it is to be asked again.
+    /// Reads; returns 0 at the end of the stream, and [`Errno::INTR`] if the caller should read again later.
     #[inline]
     pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
@@ -56,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Takes bytes to send; how many.
+    /// Takes bytes to send; returns how many it took.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
@@ -65,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Sends what was taken but not sent yet; whether all of it is sent.
+    /// Sends bytes that were taken but not sent yet; returns whether all are sent.
     pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    /// Whether something was received that nobody has read yet.
+    /// Whether received bytes have not been read yet.
     #[cold]
     pub(crate) fn has_unread(&mut self) -> bool {
         if let Self::Tls(encrypted) = self
@@ -86,8 +86,8 @@ impl Stream {
         peeked.is_ok_and(|(_, received)| received > 0)
     }
 
-    /// Says that nothing more will be sent.
-    pub(crate) fn end(&mut self) -> Result<(), Errno> {
+    /// Shuts down the sending side.
+    pub(crate) fn shutdown_write(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {
             encrypted.session.send_close_notify();
             encrypted.flush()?;
@@ -106,13 +106,13 @@ impl AsFd for Stream {
 }
 
 impl Encrypted {
-    /// [`Errno::INTR`] after some rounds that gave nothing, so that others get their turn: there may be more.
+    /// Returns [`Errno::INTR`] after some reads without data, so that other connections get their turn.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         for _ in 0..ROUNDS {
             match self.session.reader().read(buffer) {
                 Ok(received) => return Ok(received),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The client closed without saying so within TLS: what came is all there is.
+                // The client closed without a TLS close_notify: this is the end of the stream.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(errno(&error)),
             }
@@ -121,7 +121,7 @@ impl Encrypted {
                 Err(error) => return Err(errno(&error)),
             };
             let processed = self.session.process_new_packets();
-            // Handshakes and alerts, also those of a failure.
+            // Sends handshakes and alerts, also after a failure.
             let flushed = self.flush();
             processed.map_err(|_| Errno::PROTO)?;
             flushed?;
@@ -154,7 +154,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::PROTO)
 }
 
-/// A socket as rustls wants it.
+/// Implements `Read` and `Write` on a socket for rustls.
 struct Socket<'a>(&'a OwnedFd);
 
 impl Read for Socket<'_> {

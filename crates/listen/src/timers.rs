@@ -1,4 +1,4 @@
-//! Deadlines of connections: a heap with one entry for each, however often its deadline moves.
+//! Timers for the deadlines of connections: a heap with one entry per connection, however often its deadline moves.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,10 +6,10 @@ use sockets::Token;
 
 use crate::Timeouts;
 
-/// When each connection must be looked at next.
+/// Tells when each connection must be checked next.
 ///
-/// A connection is looked at no later than the shortest timeout after it was looked at last. A deadline is
-/// never set to less than that timeout ahead, so none is missed although moving one touches no heap.
+/// A connection is checked at the latest one shortest timeout after its last check. A deadline is always at least
+/// that far ahead, so none is missed, although moving a deadline does not touch the heap.
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, Token)>>,
@@ -17,29 +17,29 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// None yet.
+    /// No timers.
     pub(crate) fn new(timeouts: &Timeouts) -> Self {
         let Timeouts { head, body, idle, store, .. } = timeouts;
         let shortest = head.min(body).min(idle).min(store);
         Self { heap: BinaryHeap::new(), shortest_ns: shortest.as_nanos() as u64 }
     }
 
-    /// Looks at a connection again, whose deadline is `deadline_ns` now.
+    /// Schedules the next check of a connection with this deadline.
     pub(crate) fn watch(&mut self, now_ns: u64, deadline_ns: u64, token: Token) {
         self.at(deadline_ns.min(now_ns.saturating_add(self.shortest_ns)), token);
     }
 
-    /// Looks at a connection at that time besides; for what comes sooner than the shortest timeout.
+    /// Schedules an extra check at a given time, for a deadline nearer than the shortest timeout.
     pub(crate) fn at(&mut self, due_ns: u64, token: Token) {
         self.heap.push(Reverse((due_ns, token)));
     }
 
-    /// When the next one is due.
+    /// When the next check is due.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
-    /// Takes one that is due at `now_ns`, earliest first.
+    /// Takes the earliest check that is due at `now_ns`.
     pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<Token> {
         if self.next_due_ns()? > now_ns {
             return None;

@@ -1,4 +1,4 @@
-//! One thread: an epoll loop with its own connections, timers and way to the storage.
+//! One thread: an epoll loop with its own connections and timers.
 
 use std::{
     mem::MaybeUninit,
@@ -15,29 +15,29 @@ use sockets::{Acceptor, Connections, NextStep, Token, pin, watch};
 
 use crate::{
     connection::{Connection, Phase},
-    engine::{Desk, Engine, Read},
+    engine::{BodyReaderQueue, Engine, ReadBody},
     listeners::Listener,
     shared::{Shared, State},
     stream::Stream,
 };
 
-/// Events taken at once: the requests of one round go to the storage together.
+/// Maximum number of events per round. The requests of one round go to the storage together.
 const EVENTS: usize = 256;
-/// Timers may go off so late, so that many of them go off together.
+/// Maximum delay of a timer, so that many timers are handled together.
 const SLACK_NS: u64 = 10_000_000;
-/// A round so old goes on with no more of the connections that had their turn: new events come first.
+/// After this time, a round leaves the remaining queued connections to the next one, so that new events come first.
 const TURN_NS: u64 = 1_000_000;
-/// Connections beyond the limit that are told so at the same time; further ones are closed at once.
-const TURNED_AWAY_MOST: usize = 64;
+/// Maximum number of open connections that are only answered 503; further ones are closed at once.
+const MAX_REFUSED_OPEN: usize = 64;
 
-/// Connections that an accept queue holds at the most: the kernel's own bound.
-const QUEUE_MOST: usize = 65_536;
+/// Maximum length of an accept queue in the kernel.
+const MAX_ACCEPT_QUEUE: usize = 65_536;
 
-/// Marks the events that are not of connections.
+/// Set in the data of events that do not belong to a connection.
 const SPECIAL: u64 = 1 << 63;
 const STORAGE: u64 = SPECIAL;
 const WAKE: u64 = SPECIAL + 1;
-const HELPER: u64 = SPECIAL + 2;
+const BODY_READER: u64 = SPECIAL + 2;
 const LISTENER: u64 = SPECIAL + 3;
 
 /// One thread of the listener.
@@ -49,30 +49,30 @@ pub(crate) struct Worker<'a> {
     door: Acceptor<Listener>,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
-    turned_away: usize,
-    /// When draining ends.
+    refused_open: usize,
+    /// When draining ends, once it has begun.
     drain_until_ns: Option<u64>,
     done: Vec<Done>,
-    read: Vec<Read<'a>>,
+    read: Vec<ReadBody<'a>>,
     accepted: Vec<Token>,
 }
 
 impl<'a> Worker<'a> {
-    /// Thread number `number`, not yet running.
+    /// The thread with this number, not running yet.
     pub(crate) fn new(
         shared: &'a Shared,
         number: usize,
         epoll: OwnedFd,
         listeners: Vec<Listener>,
         port: Port,
-        desk: Desk<'a>,
+        body_reader_queue: BodyReaderQueue<'a>,
     ) -> Self {
         let port_added = epoll::add(&epoll, port.fd(), EventData::new_u64(STORAGE), EventFlags::IN);
         port_added.expect("epoll takes an eventfd");
-        epoll::add(&epoll, desk.fd(), EventData::new_u64(HELPER), EventFlags::IN)
+        epoll::add(&epoll, body_reader_queue.fd(), EventData::new_u64(BODY_READER), EventFlags::IN)
             .expect("epoll takes an eventfd");
         let data = EventData::new_u64(WAKE);
-        epoll::add(&epoll, shared.course.wake(), data, EventFlags::IN | EventFlags::ET)
+        epoll::add(&epoll, shared.lifecycle.wake(), data, EventFlags::IN | EventFlags::ET)
             .expect("epoll takes an eventfd");
         let door = Acceptor::new(listeners, LISTENER);
         door.register(&epoll).expect("epoll takes a listening socket");
@@ -81,9 +81,9 @@ impl<'a> Worker<'a> {
             number,
             epoll,
             door,
-            engine: Engine::new(shared, number, port, desk),
+            engine: Engine::new(shared, number, port, body_reader_queue),
             connections: Connections::default(),
-            turned_away: 0,
+            refused_open: 0,
             drain_until_ns: None,
             done: Vec::new(),
             read: Vec::new(),
@@ -91,21 +91,21 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until the listener stops.
     pub(crate) fn run(mut self) {
         pin(&self.shared.config.cpus, self.number);
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
             self.round(&mut events);
         }
-        self.engine.hand_over_rest();
+        self.engine.hand_over_all_pieces();
         let waiting = self.connections.tokens();
         let waiting = waiting.into_iter().filter_map(|token| self.connections.find(token).map(|c| c.phase));
         let unanswered = waiting.filter(|phase| *phase == Phase::Storing).count();
         self.engine.counters.unanswered.add(unanswered as u64);
     }
 
-    /// Waits until something happens, and sees to it.
+    /// Waits for events and handles them.
     fn round(&mut self, events: &mut [MaybeUninit<Event>]) {
         let sleep = self.sleep();
         let ready = match epoll::wait(&self.epoll, events, sleep.as_ref()) {
@@ -113,12 +113,12 @@ impl<'a> Worker<'a> {
             Err(Errno::INTR) => return,
             Err(error) => panic!("epoll_wait fails only when interrupted: {error}"),
         };
-        self.engine.look_at_clock();
+        self.engine.start_round();
         for event in ready {
             let (flags, number) = (event.flags, event.data.u64());
             match number {
-                STORAGE => self.hear(),
-                HELPER => self.take_read(),
+                STORAGE => self.finish_stored(),
+                BODY_READER => self.finish_read_bodies(),
                 WAKE => {}
                 LISTENER.. => self.accept(number, Acceptor::<Listener>::MAX_ACCEPTS),
                 _ => self.event(Token::from_number(number), flags),
@@ -128,25 +128,25 @@ impl<'a> Worker<'a> {
             }
         }
         self.door.resume_if_due(&self.epoll, self.engine.now_ns);
-        self.go_on_with_some();
-        self.ring();
-        self.begin_to_drain();
+        self.continue_connections();
+        self.check_deadlines();
+        self.start_draining();
         self.hand_over();
     }
 
     fn is_over(&self) -> bool {
-        match (self.shared.course.state(), self.drain_until_ns) {
+        match (self.shared.lifecycle.state(), self.drain_until_ns) {
             (State::Running, _) | (State::Draining, None) => false,
             (State::Draining, Some(until_ns)) => {
                 (self.connections.is_empty() && self.engine.is_done()) || self.engine.now_ns >= until_ns
             }
-            (State::Over, _) => true,
+            (State::Stopped, _) => true,
         }
     }
 
-    /// How long there is nothing to do, at the most; nothing if there is no end to it.
+    /// How long to wait for events at most; None if there is no deadline.
     fn sleep(&self) -> Option<Timespec> {
-        // An answer to a request that was handed over may have let the next one of its connection in.
+        // Answering a submitted request may have let its connection's next request in.
         if self.connections.waiting() > 0 || self.engine.has_lines() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn event(&mut self, token: Token, flags: EventFlags) {
-        // An event of the same round may have ended it.
+        // An earlier event of this round may have closed the connection.
         let Some(connection) = self.connections.find(token) else { return };
         let fate = self.engine.event(connection, flags);
         self.settle(token, fate);
@@ -168,12 +168,12 @@ impl<'a> Worker<'a> {
 
     #[inline]
     fn settle(&mut self, token: Token, fate: NextStep) {
-        if self.connections.apply(token, fate).is_some_and(|gone| gone.seat.is_none()) {
-            self.turned_away -= 1;
+        if self.connections.apply(token, fate).is_some_and(|gone| gone.permit.is_none()) {
+            self.refused_open -= 1;
         }
     }
 
-    fn go_on_with_some(&mut self) {
+    fn continue_connections(&mut self) {
         let until_ns = self.engine.now_ns + TURN_NS;
         for _ in 0..self.connections.waiting() {
             let Some(token) = self.connections.take_next() else { break };
@@ -186,52 +186,52 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks after connections whose time may be over.
-    fn ring(&mut self) {
+    /// Checks the connections whose timers are due.
+    fn check_deadlines(&mut self) {
         while let Some(token) = self.engine.timers.pop_due(self.engine.now_ns) {
             if let Some(connection) = self.connections.find(token) {
-                let fate = self.engine.alarm(connection);
+                let fate = self.engine.check_deadline(connection);
                 self.settle(token, fate);
             }
         }
     }
 
-    /// Hands the lines of this round to the storage, and answers those that wait for no more.
+    /// Submits the lines of this round to the storage, and answers requests of level `accepted`.
     fn hand_over(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         self.engine.hand_over(&mut accepted);
         for token in accepted.drain(..) {
-            let Some(sender) = self.engine.sender(token) else { continue };
-            let Some(connection) = waiting(&mut self.connections, sender, token) else { continue };
-            let fate = self.engine.accept(connection, token);
+            let Some(sender) = self.engine.connection_of(token) else { continue };
+            let Some(connection) = waiting_connection(&mut self.connections, sender, token) else { continue };
+            let fate = self.engine.answer_accepted(connection, token);
             self.settle(sender, fate);
         }
         self.accepted = accepted;
     }
 
-    /// Answers those whose events are stored.
-    fn hear(&mut self) {
+    /// Answers the requests whose events are stored.
+    fn finish_stored(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.engine.hear(&mut done);
+        self.engine.take_completed(&mut done);
         for done in done.drain(..) {
-            let Some((token, pending)) = self.engine.note(done) else { continue };
+            let Some((token, pending)) = self.engine.record_completion(done) else { continue };
             let sender = pending.connection;
-            let connection = waiting(&mut self.connections, sender, token);
-            if let Some(fate) = self.engine.conclude(pending, connection) {
+            let connection = waiting_connection(&mut self.connections, sender, token);
+            if let Some(fate) = self.engine.finish_request(pending, connection) {
                 self.settle(sender, fate);
             }
         }
         self.done = done;
     }
 
-    /// Goes on with requests whose bodies the helper has read.
-    fn take_read(&mut self) {
+    /// Continues the requests whose bodies were read.
+    fn finish_read_bodies(&mut self) {
         let mut bodies = std::mem::take(&mut self.read);
-        self.engine.take_read(&mut bodies);
+        self.engine.take_read_bodies(&mut bodies);
         for read in bodies.drain(..) {
             let (sender, request) = (read.connection, read.request);
-            let connection = waiting(&mut self.connections, sender, request);
-            if let Some(fate) = self.engine.was_read(read, connection) {
+            let connection = waiting_connection(&mut self.connections, sender, request);
+            if let Some(fate) = self.engine.finish_read_body(read, connection) {
                 self.settle(sender, fate);
             }
         }
@@ -242,33 +242,35 @@ impl<'a> Worker<'a> {
         for _ in 0..most {
             let Some(admin) = self.door.listener(number).map(|listener| listener.admin) else { return };
             match self.door.accept(number) {
-                Ok(Some(socket)) => self.welcome(socket, admin),
+                Ok(Some(socket)) => self.add_connection(socket, admin),
                 Ok(None) => return,
                 Err(error) => self.accept_failed(error),
             }
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, admin: bool) {
-        let seat = if admin {
-            self.shared.admins.try_acquire()
-        } else if self.shared.descriptors.is_for_telling(&socket) {
+    fn add_connection(&mut self, socket: OwnedFd, admin: bool) {
+        let permit = if admin {
+            self.shared.admin_connection_limit.try_acquire()
+        } else if self.shared.descriptors.is_beyond_limit(&socket) {
             None
         } else {
-            self.shared.crowd.try_acquire()
+            self.shared.connection_limit.try_acquire()
         };
         let tls = self.shared.identity.as_ref().filter(|_| !admin).map(|identity| identity.config());
-        let is_not_told =
-            tls.is_some() || self.turned_away >= TURNED_AWAY_MOST || self.shared.descriptors.is_kept(&socket);
-        if seat.is_none() && is_not_told {
+        let is_not_told = tls.is_some()
+            || self.refused_open >= MAX_REFUSED_OPEN
+            || self.shared.descriptors.is_reserved_for_storage(&socket);
+        if permit.is_none() && is_not_told {
             self.engine.counters.connections_refused.add(1);
             return;
         }
         let Ok(stream) = Stream::new(socket, tls) else { return };
-        self.turned_away += usize::from(seat.is_none());
+        self.refused_open += usize::from(permit.is_none());
         let (head_bytes, now_ns) = (self.shared.config.limits.head_bytes, self.engine.now_ns);
-        let (token, connection) =
-            self.connections.insert(|token| Connection::new(stream, token, seat, admin, head_bytes, now_ns));
+        let (token, connection) = self
+            .connections
+            .insert(|token| Connection::new(stream, token, permit, admin, head_bytes, now_ns));
         match watch(&self.epoll, connection.stream.as_fd(), token.number()) {
             Ok(()) => {
                 let fate = self.engine.opened(connection);
@@ -286,28 +288,28 @@ impl<'a> Worker<'a> {
         self.door.pause_on_shortage(&self.epoll, error, self.shared.clock.now_ns());
     }
 
-    /// Once it is told to stop: lets everybody in who has connected, then nobody; and lets everybody go who
-    /// has sent nothing.
-    fn begin_to_drain(&mut self) {
-        if self.shared.course.state() != State::Draining || self.drain_until_ns.is_some() {
+    /// When the listener stops: accepts the connections that wait in the kernel, then stops accepting, and closes
+    /// idle connections.
+    fn start_draining(&mut self) {
+        if self.shared.lifecycle.state() != State::Draining || self.drain_until_ns.is_some() {
             return;
         }
         self.door.end_pause();
-        self.door.event_numbers().for_each(|listener| self.accept(listener, QUEUE_MOST));
+        self.door.event_numbers().for_each(|listener| self.accept(listener, MAX_ACCEPT_QUEUE));
         self.door.close(&self.epoll);
         let drain_ns = self.shared.config.timeouts.drain.as_nanos() as u64;
         self.drain_until_ns = Some(self.engine.now_ns.saturating_add(drain_ns));
         for token in self.connections.tokens() {
             let Some(connection) = self.connections.find(token) else { continue };
-            let fate = self.engine.may_go(connection);
+            let fate = self.engine.drain_connection(connection);
             self.settle(token, fate);
         }
     }
 }
 
-/// The connection that waits for that request.
+/// The connection that waits for this request.
 #[inline]
-fn waiting<'t, 'a>(
+fn waiting_connection<'t, 'a>(
     connections: &'t mut Connections<Connection<'a>>,
     sender: Token,
     pending: Token,

@@ -37,7 +37,7 @@ fn clients_leave_the_storage_its_descriptors() {
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());
     let mut clients = Vec::new();
-    let turned_away = loop {
+    let refused_open = loop {
         let mut client = connect(address);
         let answer = post(&mut client, "first");
         if !answer.starts_with("HTTP/1.1 204") {
@@ -46,7 +46,7 @@ fn clients_leave_the_storage_its_descriptors() {
         clients.push(client);
         assert!(clients.len() < LIMIT as usize, "there is no bound");
     };
-    assert!(turned_away.starts_with("HTTP/1.1 503"), "{turned_away:?}");
+    assert!(refused_open.starts_with("HTTP/1.1 503"), "{refused_open:?}");
     assert!(clients.len() >= 50, "{}", clients.len());
     // Those that are in can still have events stored in files of their own.
     for number in 0..300 {

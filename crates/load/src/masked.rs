@@ -6,7 +6,7 @@ use secrets::{mask, reference};
 /// Masks the secrets of a plan.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     let url = secrets::mask_url(&plan.url);
-    let is_public = url == plan.url && !reference::is_in(&url);
+    let is_public = url == plan.url && !reference::has_reference(&url);
     let Request { method, target, headers, body } = plan.request;
     let headers = headers.into_iter().map(|(name, value)| {
         let shown = mask::mask_header(&name, &value);

@@ -105,7 +105,7 @@ fn run_programs() -> Result<exit::Exit, exit::Refusal> {
 
 /// Prints the mistake in the command line, with its secrets masked, or the help that was asked for.
 fn print_error(error: &clap::Error) -> std::process::ExitCode {
-    std::env::args().for_each(|word| secrets::mask::learn_word(&word));
+    std::env::args().for_each(|word| secrets::mask::learn_argument(&word));
     let text = error.render().to_string();
     if error.use_stderr() {
         output::standard::message(text.trim_end());

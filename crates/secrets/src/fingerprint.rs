@@ -1,9 +1,8 @@
-//! Fingerprints of secrets: the same secret in the same folder has the same, and from a fingerprint a secret can only
-//! be guessed.
+//! Fingerprints of secrets. In one folder, equal secrets have equal fingerprints; from a fingerprint, a secret can
+//! only be guessed.
 //!
-//! PBKDF2 with HMAC-SHA-256, 100,000 rounds, salted: a guess costs some 50 ms of a processor, and nothing that was
-//! computed for another folder helps. That keeps drawn secrets (tokens, keys) safe, and not a password that is among
-//! the first million anybody would try.
+//! PBKDF2 with HMAC-SHA-256, 100,000 iterations, salted: a guess takes about 50 ms of processor time, and results computed for
+//! another folder do not help. This protects random secrets (tokens, keys), but not a password among the most common million.
 
 use std::num::NonZeroU32;
 
@@ -13,28 +12,35 @@ use ring::{
     rand::{SecureRandom, SystemRandom},
 };
 
-const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is not 0");
+const ITERATIONS: NonZeroU32 = NonZeroU32::new(100_000).expect("it is not 0");
 const BYTES: usize = 16;
 
-/// A salt, drawn anew.
+/// Draws a random salt.
 ///
 /// # Errors
-/// When this machine gives no random numbers.
-pub fn salt() -> Result<String, String> {
+/// When the system provides no random numbers.
+pub fn draw_salt() -> Result<String, String> {
     let mut salt = [0; BYTES];
     let drawn = SystemRandom::new().fill(&mut salt);
-    drawn
-        .map_err(|_| "this machine gives no random numbers, which fingerprints of secrets need".to_owned())?;
+    drawn.map_err(|_| {
+        "this system provides no random numbers, which fingerprints of secrets need".to_owned()
+    })?;
     Ok(BASE64.encode(salt))
 }
 
-/// The fingerprint of a secret, in base64. `what` says what it is, so that the same word at two places cannot be seen
-/// to be the same.
-pub fn of(salt: &str, what: &str, secret: &str) -> String {
-    let mut print = [0; BYTES];
+/// The fingerprint of a secret, in base64. `what` names the use of the secret, so that equal secrets with different
+/// uses have different fingerprints.
+pub fn derive(salt: &str, what: &str, secret: &str) -> String {
+    let mut fingerprint = [0; BYTES];
     let salt = format!("{salt} {what}");
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, salt.as_bytes(), secret.as_bytes(), &mut print);
-    BASE64.encode(print)
+    pbkdf2::derive(
+        pbkdf2::PBKDF2_HMAC_SHA256,
+        ITERATIONS,
+        salt.as_bytes(),
+        secret.as_bytes(),
+        &mut fingerprint,
+    );
+    BASE64.encode(fingerprint)
 }
 
 #[cfg(test)]
@@ -43,15 +49,15 @@ mod tests {
 
     #[test]
     fn a_fingerprint_depends_on_all_it_is_of() {
-        let print = of("salt", "header Cookie", "secret");
-        assert_eq!(print, of("salt", "header Cookie", "secret"));
+        let fingerprint = derive("salt", "header Cookie", "secret");
+        assert_eq!(fingerprint, derive("salt", "header Cookie", "secret"));
         for other in [
-            of("other", "header Cookie", "secret"),
-            of("salt", "header X-Api-Key", "secret"),
-            of("salt", "header Cookie", "Secret"),
+            derive("other", "header Cookie", "secret"),
+            derive("salt", "header X-Api-Key", "secret"),
+            derive("salt", "header Cookie", "Secret"),
         ] {
-            assert_ne!(print, other);
+            assert_ne!(fingerprint, other);
         }
-        assert_ne!(salt().unwrap(), salt().unwrap());
+        assert_ne!(draw_salt().unwrap(), draw_salt().unwrap());
     }
 }

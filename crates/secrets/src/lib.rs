@@ -1,12 +1,12 @@
-//! Secrets of requests: they are sent, and stand nowhere else.
+//! Secrets of requests: sent to the service, and neither shown nor stored.
 //!
-//! * [`names`]: which headers and query parameters hold one.
-//! * [`reference`]: `${NAME}` and `@FILE`, which keep one off the command line.
-//! * [`mask`]: texts that are written or printed, without what is secret in them.
-//! * [`fingerprint`]: tells another secret from the same one.
+//! * [`names`]: recognizes headers and query parameters that hold a secret.
+//! * [`reference`]: `${NAME}` and `@FILE`, which keep a secret off the command line.
+//! * [`mask`]: removes secrets from texts before they are written or printed.
+//! * [`fingerprint`]: tells whether two secrets are equal, without storing them.
 
+mod encodings;
 pub mod fingerprint;
-mod forms;
 pub mod mask;
 pub mod names;
 pub mod reference;

@@ -1,8 +1,7 @@
-//! Texts without what is secret in them.
+//! Masks secrets in texts.
 //!
-//! A text is masked by the names in it (`Authorization: …`, `?api_key=…`, `http://user:password@host`), and by the
-//! values that this process has learned, in all the forms in which they travel: whatever repeats a secret is masked,
-//! also a target's log.
+//! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
+//! this process has learned, in all their encodings. So a secret is also masked where a target's log repeats it.
 
 use std::{
     borrow::Cow,
@@ -16,69 +15,69 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    forms::forms,
+    encodings::encodings,
     names::{is_secret_header, is_secret_parameter},
     reference,
 };
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 pub const MASK: &str = "***";
 
-/// Shorter values are masked where their names tell, and not wherever they stand: they stand everywhere.
-const LEAST_BYTES: usize = 4;
-/// Values that are shorter are masked as whole words only.
-const WORD_BYTES: usize = 8;
-/// The name of a user that is as long may be a token (`https://TOKEN:x-oauth-basic@…`).
-const TOKEN_BYTES: usize = 16;
-/// What ends a URL in a text.
+/// Minimum length of learned values, in bytes. Shorter values occur in too many texts; they are masked only by their names.
+const MIN_BYTES: usize = 4;
+/// Learned values shorter than this are masked as whole words only, in bytes.
+const MIN_SUBSTRING_BYTES: usize = 8;
+/// Minimum length of a user name that may be a token (`https://TOKEN:x-oauth-basic@…`), in bytes.
+const MIN_TOKEN_BYTES: usize = 16;
+/// Characters that end a URL in a text.
 const URL_ENDS: [char; 8] = ['"', '\'', '`', '<', '>', '\\', ' ', '\n'];
 
-/// What this process has learned: texts, and what is shown in their place.
+/// The learned texts and their replacements.
 #[derive(Default)]
-struct Known {
-    shown: BTreeMap<String, String>,
-    /// Finds them; made anew when something is learned.
+struct Learned {
+    replacements: BTreeMap<String, String>,
+    /// Finds the texts; rebuilt after something was learned.
     finder: Option<Arc<Finder>>,
 }
 
 struct Finder {
     automaton: AhoCorasick,
-    shown: Vec<String>,
+    replacements: Vec<String>,
 }
 
-static KNOWN: RwLock<Known> = RwLock::new(Known { shown: BTreeMap::new(), finder: None });
+static LEARNED: RwLock<Learned> = RwLock::new(Learned { replacements: BTreeMap::new(), finder: None });
 
-/// Learns a secret: from now on it is masked wherever it stands, in every form in which it travels.
+/// Learns a secret, which is masked from now on in all its encodings.
 pub fn learn(secret: &str) {
-    if secret.len() < LEAST_BYTES || secret == MASK {
+    if secret.len() < MIN_BYTES || secret == MASK {
         return;
     }
     if secret.contains('\n') {
-        // Logs are masked line by line. A shorter line stands everywhere.
-        secret.lines().filter(|line| line.len() >= WORD_BYTES).for_each(learn);
+        // Logs are masked line by line. Shorter lines occur in too many texts.
+        secret.lines().filter(|line| line.len() >= MIN_SUBSTRING_BYTES).for_each(learn);
     }
-    let mut guard = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    let known = &mut *guard;
-    for form in forms(secret) {
-        // One that is shown by its variable stays so.
-        if let Entry::Vacant(vacant) = known.shown.entry(form) {
+    let mut guard = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
+    let learned = &mut *guard;
+    for form in encodings(secret) {
+        // A value shown as its variable keeps that replacement.
+        if let Entry::Vacant(vacant) = learned.replacements.entry(form) {
             vacant.insert(MASK.to_owned());
-            known.finder = None;
+            learned.finder = None;
         }
     }
 }
 
-/// Learns what is shown in the place of a whole text, such as a URL or a header field.
+/// Learns the replacement of a whole text, such as a URL or a header field.
 pub fn learn_text(text: &str, shown: &str) {
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    if text != shown && known.shown.get(text).is_none_or(|known| known != shown) {
-        known.shown.insert(text.to_owned(), shown.to_owned());
-        known.finder = None;
+    let mut learned = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
+    if text != shown && learned.replacements.get(text).is_none_or(|learned| learned != shown) {
+        learned.replacements.insert(text.to_owned(), shown.to_owned());
+        learned.finder = None;
     }
 }
 
-/// Learns what a header field that holds a secret has in it: the value, the part behind `Bearer` and the like, the
-/// password of `Basic`, the values of cookies.
+/// Learns the secrets in a header field: the value, the part after a scheme such as `Bearer`, the password of
+/// `Basic`, the values of cookies.
 pub fn learn_header(name: &str, value: &str) {
     learn(value);
     if let Some((scheme, rest)) = value.split_once(' ') {
@@ -90,20 +89,20 @@ pub fn learn_header(name: &str, value: &str) {
     }
     if name.to_ascii_lowercase().starts_with("cookie") {
         for (_, cookie) in value.split(';').filter_map(|cookie| cookie.split_once('=')) {
-            // Short ones are settings, such as a language.
-            if cookie.trim().len() >= WORD_BYTES {
+            // Short cookies are settings, such as a language.
+            if cookie.trim().len() >= MIN_SUBSTRING_BYTES {
                 learn(cookie.trim());
             }
         }
     }
 }
 
-/// Learns what is secret in a variable of a process's environment: all of it where its name tells, else what a text
-/// shows by itself, such as the password in a URL.
+/// Learns the secrets in a variable of a process's environment: the whole value if its name is a secret's, otherwise
+/// what can be recognized in it, such as the password in a URL.
 pub fn learn_variable(name: &str, value: &str) {
     if is_secret_header(name) {
-        // `ALLOW_EMPTY_PASSWORD=true` is a setting, and names of variables stay as they are.
-        if !["true", "false"].contains(&value) && !reference::is_only(value) {
+        // `ALLOW_EMPTY_PASSWORD=true` is a setting, and references to variables may be shown.
+        if !["true", "false"].contains(&value) && !reference::is_reference_only(value) {
             learn(value);
         }
     } else if mask(value) != value {
@@ -112,18 +111,17 @@ pub fn learn_variable(name: &str, value: &str) {
     }
 }
 
-/// Learns `user:password`. The user's name alone is a secret where there is no password, or where it is as long as a
-/// token.
-pub fn learn_pair(pair: &str) {
+/// Learns `user:password`. The user's name is a secret too if there is no password, or if it is as long as a token.
+fn learn_pair(pair: &str) {
     let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
     learn(pair);
     learn(password);
-    if password.is_empty() || user.len() >= TOKEN_BYTES {
+    if password.is_empty() || user.len() >= MIN_TOKEN_BYTES {
         learn(user);
     }
 }
 
-/// Learns the user info and the secret parameters of a URL as it is sent, and how the URL is shown.
+/// Learns the user info and the secret parameters of a URL, and the replacement of the whole URL.
 pub fn learn_url(url: &str) {
     learn_text(url, &mask_url(url));
     if let Some(user_info) = user_info(url, url.find("://").map_or(0, |at| at + 3)) {
@@ -137,41 +135,41 @@ pub fn learn_url(url: &str) {
     }
 }
 
-/// The secrets of a URL as it is sent: what each is, and its value.
-pub fn in_url(url: &str) -> Vec<(String, String)> {
+/// The secrets in a URL, each with its description and value.
+pub fn secrets_in_url(url: &str) -> Vec<(String, String)> {
     let user_info = user_info(url, url.find("://").map_or(0, |at| at + 3));
-    let user_info = user_info.map(|place| ("the URL's user info".to_owned(), url[place].to_owned()));
+    let user_info = user_info.map(|span| ("the URL's user info".to_owned(), url[span].to_owned()));
     let parameters = parameters(url).into_iter();
     let parameters =
-        parameters.map(|(name, place)| (format!("the query parameter {name}"), url[place].to_owned()));
+        parameters.map(|(name, span)| (format!("the query parameter {name}"), url[span].to_owned()));
     user_info.into_iter().chain(parameters).collect()
 }
 
-/// Whether nothing has been learned.
-pub fn knows_nothing() -> bool {
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner).shown.is_empty()
+/// Whether anything has been learned.
+pub fn has_learned() -> bool {
+    !LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.is_empty()
 }
 
 fn finder() -> Option<Arc<Finder>> {
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    if known.finder.is_some() || known.shown.is_empty() {
-        return known.finder.clone();
+    let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
+    if learned.finder.is_some() || learned.replacements.is_empty() {
+        return learned.finder.clone();
     }
-    drop(known);
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    let found = known.shown.iter().filter(|(text, _)| text.len() >= LEAST_BYTES);
+    drop(learned);
+    let mut learned = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
+    let found = learned.replacements.iter().filter(|(text, _)| text.len() >= MIN_BYTES);
     let (texts, shown): (Vec<&String>, Vec<String>) =
         found.map(|(text, shown)| (text, shown.clone())).unzip();
     let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
     let automaton = automaton.expect("some hundred texts are no more than it takes");
-    known.finder = Some(Arc::new(Finder { automaton, shown }));
-    known.finder.clone()
+    learned.finder = Some(Arc::new(Finder { automaton, replacements: shown }));
+    learned.finder.clone()
 }
 
-/// Learns a word of the command line that may be a URL without a scheme: `user:password@host`.
-pub fn learn_word(word: &str) {
+/// Learns an argument of the command line that may be a URL without a scheme: `user:password@host`.
+pub fn learn_argument(word: &str) {
     let is_url = |word: &str| {
-        let user_info = user_info(word, 0).map(|place| &word[place]);
+        let user_info = user_info(word, 0).map(|span| &word[span]);
         user_info.is_some_and(|user_info| user_info.contains(':') && !user_info.contains("//"))
     };
     if is_url(word) {
@@ -179,18 +177,18 @@ pub fn learn_word(word: &str) {
     }
 }
 
-/// What is shown in the place of a text, if that whole text was learned: `Bearer ${TOKEN}` for what it stood for.
-pub fn shown_for(text: &str) -> Option<String> {
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner).shown.get(text).cloned()
+/// The replacement of a learned text: `Bearer ${TOKEN}` for its expanded value.
+fn replacement_for(text: &str) -> Option<String> {
+    LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(text).cloned()
 }
 
-/// The text without secrets: by their names, and by the values that were learned.
+/// Masks secrets in a text by names and by learned values.
 pub fn mask(text: &str) -> Cow<'_, str> {
     let mut masked = Cow::Borrowed(text);
-    for find in [user_infos, parameters_shown, headers] {
+    for find in [user_info_spans, parameter_spans, header_spans] {
         let found = find(&masked);
         if !found.is_empty() {
-            masked = Cow::Owned(put(&masked, found));
+            masked = Cow::Owned(replace_spans(&masked, found));
         }
     }
     match mask_learned(masked.as_bytes()) {
@@ -199,30 +197,31 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A URL without its secrets; its scheme may be missing.
+/// Masks the secrets of a URL; the scheme may be missing.
 pub fn mask_url(url: &str) -> String {
     let authority = url.find("://").map_or(0, |at| at + 3);
-    let user_info = user_info(url, authority).filter(|place| !reference::is_only(&url[place.clone()]));
-    let masked = put(url, user_info.into_iter().collect());
-    let found = parameters_shown(&masked);
-    put(&masked, found)
+    let user_info =
+        user_info(url, authority).filter(|span| !reference::is_reference_only(&url[span.clone()]));
+    let masked = replace_spans(url, user_info.into_iter().collect());
+    let found = parameter_spans(&masked);
+    replace_spans(&masked, found)
 }
 
-/// The value of a header field as it is shown.
+/// Masks the value of a header field.
 pub fn mask_header(name: &str, value: &str) -> String {
-    match shown_for(value) {
-        Some(shown) if !is_secret_header(name) || reference::is_only(&shown) => shown,
-        _ if is_secret_header(name) && !reference::is_only(value) => MASK.to_owned(),
+    match replacement_for(value) {
+        Some(shown) if !is_secret_header(name) || reference::is_reference_only(&shown) => shown,
+        _ if is_secret_header(name) && !reference::is_reference_only(value) => MASK.to_owned(),
         _ => mask_learned_text(value),
     }
 }
 
-/// The text without the values that were learned.
+/// Masks the learned values in a text.
 pub fn mask_learned_text(text: &str) -> String {
     String::from_utf8_lossy(&mask_learned(text.as_bytes())).into_owned()
 }
 
-/// Bytes, of a log or of a body, without the values that were learned.
+/// Masks the learned values in bytes of a log or a body.
 pub fn mask_learned(bytes: &[u8]) -> Cow<'_, [u8]> {
     let Some(finder) = finder() else { return Cow::Borrowed(bytes) };
     let is_word = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
@@ -231,12 +230,12 @@ pub fn mask_learned(bytes: &[u8]) -> Cow<'_, [u8]> {
     while let Some(found) = finder.automaton.find(Input::new(bytes).range(at..)) {
         let is_within_word = found.start().checked_sub(1).is_some_and(|before| is_word(bytes.get(before)))
             || is_word(bytes.get(found.end()));
-        if found.len() < WORD_BYTES && is_within_word {
+        if found.len() < MIN_SUBSTRING_BYTES && is_within_word {
             at = found.start() + 1;
             continue;
         }
         masked.extend_from_slice(&bytes[kept..found.start()]);
-        masked.extend_from_slice(finder.shown[found.pattern().as_usize()].as_bytes());
+        masked.extend_from_slice(finder.replacements[found.pattern().as_usize()].as_bytes());
         (kept, at) = (found.end(), found.end());
     }
     if kept == 0 {
@@ -246,21 +245,21 @@ pub fn mask_learned(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(masked)
 }
 
-fn put(text: &str, mut places: Vec<Range<usize>>) -> String {
-    places.sort_by_key(|place| place.start);
+fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
+    spans.sort_by_key(|span| span.start);
     let mut shown = String::new();
     let mut at = 0;
-    for place in places.into_iter().filter(|place| !place.is_empty()) {
-        if place.start >= at {
-            shown += &text[at..place.start];
+    for span in spans.into_iter().filter(|span| !span.is_empty()) {
+        if span.start >= at {
+            shown += &text[at..span.start];
             shown += MASK;
-            at = place.end;
+            at = span.end;
         }
     }
     shown + &text[at..]
 }
 
-/// The user info of the authority that begins at `authority`.
+/// The span of the user info in the authority that starts at `authority`.
 fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
     let rest = &text[authority..];
     let end = rest.find(|c: char| "/?#".contains(c) || is_url_end(c)).unwrap_or(rest.len());
@@ -271,13 +270,13 @@ fn is_url_end(c: char) -> bool {
     URL_ENDS.contains(&c) || c.is_whitespace()
 }
 
-fn user_infos(text: &str) -> Vec<Range<usize>> {
+fn user_info_spans(text: &str) -> Vec<Range<usize>> {
     let authorities = text.match_indices("://").map(|(at, _)| at + 3);
-    let places = authorities.filter_map(|authority| user_info(text, authority));
-    places.filter(|place| !reference::is_only(&text[place.clone()])).collect()
+    let spans = authorities.filter_map(|authority| user_info(text, authority));
+    spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
 }
 
-/// The names and the places of the values of secret query parameters.
+/// The names of secret query parameters, and the spans of their values.
 fn parameters(text: &str) -> Vec<(&str, Range<usize>)> {
     let mut found = Vec::new();
     for (at, separator) in text.match_indices(['?', '&', ';', '#']) {
@@ -299,33 +298,33 @@ fn parameters(text: &str) -> Vec<(&str, Range<usize>)> {
     found
 }
 
-fn parameters_shown(text: &str) -> Vec<Range<usize>> {
-    let places = parameters(text).into_iter().map(|(_, place)| {
-        // What ends a sentence is none of the URL's, where the value was not learned.
-        let value = text[place.clone()].trim_end_matches([',', ')', '.', ':']);
-        place.start..place.start + value.len()
+fn parameter_spans(text: &str) -> Vec<Range<usize>> {
+    let spans = parameters(text).into_iter().map(|(_, span)| {
+        // Punctuation at the end belongs to the sentence and not to the URL.
+        let value = text[span.clone()].trim_end_matches([',', ')', '.', ':']);
+        span.start..span.start + value.len()
     });
-    places.filter(|place| !is_shown(&text[place.clone()])).collect()
+    spans.filter(|span| !may_be_shown(&text[span.clone()])).collect()
 }
 
-/// Whether a value may stay: it is masked, or names a secret that stands elsewhere.
-fn is_shown(value: &str) -> bool {
-    value.starts_with(MASK) || reference::is_only(value)
+/// Whether a value may be shown: it is masked, or only refers to a secret.
+fn may_be_shown(value: &str) -> bool {
+    value.starts_with(MASK) || reference::is_reference_only(value)
 }
 
-/// The values of header fields such as `Authorization: …` in a text: to the end of the line or, of a field in quotes, of
-/// the quotes.
-fn headers(text: &str) -> Vec<Range<usize>> {
+/// The spans of the values of header fields such as `Authorization: …` in a text. A value extends to the end of the
+/// line or, for a field in quotes, to the closing quote.
+fn header_spans(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (colon, _) in text.match_indices(':') {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let name = text[..colon].char_indices().rev().take_while(|(_, c)| is_name(*c)).last();
         let Some((begin, _)) = name else { continue };
-        // A single word may be a word of a sentence.
+        // A single word before a colon may belong to a sentence.
         let name = &text[begin..colon];
         let is_field = name.contains(['-', '_'])
             || ["authorization", "cookie", "apikey"].contains(&name.to_ascii_lowercase().as_str());
-        // An option in a message is none: `--auth-key: not a number`.
+        // An option in a message is not a header: `--auth-key: not a number`.
         if !is_field || name.starts_with("--") || !is_secret_header(name) {
             continue;
         }
@@ -339,7 +338,7 @@ fn headers(text: &str) -> Vec<Range<usize>> {
             ends
         });
         let value = colon + 1 + skipped..colon + 1 + end.unwrap_or(rest.len()).max(skipped);
-        if !is_shown(&text[value.clone()]) {
+        if !may_be_shown(&text[value.clone()]) {
             found.push(value);
         }
     }

@@ -1,6 +1,6 @@
-//! Which headers and query parameters hold a secret, by their names.
+//! Recognizes headers and query parameters that hold a secret by their names.
 
-/// Words that make a name a secret's: `X-Auth-Token`, `client_secret`.
+/// Words that mark a secret anywhere in a name: `X-Auth-Token`, `client_secret`.
 const WORDS: [&str; 17] = [
     "authorization",
     "cookie",
@@ -20,10 +20,10 @@ const WORDS: [&str; 17] = [
     "apikey",
     "hmac",
 ];
-/// The same at the end of a name only: `X-Auth-Key`, not `Key-Count`.
+/// Words that mark a secret only at the end of a name: `X-Auth-Key`, not `Key-Count`.
 const LAST_WORDS: [&str; 6] = ["auth", "key", "pass", "pwd", "pat", "sid"];
-/// Ends of names whose words are not parted.
-const GLUED: [&str; 14] = [
+/// Ends of secrets' names that are written without separators.
+const SUFFIXES: [&str; 14] = [
     "apikey",
     "accesskey",
     "accesskeyid",
@@ -39,8 +39,8 @@ const GLUED: [&str; 14] = [
     "sessionid",
     "sessid",
 ];
-/// Names that look like a secret's and are none, without what parts their words.
-const OPEN: [&str; 16] = [
+/// Names that look like a secret's but are not, without separators.
+const NOT_SECRET: [&str; 16] = [
     "idempotencykey",
     "secwebsocketkey",
     "surrogatekey",
@@ -58,34 +58,33 @@ const OPEN: [&str; 16] = [
     "xcontinuationtoken",
     "synctoken",
 ];
-/// A query parameter that is called just `key` holds a secret if its value is at least so long: `?key=` also names
-/// what is looked up.
-const KEY_CHARACTERS: usize = 16;
+/// Minimum length of the value of a query parameter `key` that is a secret, in characters: `?key=` also names what is
+/// looked up.
+const MIN_KEY_CHARACTERS: usize = 16;
 
 /// Whether a header of this name holds a secret.
 pub fn is_secret_header(name: &str) -> bool {
     let words = words(name);
     let Some(last) = words.last() else { return false };
-    let glued = words.concat();
-    !OPEN.contains(&glued.as_str())
-        // Where a secret lies is none.
+    let joined = words.concat();
+    !NOT_SECRET.contains(&joined.as_str())
+        // The path of a secret is not a secret.
         && !["file", "path"].contains(&last.as_str())
         && (words.iter().any(|word| WORDS.contains(&word.as_str()))
             || LAST_WORDS.contains(&last.as_str())
-            || GLUED.iter().any(|end| glued.ends_with(end)))
+            || SUFFIXES.iter().any(|end| joined.ends_with(end)))
 }
 
 /// Whether a query parameter of this name and value holds a secret.
-pub fn is_secret_parameter(name: &str, value: &str) -> bool {
+pub(crate) fn is_secret_parameter(name: &str, value: &str) -> bool {
     match name.to_ascii_lowercase().as_str() {
-        "key" => value.chars().count() >= KEY_CHARACTERS,
+        "key" => value.chars().count() >= MIN_KEY_CHARACTERS,
         "sig" => true,
         _ => is_secret_header(name),
     }
 }
 
-/// The words of a name, in lower case: parted by anything but letters and digits, and where a capital follows a small
-/// letter.
+/// The words of a name in lower case, separated by non-alphanumeric characters and by a capital after a lower-case letter.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

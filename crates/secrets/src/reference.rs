@@ -1,7 +1,7 @@
-//! `${NAME}` and `@FILE`: secrets that are named on a command line or in a study file, and stand elsewhere.
+//! `${NAME}` and `@FILE`: references to secrets, on a command line or in a study file.
 //!
-//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${` itself. Whatever they stand for is
-//! a secret and is masked from then on.
+//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Expanded values are secrets and
+//! are masked from then on.
 
 use std::{
     collections::BTreeMap,
@@ -15,8 +15,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::mask;
 
-/// All but what may stand for itself anywhere in a URL (RFC 3986, 2.3).
-pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// All characters except those that need no escape anywhere in a URL (RFC 3986, 2.3).
+pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A part of a text.
 enum Piece<'a> {
@@ -26,45 +27,45 @@ enum Piece<'a> {
     Name(&'a str),
 }
 
-/// Whether a text names a variable.
-pub fn is_in(text: &str) -> bool {
+/// Whether a text refers to a variable.
+pub fn has_reference(text: &str) -> bool {
     pieces(text).is_ok_and(|pieces| pieces.iter().any(|(_, piece)| matches!(piece, Piece::Name(_))))
 }
 
-/// The text with the values of its variables in their places.
+/// Replaces the references in a text by the values of their variables.
 ///
 /// # Errors
-/// Names the variable that is not set, or what is no name.
-pub fn expanded(text: &str) -> Result<String, String> {
-    expanded_with(text, |_, value| value.to_owned())
+/// When a variable is not set or empty, or a reference is malformed.
+pub fn expand(text: &str) -> Result<String, String> {
+    expand_with(text, |_, value| value.to_owned())
 }
 
-/// The same of a URL. Within its user info and its query a value is percent-encoded, so that the service receives
-/// exactly the value; elsewhere it stands as it is, so that it may be a whole URL.
+/// Replaces the references in a URL. In the user info and the query, values are percent-encoded, so that the service
+/// receives the exact value. Elsewhere they are inserted as they are, so that a value may be a whole URL.
 ///
 /// # Errors
-/// As for [`expanded`].
-pub fn expanded_url(text: &str) -> Result<String, String> {
+/// As for [`expand`].
+pub fn expand_url(text: &str) -> Result<String, String> {
     let authority = text.find("://").map_or(0, |at| at + 3);
     let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
     let user_info = text[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
     let query = text.find('?').unwrap_or(text.len());
-    expanded_with(text, |at, value| {
+    expand_with(text, |at, value| {
         if user_info.contains(&at) || at > query {
-            utf8_percent_encode(value, ENCODED).to_string()
+            utf8_percent_encode(value, ESCAPED_CHARACTERS).to_string()
         } else {
             value.to_owned()
         }
     })
 }
 
-fn expanded_with(text: &str, put: impl Fn(usize, &str) -> String) -> Result<String, String> {
+fn expand_with(text: &str, replace: impl Fn(usize, &str) -> String) -> Result<String, String> {
     let mut expanded = String::new();
     for (at, piece) in pieces(text)? {
         match piece {
             Piece::Text(text) => expanded += text,
             Piece::Escaped => expanded += "${",
-            Piece::Name(name) => expanded += &put(at, &variable(name)?),
+            Piece::Name(name) => expanded += &replace(at, &variable(name)?),
         }
     }
     Ok(expanded)
@@ -81,7 +82,7 @@ fn variable(name: &str) -> Result<String, String> {
             Ok(value)
         }
         Err(env::VarError::NotPresent) => refuse("is not set"),
-        Err(env::VarError::NotUnicode(_)) => refuse("is no UTF-8"),
+        Err(env::VarError::NotUnicode(_)) => refuse("is not UTF-8"),
     }
 }
 
@@ -110,9 +111,9 @@ fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
     Ok(pieces)
 }
 
-/// Whether a text names a secret and holds none: `${TOKEN}`, `Bearer ${TOKEN}`, `session=${SESSION}`, `ann:${PASSWORD}`.
-/// Such a text is shown as it is, and what it belongs to can be repeated as it was typed.
-pub(crate) fn is_only(text: &str) -> bool {
+/// Whether a text refers to secrets and contains none: `${TOKEN}`, `Bearer ${TOKEN}`, `session=${SESSION}`,
+/// `ann:${PASSWORD}`. Such a text may be shown and repeated as it was typed.
+pub(crate) fn is_reference_only(text: &str) -> bool {
     const VALUE: char = '\0';
     let Ok(pieces) = pieces(text) else { return false };
     let mut shape = String::new();
@@ -138,16 +139,16 @@ pub(crate) fn is_only(text: &str) -> bool {
 /// The lines of a file that holds secrets.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// Those that say something, each with its number from 1: empty ones and those that begin with `#` are left out.
+    /// The lines with their numbers, from 1, without empty lines and comments (`#`).
     pub lines: Vec<(usize, String)>,
-    /// What should be known about the file.
+    /// A warning about the file's permissions.
     pub warning: Option<String>,
 }
 
-/// Reads a file of secrets, one a line.
+/// Reads a file with one secret per line.
 ///
 /// # Errors
-/// Names the file and the reason.
+/// The file and the reason.
 pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let refuse = |error| format!("cannot read {}: {error}", path.display());
     let text = fs::read_to_string(path).map_err(refuse)?;
@@ -156,15 +157,15 @@ pub fn read_lines(path: &Path) -> Result<Lines, String> {
     Ok(Lines {
         lines: lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect(),
         warning: (mode & 0o004 != 0)
-            .then(|| format!("everybody on this machine can read {0}: chmod o-r {0}", path.display())),
+            .then(|| format!("all users of this machine can read {0}: run chmod o-r {0}", path.display())),
     })
 }
 
-/// The same, read once: a study sends at its end what it sent at its beginning, and the file may be a pipe.
+/// Reads a file of secrets once and remembers it: a study must send the same secrets until its end, and the file may be a pipe.
 ///
 /// # Errors
 /// As for [`read_lines`].
-pub fn lines_of(path: &Path) -> Result<Lines, String> {
+pub fn read_lines_once(path: &Path) -> Result<Lines, String> {
     static READ: Mutex<BTreeMap<PathBuf, Lines>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(lines) = read.get(path) {
@@ -186,30 +187,30 @@ mod tests {
             env::set_var("SECRETS_TEST_A", "p@ss/w?rd");
             env::set_var("SECRETS_TEST_EMPTY", "");
         }
-        assert_eq!(expanded("Bearer ${SECRETS_TEST_A}!").unwrap(), "Bearer p@ss/w?rd!");
-        assert_eq!(expanded("$${SECRETS_TEST_A} $5 $ {x}").unwrap(), "${SECRETS_TEST_A} $5 $ {x}");
+        assert_eq!(expand("Bearer ${SECRETS_TEST_A}!").unwrap(), "Bearer p@ss/w?rd!");
+        assert_eq!(expand("$${SECRETS_TEST_A} $5 $ {x}").unwrap(), "${SECRETS_TEST_A} $5 $ {x}");
         assert_eq!(
-            expanded_url("http://ann:${SECRETS_TEST_A}@h/${SECRETS_TEST_A}?k=${SECRETS_TEST_A}").unwrap(),
+            expand_url("http://ann:${SECRETS_TEST_A}@h/${SECRETS_TEST_A}?k=${SECRETS_TEST_A}").unwrap(),
             "http://ann:p%40ss%2Fw%3Frd@h/p@ss/w?rd?k=p%40ss%2Fw%3Frd"
         );
         assert!(
-            expanded("${SECRETS_TEST_UNSET}").unwrap_err().contains("SECRETS_TEST_UNSET is not set: set it")
+            expand("${SECRETS_TEST_UNSET}").unwrap_err().contains("SECRETS_TEST_UNSET is not set: set it")
         );
-        assert!(expanded("${SECRETS_TEST_EMPTY}").unwrap_err().contains("is empty"));
+        assert!(expand("${SECRETS_TEST_EMPTY}").unwrap_err().contains("is empty"));
         for bad in ["${", "${}", "${a b}", "${1}", "${a"] {
-            assert!(expanded(bad).unwrap_err().contains("write $${"), "{bad}");
+            assert!(expand(bad).unwrap_err().contains("write $${"), "{bad}");
         }
     }
 
     #[test]
     fn what_only_names_a_secret_is_told_from_what_holds_one() {
         for text in ["${A}", "Bearer ${A}", "session=${A}", "a=${A}; b=${B}", "ann:${A}", "${A}:${B}"] {
-            assert!(is_only(text), "{text}");
+            assert!(is_reference_only(text), "{text}");
         }
         for text in
             ["abc", "abc${A}", "Bearer x1${A}", "a=1; b=${B}", "${A}x", "$${A}", "Bearer abc ${A}", "${"]
         {
-            assert!(!is_only(text), "{text}");
+            assert!(!is_reference_only(text), "{text}");
         }
     }
 }

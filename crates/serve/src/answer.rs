@@ -1,4 +1,4 @@
-//! Answers, built once: what goes on the wire for each kind of answer and each kind of client.
+//! Answers, built once for each kind of answer and each kind of client.
 
 use std::fmt::Write as _;
 
@@ -7,29 +7,29 @@ use crate::{
     wire::{BodyParts, Wire},
 };
 
-/// What follows an answer that is to be followed by stray bytes; no start of an HTTP message.
+/// Sent after an answer with stray bytes; not the start of an HTTP message.
 const STRAY: &[u8] = b"stray bytes that answer no request\r\n";
 
-/// What kind of answer.
+/// The kind of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The configured one.
+    /// The configured answer.
     Plain,
-    /// With the error status.
+    /// An answer with the error status.
     Error,
     /// 503: the queue is full.
     Reject,
-    /// 400: what came is no request.
+    /// 400: the received bytes are not a request.
     BadRequest,
     /// 100: the client may send the body.
     Continue,
-    /// No HTTP.
+    /// Bytes that are not HTTP.
     Malformed,
-    /// A chunk size that is no number.
+    /// A chunk size that is not a number.
     BadFraming,
-    /// The configured one with a head above 64 KiB.
+    /// The configured answer with a head above 64 KiB.
     HugeHead,
-    /// The configured one and stray bytes.
+    /// The configured answer, followed by stray bytes.
     Unsolicited,
 }
 
@@ -47,10 +47,10 @@ impl Kind {
     ];
 }
 
-/// What the answer must say about the connection.
+/// How the answer treats the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// The client speaks HTTP/1.0: no chunks, and staying open must be said.
+    /// The client speaks HTTP/1.0: no chunks, and a kept connection needs `Connection: keep-alive`.
     pub http10: bool,
     /// The connection is closed after the answer.
     pub close: bool,
@@ -77,14 +77,14 @@ impl Shape {
     }
 }
 
-/// Every answer the target may give.
+/// All answers that the target may send.
 #[derive(Debug)]
 pub(crate) struct Answers {
     wires: Vec<Wire>,
 }
 
 impl Answers {
-    /// Builds them all.
+    /// Builds all answers.
     pub(crate) fn new(config: &Config) -> Self {
         let body = BodyParts::new(config);
         let wires =
@@ -92,7 +92,7 @@ impl Answers {
         Self { wires: wires.collect() }
     }
 
-    /// What goes on the wire.
+    /// The bytes of an answer.
     #[inline]
     pub(crate) fn wire(&self, kind: Kind, shape: Shape) -> &Wire {
         &self.wires[kind as usize * Shape::ALL.len() + shape.index()]
@@ -144,7 +144,7 @@ fn short(status: u16, shape: Shape) -> Wire {
     Wire::new(head(status, &framing, shape, "").as_bytes(), &[(body.into_bytes().into(), 1)])
 }
 
-/// Answers that cannot have a body (RFC 9112, 6.3), nor a Content-Length that says otherwise.
+/// Whether an answer with this status may have a body and a Content-Length (RFC 9112, 6.3).
 fn has_body(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }
@@ -157,7 +157,7 @@ fn head(status: u16, framing: &str, shape: Shape, extra: &str) -> String {
     )
 }
 
-/// Headers of more than 64 KiB together, each of a size that most servers would send.
+/// Headers of more than 64 KiB together, each of a size that most servers send.
 fn padding() -> String {
     let value = "p".repeat(1_000);
     (0..66).fold(String::new(), |mut headers, i| {
@@ -166,7 +166,7 @@ fn padding() -> String {
     })
 }
 
-/// The reason phrase of the statuses that people use (RFC 9110, 15); others have none, which is allowed.
+/// The reason phrases of common statuses (RFC 9110, 15); the phrase may be empty.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -1,4 +1,4 @@
-//! What the target is told to do.
+//! The configuration of a target.
 
 use std::net::SocketAddr;
 
@@ -9,51 +9,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::misbehave::Misbehaviour;
 
-/// What the target does. The default is the embedded target: `200` with 13 bytes at once, one thread, any
-/// free port of the loopback.
+/// The configuration of a target. The default is the embedded target: status `200` with 13 bytes at once, one thread,
+/// a free port of the loopback interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Addresses to listen on; port 0 is any free one.
+    /// Addresses to listen on; port 0 means any free port.
     pub listen: Vec<SocketAddr>,
-    /// Other processes may listen on the same addresses (SO_REUSEPORT); the kernel spreads connections.
+    /// Whether other processes may listen on the same addresses (SO_REUSEPORT); the kernel spreads connections over them.
     pub reuse_port: bool,
     /// The body of an answer.
     pub body: Body,
-    /// The body goes out in chunks of this many bytes rather than with a Content-Length. HTTP/1.0 clients
-    /// get a Content-Length all the same, for they know no chunks.
+    /// Size of the chunks in which the body is sent, in bytes; without it, the body has a Content-Length. HTTP/1.0
+    /// clients always get a Content-Length, because they do not know chunks.
     pub chunk_bytes: Option<u64>,
     /// Status of an answer, 200 to 599. With 204 and 304 there is no body.
     pub status: u16,
-    /// From the last byte of a request, or from the end of its service, to the answer.
+    /// Delay from the last byte of a request, or from the end of its service, to the answer.
     pub delay: Distribution,
-    /// Limited servers behind a queue; without it every request is served at once.
+    /// Limited servers behind a queue; without it, every request is served at once.
     pub capacity: Option<Capacity>,
-    /// Times at which the target stands still.
+    /// Times at which the target stalls.
     pub stall: Option<Stall>,
-    /// Share of the requests (0 to 1) that each kind of misbehaviour befalls; together at most 1.
+    /// Share of the requests (0 to 1) that get each kind of misbehaviour; the sum is at most 1.
     pub misbehave: Vec<(Misbehaviour, f64)>,
     /// Status of the misbehaviour `error`, 200 to 599.
     pub error_status: u16,
-    /// Time over which the head of an answer is dribbled out, in nanoseconds; 0 sends it whole.
+    /// Time over which the head of an answer is sent in small pieces, in nanoseconds; 0 sends it at once.
     pub slow_head_ns: u64,
-    /// Connections open at once at the most, in this process; further ones are accepted and reset.
+    /// Maximum number of open connections in this process; further ones are accepted and reset.
     pub max_connections: Option<u64>,
-    /// Length of the accept queue asked of the kernel, for each listener: every thread has one for each
-    /// address. The kernel caps it at `net.core.somaxconn`.
+    /// Length of the accept queue requested for each listener; every thread has one listener per address. The kernel
+    /// caps it at `net.core.somaxconn`.
     pub backlog: u32,
-    /// Requests that a connection may carry; the last answer says `Connection: close`.
+    /// Requests per connection; the last answer says `Connection: close`.
     pub keepalive_requests: Option<u64>,
-    /// A connection that waits for a request, or for more of one, is closed after this long without a byte,
-    /// in nanoseconds.
+    /// A connection that waits for a request, or for more of one, is closed after this time without a byte, in nanoseconds.
     pub keepalive_timeout_ns: Option<u64>,
-    /// Threads, each with its own listeners and loop.
+    /// Number of threads, each with its own listeners and event loop.
     pub threads: u32,
-    /// Processors that the threads are pinned to, in turn; empty leaves it to the kernel.
+    /// Processors to pin the threads to, round-robin; if empty, the kernel chooses.
     pub cpus: Vec<u32>,
-    /// Seed of everything random. Processes side by side need different ones.
+    /// Seed of all random numbers. Processes that run together need different seeds.
     pub seed: u64,
-    /// Stops by itself after this long, in nanoseconds.
+    /// Time after which the target stops, in nanoseconds.
     pub duration_ns: Option<u64>,
 }
 
@@ -61,9 +60,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
-    /// So many bytes: `proofload-serve` and a line feed, over and over.
+    /// This number of bytes: `proofload-serve` and a line feed, repeated.
     Size(u64),
-    /// These bytes. In base64 when written: they need not be text.
+    /// These bytes, serialized as base64, because they need not be text.
     Bytes(
         #[serde(with = "base64_bytes")]
         #[schemars(with = "String")]
@@ -74,13 +73,13 @@ pub enum Body {
 /// Limited servers behind a queue; the queue is shared by all threads of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Capacity {
-    /// Requests served at once.
+    /// Number of servers: requests served at the same time.
     pub servers: u32,
-    /// How long each takes.
+    /// Service time of a request.
     pub service_time: Distribution,
-    /// Requests that may wait; unbounded if not given.
+    /// Maximum number of waiting requests; unbounded if not given.
     pub queue: Option<u64>,
-    /// What becomes of a request that finds the queue full.
+    /// What happens to a request that finds the queue full.
     pub when_full: WhenFull,
 }
 
@@ -99,13 +98,13 @@ pub enum WhenFull {
     Ignore,
 }
 
-/// Standstill, repeated: nothing is accepted, read or written in the last `for_ns` of each `every_ns`.
-/// Periods count from the start of the run.
+/// A repeated stall: nothing is accepted, read or written in the last `for_ns` of each `every_ns`. Periods count from
+/// the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
     /// Length of a period, in nanoseconds.
     pub every_ns: u64,
-    /// Length of the stall at its end, in nanoseconds; less than the period.
+    /// Length of the stall at the end of each period, in nanoseconds; less than the period.
     pub for_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A connection's state. Idle connections hold no buffers.
+//! The state of a connection. An idle connection holds no buffers.
 
 use std::os::fd::OwnedFd;
 
@@ -11,58 +11,58 @@ use crate::{
     misbehave::Misbehaviour,
 };
 
-/// Where a connection stands.
+/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waits for a request, or for more of one.
+    /// Waiting for a request, or reading one.
     Reading,
     /// A request was read; its answer is not due yet.
     Waiting,
-    /// The head of the answer goes out bit by bit.
+    /// Sending the head of an answer in small pieces.
     Dribbling,
-    /// The answer goes out as fast as the client takes it.
+    /// Sending an answer as fast as the client takes it.
     Writing,
     /// The request is never answered.
     Silent,
-    /// Closed by us; what the client still sends is thrown away, for a reset would destroy the answer.
+    /// Closed by the target; received bytes are discarded, because a reset would destroy the answer.
     Lingering,
 }
 
-/// What is to be done about the current request.
+/// What the target does about the current request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// Answer it.
     Answer,
     /// Misbehave.
     Misbehave(Misbehaviour),
-    /// Turn it away.
+    /// Refuse it: the queue is full.
     Reject(WhenFull),
-    /// Say that it was no request.
+    /// Answer 400.
     BadRequest,
-    /// Ask for its body.
+    /// Ask for its body with `100 Continue`.
     Continue,
 }
 
-/// What the head of the current request said.
+/// Facts from the head of the current request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seen {
-    /// It is a HEAD request: the answer has no body.
-    pub to_head: bool,
+pub(crate) struct RequestInfo {
+    /// The request is HEAD: the answer has no body.
+    pub is_head: bool,
     /// The client speaks HTTP/1.0.
     pub http10: bool,
-    /// The client waits for leave to send the body.
+    /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
     /// HTTP/1.1 without exactly one Host, which must be refused (RFC 9112, 3.2).
     pub wrong_host: bool,
 }
 
-impl RequestSink for Seen {
+impl RequestSink for RequestInfo {
     #[inline]
     fn head(&mut self, head: &RequestHead<'_>) {
         let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
         let hosts = hosts.count();
         *self = Self {
-            to_head: head.method == "HEAD",
+            is_head: head.method == "HEAD",
             http10: head.minor_version == 0,
             expects_continue: head.expect_continue,
             wrong_host: hosts > 1 || (hosts == 0 && head.minor_version > 0),
@@ -73,57 +73,57 @@ impl RequestSink for Seen {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection<'a> {
-    /// Its place among those of all threads, given back with it.
-    pub _seat: ConnectionPermit<'a>,
+    /// Counts the connection in the limit of all threads until it is dropped.
+    pub _permit: ConnectionPermit<'a>,
     pub socket: OwnedFd,
     pub token: Token,
     pub reader: RequestReader,
-    pub seen: Seen,
+    pub request_info: RequestInfo,
     pub phase: Phase,
-    /// There may be bytes, or an end, to read.
+    /// The socket may have bytes, or an end of stream, to read.
     pub readable: bool,
-    /// The client has closed its side, or all of the connection: the two look alike.
+    /// The client has closed its sending side or the whole connection: the two look alike.
     pub peer_closed: bool,
-    /// Requests that came behind the current one and were read with it.
-    pub held: Option<Box<Held>>,
-    /// Requests carried so far.
+    /// Received bytes after the current request.
+    pub unparsed: Option<Box<Remainder>>,
+    /// Number of requests read.
     pub requests: u64,
-    pub deed: Deed,
+    pub action: Action,
     pub kind: Kind,
     pub shape: Shape,
-    /// Bytes of the answer handed to the kernel.
+    /// Bytes of the answer that the kernel has taken.
     pub sent: u64,
-    /// Bytes of the answer to hand over.
+    /// Bytes of the answer to send in total.
     pub end: u64,
-    /// When the current request had been read whole, in nanoseconds since the start.
+    /// When the current request was complete, in nanoseconds since the start.
     pub read_ns: u64,
     /// When its answer is due.
     pub due_ns: u64,
-    /// When the last byte came, or the last answer was done.
+    /// When the last byte arrived, or the last answer ended.
     pub active_ns: u64,
 }
 
 /// Bytes read but not yet parsed.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Remainder {
     pub bytes: Vec<u8>,
     pub used: usize,
 }
 
 impl<'a> Connection<'a> {
-    pub(crate) fn new(socket: OwnedFd, token: Token, seat: ConnectionPermit<'a>, now_ns: u64) -> Self {
+    pub(crate) fn new(socket: OwnedFd, token: Token, permit: ConnectionPermit<'a>, now_ns: u64) -> Self {
         Self {
-            _seat: seat,
+            _permit: permit,
             socket,
             token,
             reader: RequestReader::new(Limits::default()),
-            seen: Seen::default(),
+            request_info: RequestInfo::default(),
             phase: Phase::Reading,
             readable: false,
             peer_closed: false,
-            held: None,
+            unparsed: None,
             requests: 0,
-            deed: Deed::Answer,
+            action: Action::Answer,
             kind: Kind::Plain,
             shape: Shape { http10: false, close: false },
             sent: 0,
@@ -134,10 +134,10 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// A request was read, and nothing has come of it yet.
-    pub(crate) fn owes_an_answer(&self) -> bool {
+    /// Whether a complete request is not answered yet.
+    pub(crate) fn is_unanswered(&self) -> bool {
         match self.phase {
-            Phase::Waiting | Phase::Dribbling | Phase::Writing => self.deed != Deed::Continue,
+            Phase::Waiting | Phase::Dribbling | Phase::Writing => self.action != Action::Continue,
             Phase::Reading | Phase::Silent | Phase::Lingering => false,
         }
     }

@@ -1,8 +1,8 @@
-//! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and
-//! faults, and at the end a report of what it really did.
+//! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and faults. At its
+//! end it reports what it did.
 //!
-//! The report is the truth that a load generator's figures are checked against: every request read whole is
-//! in it exactly once ([`Report::unaccounted`] is always 0).
+//! A load generator's figures are checked against this report: every complete request is in it exactly once
+//! ([`Report::unaccounted`] is always 0).
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
@@ -16,8 +16,8 @@
 //! assert_eq!(running.join().unwrap().requests, 0);
 //! ```
 //!
-//! One thread is one epoll loop with its own listener, connections, random numbers and counters; threads
-//! share only the virtual queue of [`Capacity`] and the number of open connections.
+//! Each thread runs an epoll loop with its own listener, connections, random numbers and counters. The threads share
+//! only the virtual queue of [`Capacity`] and the number of open connections.
 
 mod answer;
 mod config;

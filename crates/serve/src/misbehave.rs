@@ -1,4 +1,4 @@
-//! Wrong answers on purpose, a share of each kind.
+//! Deliberately wrong answers to a share of the requests.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ macro_rules! misbehaviours {
         pub enum Misbehaviour { $(#[doc = $meaning] #[serde(rename = $name)] $variant,)* }
 
         impl Misbehaviour {
-            /// Every kind, in the order they are shown.
+            /// All kinds, in display order.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The name in options and in reports.
@@ -21,7 +21,7 @@ macro_rules! misbehaviours {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What is done, in words.
+            /// A description of the misbehaviour.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -35,14 +35,14 @@ misbehaviours! {
     Close "close" "the connection closed (FIN) instead of an answer",
     Truncate "truncate" "half the body (half the head, if there is no body), then FIN",
     Malformed "malformed" "a head that is not HTTP, then FIN",
-    BadFraming "bad-framing" "a chunk size that is no number, then FIN",
+    BadFraming "bad-framing" "a chunk size that is not a number, then FIN",
     HugeHead "huge-head" "a correct answer whose head is larger than 64 KiB",
     Silent "silent" "no answer at all, on a connection that stays open",
     Unsolicited "unsolicited" "a correct answer followed by stray bytes",
 }
 
 impl Misbehaviour {
-    /// Whether the request is answered all the same: a whole, correct answer is in what is sent.
+    /// Whether the request still gets a whole, correct answer.
     pub(crate) fn answers(self) -> bool {
         matches!(self, Self::Error | Self::Unsolicited)
     }
@@ -60,20 +60,20 @@ impl FromStr for Misbehaviour {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL.iter().copied().find(|kind| kind.name() == text).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            format!("'{text}' is no misbehaviour; there are {}", names.join(", "))
+            format!("'{text}' is not a kind of misbehaviour; use one of {}", names.join(", "))
         })
     }
 }
 
-/// Decides about each request with one uniform draw, so that at most one kind befalls it.
+/// Picks the misbehaviour of each request with one uniform draw, so that a request gets at most one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Draw {
+pub(crate) struct MisbehaviourPicker {
     /// Upper ends of the kinds' shares of [0, 1), ascending.
     shares: Vec<(f64, Misbehaviour)>,
 }
 
-impl Draw {
-    /// `ratios` as validated: each 0 to 1, together at most 1.
+impl MisbehaviourPicker {
+    /// `ratios` must be valid: each 0 to 1, with a sum of at most 1.
     pub(crate) fn new(ratios: &[(Misbehaviour, f64)]) -> Self {
         let mut end = 0.0;
         let shares = ratios.iter().filter(|(_, ratio)| *ratio > 0.0).map(|&(kind, ratio)| {
@@ -81,7 +81,7 @@ impl Draw {
             (end, kind)
         });
         let mut shares: Vec<_> = shares.collect();
-        // Shares that sum to 1 but for rounding leave no gap at the top.
+        // Shares that sum to 1 except for rounding leave no gap at the top.
         if let Some(last) = shares.last_mut()
             && last.0 > 1.0 - 1e-9
         {
@@ -90,7 +90,7 @@ impl Draw {
         Self { shares }
     }
 
-    /// What befalls the next request. Draws nothing when nothing can befall it.
+    /// The misbehaviour of the next request. Draws no random number if no kind has a share.
     #[inline]
     pub(crate) fn next(&self, rng: &mut impl Rng) -> Option<Misbehaviour> {
         if self.shares.is_empty() {
@@ -108,10 +108,10 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     fn counts(ratios: &[(Misbehaviour, f64)], draws: u32) -> Vec<(Misbehaviour, u32)> {
-        let (draw, mut rng) = (Draw::new(ratios), Pcg64Mcg::seed_from_u64(1));
+        let (picker, mut rng) = (MisbehaviourPicker::new(ratios), Pcg64Mcg::seed_from_u64(1));
         let mut counts = ratios.iter().map(|&(kind, _)| (kind, 0)).collect::<Vec<_>>();
         for _ in 0..draws {
-            if let Some(kind) = draw.next(&mut rng) {
+            if let Some(kind) = picker.next(&mut rng) {
                 counts.iter_mut().find(|(k, _)| *k == kind).unwrap().1 += 1;
             }
         }

@@ -5,31 +5,30 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-/// First come, first served, by several equal servers (G/G/c/K in Kendall's notation).
+/// A first-come, first-served queue with several equal servers (G/G/c/K in Kendall's notation).
 ///
-/// With FIFO order the start of a request is known when it arrives: it takes the server that becomes free
-/// first, so `start = max(arrival, earliest free)` and `done = start + service`. The starts are in the order
-/// of arrival, which makes the number waiting at any time a scan from the front.
-/// Source: Kiefer and Wolfowitz, On the theory of queues with many servers, 1955.
+/// In FIFO order, the start of a request is known when it arrives: it takes the server that becomes free first, so `start =
+/// max(arrival, earliest free)` and `done = start + service`. The starts are in the order of arrival, so the number waiting at
+/// any time is found by a scan from the front. Source: Kiefer and Wolfowitz, On the theory of queues with many servers, 1955.
 #[derive(Debug, Clone)]
 pub struct Queue {
     /// When each server becomes free, in nanoseconds.
     free_ns: BinaryHeap<Reverse<u64>>,
-    /// Starts of those who wait, ascending.
+    /// Start times of the waiting requests, ascending.
     starts_ns: VecDeque<u64>,
-    /// Most that may wait.
+    /// Maximum number of waiting requests.
     limit: Option<u64>,
     /// The latest arrival.
     now_ns: u64,
     peak: u64,
 }
 
-/// What became of an arrival.
+/// The result of an arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It is served.
     Served {
-        /// Since when it waits, in nanoseconds: its arrival, or that of the one before if that was later.
+        /// The start of its wait, in nanoseconds: its arrival, or the previous request's arrival if that was later.
         arrived_ns: u64,
         /// When its service starts, in nanoseconds.
         start_ns: u64,
@@ -41,16 +40,16 @@ pub enum Admission {
 }
 
 impl Queue {
-    /// A queue before `servers` idle servers (at least 1), in which at most `limit` wait at once.
+    /// A queue for `servers` idle servers (at least 1), in which at most `limit` requests wait.
     pub fn new(servers: u32, limit: Option<u64>) -> Self {
         let free_ns = (0..servers.max(1)).map(|_| Reverse(0)).collect();
         Self { free_ns, starts_ns: VecDeque::new(), limit, now_ns: 0, peak: 0 }
     }
 
-    /// A request arrives at `now_ns`; `service_ns` is asked for its service time if it is admitted.
+    /// Adds a request that arrives at `now_ns`; calls `service_ns` for its service time if it is admitted.
     ///
-    /// Arrivals should be in order of time. One that is earlier than the last counts as of the last's time:
-    /// threads read the clock before they come here, and may overtake each other by some nanoseconds.
+    /// Arrivals should be in order of time; an earlier arrival counts as simultaneous with the last one. Threads read
+    /// the clock before they call this, and may overtake each other by some nanoseconds.
     pub fn arrive(&mut self, now_ns: u64, service_ns: impl FnOnce() -> u64) -> Admission {
         let arrived_ns = self.now_ns.max(now_ns);
         self.now_ns = arrived_ns;
@@ -75,7 +74,7 @@ impl Queue {
         Admission::Served { arrived_ns, start_ns, done_ns }
     }
 
-    /// Most that ever waited at once.
+    /// Peak number of waiting requests.
     pub fn peak(&self) -> u64 {
         self.peak
     }
@@ -144,8 +143,7 @@ mod tests {
         assert_eq!(queue.arrive(900, || 7), served(1_000, 1_000, 1_007));
     }
 
-    /// Poisson arrivals and exponential service in virtual time; mean wait in units of the service time,
-    /// and the share refused.
+    /// Poisson arrivals and exponential service in virtual time; mean wait in units of the service time, and the share refused.
     fn simulate(servers: u32, limit: Option<u64>, load: f64, arrivals: u32) -> (f64, f64) {
         let service = Distribution::Exponential { mean_ns: 1_000_000 };
         let between = Distribution::Exponential { mean_ns: (1e6 / load / f64::from(servers)) as u64 };

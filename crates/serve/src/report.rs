@@ -1,4 +1,4 @@
-//! What the target really did.
+//! The report of a target.
 
 use std::{
     collections::BTreeMap,
@@ -14,78 +14,78 @@ use serde::{Deserialize, Serialize};
 
 use crate::misbehave::Misbehaviour;
 
-/// The form of reports written by this version.
+/// The format of the reports of this version.
 pub const SCHEMA: &str = "proofload/serve/1";
 
-/// What the target really did, counted when it was done. Every request read whole is in exactly one of
-/// `answers`, the unanswering kinds of `misbehaved`, `rejected_unanswered`, `clients_gone` and `unanswered`.
+/// What the target did, counted when it was done. Every complete request is in exactly one of `answers`, the
+/// unanswering kinds of `misbehaved`, `rejected_unanswered`, `clients_gone` and `unanswered`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// The form of this record, [`SCHEMA`].
+    /// The format of this record, [`SCHEMA`].
     pub schema: String,
     /// From the start to the end, in seconds.
     pub elapsed_s: f64,
     /// Connections accepted, without the refused ones.
     pub connections_accepted: u64,
-    /// Connections above the most allowed: accepted and reset.
+    /// Connections above the limit: accepted and reset.
     pub connections_refused: u64,
-    /// Most connections open at once. Of several processes the sum of theirs, an upper bound.
+    /// Peak number of open connections. For several processes, the sum of their peaks, which is an upper bound.
     pub connections_peak: u64,
     /// Connections closed because they were idle for too long.
     pub connections_idled_out: u64,
-    /// Requests read whole. Pipelined ones are read when those before them are answered.
+    /// Complete requests read. A pipelined request is read when those before it are answered.
     pub requests: u64,
-    /// Requests of which only a part came before the client closed.
+    /// Requests cut off by the client.
     pub truncated_requests: u64,
-    /// Bytes that were no request, or an HTTP/1.1 request without exactly one Host; answered with 400.
+    /// Malformed requests, or HTTP/1.1 requests without exactly one Host; answered with 400.
     pub bad_requests: u64,
-    /// Whole, correct answers handed to the kernel, of every status: also `error` and `unsolicited`
+    /// Whole, correct answers that the kernel has taken, of every status: including `error` and `unsolicited`
     /// misbehaviour, rejections with 503 and the 400 of bad requests.
     pub answers: u64,
-    /// Those by status.
+    /// These answers by status.
     pub answers_by_status: BTreeMap<u16, u64>,
     /// Misbehaviour carried out, by kind.
     pub misbehaved: BTreeMap<Misbehaviour, u64>,
     /// Requests that found the queue full.
     pub rejected: u64,
-    /// Those of them that were closed, reset or ignored rather than answered with 503.
+    /// Rejected requests that were closed, reset or ignored rather than answered with 503.
     pub rejected_unanswered: u64,
-    /// Answers that were due when the client had closed or reset the connection.
+    /// Requests whose client had closed or reset the connection before the answer was sent.
     pub clients_gone: u64,
-    /// Requests whose answer was not due, or not wholly written, when the target stopped.
+    /// Requests whose answer was not due, or not completely sent, when the target stopped.
     pub unanswered: u64,
     /// Bytes received from clients.
     pub request_bytes: u64,
-    /// Bytes handed to the kernel for clients.
+    /// Bytes sent to clients, as taken by the kernel.
     pub response_bytes: u64,
     /// Delays drawn, one for each request; empty without a delay.
     pub delay_drawn: Histogram,
-    /// From the last byte of the request read to the last byte of the answer handed to the kernel (the clock
-    /// is read just before the last write), of every request that something came of at its time: rejected
-    /// ones and `silent` are not in it. Only measured with a delay, a capacity or a slow head.
+    /// Time from reading the last byte of the request to handing the last byte of the answer to the kernel (the clock
+    /// is read just before the last write). Rejected and `silent` requests are not included. Measured only with a
+    /// delay, a capacity or a slow head.
     pub delay_applied: Histogram,
     /// Service times drawn, one for each admitted request.
     pub service_drawn: Histogram,
     /// Waiting times before service, of each admitted request.
     pub queue_wait: Histogram,
-    /// Most requests that waited at once. Of several processes the largest of theirs.
+    /// Peak number of waiting requests. For several processes, the largest of their peaks.
     pub queue_peak: u64,
-    /// Stalls begun. All threads and processes stall at once: not a sum.
+    /// Number of stalls begun. All threads and processes stall together, so this is not a sum.
     pub stalls: u64,
-    /// From when an answer was due to when its last byte was handed to the kernel: how exactly the delays
-    /// were kept. Of the same requests as `delay_applied`.
+    /// Time from when an answer was due to when the kernel took its last byte: the accuracy of the delays. Covers the
+    /// same requests as `delay_applied`.
     pub late_by: Histogram,
     /// Failed accepts by error.
     pub accept_errors: BTreeMap<String, u64>,
 }
 
 impl Report {
-    /// A report of nothing yet.
+    /// An empty report.
     pub fn new() -> Self {
         Self { schema: SCHEMA.to_owned(), ..Self::default() }
     }
 
-    /// Adds what another thread or process did at the same time.
+    /// Adds the report of another thread or process that ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.schema.clone_from(&other.schema);
         self.elapsed_s = self.elapsed_s.max(other.elapsed_s);
@@ -119,7 +119,7 @@ impl Report {
         self.late_by.merge(&other.late_by);
     }
 
-    /// Requests in none of the classes, or (negative) in more than one. 0, or the report is wrong.
+    /// Number of requests in no class, or (negative) in more than one class. If not 0, the report is wrong.
     pub fn unaccounted(&self) -> i64 {
         let unanswering = self.misbehaved.iter().filter(|(kind, _)| !kind.answers()).map(|(_, n)| n);
         let ends = self.answers
@@ -130,12 +130,12 @@ impl Report {
         (self.requests + self.bad_requests) as i64 - ends as i64
     }
 
-    pub(crate) fn answered(&mut self, status: u16) {
+    pub(crate) fn count_answer(&mut self, status: u16) {
         self.answers += 1;
         *self.answers_by_status.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn misbehaved(&mut self, kind: Misbehaviour) {
+    pub(crate) fn count_misbehaviour(&mut self, kind: Misbehaviour) {
         *self.misbehaved.entry(kind).or_default() += 1;
     }
 }
@@ -146,7 +146,7 @@ fn add<K: Ord + Clone>(mine: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
     }
 }
 
-/// The report for people. Lines that would say that nothing happened are left out.
+/// Renders the report as text. Lines about things that did not happen are left out.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -157,11 +157,11 @@ pub fn render(report: &Report) -> String {
     line(
         "connections",
         format!(
-            "{} accepted, at most {} at once{}{}",
+            "{} accepted, peak {}{}{}",
             show_count(report.connections_accepted),
             show_count(report.connections_peak),
-            also(report.connections_refused, "reset for being too many"),
-            also(report.connections_idled_out, "closed for being idle"),
+            also(report.connections_refused, "reset above the limit"),
+            also(report.connections_idled_out, "closed when idle"),
         ),
     );
     line(
@@ -184,8 +184,8 @@ pub fn render(report: &Report) -> String {
             show_count(report.answers),
             if statuses.is_empty() { String::new() } else { format!(" ({statuses})") },
             show_bytes(report.response_bytes),
-            also(report.clients_gone, "due to clients that were gone"),
-            also(report.unanswered, "not given before the end"),
+            also(report.clients_gone, "not sent because the client had gone"),
+            also(report.unanswered, "not sent before the end"),
         ),
     );
     for (kind, count) in &report.misbehaved {
@@ -193,7 +193,7 @@ pub fn render(report: &Report) -> String {
     }
     if report.rejected > 0 || report.queue_peak > 0 {
         let (rejected, peak) = (show_count(report.rejected), show_count(report.queue_peak));
-        line("queue", format!("at most {peak} waiting, {rejected} rejected"));
+        line("queue", format!("peak {peak} waiting, {rejected} rejected"));
     }
     if report.stalls > 0 {
         line("stalls", show_count(report.stalls));
@@ -251,11 +251,11 @@ mod tests {
         report.elapsed_s = 2.0;
         report.requests = 10;
         report.bad_requests = 1;
-        (0..6).for_each(|_| report.answered(200));
-        report.answered(503);
-        report.answered(400);
-        report.misbehaved(Misbehaviour::Error);
-        report.misbehaved(Misbehaviour::Reset);
+        (0..6).for_each(|_| report.count_answer(200));
+        report.count_answer(503);
+        report.count_answer(400);
+        report.count_misbehaviour(Misbehaviour::Error);
+        report.count_misbehaviour(Misbehaviour::Reset);
         report.rejected = 1;
         report.rejected_unanswered = 1;
         report.clients_gone = 1;

@@ -1,4 +1,4 @@
-//! The target as a whole: bound first, then run.
+//! The target: bound first, then run.
 
 use std::{
     net::SocketAddr,
@@ -15,27 +15,27 @@ use crate::{Config, Queue, Report, answer::Answers, engine::Shared, worker::Work
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration has mistakes; all of them.
+    /// All mistakes of the configuration.
     #[error("the target's configuration is wrong:\n  {}", .0.join("\n  "))]
     Config(Vec<String>),
-    /// The kernel does not let it listen, or run where it is to.
+    /// A socket, processor or event loop is not available.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// A target that listens. Connections wait in the kernel until [`Server::run`].
+/// A target with listening sockets. Connections wait in the kernel until [`Server::run`].
 #[derive(Debug)]
 pub struct Server {
     config: Config,
     answers: Answers,
     addresses: Vec<SocketAddr>,
-    /// For each thread its epoll instance and its listeners.
+    /// The epoll instance and the listeners of each thread.
     threads: Vec<(OwnedFd, Vec<OwnedFd>)>,
 }
 
 impl Server {
-    /// Refuses addresses that somebody listens on. To be asked before several processes listen there with
-    /// [`Config::reuse_port`], which would share connections with others unnoticed.
+    /// Fails if another program listens on one of the addresses. Call this before several processes listen there with
+    /// [`Config::reuse_port`], which would silently share connections with the other program.
     ///
     /// # Errors
     /// [`StartError::Listen`], with the address.
@@ -46,7 +46,7 @@ impl Server {
     /// Listens on all addresses.
     ///
     /// # Errors
-    /// See [`Error`]. Nothing listens then.
+    /// See [`Error`]; no address is listened on then.
     pub fn bind(config: Config) -> Result<Self, Error> {
         config.validate().map_err(Error::Config)?;
         check_processors(&config.cpus)?;
@@ -63,39 +63,40 @@ impl Server {
         Ok(Self { answers: Answers::new(&config), config, addresses, threads })
     }
 
-    /// The addresses listened on, in the order asked for, with the ports as they are.
+    /// The addresses in configured order, with their actual ports.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Serves until `stop` is set (seen within 50 ms) or the configured duration is over. Then nothing more
-    /// is accepted, all connections are closed, and what was done is reported.
+    /// Serves until `stop` is set (noticed within 50 ms) or the configured duration is over; then closes all
+    /// connections and returns the report.
     pub fn run(self, stop: Arc<AtomicBool>) -> Report {
         let config = &self.config;
         let queue = config.capacity.as_ref().map(|c| Mutex::new(Queue::new(c.servers, c.queue)));
-        let crowd = ConnectionLimit::new(config.max_connections);
+        let connection_limit = ConnectionLimit::new(config.max_connections);
         let clock = Clock::start();
         let shared = Shared { config, answers: &self.answers, queue: queue.as_ref(), clock };
         let reports = std::thread::scope(|scope| {
             let threads = self.threads.into_iter().enumerate().map(|(number, (epoll, listeners))| {
-                let (crowd, stop) = (&crowd, &*stop);
-                let work = move || Worker::new(shared, number, epoll, listeners, crowd, stop).run();
+                let (connection_limit, stop) = (&connection_limit, &*stop);
+                let work =
+                    move || Worker::new(shared, number, epoll, listeners, connection_limit, stop).run();
                 std::thread::Builder::new()
                     .name(format!("serve-{number}"))
                     .spawn_scoped(scope, work)
                     .expect("the kernel starts a thread")
             });
-            // All must be started before the first is waited for.
+            // All threads must be started before the first is joined.
             let threads: Vec<_> = threads.collect();
             let reports = threads.into_iter().map(|thread| thread.join().expect("a worker does not panic"));
             reports.collect::<Vec<Report>>()
         });
         let mut report = Report::new();
-        reports.iter().for_each(|of_thread| report.merge(of_thread));
+        reports.iter().for_each(|thread_report| report.merge(thread_report));
         let elapsed_ns = clock.now_ns();
         report.elapsed_s = elapsed_ns as f64 / 1e9;
-        report.connections_peak = crowd.peak();
-        report.stalls = config.stall.map_or(0, |stall| stall.begun(elapsed_ns));
+        report.connections_peak = connection_limit.peak();
+        report.stalls = config.stall.map_or(0, |stall| stall.count_until(elapsed_ns));
         if let Some(queue) = &queue {
             report.queue_peak = queue.lock().unwrap_or_else(PoisonError::into_inner).peak();
         }

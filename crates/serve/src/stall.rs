@@ -1,17 +1,17 @@
-//! When the target stands still.
+//! When the target stalls.
 
 use crate::Stall;
 
 impl Stall {
-    /// The end of the stall that `now_ns` (nanoseconds since the start) is in, if it is in one.
+    /// The end of the stall at `now_ns` (nanoseconds since the start); None between stalls.
     #[inline]
-    pub(crate) fn ends_ns(&self, now_ns: u64) -> Option<u64> {
+    pub(crate) fn end_ns_at(&self, now_ns: u64) -> Option<u64> {
         let into = now_ns % self.every_ns;
         (into >= self.every_ns - self.for_ns).then(|| now_ns - into + self.every_ns)
     }
 
-    /// How many stalls have begun up to `now_ns`.
-    pub(crate) fn begun(&self, now_ns: u64) -> u64 {
+    /// Number of stalls begun until `now_ns`.
+    pub(crate) fn count_until(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.for_ns) / self.every_ns
     }
 }
@@ -32,7 +32,7 @@ mod tests {
             (1_899, None, 1),
             (1_950, Some(2_000), 2),
         ] {
-            assert_eq!((stall.ends_ns(now), stall.begun(now)), (end, begun), "at {now}");
+            assert_eq!((stall.end_ns_at(now), stall.count_until(now)), (end, begun), "at {now}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is to happen later on one thread: a heap of times.
+//! Timers of one thread.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,42 +6,42 @@ use sockets::Token;
 
 /// What a timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Alarm {
-    /// The answer, or more of its head, is due.
+pub(crate) enum TimerKind {
+    /// The answer, or the next piece of its head, is due.
     Answer,
     /// The connection may have been idle for too long.
     Idle,
-    /// A closed connection need not be drained any longer.
+    /// The linger time of a closed connection is over.
     Linger,
 }
 
-/// Pending timers. None is ever taken back: whoever is woken looks whether it still matters, and timers of
-/// connections that are gone find nobody.
+/// Pending timers. A timer is never cancelled: its handler checks whether it still applies, and timers of closed
+/// connections find no connection.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(u64, Token, Alarm)>>,
+    heap: BinaryHeap<Reverse<(u64, Token, TimerKind)>>,
 }
 
 impl Timers {
-    /// Wakes `token` at `due_ns`.
+    /// Sets a timer of connection `token` at `due_ns`.
     #[inline]
-    pub(crate) fn set(&mut self, due_ns: u64, token: Token, alarm: Alarm) {
-        self.heap.push(Reverse((due_ns, token, alarm)));
+    pub(crate) fn set(&mut self, due_ns: u64, token: Token, timer: TimerKind) {
+        self.heap.push(Reverse((due_ns, token, timer)));
     }
 
-    /// When the next one is due.
+    /// When the next timer is due.
     #[inline]
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due_ns, ..))| *due_ns)
     }
 
-    /// Takes one that is due at `now_ns`, earliest first.
+    /// Takes the earliest timer that is due at `now_ns`.
     #[inline]
-    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Token, Alarm)> {
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Token, TimerKind)> {
         if self.next_due_ns()? > now_ns {
             return None;
         }
-        self.heap.pop().map(|Reverse((_, token, alarm))| (token, alarm))
+        self.heap.pop().map(|Reverse((_, token, timer))| (token, timer))
     }
 }
 
@@ -53,12 +53,12 @@ mod tests {
     fn timers_come_in_order_and_never_early() {
         let mut timers = Timers::default();
         for (due, index) in [(30, 3), (10, 1), (20, 2)] {
-            timers.set(due, Token::from_number(index), Alarm::Answer);
+            timers.set(due, Token::from_number(index), TimerKind::Answer);
         }
         assert_eq!(timers.next_due_ns(), Some(10));
         assert_eq!(timers.pop_due(9), None);
-        assert_eq!(timers.pop_due(25), Some((Token::from_number(1), Alarm::Answer)));
-        assert_eq!(timers.pop_due(25), Some((Token::from_number(2), Alarm::Answer)));
+        assert_eq!(timers.pop_due(25), Some((Token::from_number(1), TimerKind::Answer)));
+        assert_eq!(timers.pop_due(25), Some((Token::from_number(2), TimerKind::Answer)));
         assert_eq!(timers.pop_due(25), None);
     }
 }

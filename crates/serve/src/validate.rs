@@ -1,20 +1,20 @@
-//! Everything that can be wrong with a configuration, named at once.
+//! Checks of a configuration.
 
 use record::Distribution;
 use rustix::thread::CpuSet;
 
 use crate::{Config, Misbehaviour, Stall};
 
-/// Most bytes of a body: 1 TiB.
-const MOST_BODY_BYTES: u64 = 1 << 40;
-/// Most threads of a process.
-const MOST_THREADS: u32 = 1_024;
+/// Maximum size of a body: 1 TiB.
+const MAX_BODY_BYTES: u64 = 1 << 40;
+/// Maximum number of threads.
+const MAX_THREADS: u32 = 1_024;
 
 impl Config {
-    /// Checks everything that can be checked without this machine's help.
+    /// Checks everything that does not depend on this machine.
     ///
     /// # Errors
-    /// Every mistake, each with what is allowed instead.
+    /// All mistakes, each with what is allowed.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut mistakes = Vec::new();
         let mut refuse_if = |wrong: bool, mistake: String| {
@@ -30,40 +30,49 @@ impl Config {
         }
         let body_bytes = self.body.len();
         refuse_if(
-            body_bytes > MOST_BODY_BYTES,
-            format!("a body of {body_bytes} bytes is too large; at most {MOST_BODY_BYTES} (1 TiB)"),
+            body_bytes > MAX_BODY_BYTES,
+            format!("a body of {body_bytes} bytes is too large; use at most {MAX_BODY_BYTES} (1 TiB)"),
         );
-        refuse_if(self.chunk_bytes == Some(0), "chunks of 0 bytes end a body; at least 1 byte".to_owned());
+        refuse_if(
+            self.chunk_bytes == Some(0),
+            "chunks of 0 bytes would end the body; use at least 1 byte".to_owned(),
+        );
         for (what, status) in [("status", self.status), ("error status", self.error_status)] {
             refuse_if(
                 !(200..=599).contains(&status),
-                format!("{what} {status} is not that of a final answer; 200 to 599"),
+                format!("{what} {status} is not the status of a final answer; use 200 to 599"),
             );
         }
         refuse_if(self.backlog == 0 || i32::try_from(self.backlog).is_err(), {
-            format!("a backlog of {} is not possible; 1 to {}", self.backlog, i32::MAX)
+            format!("a backlog of {} is not possible; use 1 to {}", self.backlog, i32::MAX)
         });
         refuse_if(
             self.keepalive_requests == Some(0),
             "a connection must carry at least 1 request (keepalive requests)".to_owned(),
         );
-        refuse_if(self.keepalive_timeout_ns == Some(0), "a keepalive timeout of 0 serves nobody".to_owned());
         refuse_if(
-            !(1..=MOST_THREADS).contains(&self.threads),
-            format!("{} threads are not possible; 1 to {MOST_THREADS}", self.threads),
+            self.keepalive_timeout_ns == Some(0),
+            "a keepalive timeout of 0 would close every connection; use more, or leave it out".to_owned(),
+        );
+        refuse_if(
+            !(1..=MAX_THREADS).contains(&self.threads),
+            format!("{} threads are not possible; use 1 to {MAX_THREADS}", self.threads),
         );
         for cpu in &self.cpus {
             refuse_if(
                 *cpu as usize >= CpuSet::MAX_CPU,
-                format!("there is no processor {cpu}; they count from 0, up to {}", CpuSet::MAX_CPU - 1),
+                format!("there is no processor {cpu}; use 0 to {}", CpuSet::MAX_CPU - 1),
             );
         }
-        refuse_if(self.duration_ns == Some(0), "a duration of 0 serves nobody".to_owned());
+        refuse_if(
+            self.duration_ns == Some(0),
+            "a duration of 0 serves no request; use more, or leave it out".to_owned(),
+        );
 
         mistakes.extend(distribution_mistake("delay", &self.delay));
         if let Some(capacity) = &self.capacity {
             if capacity.servers == 0 {
-                mistakes.push("a capacity of 0 serves nobody; at least 1".to_owned());
+                mistakes.push("a capacity of 0 serves no request; use at least 1".to_owned());
             }
             mistakes.extend(distribution_mistake("service time", &capacity.service_time));
         }
@@ -73,15 +82,14 @@ impl Config {
     }
 }
 
-/// Distributions that were parsed are sound; those that came by another way need not be, and would panic
-/// when drawn from.
+/// Parsed distributions are valid; others may not be, and drawing from them would panic.
 fn distribution_mistake(what: &str, distribution: &Distribution) -> Option<String> {
     match distribution {
         Distribution::Uniform { min_ns, max_ns } if min_ns > max_ns => {
             Some(format!("{what}: uniform from {min_ns} to {max_ns} ns; give the smaller bound first"))
         }
         Distribution::LogNormal { sigma, .. } if !(0.0..=10.0).contains(sigma) => {
-            Some(format!("{what}: a log-normal sigma of {sigma} is out of range; 0 to 10"))
+            Some(format!("{what}: a log-normal sigma of {sigma} is out of range; use 0 to 10"))
         }
         Distribution::Empirical { values_ns } if values_ns.is_empty() => {
             Some(format!("{what}: no values to draw from; give at least one"))
@@ -93,7 +101,7 @@ fn distribution_mistake(what: &str, distribution: &Distribution) -> Option<Strin
 fn stall_mistake(stall: Stall) -> Option<String> {
     let Stall { every_ns, for_ns } = stall;
     if for_ns == 0 {
-        Some("a stall of 0 is none; leave it out".to_owned())
+        Some("a stall of 0 has no effect; leave it out".to_owned())
     } else if for_ns >= every_ns {
         Some(format!(
             "a stall of {for_ns} ns in every {every_ns} ns never ends; make it shorter than its period"
@@ -107,16 +115,18 @@ fn misbehave_mistakes(ratios: &[(Misbehaviour, f64)]) -> Vec<String> {
     let mut mistakes = Vec::new();
     for (i, (kind, ratio)) in ratios.iter().enumerate() {
         if !(0.0..=1.0).contains(ratio) {
-            mistakes.push(format!("misbehaviour {kind}: {ratio} is not a share; 0 to 1"));
+            mistakes.push(format!("misbehaviour {kind}: {ratio} is not a share; use 0 to 1"));
         }
         if ratios[..i].iter().any(|(earlier, _)| earlier == kind) {
-            mistakes.push(format!("misbehaviour {kind} is given twice; add the shares up"));
+            mistakes.push(format!(
+                "misbehaviour {kind} is given twice; give it once, with the sum of the shares"
+            ));
         }
     }
     let sum: f64 = ratios.iter().map(|(_, ratio)| ratio).sum();
     // Nine ninths may exceed 1 by rounding.
     if sum > 1.0 + 1e-9 {
-        mistakes.push(format!("the shares of misbehaviour sum to {sum}; at most 1"));
+        mistakes.push(format!("the shares of misbehaviour sum to {sum}; lower them to a sum of at most 1"));
     }
     mistakes
 }

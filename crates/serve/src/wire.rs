@@ -1,25 +1,25 @@
-//! Bytes to send, of which equal parts are held once: a body of 1 TiB takes 64 KiB of memory.
+//! The bytes of answers, with repeated parts stored once: a body of 1 TiB takes 64 KiB of memory.
 
 use std::{io::IoSlice, sync::Arc};
 
 use crate::{Body, Config};
 
-/// Wires up to this size are kept in one piece, so that one `send` takes them without a gather list.
+/// Answers up to this size are stored in one piece, so that one `send` takes them without a gather list.
 const ONE_PIECE_BYTES: u64 = 32 * 1024;
-/// Unit that generated bodies repeat in memory; a multiple of the pattern.
+/// Size of the block that generated bodies repeat; a multiple of the pattern.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Chunks of generated bodies up to this size are held whole and repeated; larger ones, of which there are
-/// at most 65,536 in a body, are made of blocks.
+/// Chunks of generated bodies up to this size are stored whole and repeated. Larger chunks, of which a body has at
+/// most 65,536, are made of blocks.
 const REPEATED_CHUNK_BYTES: u64 = 16 * 1024 * 1024;
-/// What generated bodies consist of.
+/// The pattern of generated bodies.
 const PATTERN: &[u8; 16] = b"proofload-serve\n";
-/// Most pieces that one system call takes. The kernel's send buffer bounds what it takes of them.
-pub(crate) const MOST_PIECES: usize = 4;
+/// Maximum number of pieces in one system call. The kernel's send buffer bounds what it takes of them.
+pub(crate) const MAX_PIECES: usize = 4;
 
-/// Bytes, and how often they repeat.
+/// Byte strings, and how often each is repeated.
 pub(crate) type Parts = Vec<(Arc<[u8]>, u64)>;
 
-/// The bytes of one answer, of which equal parts are held once.
+/// The bytes of one answer, with repeated parts stored once.
 #[derive(Debug)]
 pub(crate) struct Wire {
     parts: Vec<Part>,
@@ -27,27 +27,27 @@ pub(crate) struct Wire {
     total_bytes: u64,
 }
 
-/// The same bytes, several times over.
+/// A repeated byte string.
 #[derive(Debug, Clone)]
 struct Part {
     bytes: Arc<[u8]>,
     times: u64,
-    /// Where on the wire they start.
+    /// The offset of the part within the answer.
     start: u64,
 }
 
 impl Wire {
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub(crate) fn head_bytes(&self) -> u64 {
         self.head_bytes
     }
 
-    /// Bytes of the head and all that follows.
+    /// Size of the whole answer in bytes.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// Bytes from `from` to before `to`, if they are in one piece.
+    /// The bytes from `from` to before `to`, if the answer is stored in one piece.
     #[inline]
     pub(crate) fn piece(&self, from: u64, to: u64) -> Option<&[u8]> {
         match self.parts.as_slice() {
@@ -57,14 +57,14 @@ impl Wire {
     }
 
     /// The first pieces of the bytes from `from` to before `to`; at least one if there are any bytes.
-    pub(crate) fn pieces(&self, from: u64, to: u64) -> ([IoSlice<'_>; MOST_PIECES], usize) {
-        let mut pieces = [IoSlice::new(&[]); MOST_PIECES];
+    pub(crate) fn pieces(&self, from: u64, to: u64) -> ([IoSlice<'_>; MAX_PIECES], usize) {
+        let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let (mut at, mut count) = (from, 0);
         let first = self.parts.partition_point(|part| part.start <= from).saturating_sub(1);
         for part in &self.parts[first..] {
             let length = part.bytes.len() as u64;
             let end = to.min(part.start + length * part.times);
-            while at < end && count < MOST_PIECES {
+            while at < end && count < MAX_PIECES {
                 let offset = (at - part.start) % length;
                 let taken = (length - offset).min(end - at);
                 pieces[count] = IoSlice::new(&part.bytes[offset as usize..(offset + taken) as usize]);
@@ -74,7 +74,7 @@ impl Wire {
         (pieces, count)
     }
 
-    /// A head and what follows it.
+    /// An answer of a head and the parts that follow it.
     pub(crate) fn new(head: &[u8], body: &[(Arc<[u8]>, u64)]) -> Self {
         let mut parts = Vec::with_capacity(body.len() + 1);
         let mut start = 0;
@@ -95,18 +95,18 @@ impl Wire {
     }
 }
 
-/// The configured body in both framings, as bytes and how often they repeat.
+/// The configured body in both framings.
 pub(crate) struct BodyParts {
-    /// As it is.
+    /// The body with a Content-Length.
     pub plain: Parts,
-    /// In chunks, if asked for.
+    /// The body in chunks, if configured.
     pub chunked: Option<Parts>,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
 impl BodyParts {
-    /// Builds both.
+    /// Builds both framings.
     pub(crate) fn new(config: &Config) -> Self {
         let bytes = config.body.len();
         let part = |bytes: Vec<u8>| (Arc::<[u8]>::from(bytes), 1);
@@ -141,7 +141,7 @@ fn generated(block: &Arc<[u8]>, size: u64) -> Parts {
     vec![(block.clone(), size / BLOCK_BYTES as u64), (block[..rest].into(), 1)]
 }
 
-/// `times` chunks of `size` bytes of the pattern, each of which starts it anew.
+/// `times` chunks of `size` bytes of the pattern, which restarts in each chunk.
 fn generated_chunks(block: &Arc<[u8]>, size: u64, times: u64) -> Parts {
     if size == 0 {
         return Vec::new();
@@ -149,7 +149,7 @@ fn generated_chunks(block: &Arc<[u8]>, size: u64, times: u64) -> Parts {
     if size <= REPEATED_CHUNK_BYTES {
         let data: Vec<u8> = PATTERN.iter().copied().cycle().take(size as usize).collect();
         let one = chunk(&data);
-        // Small chunks are put together, so that a system call takes more than a few of them.
+        // Several small chunks are stored as one part, so that a system call takes many of them.
         let together = (BLOCK_BYTES / one.len()).max(1) as u64;
         let rest = one.repeat((times % together) as usize);
         return vec![(one.repeat(together as usize).into(), times / together), (rest.into(), 1)];

@@ -23,11 +23,11 @@ use crate::{
     engine::{Engine, Shared, reset_on_close},
 };
 
-/// Events taken at once. Timers that fall due meanwhile are looked at after each.
+/// Maximum number of events per round. Timers are checked after each event.
 const EVENTS: usize = 128;
-/// Longest sleep, so that a stop is seen in time.
-const LONGEST_SLEEP_NS: u64 = 20_000_000;
-/// The first listener's events.
+/// Maximum sleep, so that a stop is noticed in time.
+const MAX_SLEEP_NS: u64 = 20_000_000;
+/// The data of the first listener's events.
 const LISTENER: u64 = 1 << 63;
 
 /// One thread of the target.
@@ -38,34 +38,45 @@ pub(crate) struct Worker<'a> {
     number: usize,
     epoll: OwnedFd,
     door: Acceptor<OwnedFd>,
-    crowd: &'a ConnectionLimit,
+    connection_limit: &'a ConnectionLimit,
     stop: &'a AtomicBool,
     engine: Engine<'a>,
     connections: Connections<Connection<'a>>,
-    /// Each event is to know the time.
+    /// Whether the clock is read for each event.
     timed: bool,
 }
 
 impl<'a> Worker<'a> {
-    /// Thread number `number`, not yet running.
+    /// The thread with this number, not running yet.
     pub(crate) fn new(
         shared: Shared<'a>,
         number: usize,
         epoll: OwnedFd,
         listeners: Vec<OwnedFd>,
-        crowd: &'a ConnectionLimit,
+        connection_limit: &'a ConnectionLimit,
         stop: &'a AtomicBool,
     ) -> Self {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
-        let timed = engine.measures() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
+        let timed = engine.is_measured() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
         let (door, connections) = (Acceptor::new(listeners, LISTENER), Connections::default());
-        Self { config, clock: shared.clock, number, epoll, door, crowd, stop, engine, connections, timed }
+        Self {
+            config,
+            clock: shared.clock,
+            number,
+            epoll,
+            door,
+            connection_limit,
+            stop,
+            engine,
+            connections,
+            timed,
+        }
     }
 
-    /// Serves until told to stop; says what was done.
+    /// Serves until the target stops; returns the report.
     pub(crate) fn run(mut self) -> Report {
-        self.settle_down();
+        self.prepare_thread();
         self.door.register(&self.epoll).expect("epoll takes a listening socket");
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
         while !self.is_over() {
@@ -77,7 +88,7 @@ impl<'a> Worker<'a> {
                 Err(error) => panic!("epoll_wait fails only when interrupted: {error}"),
             };
             for event in ready {
-                self.keep_time();
+                self.run_timers();
                 if self.stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -87,27 +98,27 @@ impl<'a> Worker<'a> {
                     _ => self.event(Token::from_number(number), flags),
                 }
             }
-            self.keep_time();
+            self.run_timers();
             if self.door.paused_until_ns().is_some() {
                 self.door.resume_if_due(&self.epoll, self.clock.now_ns());
             }
             for _ in 0..self.connections.waiting() {
-                self.keep_time();
+                self.run_timers();
                 let Some(token) = self.connections.take_next() else { break };
                 let Some(connection) = self.connections.find(token) else { continue };
                 let fate = self.engine.proceed(connection);
                 self.settle(token, fate);
             }
         }
-        // First the listeners, so that nobody gets in any more.
+        // Closes the listeners first, so that no connection gets in.
         drop(self.door);
-        self.engine.report.unanswered = self.connections.iter().filter(|c| c.owes_an_answer()).count() as u64;
+        self.engine.report.unanswered = self.connections.iter().filter(|c| c.is_unanswered()).count() as u64;
         self.engine.report
     }
 
-    /// Makes the thread ready: its processor, and timers as exact as the kernel has them.
-    fn settle_down(&self) {
-        // A refusal leaves the kernel's default of 50 µs; the report shows how late answers are.
+    /// Pins the thread to its processor, and makes its timers as exact as the kernel allows.
+    fn prepare_thread(&self) {
+        // On failure the kernel's default of 50 µs remains; the report shows how late answers are.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         pin(&self.config.cpus, self.number);
     }
@@ -117,54 +128,54 @@ impl<'a> Worker<'a> {
             || self.config.duration_ns.is_some_and(|duration| self.clock.now_ns() >= duration)
     }
 
-    /// How long there is nothing to do, at the most.
+    /// How long to wait for events at most, in nanoseconds.
     fn sleep_ns(&self) -> u64 {
         if self.connections.waiting() > 0 {
             return 0;
         }
         let due = [self.engine.timers.next_due_ns(), self.door.paused_until_ns(), self.config.duration_ns];
         match due.into_iter().flatten().min() {
-            Some(due_ns) => due_ns.saturating_sub(self.clock.now_ns()).min(LONGEST_SLEEP_NS),
-            None => LONGEST_SLEEP_NS,
+            Some(due_ns) => due_ns.saturating_sub(self.clock.now_ns()).min(MAX_SLEEP_NS),
+            None => MAX_SLEEP_NS,
         }
     }
 
-    /// Looks at the clock if anything depends on it, stands still if it is time for that, and does what is
-    /// due. After each event, for those of one round can take a millisecond together.
+    /// Reads the clock if anything depends on it, stalls if a stall has begun, and handles due timers. Called after
+    /// each event, because the events of a round can take a millisecond together.
     #[inline]
-    fn keep_time(&mut self) {
+    fn run_timers(&mut self) {
         if !self.timed && self.engine.timers.next_due_ns().is_none() {
             return;
         }
-        let mut now_ns = self.engine.look_at_clock();
+        let mut now_ns = self.engine.read_clock();
         if let Some(stall) = &self.config.stall
-            && let Some(end_ns) = stall.ends_ns(now_ns)
+            && let Some(end_ns) = stall.end_ns_at(now_ns)
         {
-            self.stand_still(end_ns);
-            now_ns = self.engine.look_at_clock();
+            self.stall_until(end_ns);
+            now_ns = self.engine.read_clock();
         }
-        while let Some((token, alarm)) = self.engine.timers.pop_due(now_ns) {
+        while let Some((token, timer)) = self.engine.timers.pop_due(now_ns) {
             if let Some(connection) = self.connections.find(token) {
-                let fate = self.engine.alarm(connection, alarm);
+                let fate = self.engine.timer_due(connection, timer);
                 self.settle(token, fate);
             }
         }
     }
 
-    /// Does nothing at all until `end_ns`, except to look whether it is all over.
-    fn stand_still(&self, end_ns: u64) {
+    /// Does nothing until `end_ns`, except to check for a stop.
+    fn stall_until(&self, end_ns: u64) {
         loop {
             let left_ns = end_ns.saturating_sub(self.clock.now_ns());
             if left_ns == 0 || self.is_over() {
                 return;
             }
-            std::thread::sleep(Duration::from_nanos(left_ns.min(LONGEST_SLEEP_NS)));
+            std::thread::sleep(Duration::from_nanos(left_ns.min(MAX_SLEEP_NS)));
         }
     }
 
     #[inline]
     fn event(&mut self, token: Token, flags: EventFlags) {
-        // An event of the same round may have ended it.
+        // An earlier event of this round may have closed the connection.
         let Some(connection) = self.connections.find(token) else { return };
         let fate = self.engine.event(connection, flags);
         self.settle(token, fate);
@@ -178,22 +189,22 @@ impl<'a> Worker<'a> {
     fn accept(&mut self, listener: u64) {
         for _ in 0..Acceptor::<OwnedFd>::MAX_ACCEPTS {
             match self.door.accept(listener) {
-                Ok(Some(socket)) => self.welcome(socket),
+                Ok(Some(socket)) => self.add_connection(socket),
                 Ok(None) => return,
                 Err(error) => self.accept_failed(error),
             }
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd) {
-        let Some(seat) = self.crowd.try_acquire() else {
+    fn add_connection(&mut self, socket: OwnedFd) {
+        let Some(permit) = self.connection_limit.try_acquire() else {
             self.engine.report.connections_refused += 1;
             reset_on_close(&socket);
             return;
         };
         let now_ns = self.engine.now_ns;
         let (token, connection) =
-            self.connections.insert(|token| Connection::new(socket, token, seat, now_ns));
+            self.connections.insert(|token| Connection::new(socket, token, permit, now_ns));
         match watch(&self.epoll, &connection.socket, token.number()) {
             Ok(()) => self.engine.opened(connection),
             Err(error) => {

@@ -90,9 +90,9 @@ pub(crate) fn secret_prints(study: &Study, salt: Option<&str>) -> Result<Option<
     if secrets.is_empty() {
         return Ok(None);
     }
-    let salt = salt.map_or_else(fingerprint::salt, |salt| Ok(salt.to_owned()))?;
+    let salt = salt.map_or_else(fingerprint::draw_salt, |salt| Ok(salt.to_owned()))?;
     let print = |(what, secret): (String, String)| {
-        let fingerprint = fingerprint::of(&salt, &what, &secret);
+        let fingerprint = fingerprint::derive(&salt, &what, &secret);
         SecretFingerprint { what, fingerprint }
     };
     Ok(Some(SecretFingerprints { prints: secrets.into_iter().map(print).collect(), salt }))

@@ -65,7 +65,7 @@ impl Log {
         }
         self.line.extend(bytes);
         let whole = self.line.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        if secrets::mask::knows_nothing() {
+        if !secrets::mask::has_learned() {
             let lines = std::mem::take(&mut self.line);
             self.keep(&lines);
         } else if whole > 0 {

@@ -1,26 +1,37 @@
-//! Answers as Fluentd's `in_http` gives them, byte for byte, headers in its order.
+//! Answers like those of Fluentd's `in_http`, byte for byte, headers in its order.
 
 use events::{Mistake, MistakeKind};
 use record::receipt::AnswerReceipt;
 
-use super::{Dress, Manner, Reply, Sent, field, number_field};
+use super::{AnswerContext, AnswerWriter, Reply, WrittenAnswer, field, number_field};
 use crate::{Compat, refusal::Refusal};
 
 /// A GIF of one transparent pixel.
 const PIXEL: &[u8] = b"GIF89a\x01\0\x01\0\x80\xff\0\xff\xff\xff\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
 
-impl Dress {
-    pub(super) fn write_fluentd(&self, out: &mut Vec<u8>, reply: &Reply<'_>, manner: &Manner) -> Sent {
+impl AnswerWriter {
+    pub(super) fn write_fluentd(
+        &self,
+        out: &mut Vec<u8>,
+        reply: &Reply<'_>,
+        context: &AnswerContext,
+    ) -> WrittenAnswer {
         match reply {
-            Reply::Stored { receipts, replayed, .. } => self.success(out, receipts, *replayed, manner),
-            Reply::Refused(refusal) => self.refusal(out, refusal, manner),
-            Reply::Preflight { headers: Some(headers) } => self.preflight(out, headers, manner),
+            Reply::Stored { receipts, replayed, .. } => self.success(out, receipts, *replayed, context),
+            Reply::Refused(refusal) => self.refusal(out, refusal, context),
+            Reply::Preflight { headers: Some(headers) } => self.preflight(out, headers, context),
             Reply::Preflight { headers: None } => closing(out, 403, "Forbidden", b""),
             Reply::Page(_) | Reply::Nothing => closing(out, 200, "OK", b""),
         }
     }
 
-    fn success(&self, out: &mut Vec<u8>, receipts: &[u8], replayed: bool, manner: &Manner) -> Sent {
+    fn success(
+        &self,
+        out: &mut Vec<u8>,
+        receipts: &[u8],
+        replayed: bool,
+        context: &AnswerContext,
+    ) -> WrittenAnswer {
         let (img, no_content) = match self.compat {
             Compat::Fluentd { empty_img, use_204, .. } => (empty_img, use_204 && !empty_img),
             Compat::None => (false, false),
@@ -36,90 +47,97 @@ impl Dress {
         } else if !no_content {
             field(out, "Content-Type", b"text/plain");
         }
-        // Only clients that ask for a level know receipts; all others get Fluentd's bytes.
-        if manner.asked {
+        // Only clients that name a level know receipts; all others get exactly Fluentd's bytes.
+        if context.names_level {
             field(out, "Proofload-Receipt", receipts);
             if replayed {
                 field(out, "Proofload-Replayed", b"true");
             }
         }
         let body = if img { PIXEL } else { b"" };
-        self.end(out, manner, body);
+        self.end(out, context, body);
         if no_content {
-            // What follows the headers put before: Fluentd adds it last, behind the length.
+            // Fluentd adds this header last, after the length.
             out.truncate(out.len() - 2);
             out.extend_from_slice(b"Content-Type: text/plain\r\n\r\n");
         }
-        Sent { status, close: manner.close }
+        WrittenAnswer { status, close: context.close }
     }
 
-    fn refusal(&self, out: &mut Vec<u8>, refusal: &Refusal, manner: &Manner) -> Sent {
+    fn refusal(&self, out: &mut Vec<u8>, refusal: &Refusal, context: &AnswerContext) -> WrittenAnswer {
         match refusal {
-            // A limit of ours, which Fluentd has not.
+            // A limit that Fluentd does not have.
             Refusal::Http(_) if refusal.status(self.overload_status) == 431 => {
-                self.told(out, refusal, manner)
+                self.write_as_fluentd(out, refusal, context)
             }
-            // Fluentd closes without a word.
-            Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => Sent { status: 0, close: true },
+            // Fluentd closes without an answer.
+            Refusal::Http(_) | Refusal::SlowHead | Refusal::SlowBody => {
+                WrittenAnswer { status: 0, close: true }
+            }
             Refusal::Malformed(Mistake { kind: MistakeKind::TooManyRecords, .. })
             | Refusal::TooLarge(_)
             | Refusal::InflatesTooLarge(_)
-            | Refusal::NeverFits(_)
+            | Refusal::ExceedsBudget(_)
             | Refusal::ManySegments(_) => closing(out, 413, "Request Entity Too Large", b"Too large"),
             Refusal::Corrupt(_) => closing(out, 400, "Bad Request", b""),
             Refusal::Expectation => closing(out, 417, "Expectation Failed", b""),
             Refusal::Origin => {
                 out.extend_from_slice(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n");
                 out.extend_from_slice(b"Content-Length: 0\r\nContent-Type: text/plain\r\n\r\n");
-                Sent { status: 403, close: true }
+                WrittenAnswer { status: 403, close: true }
             }
-            // A full buffer is all that Fluentd knows of these.
+            // Fluentd answers all of these as a full buffer.
             Refusal::Budget
             | Refusal::Full
             | Refusal::ReadOnly
             | Refusal::Failing(_)
-            | Refusal::Fault
-            | Refusal::NotRead
+            | Refusal::InternalError
+            | Refusal::NotReadInTime
             | Refusal::StoreTimeout
-            | Refusal::InPart(_)
-            | Refusal::Unsure(_)
+            | Refusal::PartlyStored(_)
+            | Refusal::MaybeStored(_)
             | Refusal::Stopping => {
                 let body = b"500 Internal Server Error\nbuffer space has too many data\n";
-                // As receipts: only for those who know them.
-                let is_told = manner.asked && refusal.may_be_stored();
+                // Like receipts, only for clients that know them.
+                let include_maybe = context.names_level && refusal.may_be_stored();
                 let maybe = [(AnswerReceipt::MAYBE_STORED_HEADER, "maybe")];
-                let fields = if is_told { &maybe[..] } else { &[] };
-                self.plain(out, 500, "500 Internal Server Error", fields, body, manner)
+                let fields = if include_maybe { &maybe[..] } else { &[] };
+                self.plain(out, 500, "500 Internal Server Error", fields, body, context)
             }
             Refusal::Unauthorized => {
                 let challenge = [("WWW-Authenticate", self.challenge)];
-                self.plain(out, 401, "401 Unauthorized", &challenge, b"401 Unauthorized\n", manner)
+                self.plain(out, 401, "401 Unauthorized", &challenge, b"401 Unauthorized\n", context)
             }
             Refusal::Connections => {
                 let body = b"503 Service Unavailable\ntoo many connections\n";
                 let retry_after = self.retry_after_s.to_string();
                 let fields = [("Retry-After", retry_after.as_str())];
-                self.plain(out, 503, "503 Service Unavailable", &fields, body, manner)
+                self.plain(out, 503, "503 Service Unavailable", &fields, body, context)
             }
-            // What Fluentd has no case for is told with our status, in its manner.
-            Refusal::InFlight | Refusal::OtherBody | Refusal::OtherTag | Refusal::LongTag(_) => {
-                self.told(out, refusal, manner)
+            // Fluentd has no such case: proofload's status in Fluentd's format.
+            Refusal::InFlight | Refusal::OtherBody | Refusal::TagNotStored | Refusal::LongTag(_) => {
+                self.write_as_fluentd(out, refusal, context)
             }
             other => {
                 let body = format!("400 Bad Request\n{}\n", other.message());
-                self.plain(out, 400, "400 Bad Request", &[], body.as_bytes(), manner)
+                self.plain(out, 400, "400 Bad Request", &[], body.as_bytes(), context)
             }
         }
     }
 
-    fn told(&self, out: &mut Vec<u8>, refusal: &Refusal, manner: &Manner) -> Sent {
+    fn write_as_fluentd(
+        &self,
+        out: &mut Vec<u8>,
+        refusal: &Refusal,
+        context: &AnswerContext,
+    ) -> WrittenAnswer {
         let status = refusal.status(self.overload_status);
         let line = format!("{status} {}", super::reason(status));
         let body = format!("{line}\n{}\n", refusal.message());
         let retry_after = self.retry_after_s.to_string();
         let retry_after = [("Retry-After", retry_after.as_str())];
-        let fields = if refusal.is_passing() { &retry_after[..] } else { &[] };
-        self.plain(out, status, &line, fields, body.as_bytes(), manner)
+        let fields = if refusal.is_temporary() { &retry_after[..] } else { &[] };
+        self.plain(out, status, &line, fields, body.as_bytes(), context)
     }
 
     fn plain(
@@ -129,21 +147,21 @@ impl Dress {
         line: &str,
         fields: &[(&str, &str)],
         body: &[u8],
-        manner: &Manner,
-    ) -> Sent {
+        context: &AnswerContext,
+    ) -> WrittenAnswer {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(line.as_bytes());
         out.extend_from_slice(b"\r\n");
         field(out, "Content-Type", b"text/plain");
         fields.iter().for_each(|(name, value)| field(out, name, value.as_bytes()));
-        self.end(out, manner, body);
-        Sent { status, close: manner.close }
+        self.end(out, context, body);
+        WrittenAnswer { status, close: context.close }
     }
 
-    /// The headers that end an answer which may keep the connection, and the body.
-    fn end(&self, out: &mut Vec<u8>, manner: &Manner, body: &[u8]) {
-        self.origin(out, manner);
-        if !manner.close {
+    /// Writes the last headers of an answer that may keep the connection, and the body.
+    fn end(&self, out: &mut Vec<u8>, context: &AnswerContext, body: &[u8]) {
+        self.origin(out, context);
+        if !context.close {
             field(out, "Connection", b"Keep-Alive");
         }
         number_field(out, "Content-Length", body.len() as u64);
@@ -151,16 +169,16 @@ impl Dress {
         out.extend_from_slice(body);
     }
 
-    fn preflight(&self, out: &mut Vec<u8>, headers: &str, manner: &Manner) -> Sent {
+    fn preflight(&self, out: &mut Vec<u8>, headers: &str, context: &AnswerContext) -> WrittenAnswer {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: POST\r\n");
         field(out, "Access-Control-Allow-Headers", headers.as_bytes());
-        self.origin(out, manner);
+        self.origin(out, context);
         out.extend_from_slice(b"Content-Length: 0\r\nContent-Type: text/plain\r\n\r\n");
-        Sent { status: 200, close: true }
+        WrittenAnswer { status: 200, close: true }
     }
 
-    fn origin(&self, out: &mut Vec<u8>, manner: &Manner) {
-        let Some(origin) = &manner.origin else { return };
+    fn origin(&self, out: &mut Vec<u8>, context: &AnswerContext) {
+        let Some(origin) = &context.origin else { return };
         field(out, "Access-Control-Allow-Origin", origin.as_bytes());
         if matches!(self.compat, Compat::Fluentd { cors_allow_credentials: true, .. }) {
             field(out, "Access-Control-Allow-Credentials", b"true");
@@ -168,14 +186,14 @@ impl Dress {
     }
 }
 
-/// An answer behind which Fluentd always closes, without saying so.
-fn closing(out: &mut Vec<u8>, status: u16, reason: &str, body: &[u8]) -> Sent {
+/// Writes an answer after which Fluentd always closes, without `Connection: close`.
+fn closing(out: &mut Vec<u8>, status: u16, reason: &str, body: &[u8]) -> WrittenAnswer {
     out.extend_from_slice(format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
     number_field(out, "Content-Length", body.len() as u64);
     field(out, "Content-Type", b"text/plain");
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
-    Sent { status, close: true }
+    WrittenAnswer { status, close: true }
 }
 
 #[cfg(test)]
@@ -185,18 +203,18 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    fn told(refusal: Refusal, asked: bool) -> String {
+    fn told(refusal: Refusal, names_level: bool) -> String {
         let mut config = Config::new(segments::Config::new("x".parse().unwrap()));
         config.compat = Compat::fluentd();
         config.limits.retry_after_s = 7;
         let mut out = Vec::new();
-        let manner = Manner { asked, ..Manner::default() };
-        Dress::new(&config, "").write(&mut out, &Reply::Refused(refusal), &manner, None);
+        let context = AnswerContext { names_level, ..AnswerContext::default() };
+        AnswerWriter::new(&config, "").write(&mut out, &Reply::Refused(refusal), &context, None);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn what_may_be_stored_is_told_to_those_who_know_receipts() {
+    fn what_may_be_stored_include_maybe_to_those_who_know_receipts() {
         let failed = |some_stored| Refusal::of_request(Failure::Full, segments::Level::Written, some_stored);
         let maybe = "\r\nProofload-Stored: maybe\r\n";
         assert!(told(failed(true), true).contains(maybe));
@@ -208,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_come_again_is_told_when() {
+    fn who_may_come_again_include_maybe_when() {
         for refusal in [Refusal::InFlight, Refusal::Connections] {
             let told = told(refusal, false);
             assert!(told.contains("\r\nRetry-After: 7\r\n"), "{told}");

@@ -1,15 +1,14 @@
-//! What happens on one connection: requests in, events to the storage, answers out.
+//! Serves connections: reads requests, submits events to the storage, sends answers.
 //!
-//! Requests of a connection are taken one after the other: the next is looked at when the last is answered.
-//! In the plain case that is two system calls a request, and one batch to the storage for all requests of a
-//! round of the loop.
+//! A connection's next request is parsed after the previous one was answered. The common case takes two system calls
+//! per request, and one batch to the storage for all requests of a round of the loop.
 
+mod body_reader;
 mod close;
-mod helper;
+mod line_budget;
 mod prepare;
 mod receive;
 mod render;
-mod room;
 mod send;
 mod store;
 
@@ -22,34 +21,34 @@ use sockets::{NextStep, Token};
 use crate::{
     connection::{Connection, Phase, Wait},
     counters::Counters,
-    flight::Flight,
+    incoming::IncomingRequest,
     pending::PendingTable,
     shared::{Shared, State},
     timers::Timers,
 };
 
 #[cfg(test)]
-pub(crate) use helper::Helper;
-use helper::Piece;
-pub(crate) use helper::{Desk, Read};
+pub(crate) use body_reader::BodyReader;
+use body_reader::Piece;
+pub(crate) use body_reader::{BodyReaderQueue, ReadBody};
 use render::Renderer;
 
-/// The receive buffer of a thread.
+/// Size of a thread's receive buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Reads or writes on one connection before others get their turn.
+/// Reads or writes on one connection before other connections get their turn.
 const TURNS: u32 = 2;
 
-/// What to do after a step.
+/// What follows a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step.
-    On,
-    /// The next step, when others have had their turn.
-    Later,
-    /// Nothing until the kernel, the storage or a timer says so.
+    /// The next step at once.
+    Continue,
+    /// The next step, after other connections had their turn.
+    Yield,
+    /// Waiting for the kernel, the storage or a timer.
     Wait,
-    /// The connection is over.
-    Gone,
+    /// The connection is to be closed.
+    Close,
 }
 
 /// The part of a thread that serves connections.
@@ -58,36 +57,41 @@ pub(crate) struct Engine<'a> {
     shared: &'a Shared,
     pub counters: &'a Counters,
     pub timers: Timers,
-    /// The time as last looked at.
+    /// The time at the start of this round.
     pub now_ns: u64,
     port: Port,
     /// Lines of this round.
     batch: Batch,
     renderer: Renderer,
-    /// Events that the loop has read in this round.
+    /// Number of events that the loop has parsed in this round.
     events_read: usize,
-    /// For large bodies.
-    desk: Desk<'a>,
-    /// What became of those and waits for the storage, each with its request and its level.
+    /// Passes large bodies to the body reader.
+    body_reader_queue: BodyReaderQueue<'a>,
+    /// Pieces of large requests to be submitted, each with its request and level.
     pieces: VecDeque<(Token, Level, Piece)>,
     pending: PendingTable<'a>,
-    /// Requests of this round that are answered as soon as they are handed over.
+    /// Requests of this round to be answered as soon as their lines are submitted.
     accepted: Vec<Token>,
-    /// For requests to come.
+    /// Reused for later requests.
     #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
-    spare: Vec<Box<Flight<'a>>>,
+    spare: Vec<Box<IncomingRequest<'a>>>,
     buffer: Vec<u8>,
-    /// An answer being written.
+    /// Buffer for an answer.
     out: Vec<u8>,
-    /// The value of its receipts.
+    /// Buffer for the value of an answer's receipts.
     receipts: Vec<u8>,
-    /// The second of the last answer's date, and that date.
+    /// The last `Date`, and the second since 1970 to which it belongs.
     date: (u64, String),
 }
 
 impl<'a> Engine<'a> {
-    /// The part of thread `number`, with its ways to the storage and to its helper.
-    pub(crate) fn new(shared: &'a Shared, number: usize, port: Port, desk: Desk<'a>) -> Self {
+    /// The engine of thread `number`. `port` leads to the storage.
+    pub(crate) fn new(
+        shared: &'a Shared,
+        number: usize,
+        port: Port,
+        body_reader_queue: BodyReaderQueue<'a>,
+    ) -> Self {
         Self {
             shared,
             counters: &shared.counters[number],
@@ -97,7 +101,7 @@ impl<'a> Engine<'a> {
             batch: Batch::default(),
             renderer: Renderer::new(&shared.config),
             events_read: 0,
-            desk,
+            body_reader_queue,
             pieces: VecDeque::new(),
             pending: PendingTable::default(),
             accepted: Vec::new(),
@@ -109,23 +113,24 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Looks at the clocks, at the start of a round.
-    pub(crate) fn look_at_clock(&mut self) {
+    /// Begins a round of the loop: reads the clock and resets the counters of the round.
+    pub(crate) fn start_round(&mut self) {
         self.now_ns = self.shared.clock.now_ns();
         self.renderer.forget_time();
         self.events_read = 0;
     }
 
-    /// A connection was accepted.
+    /// Begins to serve an accepted connection.
     pub(crate) fn opened(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_accepted.add(1);
-        let fate = if connection.seat.is_some() { NextStep::Wait } else { self.turn_away(connection) };
-        self.arm(connection);
+        let fate =
+            if connection.permit.is_some() { NextStep::Wait } else { self.refuse_connection(connection) };
+        self.set_deadline(connection);
         self.timers.watch(self.now_ns, connection.deadline_ns, connection.token);
         fate
     }
 
-    /// The kernel says that something happened.
+    /// Handles an epoll event.
     #[inline]
     pub(crate) fn event(&mut self, connection: &mut Connection<'a>, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -144,41 +149,41 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Does what can be done now.
+    /// Does what can be done without waiting.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection<'a>) -> NextStep {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
                 Phase::Writing => self.write(connection),
-                Phase::Lingering => self.drain(connection),
+                Phase::Lingering => self.discard_input(connection),
                 Phase::Storing => Step::Wait,
             };
             match step {
-                Step::On => {}
-                Step::Later => break,
+                Step::Continue => {}
+                Step::Yield => break,
                 Step::Wait => {
-                    self.arm(connection);
+                    self.set_deadline(connection);
                     if connection.wait != Wait::Request || !self.is_stopping() {
                         return NextStep::Wait;
                     }
-                    // Unless something of a request has come meanwhile, none is waited for any more.
-                    return if connection.more_has_come() { NextStep::Continue } else { NextStep::Close };
+                    // The listener is stopping: close unless part of another request has arrived.
+                    return if connection.check_for_more() { NextStep::Continue } else { NextStep::Close };
                 }
-                Step::Gone => return NextStep::Close,
+                Step::Close => return NextStep::Close,
             }
         }
-        self.arm(connection);
+        self.set_deadline(connection);
         NextStep::Continue
     }
 
-    /// Whether it was told to stop, so that no connection is kept for a next request.
+    /// Whether the listener is stopping, so that no connection is kept for another request.
     #[inline]
     fn is_stopping(&self) -> bool {
-        self.shared.course.state() != State::Running
+        self.shared.lifecycle.state() != State::Running
     }
 
-    /// Whether the storage has events of no request.
+    /// Whether no request waits for the storage.
     pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty()
     }

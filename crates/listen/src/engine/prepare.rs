@@ -1,5 +1,4 @@
-//! A request that was read whole, as lines and what is to be known until they are stored. Done by the loop, or for large
-//! bodies by its helper.
+//! Turns a complete request into lines and a [`Pending`] entry. Called by the loop or, for large bodies, by the body reader.
 
 use std::sync::Arc;
 
@@ -7,55 +6,60 @@ use sockets::Token;
 
 use super::render::Renderer;
 use crate::{
-    flight::Flight,
-    idempotency::{Answered, Claim, Found, Given},
+    idempotency::{Claim, EarlierAnswer, Found, RenderInputs},
+    incoming::IncomingRequest,
     pending::Pending,
     refusal::Refusal,
     shared::Shared,
 };
 
-/// What a request has come to.
+/// The outcome of [`prepare`].
 #[derive(Debug)]
 pub(crate) enum Prepared<'a> {
-    /// Its lines stand behind those that were in the buffer, where [`Renderer::runs`] says. Without runs there is
-    /// nothing to store, such as for an empty array.
+    /// The lines were appended to the buffer; [`Renderer::runs`] tells where. There are no runs if there is nothing
+    /// to store, such as for an empty array.
     Lines(Pending<'a>),
-    /// It was stored before, under the same idempotency key.
-    Again(Arc<Answered>),
+    /// The request was stored before, under the same idempotency key.
+    Replay(Arc<EarlierAnswer>),
 }
 
-/// Makes lines of a request. On a refusal `data` is as before.
+/// Appends the lines of a request to `data`. On a refusal, `data` is unchanged.
 #[inline]
 pub(super) fn prepare<'a>(
     shared: &'a Shared,
     renderer: &mut Renderer,
-    flight: &mut Flight<'a>,
+    incoming: &mut IncomingRequest<'a>,
     connection: Token,
     now_ns: u64,
     data: &mut Vec<u8>,
 ) -> Result<Prepared<'a>, Refusal> {
-    flight.finish()?;
-    let claim = match &flight.idempotency_key {
+    incoming.finish()?;
+    let claim = match &incoming.idempotency_key {
         None => None,
-        Some(key) => match shared.idempotency.look_up(&flight.tag, key, flight.text(), now_ns) {
+        Some(key) => match shared.idempotency.look_up(&incoming.tag, key, incoming.text(), now_ns) {
             Found::New(claim) => Some(claim),
-            Found::Again(answered) => return Ok(Prepared::Again(answered)),
+            Found::Answered(answered) => return Ok(Prepared::Replay(answered)),
             Found::InFlight => return Err(Refusal::InFlight),
             Found::OtherBody => return Err(Refusal::OtherBody),
         },
     };
     let start = data.len();
-    // What the body had is the lines' now.
-    let mut share = std::mem::replace(&mut flight.share, shared.budget.share());
+    // The body's reservation passes to its lines.
+    let mut reservation = std::mem::replace(&mut incoming.reservation, shared.budget.reservation());
     let earlier = claim.as_ref().and_then(Claim::earlier);
     if let Some(part) = earlier {
-        flight.time = part.given.time;
-        flight.added = part.given.added.to_string();
+        incoming.time = part.inputs.time;
+        incoming.extra_members = part.inputs.extra_members.to_string();
     }
-    let records =
-        renderer.render(&shared.store, flight, earlier.map(|part| part.given.now), &mut share, data)?;
-    // What is stored already is not stored again, and all is no safer than that.
-    let level = earlier.map_or(flight.level, |part| part.level.min(flight.level));
+    let records = renderer.render(
+        &shared.store,
+        incoming,
+        earlier.map(|part| part.inputs.now),
+        &mut reservation,
+        data,
+    )?;
+    // Parts stored by the earlier request are not stored again; the level of the whole is at most theirs.
+    let level = earlier.map_or(incoming.level, |part| part.level.min(incoming.level));
     let stored: Vec<_> = earlier.map_or_else(Vec::new, |part| part.stored.clone());
     renderer.runs.retain(|run| stored.iter().all(|(number, _)| *number != run.number));
     let (stored, receipts): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
@@ -63,18 +67,22 @@ pub(super) fn prepare<'a>(
         data.truncate(start);
     }
     let bytes = (data.len() - start) as u64;
-    let given = claim.as_ref().map(|_| {
-        Box::new(Given { now: renderer.time, time: flight.time, added: flight.added.as_str().into() })
+    let inputs = claim.as_ref().map(|_| {
+        Box::new(RenderInputs {
+            now: renderer.time,
+            time: incoming.time,
+            extra_members: incoming.extra_members.as_str().into(),
+        })
     });
-    let held_bytes = claim.as_ref().map_or(0, |_| Claim::HELD_BYTES + flight.added.len() as u64);
+    let held_bytes = claim.as_ref().map_or(0, |_| Claim::HELD_BYTES + incoming.extra_members.len() as u64);
     let needed_bytes = bytes + renderer.overhead_bytes() + held_bytes;
-    if !share.settle_at(needed_bytes) {
+    if !reservation.resize(needed_bytes) {
         data.truncate(start);
-        return Err(Refusal::for_want_of(needed_bytes, share.limit()));
+        return Err(Refusal::over_budget(needed_bytes, reservation.limit()));
     }
     Ok(Prepared::Lines(Pending {
         connection,
-        manner: std::mem::take(&mut flight.manner),
+        context: std::mem::take(&mut incoming.context),
         level,
         events: records as u64,
         parts_left: 0,
@@ -82,8 +90,8 @@ pub(super) fn prepare<'a>(
         earlier: receipts.len(),
         receipts,
         stored,
-        given,
-        share,
+        inputs,
+        reservation,
         claim,
         ended_ns: now_ns,
         is_acknowledged: false,

@@ -1,4 +1,4 @@
-//! Requests in: reading and parsing.
+//! Reads and parses requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,9 +7,9 @@ use rustix::{io::Errno, net::getpeername};
 
 use super::{Engine, Step};
 use crate::{
-    answer::{Manner, Reply},
-    connection::{Connection, Held, Phase},
-    flight::Flight,
+    answer::{AnswerContext, Reply},
+    connection::{Connection, Phase, Remainder},
+    incoming::IncomingRequest,
     refusal::Refusal,
     request,
     shared::Shared,
@@ -18,14 +18,14 @@ use crate::{
 impl<'a> Engine<'a> {
     #[inline]
     pub(super) fn read(&mut self, connection: &mut Connection<'a>) -> Step {
-        if connection.flight.as_ref().is_some_and(|flight| flight.is_packed()) {
-            return self.unpack(connection);
+        if connection.incoming.as_ref().is_some_and(|incoming| incoming.has_compressed()) {
+            return self.inflate(connection);
         }
-        if let Some(mut held) = connection.held.take() {
-            let (used, step) = self.parse(connection, &held.bytes[held.used..]);
-            held.used += used;
-            if held.used < held.bytes.len() {
-                connection.held = Some(held);
+        if let Some(mut unparsed) = connection.unparsed.take() {
+            let (used, step) = self.parse(connection, &unparsed.bytes[unparsed.used..]);
+            unparsed.used += used;
+            if unparsed.used < unparsed.bytes.len() {
+                connection.unparsed = Some(unparsed);
             }
             return step;
         }
@@ -34,16 +34,16 @@ impl<'a> Engine<'a> {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let step = match connection.stream.recv(&mut buffer) {
-            Ok(0) => Step::Gone,
+            Ok(0) => Step::Close,
             Ok(received) => {
-                // A buffer that was not filled means that there was no more; epoll tells when there is. Not
-                // so of the end, which it has told already.
-                let emptied = received < buffer.len() && connection.stream.tells_the_end();
+                // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
+                // the stream was reported already if the peer has closed.
+                let emptied = received < buffer.len() && connection.stream.is_plain();
                 connection.readable = !emptied || connection.peer_closed;
                 self.counters.received_bytes.add(received as u64);
                 let (used, step) = self.parse(connection, &buffer[..received]);
-                if used < received && step != Step::Gone {
-                    connection.held = Some(Held::new(&buffer[used..received]));
+                if used < received && step != Step::Close {
+                    connection.unparsed = Some(Remainder::new(&buffer[used..received]));
                 }
                 step
             }
@@ -51,21 +51,21 @@ impl<'a> Engine<'a> {
                 connection.readable = false;
                 Step::Wait
             }
-            Err(Errno::INTR) => Step::On,
-            Err(_) => Step::Gone,
+            Err(Errno::INTR) => Step::Continue,
+            Err(_) => Step::Close,
         };
         self.buffer = buffer;
         step
     }
 
-    /// Takes requests from `bytes` until one must wait; returns how many bytes that took.
+    /// Parses requests from `bytes` until one must wait; returns the number of bytes used.
     #[inline]
     fn parse(&mut self, connection: &mut Connection<'a>, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
         while used < bytes.len() {
-            let mut intake = Intake {
+            let mut intake = RequestReceiver {
                 shared: self.shared,
-                flight: &mut connection.flight,
+                incoming: &mut connection.incoming,
                 spare: &mut self.spare,
                 socket: connection.stream.as_fd(),
                 admin: connection.admin,
@@ -73,138 +73,142 @@ impl<'a> Engine<'a> {
             };
             let fed = match connection.reader.feed(&bytes[used..], &mut intake) {
                 Ok(fed) => fed,
-                Err(error) => return (bytes.len(), self.not_http(connection, error)),
+                Err(error) => return (bytes.len(), self.refuse_malformed(connection, error)),
             };
             used += fed.used;
-            if let Some(flight) = connection.flight.as_mut().filter(|flight| flight.is_packed()) {
-                flight.ended = fed.done;
-                return (used, self.unpack(connection));
+            if let Some(incoming) = connection.incoming.as_mut().filter(|incoming| incoming.has_compressed())
+            {
+                incoming.ended = fed.done;
+                return (used, self.inflate(connection));
             }
             let step = match fed.done {
-                Some(request) => self.ended(connection, request),
-                None => self.not_ended(connection),
+                Some(request) => self.handle_complete(connection, request),
+                None => self.handle_incomplete(connection),
             };
-            if step == Step::Gone || connection.phase != Phase::Reading {
+            if step == Step::Close || connection.phase != Phase::Reading {
                 return (used, step);
             }
         }
-        (used, Step::On)
+        (used, Step::Continue)
     }
 
-    /// Inflates more of what has come. A bomb must not hold up the others.
-    fn unpack(&mut self, connection: &mut Connection<'a>) -> Step {
-        let Some(flight) = &mut connection.flight else { return Step::On };
-        if let Err(refusal) = flight.unpack(&self.shared.config.limits) {
-            flight.reply = Some(Reply::Refused(refusal));
-        } else if flight.is_packed() {
-            return Step::Later;
+    /// Inflates some of the received body. The work per turn is limited, so that a decompression bomb does not hold
+    /// up other connections.
+    fn inflate(&mut self, connection: &mut Connection<'a>) -> Step {
+        let Some(incoming) = &mut connection.incoming else { return Step::Continue };
+        if let Err(refusal) = incoming.inflate(&self.shared.config.limits) {
+            incoming.reply = Some(Reply::Refused(refusal));
+        } else if incoming.has_compressed() {
+            return Step::Yield;
         }
-        match flight.ended.take() {
-            Some(request) => self.ended(connection, request),
-            None => self.not_ended(connection),
+        match incoming.ended.take() {
+            Some(request) => self.handle_complete(connection, request),
+            None => self.handle_incomplete(connection),
         }
     }
 
-    /// A request was read whole.
+    /// Handles a complete request.
     #[inline]
-    fn ended(&mut self, connection: &mut Connection<'a>, request: Request) -> Step {
-        let Some(mut flight) = connection.flight.take() else { return Step::Gone };
+    fn handle_complete(&mut self, connection: &mut Connection<'a>, request: Request) -> Step {
+        let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
         connection.requests += 1;
         let last = self.shared.config.limits.requests_per_connection;
-        flight.manner.close |=
+        incoming.context.close |=
             !request.keep_alive || last.is_some_and(|most| connection.requests >= most) || self.is_stopping();
-        let step = match flight.reply.take() {
-            Some(reply) => self.answer(connection, &reply, &flight.manner),
-            None if self.is_for_helper(connection, &flight) => {
-                return self.leave_to_helper(connection, flight);
+        let step = match incoming.reply.take() {
+            Some(reply) => self.answer(connection, &reply, &incoming.context),
+            None if self.needs_body_reader(connection, &incoming) => {
+                return self.submit_to_body_reader(connection, incoming);
             }
-            None => self.store(connection, &mut flight),
+            None => self.store(connection, &mut incoming),
         };
-        self.recycle(flight);
+        self.recycle(incoming);
         step
     }
 
-    /// More of a request is to come.
+    /// Handles a request of which more is to come.
     #[inline]
-    fn not_ended(&mut self, connection: &mut Connection<'a>) -> Step {
-        let Some(flight) = &mut connection.flight else { return Step::On };
-        if flight.reply.is_some() {
+    fn handle_incomplete(&mut self, connection: &mut Connection<'a>) -> Step {
+        let Some(incoming) = &mut connection.incoming else { return Step::Continue };
+        if incoming.reply.is_some() {
             return self.refuse_early(connection);
         }
-        if std::mem::take(&mut flight.expects_continue) {
-            // So few bytes always have room behind an answer that was taken.
+        if std::mem::take(&mut incoming.expects_continue) {
+            // The send buffer has room for these bytes: the previous answer was taken.
             return match connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n") {
-                Ok(25) => Step::On,
-                _ => Step::Gone,
+                Ok(25) => Step::Continue,
+                _ => Step::Close,
             };
         }
-        Step::On
+        Step::Continue
     }
 
-    /// Answers before the body has come. What comes of it cannot be told from a next request without reading
-    /// it, so that the connection ends.
+    /// Answers before the body has arrived. The connection is closed after the answer, because the rest of the body
+    /// would have to be read to find the next request.
     #[cold]
     fn refuse_early(&mut self, connection: &mut Connection<'a>) -> Step {
-        let Some(mut flight) = connection.flight.take() else { return Step::Gone };
-        let Some(reply) = flight.reply.take() else { return Step::Gone };
-        flight.manner.close = true;
-        let step = self.answer(connection, &reply, &flight.manner);
-        self.recycle(flight);
+        let Some(mut incoming) = connection.incoming.take() else { return Step::Close };
+        let Some(reply) = incoming.reply.take() else { return Step::Close };
+        incoming.context.close = true;
+        let step = self.answer(connection, &reply, &incoming.context);
+        self.recycle(incoming);
         step
     }
 
     #[cold]
-    fn not_http(&mut self, connection: &mut Connection<'a>, error: http1::Error) -> Step {
-        let mut manner = Manner::default();
+    fn refuse_malformed(&mut self, connection: &mut Connection<'a>, error: http1::Error) -> Step {
+        let mut context = AnswerContext::default();
         let mut reply = Reply::Refused(Refusal::Http(error));
-        if let Some(mut flight) = connection.flight.take() {
-            // A request that was refused for its head is told so, whatever follows.
-            reply = flight.reply.take().unwrap_or(reply);
-            manner = std::mem::take(&mut flight.manner);
-            self.recycle(flight);
+        if let Some(mut incoming) = connection.incoming.take() {
+            // If the head was refused already, that refusal is the answer.
+            reply = incoming.reply.take().unwrap_or(reply);
+            context = std::mem::take(&mut incoming.context);
+            self.recycle(incoming);
         }
-        manner.close = true;
-        // Where the request would end nobody knows: more of it may be here, or come yet.
+        context.close = true;
+        // The end of a malformed request is unknown: more of it may be here or arrive later.
         connection.readable = true;
-        self.answer(connection, &reply, &manner)
+        self.answer(connection, &reply, &context)
     }
 
-    /// Keeps a request's memory for another.
-    pub(super) fn recycle(&mut self, mut flight: Box<Flight<'a>>) {
-        flight.clear();
+    /// Keeps a request's buffers for later requests.
+    pub(super) fn recycle(&mut self, mut incoming: Box<IncomingRequest<'a>>) {
+        incoming.clear();
         if self.spare.len() < 64 {
-            self.spare.push(flight);
+            self.spare.push(incoming);
         }
     }
 }
 
-/// Where the parts of a request go.
-struct Intake<'i, 'a> {
+/// Receives the head and body of a request from the parser.
+struct RequestReceiver<'i, 'a> {
     shared: &'a Shared,
-    flight: &'i mut Option<Box<Flight<'a>>>,
+    incoming: &'i mut Option<Box<IncomingRequest<'a>>>,
     #[expect(clippy::vec_box, reason = "they go to connections and come back as they are, without a copy")]
-    spare: &'i mut Vec<Box<Flight<'a>>>,
+    spare: &'i mut Vec<Box<IncomingRequest<'a>>>,
     socket: BorrowedFd<'i>,
     admin: bool,
     now_ns: u64,
 }
 
-impl RequestSink for Intake<'_, '_> {
+impl RequestSink for RequestReceiver<'_, '_> {
     #[inline]
     fn head(&mut self, head: &RequestHead<'_>) {
         let shared = self.shared;
-        let flight = self
-            .flight
-            .insert(self.spare.pop().unwrap_or_else(|| Box::new(Flight::new(shared.budget.share()))));
+        let incoming = self.incoming.insert(
+            self.spare.pop().unwrap_or_else(|| Box::new(IncomingRequest::new(shared.budget.reservation()))),
+        );
         let peer = || peer_address(self.socket);
-        request::judge(head, flight, shared, self.admin, peer, self.now_ns);
+        request::read_head(head, incoming, shared, self.admin, peer, self.now_ns);
     }
 
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
-        let Some(flight) = self.flight.as_mut().filter(|flight| flight.reply.is_none()) else { return };
-        if let Err(refusal) = flight.take_in(bytes, &self.shared.config.limits) {
-            flight.reply = Some(Reply::Refused(refusal));
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.reply.is_none()) else {
+            return;
+        };
+        if let Err(refusal) = incoming.push_body(bytes, &self.shared.config.limits) {
+            incoming.reply = Some(Reply::Refused(refusal));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies to lines.
+//! Renders bodies as lines.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,48 +10,48 @@ use std::{
 use events::{EventTime, LineWriter, Record, Rules, Scratch, Zone};
 use segments::{Key, Store};
 
-use super::room::{Room, SEGMENT_BYTES, overhead_bytes};
-use crate::{Config, budget::Share, flight::Flight, keys::Keys, refusal::Refusal};
+use super::line_budget::{LineBudget, SEGMENT_BYTES, overhead_bytes};
+use crate::{Config, budget::Reservation, incoming::IncomingRequest, key_cache::KeyCache, refusal::Refusal};
 
-/// Segments of one request at the most: each is a file that is opened for it.
-const SEGMENTS_MOST: usize = 1_000;
-/// What a refused request leaves of its buffer.
+/// Maximum number of segments of one request: for each segment a file is opened.
+const MAX_SEGMENTS: usize = 1_000;
+/// Capacity kept in the line buffer after a refused request, in bytes.
 const KEPT_BYTES: usize = 4 << 20;
-/// Lines of one request that stand together in their file, at the most, unless one line is longer: they are written at once,
-/// so that nothing of them is there when that fails.
+/// Maximum size of a run of lines, unless one line is longer. A run is written with one system call, so that a failed
+/// write leaves none of it in the file.
 pub(super) const PIECE_BYTES: usize = segments::MAX_WRITE_BYTES;
 
-/// Lines of one request that go to one segment.
+/// Lines of one request for one segment.
 #[derive(Debug)]
 pub(super) struct Run {
     pub key: Arc<Key>,
     pub range: Range<usize>,
-    /// Its place among those of its request: the same when the request is repeated.
+    /// The number of the run within its request; a repeated request gets the same numbers.
     pub number: usize,
 }
 
-/// Writes the records of bodies as lines.
+/// Renders the records of bodies as lines.
 #[derive(Debug)]
 pub(super) struct Renderer {
     rules: Rules,
-    /// For requests that give all their records a time.
+    /// The rules for requests that give all their records one time.
     timed_rules: Rules,
     liner: LineWriter,
     scratch: Scratch,
-    keys: Keys,
-    /// Of the last request.
+    keys: KeyCache,
+    /// The runs of the last request.
     pub runs: Vec<Run>,
-    /// Of the last request, if there are several.
+    /// The segments of the last request, if there are several.
     segments: HashSet<Arc<Key>>,
-    /// A record with what its request adds.
+    /// Buffer for a record with its extra members.
     line: String,
     pub now: Option<EventTime>,
-    /// What events of the last request have that bear no time.
+    /// The time given to events of the last request that carry none.
     pub time: EventTime,
 }
 
 impl Renderer {
-    /// As configured.
+    /// A renderer for this configuration.
     pub(super) fn new(config: &Config) -> Self {
         let zone = if config.store.utc { Zone::Utc } else { Zone::Local };
         Self {
@@ -59,7 +59,7 @@ impl Renderer {
             timed_rules: Rules { time_key: None, ..config.rules.clone() },
             liner: LineWriter::new(config.format.clone(), zone),
             scratch: Scratch::default(),
-            keys: Keys::new(
+            keys: KeyCache::new(
                 [Some(&config.store.template), config.store.symlink.as_ref()]
                     .into_iter()
                     .flatten()
@@ -74,26 +74,25 @@ impl Renderer {
         }
     }
 
-    /// Time has passed: events get a new one.
+    /// Begins a round: later events get a new time.
     pub(super) fn forget_time(&mut self) {
         self.now = None;
     }
 
-    /// The time of this round.
+    /// The time of this round, for events that carry none.
     pub(super) fn now(&mut self) -> EventTime {
-        *self.now.get_or_insert_with(now)
+        *self.now.get_or_insert_with(system_time)
     }
 
-    /// Appends the lines of a body to `data`, and says in [`Renderer::runs`] where each belongs. What they need
-    /// of the budget is taken into `share` on the way, so that a small body cannot become more lines than there
-    /// is room for. Events that bear no time have that of `repeated`, if it is a repeat. On a refusal `data` is as
-    /// before.
+    /// Appends the lines of a body to `data`; returns the number of records. [`Renderer::runs`] tells the segment of each run.
+    /// The budget is reserved while lines are made, so that a small body cannot become more lines than the budget allows.
+    /// `repeated` is the time for events that carry none, if the request is a repeat. On a refusal, `data` is unchanged.
     pub(super) fn render(
         &mut self,
         store: &Store,
-        flight: &Flight<'_>,
+        incoming: &IncomingRequest<'_>,
         repeated: Option<EventTime>,
-        share: &mut Share<'_>,
+        reservation: &mut Reservation<'_>,
         data: &mut Vec<u8>,
     ) -> Result<usize, Refusal> {
         let start = data.len();
@@ -101,14 +100,14 @@ impl Renderer {
         self.segments.clear();
         let now = repeated.unwrap_or_else(|| self.now());
         self.time = now;
-        let given = flight.time.map(|time| if time.is_zero() { now } else { time });
-        let rules = if given.is_some() { &self.timed_rules } else { &self.rules };
-        let mut writing = Writing {
+        let request_time = incoming.time.map(|time| if time.is_zero() { now } else { time });
+        let rules = if request_time.is_some() { &self.timed_rules } else { &self.rules };
+        let mut lines = RequestLines {
             store,
-            tag: &flight.tag,
-            added: &flight.added,
-            added_by_name: events::members(&flight.added).collect(),
-            given,
+            tag: &incoming.tag,
+            extra_members: &incoming.extra_members,
+            extra_by_name: events::members(&incoming.extra_members).collect(),
+            request_time,
             now,
             liner: &mut self.liner,
             keys: &mut self.keys,
@@ -116,19 +115,18 @@ impl Renderer {
             segments: &mut self.segments,
             line: &mut self.line,
             start,
-            room: Room::new(share),
-            trouble: None,
+            budget: LineBudget::new(reservation),
+            refusal_found: None,
             data,
         };
-        let (kind, body) = flight.text();
-        let read = events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| {
-            writing.take(record)
-        });
+        let (kind, body) = incoming.text();
+        let read =
+            events::read(body, kind, rules, &mut self.scratch, &mut |record: Record<'_>| lines.take(record));
         let read = read.map_err(Refusal::Malformed);
-        match writing.trouble.map_or(read, Err) {
+        match lines.refusal_found.map_or(read, Err) {
             Ok(records) => {
-                gather(data, start, &mut self.runs);
-                divide(data, &mut self.runs);
+                group_by_segment(data, start, &mut self.runs);
+                split_long_runs(data, &mut self.runs);
                 Ok(records)
             }
             Err(refusal) => {
@@ -142,87 +140,87 @@ impl Renderer {
         }
     }
 
-    /// What the last request needs of the budget besides its lines.
+    /// Bytes that the last request needs besides its lines.
     pub(super) fn overhead_bytes(&self) -> u64 {
         overhead_bytes(self.runs.len())
     }
 }
 
-/// The lines of one request while they are written.
-struct Writing<'w, 's, 'b> {
+/// Writes the lines of one request.
+struct RequestLines<'w, 's, 'b> {
     store: &'w Store,
     tag: &'w str,
-    /// Members that every event gets, as an object; empty if there are none.
-    added: &'w str,
-    added_by_name: HashMap<&'w str, &'w str>,
-    given: Option<EventTime>,
+    /// A JSON object of members that every event gets; empty if there are none.
+    extra_members: &'w str,
+    extra_by_name: HashMap<&'w str, &'w str>,
+    request_time: Option<EventTime>,
     now: EventTime,
     liner: &'w mut LineWriter,
-    keys: &'w mut Keys,
+    keys: &'w mut KeyCache,
     runs: &'w mut Vec<Run>,
     segments: &'w mut HashSet<Arc<Key>>,
     line: &'w mut String,
     data: &'w mut Vec<u8>,
     start: usize,
-    room: Room<'s, 'b>,
+    budget: LineBudget<'s, 'b>,
     /// Why the request is refused.
-    trouble: Option<Refusal>,
+    refusal_found: Option<Refusal>,
 }
 
-impl Writing<'_, '_, '_> {
+impl RequestLines<'_, '_, '_> {
     #[inline]
     fn take(&mut self, record: Record<'_>) {
-        // What finds no room now is measured on: some other time there may be room for it, or never.
-        let measures = match &self.trouble {
+        // After running out of budget, the rest is only measured: the refusal says whether the request can ever fit.
+        let only_measures = match &self.refusal_found {
             None => false,
             Some(Refusal::Budget) => true,
             Some(_) => return,
         };
-        let time = self.given.or(record.time).unwrap_or(self.now);
-        if !measures && let Err(refusal) = self.choose(&record, time) {
-            return self.trouble = Some(refusal);
+        let time = self.request_time.or(record.time).unwrap_or(self.now);
+        if !only_measures && let Err(refusal) = self.select_run(&record, time) {
+            return self.refusal_found = Some(refusal);
         }
         let before = self.data.len();
-        if self.added.is_empty() || !record.is_json {
+        if self.extra_members.is_empty() || !record.is_json {
             self.liner.write(self.data, time, self.tag, &record);
         } else {
-            add(record.text, self.added, &self.added_by_name, self.line);
+            write_with_members(record.text, self.extra_members, &self.extra_by_name, self.line);
             self.liner.write(self.data, time, self.tag, &Record { text: self.line, ..record });
         }
-        let refusal = self.room.take((self.data.len() - before) as u64).err();
-        if measures {
+        let refusal = self.budget.reserve((self.data.len() - before) as u64).err();
+        if only_measures {
             self.data.truncate(before);
         } else if let Some(run) = self.runs.last_mut() {
             run.range.end = self.data.len();
         }
         if refusal.is_some() {
-            self.trouble = refusal;
+            self.refusal_found = refusal;
             self.data.truncate(self.start);
         }
     }
 
-    /// Sees to it that the last run is that of the record's segment.
+    /// Makes the last run the one of the record's segment.
     #[inline]
-    fn choose(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
+    fn select_run(&mut self, record: &Record<'_>, time: EventTime) -> Result<(), Refusal> {
         let last = self.runs.last();
-        if last.is_some_and(|run| self.keys.holds(&run.key, time.seconds)) {
+        if last.is_some_and(|run| self.keys.is_valid_for(&run.key, time.seconds)) {
             return Ok(());
         }
         let field = |name: &str| record.field(name);
         let key = self.keys.key(self.store, self.tag, time.seconds, &field);
-        let key = key.map_err(|error| Refusal::Unnameable(error.to_string()))?;
+        let key = key.map_err(|error| Refusal::InvalidName(error.to_string()))?;
         if last.is_some_and(|run| run.key == key) {
             return Ok(());
         }
         let key = self.segment(key)?;
         let end = self.data.len();
         self.runs.push(Run { key, range: end..end, number: 0 });
-        self.room.take(size_of::<Run>() as u64)
+        self.budget.reserve(size_of::<Run>() as u64)
     }
 
-    /// The key of a segment as this request has it already, so that each is kept once.
+    /// The key of a segment, shared by all runs of this request.
     fn segment(&mut self, key: Arc<Key>) -> Result<Arc<Key>, Refusal> {
-        // Most requests have one segment, and need no table.
+        // Most requests have one segment and need no table.
         let Some(first) = self.runs.first() else { return Ok(key) };
         if self.segments.is_empty() {
             self.segments.insert(Arc::clone(&first.key));
@@ -230,23 +228,24 @@ impl Writing<'_, '_, '_> {
         if let Some(known) = self.segments.get(&key) {
             return Ok(Arc::clone(known));
         }
-        if self.segments.len() >= SEGMENTS_MOST {
-            return Err(Refusal::ManySegments(SEGMENTS_MOST));
+        if self.segments.len() >= MAX_SEGMENTS {
+            return Err(Refusal::ManySegments(MAX_SEGMENTS));
         }
         self.segments.insert(Arc::clone(&key));
-        self.room.take(SEGMENT_BYTES)?;
+        self.budget.reserve(SEGMENT_BYTES)?;
         Ok(key)
     }
 }
 
-fn now() -> EventTime {
-    // A clock before 1970 is one that was never set.
+fn system_time() -> EventTime {
+    // A clock before 1970 was never set: use 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EventTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
-/// Writes an object with more members: in the place of its own of that name, which a client may have forged, or at its end.
-fn add(object: &str, added: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
+/// Writes an object with extra members. An extra member replaces a member of the same name, which a client may have
+/// forged; the others are appended.
+fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str, &str>, line: &mut String) {
     let mut replaced = HashSet::new();
     line.clear();
     let mut push = |name: &str, value: &str| {
@@ -264,20 +263,20 @@ fn add(object: &str, added: &str, by_name: &HashMap<&str, &str>, line: &mut Stri
             }),
         );
     }
-    events::members(added)
+    events::members(extra_members)
         .filter(|(name, _)| !replaced.contains(name))
         .for_each(|(name, value)| push(name, value));
     line.push('}');
 }
 
-/// Puts the lines of one segment together, in their order, so that each segment gets one part.
-fn gather(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
+/// Sorts the lines by segment, so that each segment gets one part.
+fn group_by_segment(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     if runs.len() < 2 {
         return;
     }
     let lines = data.split_off(start);
     let mut scattered = std::mem::take(runs);
-    // Stable, so that lines of one segment keep their order.
+    // The sort is stable: the lines of a segment keep their order.
     scattered.sort_by(|a, b| a.key.path().cmp(b.key.path()));
     for run in scattered {
         let from = data.len();
@@ -289,9 +288,9 @@ fn gather(data: &mut Vec<u8>, start: usize, runs: &mut Vec<Run>) {
     }
 }
 
-/// Divides runs that are too long, between lines, and numbers all.
+/// Splits runs that are too long between lines, and numbers all runs.
 #[inline]
-fn divide(data: &[u8], runs: &mut Vec<Run>) {
+fn split_long_runs(data: &[u8], runs: &mut Vec<Run>) {
     if runs.iter().any(|run| run.range.len() > PIECE_BYTES) {
         for Run { key, mut range, .. } in std::mem::take(runs) {
             while range.len() > PIECE_BYTES {
@@ -315,18 +314,18 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    /// Renders a body under a long tag within so much budget; what that came to, and the room its lines took.
+    /// Renders a body with a long tag; returns the result and the capacity of the line buffer.
     fn rendered(template: &str, body: &str, budget: &Budget) -> (Result<usize, Refusal>, usize) {
         let folder = tempfile::TempDir::new().unwrap();
         let template = format!("{}/{template}", folder.path().display()).parse().unwrap();
         let config = Config::new(segments::Config::new(template));
         let (store, _ports, _) = Store::open(config.store.clone(), 1).unwrap();
-        let mut flight = Flight::new(budget.share());
-        flight.tag = "t".repeat(1_000);
-        flight.kind = events::Kind::Ndjson;
-        flight.body = body.into();
-        let (mut share, mut data) = (budget.share(), Vec::new());
-        let count = Renderer::new(&config).render(&store, &flight, None, &mut share, &mut data);
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.tag = "t".repeat(1_000);
+        incoming.kind = events::Kind::Ndjson;
+        incoming.body = body.into();
+        let (mut reservation, mut data) = (budget.reservation(), Vec::new());
+        let count = Renderer::new(&config).render(&store, &incoming, None, &mut reservation, &mut data);
         store.close().unwrap();
         (count, data.capacity())
     }
@@ -338,15 +337,18 @@ mod tests {
         assert_eq!(count, Ok(1_000));
         // 100 MB of lines.
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(100_000), &budget);
-        assert_eq!(count, Err(Refusal::NeverFits(8 << 20)));
+        assert_eq!(count, Err(Refusal::ExceedsBudget(8 << 20)));
         assert!(capacity <= KEPT_BYTES, "{capacity}");
-        // What others have of the budget is no room either, but may be some other time.
-        let mut others = budget.share();
+        // Other requests may release their budget later, so the refusal is temporary.
+        let mut others = budget.reservation();
         assert!(others.grow_to(7 << 20));
         let (count, capacity) = rendered("${tag}", &"{}\n".repeat(5_000), &budget);
         assert_eq!(count, Err(Refusal::Budget));
         assert!(capacity <= 3 << 20, "{capacity}");
-        assert_eq!(rendered("${tag}", &"{}\n".repeat(100_000), &budget).0, Err(Refusal::NeverFits(8 << 20)));
+        assert_eq!(
+            rendered("${tag}", &"{}\n".repeat(100_000), &budget).0,
+            Err(Refusal::ExceedsBudget(8 << 20))
+        );
         assert_eq!(budget.used(), 7 << 20);
     }
 
@@ -369,12 +371,12 @@ mod tests {
         let config = Config::new(segments::Config::new(template));
         let (store, _ports, _) = Store::open(config.store.clone(), 1).unwrap();
         let budget = Budget::new(1 << 20);
-        let mut flight = Flight::new(budget.share());
-        flight.kind = events::Kind::Raw;
-        // What looks like JSON is text all the same.
-        flight.body = b"one\n{\"a\":1}\n".to_vec();
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.kind = events::Kind::Raw;
+        // Text that looks like JSON is text here.
+        incoming.body = b"one\n{\"a\":1}\n".to_vec();
         let mut renderer = Renderer::new(&config);
-        renderer.render(&store, &flight, None, &mut budget.share(), &mut Vec::new()).unwrap();
+        renderer.render(&store, &incoming, None, &mut budget.reservation(), &mut Vec::new()).unwrap();
         let paths: Vec<&str> = renderer.runs.iter().map(|run| run.key.path()).collect();
         store.close().unwrap();
         assert_eq!(paths, ["one__missing", "{\"a\":1}__missing"]);
@@ -383,14 +385,14 @@ mod tests {
     #[test]
     fn members_are_added_behind_those_that_are_there_and_over_those_of_the_same_name() {
         let mut line = String::new();
-        let added = r#"{"b":"x","c":["y"]}"#;
+        let extra_members = r#"{"b":"x","c":["y"]}"#;
         for (object, expected) in [
             (r#"{"a":1}"#, r#"{"a":1,"b":"x","c":["y"]}"#),
-            ("{}", added),
+            ("{}", extra_members),
             (r#"{"c":{"b":2},"a":1}"#, r#"{"c":["y"],"a":1,"b":"x"}"#),
-            (r#"{"b":1,"c":2}"#, added),
+            (r#"{"b":1,"c":2}"#, extra_members),
         ] {
-            add(object, added, &events::members(added).collect(), &mut line);
+            write_with_members(object, extra_members, &events::members(extra_members).collect(), &mut line);
             assert_eq!(line, expected);
         }
     }

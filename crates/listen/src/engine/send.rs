@@ -1,4 +1,4 @@
-//! Answers out.
+//! Sends answers.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,8 +7,8 @@ use sockets::NextStep;
 
 use super::{Engine, Step};
 use crate::{
-    answer::{Manner, Reply},
-    connection::{Connection, Held, Phase, Wait},
+    answer::{AnswerContext, Reply},
+    connection::{Connection, Phase, Remainder, Wait},
     refusal::Refusal,
 };
 
@@ -19,16 +19,16 @@ impl<'a> Engine<'a> {
         &mut self,
         connection: &mut Connection<'a>,
         reply: &Reply<'_>,
-        manner: &Manner,
+        context: &AnswerContext,
     ) -> Step {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         let shared = self.shared;
         let date = shared.config.date.then(|| self.date());
-        let sent = shared.dress.write(&mut out, reply, manner, date);
-        self.counters.answered(sent.status);
+        let sent = shared.answer_writer.write(&mut out, reply, context, date);
+        self.counters.count_answer(sent.status);
         if let Reply::Refused(refusal) = reply {
-            self.counters.refused(refusal);
+            self.counters.count_refusal(refusal);
         }
         connection.close = sent.close;
         let step = self.send(connection, &out);
@@ -36,14 +36,14 @@ impl<'a> Engine<'a> {
         step
     }
 
-    /// Tells a connection that there are too many.
+    /// Answers a connection beyond the limit with a refusal.
     #[cold]
-    pub(super) fn turn_away(&mut self, connection: &mut Connection<'a>) -> NextStep {
+    pub(super) fn refuse_connection(&mut self, connection: &mut Connection<'a>) -> NextStep {
         self.counters.connections_refused.add(1);
-        let manner = Manner { close: true, ..Manner::default() };
-        match self.answer(connection, &Reply::Refused(Refusal::Connections), &manner) {
-            Step::Gone => NextStep::Close,
-            Step::On | Step::Later | Step::Wait => NextStep::Continue,
+        let context = AnswerContext { close: true, ..AnswerContext::default() };
+        match self.answer(connection, &Reply::Refused(Refusal::Connections), &context) {
+            Step::Close => NextStep::Close,
+            Step::Continue | Step::Yield | Step::Wait => NextStep::Continue,
         }
     }
 
@@ -53,59 +53,59 @@ impl<'a> Engine<'a> {
             _ if bytes.is_empty() => 0,
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         };
         self.counters.sent_bytes.add(sent as u64);
         connection.phase = Phase::Writing;
         if sent < bytes.len() {
-            connection.out = Some(Held::new(&bytes[sent..]));
-            return Step::On;
+            connection.unsent = Some(Remainder::new(&bytes[sent..]));
+            return Step::Continue;
         }
         self.sent(connection)
     }
 
-    /// Sends what the client did not take at once.
+    /// Sends the rest of an answer that the client did not take at once.
     pub(super) fn write(&mut self, connection: &mut Connection<'a>) -> Step {
-        let Some(mut out) = connection.out.take() else { return self.sent(connection) };
+        let Some(mut out) = connection.unsent.take() else { return self.sent(connection) };
         let sent = connection.stream.send(&out.bytes[out.used..]);
         let step = match sent {
             Ok(sent) => {
                 self.counters.sent_bytes.add(sent as u64);
                 out.used += sent;
-                // Progress moves the deadline.
+                // The deadline counts from the last progress.
                 connection.since_ns = self.now_ns;
-                Step::On
+                Step::Continue
             }
-            Err(Errno::INTR) => Step::On,
+            Err(Errno::INTR) => Step::Continue,
             Err(Errno::AGAIN) => Step::Wait,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         };
         if out.used < out.bytes.len() {
-            connection.out = Some(out);
+            connection.unsent = Some(out);
             return step;
         }
         self.sent(connection)
     }
 
-    /// The whole answer is on its way, perhaps still within TLS.
+    /// Ends an answer whose bytes are all in the stream, perhaps still in its TLS buffer.
     #[inline]
     fn sent(&mut self, connection: &mut Connection<'a>) -> Step {
         match connection.stream.flush() {
             Ok(true) => {}
             Ok(false) => return Step::Wait,
-            Err(_) => return Step::Gone,
+            Err(_) => return Step::Close,
         }
-        // An answer that was begun before the stop has not said that it is the last.
-        if connection.close || (self.is_stopping() && !connection.more_has_come()) {
+        // An answer written before the stop did not say that it was the last.
+        if connection.close || (self.is_stopping() && !connection.check_for_more()) {
             return self.close(connection);
         }
         connection.phase = Phase::Reading;
-        // The time without a request begins anew.
-        connection.wait = Wait::End;
-        Step::On
+        // Makes the next call of `set_deadline` restart the idle time.
+        connection.wait = Wait::Linger;
+        Step::Continue
     }
 
-    /// The date of this second (RFC 9110, 5.6.7).
+    /// The value of `Date` for the current second (RFC 9110, 5.6.7).
     fn date(&mut self) -> &str {
         let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         if self.date.0 != since.as_secs() {

@@ -7,54 +7,62 @@ use sockets::{NextStep, Token};
 
 use super::{
     Engine, Step,
-    helper::{Job, Piece, Read, is_large},
+    body_reader::{Job, Piece, ReadBody, is_large},
     prepare::{Prepared, prepare},
     render::Run,
 };
 use crate::{
-    answer::{Manner, Reply, write_receipts},
+    answer::{AnswerContext, Reply, write_receipts},
     connection::{Connection, Phase},
-    flight::Flight,
-    idempotency::Answered,
+    idempotency::EarlierAnswer,
+    incoming::IncomingRequest,
     pending::{Pending, PendingTable},
     refusal::Refusal,
 };
 
-/// Lines are handed over within a round once there are so many bytes.
+/// The lines of a round are submitted early once they have this size.
 const BATCH_BYTES: usize = 1 << 20;
-/// Pieces of large requests that wait to be written, at the most, unless one alone is longer: lines of others are written
-/// behind them. Those that wait for a sync hold up nobody.
-const PIECES_BYTES: usize = 2 << 20;
-/// A piece of more files goes behind no other: each file is a write of its own.
-const FILES_MOST: usize = 8;
+/// Maximum size of pieces that wait to be written, unless one piece alone is larger: lines of other requests are
+/// written behind them. Pieces that only wait for a sync do not count, because they delay nobody.
+const MAX_QUEUED_PIECE_BYTES: usize = 2 << 20;
+/// A piece with more files than this waits until all earlier pieces are written: each file is a write of its own.
+const MAX_PIECE_FILES: usize = 8;
 
 impl<'a> Engine<'a> {
-    /// Makes lines of a request that was read whole.
+    /// Makes lines of a complete request.
     #[inline]
-    pub(super) fn store(&mut self, connection: &mut Connection<'a>, flight: &mut Flight<'a>) -> Step {
-        match self.take(connection, flight) {
+    pub(super) fn store(
+        &mut self,
+        connection: &mut Connection<'a>,
+        incoming: &mut IncomingRequest<'a>,
+    ) -> Step {
+        match self.store_lines(connection, incoming) {
             Ok(step) => step,
-            Err(refusal) => self.answer(connection, &Reply::Refused(refusal), &flight.manner),
+            Err(refusal) => self.answer(connection, &Reply::Refused(refusal), &incoming.context),
         }
     }
 
-    fn take(&mut self, connection: &mut Connection<'a>, flight: &mut Flight<'a>) -> Result<Step, Refusal> {
+    fn store_lines(
+        &mut self,
+        connection: &mut Connection<'a>,
+        incoming: &mut IncomingRequest<'a>,
+    ) -> Result<Step, Refusal> {
         let (renderer, data) = (&mut self.renderer, &mut self.batch.data);
-        let prepared = prepare(self.shared, renderer, flight, connection.token, self.now_ns, data)?;
+        let prepared = prepare(self.shared, renderer, incoming, connection.token, self.now_ns, data)?;
         let mut pending = match prepared {
-            Prepared::Again(answered) => return Ok(self.replay(connection, &answered, &flight.manner)),
+            Prepared::Replay(answered) => return Ok(self.replay(connection, &answered, &incoming.context)),
             Prepared::Lines(pending) => pending,
         };
         if self.renderer.runs.is_empty() {
-            return Ok(self.nothing_to_store(connection, pending));
+            return Ok(self.answer_without_lines(connection, pending));
         }
         self.events_read += pending.events as usize;
         pending.parts_left = self.renderer.runs.len();
         let level = pending.level;
-        let which_matters = pending.claim.is_some() && pending.parts_left > 1;
+        let track_parts = pending.claim.is_some() && pending.parts_left > 1;
         let request = self.pending.insert(pending);
         let (runs, table) = (self.renderer.runs.drain(..), &mut self.pending);
-        self.batch.parts.extend(runs.map(|run| part(table, request, level, which_matters, run)));
+        self.batch.parts.extend(runs.map(|run| part(table, request, level, track_parts, run)));
         if level == Level::Accepted {
             self.accepted.push(request);
         }
@@ -64,102 +72,108 @@ impl<'a> Engine<'a> {
     }
 
     #[cold]
-    fn nothing_to_store(&mut self, connection: &mut Connection<'a>, pending: Pending<'a>) -> Step {
+    fn answer_without_lines(&mut self, connection: &mut Connection<'a>, pending: Pending<'a>) -> Step {
         self.receipts.clear();
         write_receipts(&mut self.receipts, pending.level, &pending.receipts);
         if let Some(claim) = pending.claim {
-            claim.answer(pending.level, &self.receipts, self.now_ns);
+            claim.finish_answered(pending.level, &self.receipts, self.now_ns);
         }
-        self.succeed(connection, pending.level, false, &pending.manner)
+        self.succeed(connection, pending.level, false, &pending.context)
     }
 
-    /// Leaves a request with a large body to the helper.
+    /// Submits a request with a large body to the body reader.
     #[cold]
-    pub(super) fn leave_to_helper(
+    pub(super) fn submit_to_body_reader(
         &mut self,
         connection: &mut Connection<'a>,
-        mut flight: Box<Flight<'a>>,
+        mut incoming: Box<IncomingRequest<'a>>,
     ) -> Step {
-        let (request, given_up) = self.pending.reading(std::mem::take(&mut flight.manner));
+        let (request, cancelled) = self.pending.insert_reading(std::mem::take(&mut incoming.context));
         (connection.pending, connection.phase) = (request, Phase::Storing);
         let (now, now_ns) = (self.renderer.now(), self.now_ns);
-        let job = Job { request, connection: connection.token, flight, now, now_ns, given_up };
-        let Some(job) = self.desk.put(job) else { return Step::Wait };
-        let manner = self.pending.was_read(request).unwrap_or_default();
-        self.recycle(job.flight);
-        self.answer(connection, &Reply::Refused(Refusal::Fault), &manner)
+        let job = Job { request, connection: connection.token, incoming, now, now_ns, cancelled };
+        let Some(job) = self.body_reader_queue.submit(job) else { return Step::Wait };
+        let context = self.pending.finish_reading(request).unwrap_or_default();
+        self.recycle(job.incoming);
+        self.answer(connection, &Reply::Refused(Refusal::InternalError), &context)
     }
 
-    /// Whether the helper is to read a body.
+    /// Whether the body reader is to read a body.
     #[inline]
-    pub(super) fn is_for_helper(&self, connection: &Connection<'a>, flight: &Flight<'a>) -> bool {
-        // What was accepted on its connection may not be handed over yet, and is to be stored before it.
+    pub(super) fn needs_body_reader(
+        &self,
+        connection: &Connection<'a>,
+        incoming: &IncomingRequest<'a>,
+    ) -> bool {
+        // An earlier request of the connection may have been answered while its pieces still wait here. The new
+        // request must be stored after it.
         let mut before = self.pieces.iter();
-        is_large(flight, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
+        is_large(incoming, self.events_read) || before.any(|(request, ..)| *request == connection.pending)
     }
 
-    /// What the helper has read.
-    pub(crate) fn take_read(&mut self, read: &mut Vec<Read<'a>>) {
-        self.desk.take(read);
+    /// Takes the bodies that the body reader has finished.
+    pub(crate) fn take_read_bodies(&mut self, read: &mut Vec<ReadBody<'a>>) {
+        self.body_reader_queue.drain(read);
     }
 
-    /// The helper has read a body. `connection` is that of the request, if it still waits.
-    pub(crate) fn was_read(
+    /// Continues a request whose body was read. `connection` is the request's connection, if it still waits.
+    pub(crate) fn finish_read_body(
         &mut self,
-        read: Read<'a>,
+        read: ReadBody<'a>,
         connection: Option<&mut Connection<'a>>,
     ) -> Option<NextStep> {
-        let manner = self.pending.was_read(read.request)?;
+        let context = self.pending.finish_reading(read.request)?;
         let (connection, step) = match (read.result, connection) {
             (Ok(Prepared::Lines(pending)), connection) if !read.pieces.is_empty() => {
-                let request = self.enter(Pending { manner, ..pending }, read.pieces);
+                let request = self.insert_with_pieces(Pending { context, ..pending }, read.pieces);
                 if let Some(connection) = connection {
                     connection.pending = request;
-                    // The storage has its own time.
+                    // The storage timeout starts now.
                     connection.since_ns = self.now_ns;
-                    self.arm(connection);
+                    self.set_deadline(connection);
                 }
                 return None;
             }
             (Ok(Prepared::Lines(pending)), Some(connection)) => {
-                let manner = self.last_manner(manner, connection);
-                let step = self.nothing_to_store(connection, Pending { manner, ..pending });
+                let context = self.context_now(context, connection);
+                let step = self.answer_without_lines(connection, Pending { context, ..pending });
                 (connection, step)
             }
-            (Ok(Prepared::Again(answered)), Some(connection)) => {
-                let manner = self.last_manner(manner, connection);
-                let step = self.replay(connection, &answered, &manner);
+            (Ok(Prepared::Replay(answered)), Some(connection)) => {
+                let context = self.context_now(context, connection);
+                let step = self.replay(connection, &answered, &context);
                 (connection, step)
             }
             (Err(refusal), Some(connection)) => {
-                let manner = self.last_manner(manner, connection);
-                let step = self.answer(connection, &Reply::Refused(refusal), &manner);
+                let context = self.context_now(context, connection);
+                let step = self.answer(connection, &Reply::Refused(refusal), &context);
                 (connection, step)
             }
             (_, None) => return None,
         };
-        Some(self.go_on(connection, step))
+        Some(self.continue_after(connection, step))
     }
 
-    /// Takes in a request whose lines go to the storage in pieces.
-    fn enter(&mut self, mut pending: Pending<'a>, pieces: VecDeque<Piece>) -> Token {
+    /// Inserts a request whose lines go to the storage in pieces.
+    fn insert_with_pieces(&mut self, mut pending: Pending<'a>, pieces: VecDeque<Piece>) -> Token {
         pending.parts_left = pieces.iter().map(|piece| piece.runs.len()).sum();
         let level = pending.level;
         let request = self.pending.insert(pending);
         self.pieces.extend(pieces.into_iter().map(|piece| (request, level, piece)));
-        // It need not wait for the disk.
+        // This level does not wait for the disk.
         if level == Level::Accepted {
             self.accepted.push(request);
         }
         request
     }
 
-    /// Hands over as many pieces of large requests as may wait to be written.
+    /// Submits as many pieces of large requests as may wait to be written.
     #[inline]
     fn hand_over_pieces(&mut self) {
         while let Some((.., piece)) = self.pieces.front() {
             let waiting_bytes = self.port.bulk_bytes();
-            let is_much = piece.runs.len() > FILES_MOST || waiting_bytes + piece.data.len() > PIECES_BYTES;
+            let is_much = piece.runs.len() > MAX_PIECE_FILES
+                || waiting_bytes + piece.data.len() > MAX_QUEUED_PIECE_BYTES;
             if waiting_bytes > 0 && is_much {
                 return;
             }
@@ -169,37 +183,37 @@ impl<'a> Engine<'a> {
 
     fn hand_over_piece(&mut self) {
         let Some((request, level, piece)) = self.pieces.pop_front() else { return };
-        self.shared.debt.grows(self.now_ns, piece.runs.len());
-        let which_matters = self.pending.find(request).is_some_and(|pending| pending.claim.is_some());
+        self.shared.stall_detector.submitted(self.now_ns, piece.runs.len());
+        let track_parts = self.pending.find(request).is_some_and(|pending| pending.claim.is_some());
         let (runs, table) = (piece.runs.into_iter(), &mut self.pending);
-        let parts = runs.map(|run| part(table, request, level, which_matters, run)).collect();
+        let parts = runs.map(|run| part(table, request, level, track_parts, run)).collect();
         self.port.submit_in_bulk(Batch { data: piece.data, parts });
     }
 
-    /// Hands over all pieces that are left: nothing more will be heard of them.
-    pub(crate) fn hand_over_rest(&mut self) {
+    /// Submits all pieces that are left; their results are not read any more.
+    pub(crate) fn hand_over_all_pieces(&mut self) {
         while !self.pieces.is_empty() {
             self.hand_over_piece();
         }
     }
 
-    /// Whether lines should be handed over before the round is over.
+    /// Whether lines should be submitted before the round ends.
     #[inline]
     pub(crate) fn is_batch_full(&self) -> bool {
         self.batch.data.len() >= BATCH_BYTES
     }
 
-    /// Whether there are lines that were not handed over yet.
+    /// Whether there are lines that were not submitted yet.
     #[inline]
     pub(crate) fn has_lines(&self) -> bool {
         !self.batch.parts.is_empty()
     }
 
-    /// Hands the lines of this round to the storage; takes over the requests that can be answered now.
+    /// Submits the lines of this round. Appends to `accepted` the requests that can be answered now.
     #[inline]
     pub(crate) fn hand_over(&mut self, accepted: &mut Vec<Token>) {
         if !self.batch.parts.is_empty() {
-            self.shared.debt.grows(self.now_ns, self.batch.parts.len());
+            self.shared.stall_detector.submitted(self.now_ns, self.batch.parts.len());
             let data = self.port.spare_buffer();
             let parts = Vec::with_capacity(self.batch.parts.len());
             self.port.submit(std::mem::replace(&mut self.batch, Batch { data, parts }));
@@ -208,72 +222,72 @@ impl<'a> Engine<'a> {
         accepted.append(&mut self.accepted);
     }
 
-    /// Who sent a request that was handed over.
+    /// The connection of a submitted request.
     #[inline]
-    pub(crate) fn sender(&mut self, token: Token) -> Option<Token> {
+    pub(crate) fn connection_of(&mut self, token: Token) -> Option<Token> {
         self.pending.find(token).map(|pending| pending.connection)
     }
 
-    /// Answers a request of level `accepted` that was handed over.
+    /// Answers a submitted request of level `accepted`.
     #[inline]
-    pub(crate) fn accept(&mut self, connection: &mut Connection<'a>, token: Token) -> NextStep {
+    pub(crate) fn answer_accepted(&mut self, connection: &mut Connection<'a>, token: Token) -> NextStep {
         let Some(pending) = self.pending.find(token) else { return NextStep::Wait };
         if let Some(failure) = pending.failure {
-            // Of a piece that was handed over before the last. Nothing is promised, so that nothing is broken.
+            // An earlier piece of the request failed. The request was not acknowledged yet, so it is refused.
             pending.level = Level::Written;
             let refusal = Refusal::of_request(failure, Level::Written, !pending.receipts.is_empty());
-            let manner = std::mem::take(&mut pending.manner);
-            let manner = self.last_manner(manner, connection);
-            let step = self.answer(connection, &Reply::Refused(refusal), &manner);
-            return self.go_on(connection, step);
+            let context = std::mem::take(&mut pending.context);
+            let context = self.context_now(context, connection);
+            let step = self.answer(connection, &Reply::Refused(refusal), &context);
+            return self.continue_after(connection, step);
         }
-        let (manner, claim) = (std::mem::take(&mut pending.manner), pending.claim.take());
+        let (context, claim) = (std::mem::take(&mut pending.context), pending.claim.take());
         let (events, ended_ns) = (pending.events, pending.ended_ns);
         pending.is_acknowledged = true;
-        let manner = self.last_manner(manner, connection);
+        let context = self.context_now(context, connection);
         self.receipts.clear();
         write_receipts(&mut self.receipts, Level::Accepted, &[]);
         if let Some(claim) = claim {
-            claim.answer(Level::Accepted, &self.receipts, self.now_ns);
+            claim.finish_answered(Level::Accepted, &self.receipts, self.now_ns);
         }
-        let step = self.succeed(connection, Level::Accepted, false, &manner);
-        self.counters.acknowledged(Level::Accepted, events);
-        self.counters.took(self.now_ns.saturating_sub(ended_ns));
-        self.go_on(connection, step)
+        let step = self.succeed(connection, Level::Accepted, false, &context);
+        self.counters.count_acknowledged(Level::Accepted, events);
+        self.counters.record_answer_time(self.now_ns.saturating_sub(ended_ns));
+        self.continue_after(connection, step)
     }
 
-    /// What the storage says about parts.
+    /// Takes the parts that the storage has completed.
     #[inline]
-    pub(crate) fn hear(&mut self, done: &mut Vec<Done>) {
+    pub(crate) fn take_completed(&mut self, done: &mut Vec<Done>) {
         self.port.drain(done);
         if !done.is_empty() {
-            self.shared.debt.shrinks(self.now_ns, done.len());
+            self.shared.stall_detector.completed(self.now_ns, done.len());
         }
     }
 
-    /// Notes what became of a part; the request, if that was its last.
+    /// Records the result of a part; returns the request if this was its last part.
     #[inline]
-    pub(crate) fn note(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
-        self.pending.note(done)
+    pub(crate) fn record_completion(&mut self, done: Done) -> Option<(Token, Pending<'a>)> {
+        self.pending.record_completion(done)
     }
 
-    /// A request has come to its end in the storage: answers it, if its client still waits.
+    /// Finishes a request whose parts are all completed; answers it if its client still waits.
     #[inline]
-    pub(crate) fn conclude(
+    pub(crate) fn finish_request(
         &mut self,
         mut pending: Pending<'a>,
         connection: Option<&mut Connection<'a>>,
     ) -> Option<NextStep> {
-        // The lines are nowhere in memory any more.
-        pending.share.settle_at(0);
+        // The lines are not in memory any more.
+        pending.reservation.resize(0);
         if pending.is_acknowledged {
             self.counters.accepted_events_settled.add(pending.events);
         }
         self.counters.stored_bytes.add(pending.stored_bytes());
         if let Some(failure) = pending.failure {
             let refusal = Refusal::of_request(failure, pending.level, !pending.receipts.is_empty());
-            if let Some((claim, in_part)) = pending.in_part() {
-                claim.leave(in_part, self.now_ns);
+            if let Some((claim, partly_stored)) = pending.partly_stored() {
+                claim.finish_partly_stored(partly_stored, self.now_ns);
             }
             return self.fail(pending, refusal, connection);
         }
@@ -282,19 +296,19 @@ impl<'a> Engine<'a> {
         }
         self.receipts.clear();
         write_receipts(&mut self.receipts, pending.level, &pending.receipts);
-        // Also of a client that went away before it was told: it comes again, and is told then.
+        // Recorded even if the client has gone: its repeat gets this answer.
         if let Some(claim) = pending.claim {
-            claim.answer(pending.level, &self.receipts, self.now_ns);
+            claim.finish_answered(pending.level, &self.receipts, self.now_ns);
         }
         if pending.level == Level::Accepted {
             return None;
         }
         let connection = connection?;
-        let manner = self.last_manner(pending.manner, connection);
-        let step = self.succeed(connection, pending.level, false, &manner);
-        self.counters.acknowledged(pending.level, pending.events);
-        self.counters.took(self.now_ns.saturating_sub(pending.ended_ns));
-        Some(self.go_on(connection, step))
+        let context = self.context_now(pending.context, connection);
+        let step = self.succeed(connection, pending.level, false, &context);
+        self.counters.count_acknowledged(pending.level, pending.events);
+        self.counters.record_answer_time(self.now_ns.saturating_sub(pending.ended_ns));
+        Some(self.continue_after(connection, step))
     }
 
     #[cold]
@@ -309,64 +323,69 @@ impl<'a> Engine<'a> {
             return None;
         }
         let connection = connection?;
-        let manner = self.last_manner(pending.manner, connection);
-        let step = self.answer(connection, &Reply::Refused(refusal), &manner);
-        Some(self.go_on(connection, step))
+        let context = self.context_now(pending.context, connection);
+        let step = self.answer(connection, &Reply::Refused(refusal), &context);
+        Some(self.continue_after(connection, step))
     }
 
-    /// Answers as the first request under the same key was answered, whatever level is asked for now.
-    fn replay(&mut self, connection: &mut Connection<'a>, first: &Answered, manner: &Manner) -> Step {
+    /// Answers as the first request with the same key was answered, whatever level is requested now.
+    fn replay(
+        &mut self,
+        connection: &mut Connection<'a>,
+        first: &EarlierAnswer,
+        context: &AnswerContext,
+    ) -> Step {
         self.counters.replayed.add(1);
         self.receipts.clear();
         if first.receipts.is_empty() {
             write_receipts(&mut self.receipts, first.level, &[]);
         }
         self.receipts.extend_from_slice(&first.receipts);
-        self.succeed(connection, first.level, true, manner)
+        self.succeed(connection, first.level, true, context)
     }
 
-    /// Answers with the receipts just written.
+    /// Answers with the receipts in `self.receipts`.
     #[inline]
     fn succeed(
         &mut self,
         connection: &mut Connection<'a>,
         level: Level,
         replayed: bool,
-        manner: &Manner,
+        context: &AnswerContext,
     ) -> Step {
         let receipts = std::mem::take(&mut self.receipts);
-        let step = self.answer(connection, &Reply::Stored { level, receipts: &receipts, replayed }, manner);
+        let step = self.answer(connection, &Reply::Stored { level, receipts: &receipts, replayed }, context);
         self.receipts = receipts;
         step
     }
 
-    /// The manner of an answer that comes later than its request ended: meanwhile it may have become the last one of
-    /// its connection, unless a next request has come.
+    /// The context of an answer that is sent later than its request was read: in a stopping listener it closes the
+    /// connection, unless another request has arrived.
     #[inline]
-    fn last_manner(&self, mut manner: Manner, connection: &mut Connection<'a>) -> Manner {
-        manner.close |= self.is_stopping() && !connection.more_has_come();
-        manner
+    fn context_now(&self, mut context: AnswerContext, connection: &mut Connection<'a>) -> AnswerContext {
+        context.close |= self.is_stopping() && !connection.check_for_more();
+        context
     }
 
-    /// What becomes of a connection that was answered outside of its own turn.
+    /// Continues a connection that was answered outside its own turn.
     #[inline]
-    fn go_on(&mut self, connection: &mut Connection<'a>, step: Step) -> NextStep {
+    fn continue_after(&mut self, connection: &mut Connection<'a>, step: Step) -> NextStep {
         match step {
-            Step::Gone => NextStep::Close,
-            Step::On | Step::Later | Step::Wait => self.proceed(connection),
+            Step::Close => NextStep::Close,
+            Step::Continue | Step::Yield | Step::Wait => self.proceed(connection),
         }
     }
 }
 
-/// These lines as a part of a request.
+/// Makes a part of a request from a run of lines.
 #[inline]
 fn part(
     table: &mut PendingTable<'_>,
     request: Token,
     level: Level,
-    which_matters: bool,
+    track_parts: bool,
     Run { key, range, number }: Run,
 ) -> Part {
-    let token = table.part(request, number, which_matters).number();
+    let token = table.part(request, number, track_parts).number();
     Part { token, key, range, level }
 }

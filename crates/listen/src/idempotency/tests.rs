@@ -6,11 +6,11 @@ fn a_key_is_stored_once_and_answered_again_as_the_first_time() {
     let Found::New(claim) = keys.look_up("tag", "k", b"body", 0) else { panic!("a new key") };
     assert!(matches!(keys.look_up("tag", "k", b"body", 1), Found::InFlight));
     assert!(matches!(keys.look_up("other", "k", b"body", 1), Found::New(_)));
-    claim.answer(Level::Synced, b"receipt", 2);
-    let Found::Again(answered) = keys.look_up("tag", "k", b"body", 3) else { panic!("a known key") };
+    claim.finish_answered(Level::Synced, b"receipt", 2);
+    let Found::Answered(answered) = keys.look_up("tag", "k", b"body", 3) else { panic!("a known key") };
     assert_eq!((answered.level, &answered.receipts[..]), (Level::Synced, &b"receipt"[..]));
     assert!(matches!(keys.look_up("tag", "k", b"other", 3), Found::OtherBody));
-    assert!(matches!(keys.look_up("tag", "k", b"body", 11), Found::Again(_)));
+    assert!(matches!(keys.look_up("tag", "k", b"body", 11), Found::Answered(_)));
     assert!(matches!(keys.look_up("tag", "k", b"body", 12), Found::New(_)), "the window is over");
 }
 
@@ -30,27 +30,27 @@ fn what_is_stored_in_part_is_remembered_until_the_rest_is_stored() {
         other => panic!("not to be stored: {other:?}"),
     };
     let time = EventTime { seconds: 7, nanos: 0 };
-    let in_part = || {
-        let given = Box::new(Given { now: time, time: None, added: "".into() });
-        InPart { level: Level::Written, given, stored: Vec::new() }
+    let partly_stored = || {
+        let inputs = Box::new(RenderInputs { now: time, time: None, extra_members: "".into() });
+        PartlyStored { level: Level::Written, inputs, stored: Vec::new() }
     };
-    claim(0).leave(in_part(), 1);
+    claim(0).finish_partly_stored(partly_stored(), 1);
     let again = claim(2);
-    assert_eq!(again.earlier().map(|earlier| earlier.given.now), Some(time));
+    assert_eq!(again.earlier().map(|earlier| earlier.inputs.now), Some(time));
     assert!(matches!(look_up(3), Found::InFlight));
     // Refused before it was tried: all is as before.
     drop(again);
     let again = claim(4);
     assert!(again.earlier().is_some());
-    again.answer(Level::Written, b"all", 5);
-    assert!(matches!(look_up(14), Found::Again(_)));
+    again.finish_answered(Level::Written, b"all", 5);
+    assert!(matches!(look_up(14), Found::Answered(_)));
     assert!(claim(15).earlier().is_none());
-    claim(15).leave(in_part(), 16);
+    claim(15).finish_partly_stored(partly_stored(), 16);
     assert!(claim(26).earlier().is_none(), "the window is over");
     for (parts, is_remembered, at_ns) in [(30, true, 50), (60, false, 100)] {
         let receipt = || Receipt { segment: "segment.log".into(), offset: 0, bytes: 1 };
         let stored = (0..parts).map(|number| (number, receipt())).collect();
-        claim(at_ns).leave(InPart { stored, ..in_part() }, at_ns);
+        claim(at_ns).finish_partly_stored(PartlyStored { stored, ..partly_stored() }, at_ns);
         assert_eq!(claim(at_ns + 1).earlier().is_some(), is_remembered, "{parts} parts");
     }
 }
@@ -59,7 +59,7 @@ fn what_is_stored_in_part_is_remembered_until_the_rest_is_stored() {
 fn a_key_that_is_repeated_again_and_again_drives_out_no_other() {
     let keys = Idempotency::new(1, u64::MAX / 2);
     let Found::New(claim) = keys.look_up("tag", "first", b"", 0) else { panic!("a new key") };
-    claim.answer(Level::Written, b"receipt", 0);
+    claim.finish_answered(Level::Written, b"receipt", 0);
     // In the same shard, whichever that is.
     for name in 0..64 {
         for now_ns in 0..100 {
@@ -67,15 +67,18 @@ fn a_key_that_is_repeated_again_and_again_drives_out_no_other() {
                 continue;
             };
             let time = EventTime { seconds: 0, nanos: 0 };
-            let given = Box::new(Given { now: time, time: None, added: "".into() });
-            claim.leave(InPart { level: Level::Written, given, stored: Vec::new() }, now_ns);
+            let inputs = Box::new(RenderInputs { now: time, time: None, extra_members: "".into() });
+            claim.finish_partly_stored(
+                PartlyStored { level: Level::Written, inputs, stored: Vec::new() },
+                now_ns,
+            );
         }
         if name == 0 {
-            assert!(matches!(keys.look_up("tag", "first", b"", 200), Found::Again(_)));
+            assert!(matches!(keys.look_up("tag", "first", b"", 200), Found::Answered(_)));
         }
     }
     let longest = keys.shards.iter().map(|shard| lock(shard).order.len()).max();
-    assert!(longest <= Some(2 * keys.most_per_shard + 1), "{longest:?}");
+    assert!(longest <= Some(2 * keys.max_per_shard + 1), "{longest:?}");
 }
 
 #[test]
@@ -83,26 +86,26 @@ fn the_number_of_keys_is_bounded() {
     let keys = Idempotency::new(160, u64::MAX);
     for number in 0..10_000 {
         if let Found::New(claim) = keys.look_up("tag", &number.to_string(), b"", number) {
-            claim.answer(Level::Written, b"", number);
+            claim.finish_answered(Level::Written, b"", number);
         }
     }
     let held: usize = keys.shards.iter().map(|shard| lock(shard).known.len()).sum();
     let ordered: usize = keys.shards.iter().map(|shard| lock(shard).order.len()).sum();
-    let most = SHARDS * keys.most_per_shard;
-    assert!(held <= most && ordered <= most && most < 1_000, "{held} {ordered} {most}");
-    assert!(!Idempotency::new(0, 1).is_on());
+    let max_keys = SHARDS * keys.max_per_shard;
+    assert!(held <= max_keys && ordered <= max_keys && max_keys < 1_000, "{held} {ordered} {max_keys}");
+    assert!(!Idempotency::new(0, 1).is_enabled());
 }
 
 #[test]
 fn as_many_keys_are_remembered_as_were_asked_for() {
-    for most in [1, 16, 1_000, 100_000] {
-        let keys = Idempotency::new(most, u64::MAX);
+    for max_keys in [1, 16, 1_000, 100_000] {
+        let keys = Idempotency::new(max_keys, u64::MAX);
         for again in [false, true] {
-            for number in 0..most {
+            for number in 0..max_keys {
                 match keys.look_up("tag", &number.to_string(), b"", 1) {
-                    Found::New(claim) if !again => claim.answer(Level::Written, b"", 1),
-                    Found::Again(_) if again => {}
-                    other => panic!("key {number} of {most}, {again}: {other:?}"),
+                    Found::New(claim) if !again => claim.finish_answered(Level::Written, b"", 1),
+                    Found::Answered(_) if again => {}
+                    other => panic!("key {number} of {max_keys}, {again}: {other:?}"),
                 }
             }
         }
@@ -115,17 +118,17 @@ fn of_long_receipts_the_first_are_remembered_whole() {
         format!("segment=\"{}, segment=\\\"\"; offset=0; bytes=1; level=written", "x".repeat(length))
     };
     let several = vec![receipt(200); 16].join(", ");
-    let first = std::str::from_utf8(first_of(several.as_bytes())).unwrap();
+    let first = std::str::from_utf8(first_receipts(several.as_bytes())).unwrap();
     assert_eq!(first, vec![receipt(200); 3].join(", "));
-    assert_eq!(first_of(&several.as_bytes()[..first.len()]), first.as_bytes());
-    assert_eq!(first_of(receipt(2_000).as_bytes()), b"");
-    let exact = receipt(RECEIPTS_MOST_BYTES - receipt(0).len());
-    assert_eq!(first_of(format!("{exact}, {exact}").as_bytes()), exact.as_bytes());
+    assert_eq!(first_receipts(&several.as_bytes()[..first.len()]), first.as_bytes());
+    assert_eq!(first_receipts(receipt(2_000).as_bytes()), b"");
+    let exact = receipt(MAX_RECEIPT_BYTES - receipt(0).len());
+    assert_eq!(first_receipts(format!("{exact}, {exact}").as_bytes()), exact.as_bytes());
 }
 
 #[test]
 fn a_long_key_takes_no_more_memory_than_a_short_one() {
-    assert!(size_of::<(Name, Known)>() <= 64 && size_of::<(u64, Name)>() <= 32);
+    assert!(size_of::<(KeyHash, KeyEntry)>() <= 64 && size_of::<(u64, KeyHash)>() <= 32);
 }
 
 #[test]
@@ -134,10 +137,10 @@ fn what_is_in_flight_is_not_forgotten_however_long_it_takes_and_however_many_com
     let Found::New(claim) = keys.look_up("tag", "k", b"body", 0) else { panic!("a new key") };
     for number in 0..1_000 {
         if let Found::New(other) = keys.look_up("tag", &number.to_string(), b"", number) {
-            other.answer(Level::Written, b"", number);
+            other.finish_answered(Level::Written, b"", number);
         }
     }
     assert!(matches!(keys.look_up("tag", "k", b"body", 1_000), Found::InFlight));
-    claim.answer(Level::Written, b"receipt", 1_000);
-    assert!(matches!(keys.look_up("tag", "k", b"body", 1_009), Found::Again(_)));
+    claim.finish_answered(Level::Written, b"receipt", 1_000);
+    assert!(matches!(keys.look_up("tag", "k", b"body", 1_009), Found::Answered(_)));
 }

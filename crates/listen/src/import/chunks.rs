@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 
-/// Slices of time when `timekey` is not given: a day.
+/// The slice of time if `timekey` is not given: a day.
 const DEFAULT_TIMEKEY: Duration = Duration::from_secs(86_400);
-/// The slices that placeholders cut too: a second, a minute, an hour, a day.
+/// The slices that time placeholders can express: a second, a minute, an hour, a day.
 const TIMEKEYS: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3_600), DEFAULT_TIMEKEY];
 
-/// What `<buffer>` says about which file a line belongs to.
+/// The settings of `<buffer>` that decide which file a line goes to.
 pub(super) struct Chunks {
     keys: Vec<String>,
     timekey: Option<Duration>,
-    /// Slices of time are in UTC.
+    /// Whether slices of time are in UTC.
     pub(super) utc: bool,
 }
 
 impl Chunks {
-    /// Reads one; without one all is as `out_file` has it then.
+    /// Reads a `<buffer>`; without one, `out_file`'s defaults apply.
     pub(super) fn read(directive: Option<&Directive>, mistakes: &mut Mistakes<'_>) -> Self {
         let Some(directive) = directive else {
             return Self { keys: vec!["time".to_owned()], timekey: Some(DEFAULT_TIMEKEY), utc: false };
@@ -33,7 +33,7 @@ impl Chunks {
         let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
             "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
             _ => Err(format!(
-                "'{zone}': slices of time are in UTC or in the zone of this process; set TZ={zone} for it"
+                "'{zone}': slices of time are in UTC or in the time zone of this process; set TZ={zone} for this process"
             )),
         });
         without_effect(&mut section, mistakes);
@@ -49,7 +49,7 @@ impl Chunks {
         self.keys.iter().any(|known| known == key)
     }
 
-    /// The placeholders that Fluentd puts into a path which names no time.
+    /// The time placeholders that Fluentd appends to a path without any.
     pub(super) fn time_format(&self) -> &'static str {
         match self.timekey.map(|timekey| timekey.as_secs()) {
             None => "",
@@ -60,13 +60,13 @@ impl Chunks {
         }
     }
 
-    /// Refuses placeholders that Fluentd would refuse, or fill in otherwise.
+    /// Refuses placeholders that Fluentd would refuse or expand differently.
     pub(super) fn check_placeholders(&self, path: &str) -> Result<(), String> {
         self.check_keys(path)?;
         self.check_times(path)
     }
 
-    /// What `<buffer>` does not tell apart would be empty in Fluentd, which refuses it.
+    /// Fluentd refuses placeholders that are not among the keys of `<buffer>`.
     fn check_keys(&self, path: &str) -> Result<(), String> {
         let mut rest = path;
         while let Some((_, behind)) = rest.split_once("${") {
@@ -85,13 +85,13 @@ impl Chunks {
         Ok(())
     }
 
-    /// Fluentd fills in the beginning of a slice, where here every line has its own time.
+    /// Fluentd expands time placeholders to the start of the slice; here every line has its own time.
     fn check_times(&self, path: &str) -> Result<(), String> {
         let Some(timekey) = self.timekey.filter(|timekey| TIMEKEYS.contains(timekey)) else { return Ok(()) };
         let mut letters = path.split('%').skip(1).map(|behind| behind.chars().next());
         while let Some(letter) = letters.next() {
             let (wanted, unit_s) = match letter {
-                // A percent sign; what follows it is text.
+                // A literal percent sign; text follows.
                 None => {
                     letters.next();
                     continue;
@@ -104,8 +104,8 @@ impl Chunks {
             if timekey.as_secs() > unit_s {
                 let letter = letter.unwrap_or_default();
                 return Err(format!(
-                    "%{letter} changes within a slice of time as timekey has them, so that files would not be cut as \
-                     Fluentd cuts them; use timekey {wanted}, or take %{letter} out of the path"
+                    "%{letter} changes within a slice of time of this timekey, so that files would not be divided as \
+                     Fluentd divides them; use timekey {wanted}, or take %{letter} out of the path"
                 ));
             }
         }
@@ -113,7 +113,7 @@ impl Chunks {
     }
 }
 
-/// How long a slice of time is.
+/// Reads the length of a slice of time.
 fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_>) -> Option<Duration> {
     let parameter = section.take("timekey")?;
     let timekey =
@@ -122,7 +122,7 @@ fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_
     if !has_time {
         mistakes.note(
             parameter.at,
-            "timekey has no effect here, nor in Fluentd: the time is not among the keys of <buffer>",
+            "timekey has no effect, here as in Fluentd: the keys of <buffer> do not include time",
         );
     } else if timekey < TIMEKEYS[0] {
         mistakes.add(parameter.at, "timekey: a slice of time lasts at least 1s");
@@ -130,7 +130,7 @@ fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_
         mistakes.add(
             parameter.at,
             format!(
-                "timekey: '{}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d",
+                "timekey: '{}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d",
                 parameter.value
             ),
         );
@@ -143,7 +143,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
     section.without_effect(
         mistakes,
         &["@type", "type", "path"],
-        "there are no buffers, lines go to their file at once",
+        "there are no buffers: lines go to their file at once",
     );
     section.without_effect(
         mistakes,
@@ -158,7 +158,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "slow_flush_log_threshold",
             "timekey_wait",
         ],
-        "lines are in their file when the request is answered, not later",
+        "lines are in their file when the request is answered",
     );
     section.without_effect(
         mistakes,
@@ -171,7 +171,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "queued_chunks_limit_size",
             "overflow_action",
         ],
-        "bytes on their way are bounded by --budget; beyond it requests are refused",
+        "--budget bounds the bytes in flight; requests beyond it are refused",
     );
     section.without_effect(
         mistakes,
@@ -187,16 +187,16 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
             "retry_secondary_threshold",
             "disable_chunk_backup",
         ],
-        "what cannot be stored is refused, and the client tries again",
+        "a request that cannot be stored is refused, and the client retries",
     );
-    section.without_effect(mistakes, &["compress"], "the compress of the <match> holds");
+    section.without_effect(mistakes, &["compress"], "the compress of the <match> applies");
 }
 
 #[cfg(test)]
 mod tests {
     use crate::import::fluentd;
 
-    /// What is said against a path and a `<buffer>`; nothing if nothing is.
+    /// The mistakes in a path and a `<buffer>`.
     fn told(path: &str, keys: &str, timekey: &str) -> Vec<String> {
         let text = format!(
             "<source>\n@type http\n</source>\n<match **>\n@type file\nappend\npath {path}\n<buffer {keys}>\n{timekey}\n</buffer>\n</match>"
@@ -213,7 +213,7 @@ mod tests {
         for timekey in ["10m", "30s", "2d", "1.5", "12h"] {
             let told = told("a", "time", &format!("timekey {timekey}"));
             let wanted = format!(
-                "f:9:1: timekey: '{timekey}': files would not be cut as Fluentd cuts them; use 1s, 1m, 1h or 1d"
+                "f:9:1: timekey: '{timekey}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d"
             );
             assert_eq!(told, [wanted]);
         }

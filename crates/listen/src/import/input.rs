@@ -10,7 +10,7 @@ use events::{Mode, Rules, TimeFormat, Zone};
 use super::{mistakes::Mistakes, section::Section, syntax::Directive, values};
 use crate::{Compat, Config, Tls};
 
-/// Puts a source into the configuration, and what it says of reading bodies into `own_rules` too.
+/// Applies a source to the configuration, and its rules for reading bodies to `own_rules` as well.
 pub(super) fn read(
     directive: &Directive,
     config: &mut Config,
@@ -30,10 +30,10 @@ pub(super) fn read(
     address(&mut section, config, mistakes);
     limits(&mut section, config, mistakes);
     answers(&mut section, config, mistakes);
-    if let Some(transport) = section.inside(mistakes, "transport") {
+    if let Some(transport) = section.child(mistakes, "transport") {
         config.tls = tls(transport, mistakes);
     }
-    // As Fluentd's version 0.12 said what <parse> says.
+    // The spelling of Fluentd 0.12 for `<parse>`.
     let old = section.read(mistakes, "format", |format| match format {
         "json" => Ok(()),
         _ => Err(format!("'{format}' is not known here (known: json)")),
@@ -41,7 +41,7 @@ pub(super) fn read(
     if old.is_some() {
         one_json(&mut config.rules);
     }
-    if let Some(parse) = section.inside(mistakes, "parse") {
+    if let Some(parse) = section.child(mistakes, "parse") {
         rules(parse, [&mut config.rules, own_rules], mistakes);
     }
     section.finish(mistakes);
@@ -63,14 +63,14 @@ fn limits(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistake
     config.limits.inflated_bytes = section.size(mistakes, "decompression_size_limit").unwrap_or(256 << 20);
     config.timeouts.idle = section.time(mistakes, "keepalive_timeout").unwrap_or(Duration::from_secs(10));
     section.without_effect(mistakes, &["blocking_timeout"], "no thread waits for another");
-    section.without_effect(mistakes, &["dump_error_log"], "refusals are counted in /metrics");
+    section.without_effect(mistakes, &["dump_error_log"], "/metrics counts the refusals");
 }
 
 fn answers(section: &mut Section<'_>, config: &mut Config, mistakes: &mut Mistakes<'_>) {
     config.tag_prefix = section.text("add_tag_prefix").map(str::to_owned);
-    config.added.http_headers = section.flag(mistakes, "add_http_headers").unwrap_or(false);
-    config.added.query_params = section.flag(mistakes, "add_query_params").unwrap_or(false);
-    config.added.remote_addr = section.flag(mistakes, "add_remote_addr").unwrap_or(false);
+    config.request_fields.http_headers = section.flag(mistakes, "add_http_headers").unwrap_or(false);
+    config.request_fields.query_params = section.flag(mistakes, "add_query_params").unwrap_or(false);
+    config.request_fields.remote_addr = section.flag(mistakes, "add_remote_addr").unwrap_or(false);
     config.compat = Compat::Fluentd {
         cors_allow_origins: section.read(mistakes, "cors_allow_origins", values::list).unwrap_or_default(),
         cors_allow_credentials: section.flag(mistakes, "cors_allow_credentials").unwrap_or(false),
@@ -91,13 +91,13 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
             section.refuse(
                 mistakes,
                 &["client_cert_auth", "ca_path", "ca_cert_path", "ca_private_key_path"],
-                "clients' certificates and made-up ones are not known here; use --bearer-token-file, and give \
+                "client certificates and generated certificates are not supported; use --bearer-token-file, and give \
                  cert_path and private_key_path",
             );
             section.refuse(
                 mistakes,
                 &["private_key_passphrase"],
-                "encrypted keys are not known here; write the key in plain PEM, readable by this user only",
+                "encrypted keys are not supported; store the key as plain PEM, readable by this user only",
             );
             let (certificates, key) = (section.text("cert_path"), section.text("private_key_path"));
             if certificates.is_none() || key.is_none() {
@@ -115,12 +115,12 @@ fn tls(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     tls
 }
 
-/// With a parser of JSON Fluentd reads every body as one text of it, and takes numbers in strings for times.
+/// With a JSON parser, Fluentd reads every body as one JSON text, and accepts times that are numbers in strings.
 fn one_json(rules: &mut Rules) {
     (rules.mode, rules.time_format) = (Mode::FluentdJson, TimeFormat::Seconds);
 }
 
-/// Puts what a parser is told into each of `rules`: Fluentd's, and ours.
+/// Applies a `<parse>` to both sets of rules: Fluentd's and proofload's own.
 fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
     match section.text("@type") {
@@ -138,7 +138,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
     section.without_effect(
         mistakes,
         &["estimate_current_event"],
-        "events without a time have that of their arrival",
+        "events without a time get the time of their arrival",
     );
     section.without_effect(mistakes, &["stream_buffer_size"], "bodies are read whole");
     section.refuse(
@@ -146,7 +146,7 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
         &["types", "null_value_pattern", "null_empty_string"],
         "values are stored as they come",
     );
-    section.refuse(mistakes, &["timezone"], "times of records are read in local time, or in UTC: utc true");
+    section.refuse(mistakes, &["timezone"], "times of records are in local time, or in UTC with utc true");
     let in_utc =
         section.flag(mistakes, "utc") == Some(true) || section.flag(mistakes, "localtime") == Some(false);
     let key = section.text("time_key").map(str::to_owned);
@@ -167,12 +167,12 @@ fn rules(directive: &Directive, rules: [&mut Rules; 2], mistakes: &mut Mistakes<
     }
 }
 
-/// How a time inside a record is written.
+/// Reads the format of times inside records.
 fn time_format(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<TimeFormat> {
     let format = section.text("time_format").map(|format| TimeFormat::Strftime(format.to_owned()));
     let by_type = section.read(mistakes, "time_type", |kind| match kind {
         "string" if format.is_none() => Err("'string' needs time_format here, such as time_format \
-                                             %Y-%m-%dT%H:%M:%S%z: without one only numbers are times"
+                                             %Y-%m-%dT%H:%M:%S%z: without time_format only numbers are times"
             .to_owned()),
         "string" => Ok(None),
         "float" | "unixtime" => Ok(Some(TimeFormat::Seconds)),

@@ -1,8 +1,8 @@
-//! Mistakes and notes, each with its place in the file.
+//! Mistakes and notes, each with its position in the file.
 
 use settings::Mistake;
 
-/// Collects what is wrong in a text, and what is not but should be known.
+/// Collects mistakes and notes about a text.
 #[derive(Debug)]
 pub(super) struct Mistakes<'t> {
     file: &'t str,
@@ -12,44 +12,44 @@ pub(super) struct Mistakes<'t> {
 }
 
 impl<'t> Mistakes<'t> {
-    /// Of a file; `file` is its name for those who read them.
+    /// Starts a collection; `file` is the name of the file in messages.
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
         Self { file, text, found: Vec::new(), notes: Vec::new() }
     }
 
-    /// One mistake more, at a byte of the text.
+    /// Adds a mistake at a byte offset of the text.
     pub(super) fn add(&mut self, at: usize, message: impl Into<String>) {
         self.found.push((at, message.into()));
     }
 
-    /// Something that has no effect here, and why.
+    /// Adds a note about something without effect here.
     pub(super) fn note(&mut self, at: usize, message: impl Into<String>) {
         self.notes.push((at, message.into()));
     }
 
-    /// Whether there was a mistake.
-    pub(super) fn is_any(&self) -> bool {
+    /// Whether there is a mistake.
+    pub(super) fn has_any(&self) -> bool {
         !self.found.is_empty()
     }
 
     /// All mistakes, in the order of the text.
-    pub(super) fn told(&self) -> Vec<Mistake> {
-        self.placed(&self.found)
+    pub(super) fn sorted(&self) -> Vec<Mistake> {
+        self.located(&self.found)
     }
 
     /// All notes, in the order of the text.
     pub(super) fn notes(&self) -> Vec<Mistake> {
-        self.placed(&self.notes)
+        self.located(&self.notes)
     }
 
-    fn placed(&self, list: &[(usize, String)]) -> Vec<Mistake> {
-        let mut placed: Vec<Mistake> = list.iter().map(|(at, message)| self.place(*at, message)).collect();
-        placed.sort();
-        placed.dedup();
-        placed
+    fn located(&self, list: &[(usize, String)]) -> Vec<Mistake> {
+        let mut located: Vec<Mistake> = list.iter().map(|(at, message)| self.locate(*at, message)).collect();
+        located.sort();
+        located.dedup();
+        located
     }
 
-    fn place(&self, at: usize, message: &str) -> Mistake {
+    fn locate(&self, at: usize, message: &str) -> Mistake {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.rsplit('\n').next().unwrap_or_default();
         Mistake {

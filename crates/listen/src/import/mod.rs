@@ -1,8 +1,8 @@
-//! Configurations of other programs, read as ours.
+//! Imports the configurations of other programs.
 //!
-//! [`fluentd`]: a `fluentd.conf` with one `http` source and one `file` output. What can be obeyed is; what changes
-//! nothing here is noted; everything else is a mistake, because a setting that is passed over in silence
-//! would be believed. The mapping is in `docs/listen.md`.
+//! [`fluentd`] imports a `fluentd.conf` with one `http` source and one `file` output. A parameter without effect here
+//! is noted. Everything else that cannot be obeyed is a mistake, because users rely on settings that are ignored
+//! silently. The mapping is in `docs/listen.md`.
 
 mod chunks;
 mod input;
@@ -25,32 +25,32 @@ use self::{
 };
 use crate::{Compat, Config};
 
-/// What a foreign configuration says.
+/// An imported configuration.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The same for us.
+    /// The equivalent configuration.
     pub config: Config,
-    /// How bodies are read without Fluentd's defaults: our own rules, with what the file itself says.
+    /// The rules for reading bodies without Fluentd's defaults: proofload's defaults, changed by what the file says.
     pub own_rules: Rules,
-    /// What it says that has no effect here, each with its place and the reason.
+    /// Parameters without effect here, each with its position and the reason.
     pub notes: Vec<Mistake>,
 }
 
-/// Reads Fluentd's configuration, version 1. `name` is the file's, as mistakes tell it. Paths in it that are not
-/// absolute begin at the current folder, as Fluentd's do.
+/// Reads Fluentd's configuration, version 1. `name` is the name of the file in messages. Relative paths are relative
+/// to the current folder, as in Fluentd.
 ///
 /// # Errors
-/// Every mistake, in the order of the file, each with its line and what is known at its place.
+/// All mistakes in the order of the file, each with its line and what is known there.
 pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
-    // What is guessed behind a mistake in the syntax would only confuse.
-    let found = if mistakes.is_any() { None } else { read(&root, &mut mistakes) };
-    match found {
-        Some((config, own_rules)) if !mistakes.is_any() => {
+    // After a mistake in the syntax, further messages would only confuse.
+    let parsed = if mistakes.has_any() { None } else { read(&root, &mut mistakes) };
+    match parsed {
+        Some((config, own_rules)) if !mistakes.has_any() => {
             Ok(Imported { config, own_rules, notes: mistakes.notes() })
         }
-        _ => Err(mistakes.told()),
+        _ => Err(mistakes.sorted()),
     }
 }
 
@@ -61,7 +61,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
             parameter.at,
             match parameter.name.as_str() {
                 "@include" | "include" => {
-                    "@include is not followed here: put what that file holds in this place".to_owned()
+                    "@include is not followed here: insert the content of that file here".to_owned()
                 }
                 name => format!("unknown parameter '{name}' outside all directives (known here: none)"),
             },
@@ -73,7 +73,7 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
             "source" => sources.push(directive),
             "match" if is_of_fluentd_itself(directive) => mistakes.note(
                 directive.at,
-                "<match fluent.**> has no effect here: this listener makes no events of its own",
+                "<match fluent.**> has no effect here: this listener produces no events of its own",
             ),
             "match" => outputs.push(directive),
             "system" => system(directive, mistakes),
@@ -81,10 +81,12 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
                 "<label> is not known here: take the <match> out of it, and @label out of the <source>",
             ),
             "filter" => refuse(
-                "<filter> is not known here: events are stored as they come; add_http_headers, add_query_params and \
-                 add_remote_addr of the <source> add to them",
+                "<filter> is not known here: events are stored as they arrive; add_http_headers, add_query_params and \
+                 add_remote_addr of the <source> add members",
             ),
-            "worker" => refuse("<worker> is not known here: one process has threads, --threads"),
+            "worker" => {
+                refuse("<worker> is not known here: one process has several threads, set by --threads")
+            }
             name => {
                 let known = ["source", "match", "system"];
                 let hint = settings::suggestion(name, known);
@@ -97,36 +99,36 @@ fn read(root: &Directive, mistakes: &mut Mistakes<'_>) -> Option<(Config, Rules)
     let output =
         only(&outputs, mistakes, "<match>", "one file output; start another listener for another one");
     let config = output.and_then(|output| output::read(output, mistakes));
-    // One mistake in the output must not hide those of the source.
-    let mut config = config.or_else(placeholder)?;
+    // A mistake in the output must not hide those in the source.
+    let mut config = config.or_else(substitute_output)?;
     config.compat = Compat::fluentd();
     let mut own_rules = Rules::default();
     input::read(source?, &mut config, &mut own_rules, mistakes);
     Some((config, own_rules))
 }
 
-/// Stands in for an output that has mistakes; nobody gets it.
-fn placeholder() -> Option<Config> {
+/// Replaces an output that has mistakes, so that the source is checked too; the result is not returned.
+fn substitute_output() -> Option<Config> {
     Some(Config::new(segments::Config::new("output".parse().ok()?)))
 }
 
-/// The one directive of a kind.
+/// The only directive of a kind.
 fn only<'d>(
-    found: &[&'d Directive],
+    parsed: &[&'d Directive],
     mistakes: &mut Mistakes<'_>,
     what: &str,
     how_many: &str,
 ) -> Option<&'d Directive> {
-    for other in found.iter().skip(1) {
+    for other in parsed.iter().skip(1) {
         mistakes.add(other.at, format!("a second {what}: there may be {how_many}"));
     }
-    if found.is_empty() {
+    if parsed.is_empty() {
         mistakes.add(0, format!("{what} is missing: there must be {how_many}"));
     }
-    found.first().copied()
+    parsed.first().copied()
 }
 
-/// Whether it takes only what Fluentd says of itself.
+/// Whether the directive matches only Fluentd's own events.
 fn is_of_fluentd_itself(directive: &Directive) -> bool {
     let mut patterns = directive.argument.split_whitespace().peekable();
     patterns.peek().is_some() && patterns.all(|pattern| pattern == "fluent" || pattern.starts_with("fluent."))
@@ -134,12 +136,12 @@ fn is_of_fluentd_itself(directive: &Directive) -> bool {
 
 fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
     let mut section = Section::of(directive);
-    section.without_effect(mistakes, &["workers"], "one process has threads, --threads");
+    section.without_effect(mistakes, &["workers"], "one process has several threads, set by --threads");
     section.without_effect(mistakes, &["log_level"], "give --log-level");
     section.without_effect(
         mistakes,
         &["root_dir"],
-        "there are no buffers; the journal is beside the files, or in --state",
+        "there are no buffers; the journal is next to the files, or in --state",
     );
     section.without_effect(
         mistakes,
@@ -161,14 +163,14 @@ fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
             "enable_input_metrics",
             "enable_size_metrics",
         ],
-        "it is about Fluentd's own process",
+        "it concerns Fluentd's own process",
     );
     section.refuse(
         mistakes,
         &["file_permission", "dir_permission"],
-        "files are made by the umask of this process; set that (systemd: UMask=) and take this line away",
+        "the umask of this process sets the permissions; set the umask (systemd: UMask=) and remove this line",
     );
-    if let Some(log) = section.inside(mistakes, "log") {
+    if let Some(log) = section.child(mistakes, "log") {
         mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");
     }
     section.finish(mistakes);

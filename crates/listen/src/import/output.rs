@@ -1,4 +1,4 @@
-//! `<match>` of type `file`: where lines go and how they look.
+//! `<match>` of type `file`: files and the format of lines.
 
 use events::{LineFormat, Rules};
 use segments::{Compression, Template};
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Config;
 
-/// A configuration that stores as this output does.
+/// A configuration that stores like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
     let mut section = Section::of(directive);
     match section.text("@type") {
@@ -30,7 +30,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     section.common(mistakes);
     let tags = TagPattern::parse(section.argument());
     let tags = tags.map_err(|why| mistakes.add(section.at(), why)).ok();
-    let chunks = Chunks::read(section.inside(mistakes, "buffer"), mistakes);
+    let chunks = Chunks::read(section.child(mistakes, "buffer"), mistakes);
     let append = section.flag(mistakes, "append").unwrap_or(false);
     let suffix = match section.flag(mistakes, "add_path_suffix") {
         Some(false) => {
@@ -63,25 +63,25 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     section.refuse(
         mistakes,
         &["time_slice_format", "time_slice_wait", "utc", "localtime"],
-        "it is from before version 1; write the placeholders into path, and timekey_use_utc into <buffer>",
+        "it is from Fluentd 0.12; write the placeholders into path, and timekey_use_utc into <buffer>",
     );
     section.refuse(
         mistakes,
         &["buffer_type", "buffer_path", "flush_interval"],
-        "it is from before version 1, and has no effect here: take it away",
+        "it is from Fluentd 0.12 and has no effect here: remove it",
     );
-    let format = section.inside(mistakes, "format");
+    let format = section.child(mistakes, "format");
     let format = format
         .map_or(Some(LineFormat::OutFile { time: true, tag: true }), |format| line_format(format, mistakes));
-    section.refuse_inside(
+    section.refuse_child(
         mistakes,
         "inject",
         "lines carry the time and the tag before the record: output_time, output_tag",
     );
-    if let Some(secondary) = section.inside(mistakes, "secondary") {
+    if let Some(secondary) = section.child(mistakes, "secondary") {
         mistakes.note(
             secondary.at,
-            "<secondary> has no effect here: what cannot be stored is not acknowledged, so there is nothing to put elsewhere",
+            "<secondary> has no effect here: events that cannot be stored are not acknowledged, so there is nothing to store elsewhere",
         );
     }
     section.finish(mistakes);
@@ -90,7 +90,7 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
     Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
 }
 
-/// Template and suffix, as Fluentd makes a file's name of `path`.
+/// The template and suffix that Fluentd derives from `path`.
 fn path(
     section: &mut Section<'_>,
     chunks: &Chunks,
@@ -99,7 +99,10 @@ fn path(
     mistakes: &mut Mistakes<'_>,
 ) -> Option<(Template, String)> {
     let Some(parameter) = section.take("path") else {
-        mistakes.add(section.at(), "path is missing: where the files lie, such as path logs/${tag}");
+        mistakes.add(
+            section.at(),
+            "path is missing: it says where the files are stored, such as path logs/${tag}",
+        );
         return None;
     };
     let path = parameter.value.as_str();
@@ -115,14 +118,14 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
     let time = chunks.time_format();
     if let Some((before, after)) = path.split_once('*') {
         if time.is_empty() {
-            return Err("'*' stands for the time, which <buffer> must name: <buffer time>".to_owned());
+            return Err("'*' stands for the time, so <buffer> must name the time: <buffer time>".to_owned());
         }
-        // The index of files that are not appended to comes behind the time.
+        // Without `append`, the index of a file follows the time.
         let is_end = !after.contains(['/', '%', '$']);
         return match (after.contains('*'), is_end) {
             (false, true) => Ok((format!("{before}{time}"), after.to_owned())),
             (false, false) if append => Ok((format!("{before}{time}{after}"), String::new())),
-            _ => Err("behind '*' there may only be the end of a file's name".to_owned()),
+            _ => Err("'*' may only be followed by the end of a file name".to_owned()),
         };
     }
     let pieces = || time.as_bytes().chunks(2).map(|piece| std::str::from_utf8(piece).unwrap_or_default());
@@ -132,7 +135,7 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
     } else if missing.len() == time.len() / 2 {
         Ok((format!("{path}.{time}"), suffix.to_owned()))
     } else {
-        Err(format!("slices of time as timekey has them need {} too", missing.join(" ")))
+        Err(format!("slices of this timekey need {} too", missing.join(" ")))
     }
 }
 
@@ -163,7 +166,7 @@ fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Lin
             section.refuse(
                 mistakes,
                 &["utc", "localtime"],
-                "give timekey_use_utc in <buffer>, which holds for both",
+                "give timekey_use_utc in <buffer>, which applies to both",
             );
             LineFormat::OutFile {
                 time: section.flag(mistakes, "output_time").unwrap_or(true),
@@ -179,7 +182,11 @@ fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Lin
                 "," | "COMMA" => Ok(()),
                 _ => Err(format!("'{delimiter}' is not known here (known: ,)")),
             });
-            section.without_effect(mistakes, &["force_quotes"], "fields are quoted where RFC 4180 wants it");
+            section.without_effect(
+                mistakes,
+                &["force_quotes"],
+                "fields are quoted where RFC 4180 requires it",
+            );
             let fields = section.read(mistakes, "fields", values::list);
             if fields.as_ref().is_none_or(Vec::is_empty) {
                 mistakes.add(section.at(), "fields is missing: the members that become columns");

@@ -1,17 +1,17 @@
-//! Patterns of tags, as `<match>` has them: `*` is one part of a tag, `**` any number of parts, `{a,b}` either.
+//! Patterns of tags as in `<match>`: `*` matches one part of a tag, `**` any number of parts, `{a,b}` either alternative.
 //!
 //! Reference: <https://docs.fluentd.org/configuration/config-file#how-match-patterns-work>.
 
 use std::fmt;
 
-/// Alternatives that all braces of a pattern together may make.
-const MOST_ALTERNATIVES: usize = 256;
+/// Maximum number of alternatives after expanding all braces.
+const MAX_ALTERNATIVES: usize = 256;
 
-/// Patterns parted by blanks: a tag matches if one of them does.
+/// Patterns separated by blanks; a tag matches if one of them does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagPattern {
     text: String,
-    /// Without braces, those being multiplied out.
+    /// The alternatives after expanding all braces.
     alternatives: Vec<Vec<Piece>>,
 }
 
@@ -29,10 +29,10 @@ enum Piece {
 }
 
 impl TagPattern {
-    /// Reads patterns parted by blanks.
+    /// Parses patterns separated by blanks.
     ///
     /// # Errors
-    /// What is not known here, and what is.
+    /// What is not supported, and what is.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in text.split_whitespace() {
@@ -44,8 +44,8 @@ impl TagPattern {
             for alternative in without_braces(pattern)? {
                 alternatives.push(pieces(&alternative));
             }
-            if alternatives.len() > MOST_ALTERNATIVES {
-                return Err(format!("'{text}': more than {MOST_ALTERNATIVES} alternatives"));
+            if alternatives.len() > MAX_ALTERNATIVES {
+                return Err(format!("'{text}': more than {MAX_ALTERNATIVES} alternatives"));
             }
         }
         if alternatives.is_empty() {
@@ -67,26 +67,26 @@ impl fmt::Display for TagPattern {
     }
 }
 
-/// Multiplies the braces out. They may lie in each other.
+/// Expands the braces, which may be nested.
 fn without_braces(pattern: &str) -> Result<Vec<String>, String> {
     let mut done = Vec::new();
     let mut open = vec![pattern.to_owned()];
     while let Some(pattern) = open.pop() {
-        // The innermost: the last one opened, up to the next one closed.
+        // The innermost braces: from the last `{` to the next `}`.
         let Some(start) = pattern.rfind('{') else {
             if pattern.contains('}') {
-                return Err(format!("'{pattern}': a brace is closed that was not opened"));
+                return Err(format!("'{pattern}': '}}' without '{{'"));
             }
             done.push(pattern);
             continue;
         };
         let end = pattern[start..].find('}').map(|end| start + end);
-        let end = end.ok_or_else(|| format!("'{pattern}': a brace is not closed"))?;
+        let end = end.ok_or_else(|| format!("'{pattern}': '{{' is not closed"))?;
         for choice in pattern[start + 1..end].split(',') {
             open.push(format!("{}{choice}{}", &pattern[..start], &pattern[end + 1..]));
         }
-        if open.len() + done.len() > MOST_ALTERNATIVES {
-            return Err(format!("'{pattern}': more than {MOST_ALTERNATIVES} alternatives"));
+        if open.len() + done.len() > MAX_ALTERNATIVES {
+            return Err(format!("'{pattern}': more than {MAX_ALTERNATIVES} alternatives"));
         }
     }
     Ok(done)
@@ -96,7 +96,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
-        // ".**." is a dot on both sides: parts in between, or none.
+        // ".**." has a dot on both sides: parts in between, or none.
         let (piece, length) = if rest.starts_with(".**") && !rest.starts_with(".**.") {
             (Piece::MoreParts, 3)
         } else if rest.starts_with("**.") {
@@ -114,7 +114,7 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Which places of the tag can be reached, piece by piece: time is pattern × tag, whatever the pattern.
+/// Tracks which positions of the tag each piece can reach: the time is pattern × tag for every pattern.
 fn is_match(pieces: &[Piece], tag: &[char]) -> bool {
     let mut reached = vec![false; tag.len() + 1];
     reached[0] = true;
@@ -195,7 +195,7 @@ mod tests {
             ("", "missing"),
             ("/^a/", "regular expressions"),
             ("{a", "not closed"),
-            ("a}", "not opened"),
+            ("a}", "without"),
             ("{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "alternatives"),
         ] {
             let error = TagPattern::parse(pattern).unwrap_err();

@@ -1,4 +1,4 @@
-//! A directive being read: every parameter must be asked for, the others are refused.
+//! Reads a directive; parameters that nobody asked for are refused at the end.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -10,30 +10,30 @@ use super::{
     values,
 };
 
-/// A directive of which every parameter and every directive inside must be asked for.
+/// A directive being read, with the names asked for so far.
 pub(super) struct Section<'d> {
     directive: &'d Directive,
     known: Vec<&'static str>,
-    known_inside: Vec<&'static str>,
+    known_children: Vec<&'static str>,
 }
 
 impl<'d> Section<'d> {
-    /// Begins to read one.
+    /// Starts to read a directive.
     pub(super) fn of(directive: &'d Directive) -> Self {
-        Self { directive, known: Vec::new(), known_inside: Vec::new() }
+        Self { directive, known: Vec::new(), known_children: Vec::new() }
     }
 
-    /// Where it begins.
+    /// The byte offset of the directive.
     pub(super) fn at(&self) -> usize {
         self.directive.at
     }
 
-    /// What stands behind its name.
+    /// The argument of the directive.
     pub(super) fn argument(&self) -> &'d str {
         &self.directive.argument
     }
 
-    /// A parameter that it may have: the last of that name, as in Fluentd.
+    /// An optional parameter: the last one of this name, as in Fluentd.
     pub(super) fn take(&mut self, name: &'static str) -> Option<&'d Parameter> {
         self.known.push(name);
         self.directive.parameters.iter().rev().find(|parameter| parameter.name == name)
@@ -44,7 +44,7 @@ impl<'d> Section<'d> {
         self.take(name).map(|parameter| parameter.value.as_str())
     }
 
-    /// A parameter, read by `read`; what it says against the value is a mistake.
+    /// A parameter parsed by `read`, whose error becomes a mistake.
     pub(super) fn read<T>(
         &mut self,
         mistakes: &mut Mistakes<'_>,
@@ -79,12 +79,12 @@ impl<'d> Section<'d> {
         self.read(mistakes, name, values::time)
     }
 
-    /// Yes or no; a name alone is yes.
+    /// A boolean; a name without a value means true.
     pub(super) fn flag(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<bool> {
         self.read(mistakes, name, values::flag)
     }
 
-    /// Parameters that change nothing here; `why` says so, behind the name.
+    /// Notes parameters that have no effect here; `why` is the reason.
     pub(super) fn without_effect(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -93,7 +93,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Parameters that are known but cannot be obeyed; `why` says so and what to do.
+    /// Refuses parameters that are known but not supported; `why` gives the reason and what to do.
     pub(super) fn refuse(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
@@ -102,41 +102,37 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Parameters of every plugin that say nothing about what is stored, and `@label`, which does.
+    /// Reads the parameters that every plugin has.
     pub(super) fn common(&mut self, mistakes: &mut Mistakes<'_>) {
         self.take("@id");
         self.without_effect(mistakes, &["@log_level", "log_level"], "give --log-level");
         self.refuse(
             mistakes,
             &["@label"],
-            "labels are not known here; take the <match> out of its <label>, and this line away",
+            "labels are not known here; take the <match> out of its <label>, and remove this line",
         );
     }
 
-    /// A directive inside that it may have, at most once.
-    pub(super) fn inside(
-        &mut self,
-        mistakes: &mut Mistakes<'_>,
-        name: &'static str,
-    ) -> Option<&'d Directive> {
-        self.known_inside.push(name);
+    /// An optional child directive, at most one.
+    pub(super) fn child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<&'d Directive> {
+        self.known_children.push(name);
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
         let first = found.next();
         for other in found {
-            mistakes.add(other.at, format!("a second <{name}>: there may be one"));
+            mistakes.add(other.at, format!("a second <{name}>: only one is allowed"));
         }
         first
     }
 
-    /// A directive inside that is known but cannot be obeyed.
-    pub(super) fn refuse_inside(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
-        self.known_inside.push(name);
+    /// Refuses a child directive that is known but not supported.
+    pub(super) fn refuse_child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
+        self.known_children.push(name);
         for child in self.directive.children.iter().filter(|child| child.name == name) {
             mistakes.add(child.at, format!("<{name}>: {why}"));
         }
     }
 
-    /// Refuses all that was not asked for.
+    /// Refuses everything that was not asked for.
     pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
         let inside = &self.directive.name;
         for parameter in &self.directive.parameters {
@@ -152,9 +148,9 @@ impl<'d> Section<'d> {
         }
         for child in &self.directive.children {
             let name = child.name.as_str();
-            if !self.known_inside.contains(&name) {
-                let hint = suggestion(name, self.known_inside.iter().copied());
-                let known = list(&self.known_inside, "none");
+            if !self.known_children.contains(&name) {
+                let hint = suggestion(name, self.known_children.iter().copied());
+                let known = list(&self.known_children, "none");
                 mistakes.add(
                     child.at,
                     format!("unknown directive <{name}> in <{inside}>{hint} (known here: {known})"),

@@ -4,15 +4,15 @@
 
 use super::mistakes::Mistakes;
 
-/// How deep directives may lie in each other; a real one has three levels.
-const DEEPEST: usize = 16;
+/// Maximum nesting of directives; real files have three levels.
+const MAX_DEPTH: usize = 16;
 
 /// `<name argument> … </name>`, or the whole file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Directive {
     pub(super) name: String,
     pub(super) argument: String,
-    /// Where it begins, as a byte of the text.
+    /// The byte offset of the directive.
     pub(super) at: usize,
     pub(super) parameters: Vec<Parameter>,
     pub(super) children: Vec<Directive>,
@@ -22,15 +22,15 @@ pub(super) struct Directive {
 #[derive(Debug, PartialEq)]
 pub(super) struct Parameter {
     pub(super) name: String,
-    /// Without its quotes, its escapes resolved; empty where a name stands alone.
+    /// The value without quotes, escapes resolved; empty if there is only a name.
     pub(super) value: String,
     pub(super) at: usize,
 }
 
-/// Reads a file as far as it can be read; what cannot is a mistake, and reading goes on at the next line.
+/// Parses a file. A mistake does not end parsing: it continues at the next line.
 pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
     let mut parser = Parser { text, at: 0, mistakes };
-    // Opened and not yet closed ones; the first is the file.
+    // The open directives; the first is the file itself.
     let mut open = vec![Directive::default()];
     loop {
         parser.skip_blank();
@@ -41,8 +41,8 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
             parser.close(start, &mut open);
         } else if parser.eat("<") {
             if let Some(directive) = parser.open(start) {
-                if open.len() > DEEPEST {
-                    parser.mistakes.add(start, format!("directives lie more than {DEEPEST} deep"));
+                if open.len() > MAX_DEPTH {
+                    parser.mistakes.add(start, format!("directives are nested more than {MAX_DEPTH} deep"));
                 }
                 open.push(directive);
             }
@@ -86,7 +86,7 @@ impl<'t> Parser<'t, '_, '_> {
         &rest[..end]
     }
 
-    /// Blanks, line ends and comments.
+    /// Skips blanks, line ends and comments.
     fn skip_blank(&mut self) {
         loop {
             self.eat_while(char::is_whitespace);
@@ -105,7 +105,7 @@ impl<'t> Parser<'t, '_, '_> {
         self.eat_while(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
-    /// What follows on the line must be nothing but a comment.
+    /// Checks that only a comment follows on the line.
     fn end_of_line(&mut self, behind: &str) {
         self.eat_while(|c| matches!(c, ' ' | '\t' | '\r'));
         if !self.rest().is_empty() && !self.rest().starts_with(['\n', '#']) {
@@ -122,17 +122,17 @@ impl<'t> Parser<'t, '_, '_> {
             return self.skip_line();
         }
         self.end_of_line("an end tag");
-        let Some(place) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
-            return self.mistakes.add(start, format!("</{name}> closes nothing that was opened"));
+        let Some(index) = open.iter().skip(1).rposition(|directive| directive.name == name) else {
+            return self.mistakes.add(start, format!("</{name}> closes a directive that was not opened"));
         };
-        // Those inside it that were left open end with it.
-        while open.len() > place + 2 {
-            let inner = open.pop().expect("there are more than place + 2");
+        // Open directives inside end with it.
+        while open.len() > index + 2 {
+            let inner = open.pop().expect("there are more than index + 2");
             self.mistakes
                 .add(start, format!("</{}> must come first: it was opened inside <{name}>", inner.name));
             parent(open).children.push(inner);
         }
-        let closed = open.pop().expect("its place was found");
+        let closed = open.pop().expect("its index was found");
         parent(open).children.push(closed);
     }
 
@@ -146,7 +146,7 @@ impl<'t> Parser<'t, '_, '_> {
         };
         let argument = line[..end].trim();
         if name.is_empty() || !line.starts_with([' ', '\t', '>', '\r']) {
-            self.mistakes.add(start, "a directive has a name, such as <source>");
+            self.mistakes.add(start, "a directive needs a name, such as <source>");
         }
         if argument.contains("#{") {
             self.mistakes.add(start, EMBEDDED);
@@ -176,7 +176,7 @@ impl<'t> Parser<'t, '_, '_> {
         Some(Parameter { name, value, at })
     }
 
-    /// A value without quotes ends with the line, or with a comment that follows a blank.
+    /// An unquoted value ends with the line, or before a comment that follows a blank.
     fn plain(&mut self) -> String {
         let line = self.rest().split('\n').next().unwrap_or_default();
         let comment = line
@@ -212,7 +212,7 @@ impl<'t> Parser<'t, '_, '_> {
         None
     }
 
-    /// A list or table in JSON, which may go over several lines.
+    /// A JSON list or table, which may span several lines.
     fn nested(&mut self, start: usize) -> Option<String> {
         let rest = self.rest();
         let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
@@ -236,13 +236,13 @@ impl<'t> Parser<'t, '_, '_> {
     }
 }
 
-const EMBEDDED: &str = "Ruby in the configuration, #{…}, cannot be run here: write the value itself";
+const EMBEDDED: &str = "Ruby in the configuration, #{…}, is not supported: write the value itself";
 
 fn parent(open: &mut [Directive]) -> &mut Directive {
     open.last_mut().expect("the file itself is never closed")
 }
 
-/// The `>` that ends a directive's tag: one outside quotes.
+/// The position of the `>` that ends a tag, outside quotes.
 fn end_of_tag(line: &str) -> Option<usize> {
     let mut quote = None;
     line.char_indices().find_map(|(at, c)| {
@@ -273,7 +273,7 @@ fn unescaped(quote: char, escaped: char) -> String {
         (_, 't') => "\t".to_owned(),
         (_, 'f') => "\u{c}".to_owned(),
         (_, 'b') => "\u{8}".to_owned(),
-        // A line that goes on.
+        // A continued line.
         (_, '\n') => String::new(),
         _ => escaped.to_string(),
     }
@@ -286,7 +286,7 @@ mod tests {
     fn read(text: &str) -> (Directive, Vec<String>) {
         let mut mistakes = Mistakes::new("f", text);
         let root = parse(text, &mut mistakes);
-        (root, mistakes.told().iter().map(ToString::to_string).collect())
+        (root, mistakes.sorted().iter().map(ToString::to_string).collect())
     }
 
     fn values(directive: &Directive) -> Vec<(&str, &str)> {
@@ -334,10 +334,10 @@ mod tests {
             mistakes,
             [
                 "f:3:1: </parse> must come first: it was opened inside <source>",
-                "f:4:1: </match> closes nothing that was opened",
+                "f:4:1: </match> closes a directive that was not opened",
                 "f:5:1: '>' is missing: <match …>",
-                "f:6:1: a directive has a name, such as <source>",
-                "f:8:4: Ruby in the configuration, #{…}, cannot be run here: write the value itself",
+                "f:6:1: a directive needs a name, such as <source>",
+                "f:8:4: Ruby in the configuration, #{…}, is not supported: write the value itself",
                 "f:9:1: the quote ' is never closed",
             ]
         );

@@ -160,7 +160,11 @@ fn everything_that_can_be_obeyed_is() {
     assert_eq!((config.backlog, config.limits.body_bytes), (128, 8 << 20));
     assert_eq!((config.limits.inflated_bytes, config.timeouts.idle), (16 << 20, Duration::from_secs(20)));
     assert_eq!(config.tag_prefix.as_deref(), Some("web"));
-    assert!(config.added.http_headers && config.added.query_params && config.added.remote_addr);
+    assert!(
+        config.request_fields.http_headers
+            && config.request_fields.query_params
+            && config.request_fields.remote_addr
+    );
     let compat = Compat::Fluentd {
         cors_allow_origins: vec!["https://a.example".to_owned(), "*".to_owned()],
         cors_allow_credentials: false,
@@ -253,7 +257,7 @@ fn mistakes_of_a_source_are_told() {
         ("<parse>\n</parse>\n<parse>\n</parse>", "f:5:1: a second <parse>"),
         ("<parse>\ntime_type string\n</parse>", "f:4:1: time_type: 'string' needs time_format here"),
         ("<transport tls>\ncert_path /c\n</transport>", "cert_path and private_key_path are both needed"),
-        ("<transport tls>\nclient_cert_auth true\n</transport>", "clients' certificates"),
+        ("<transport tls>\nclient_cert_auth true\n</transport>", "client certificates"),
         ("<transport udp>\n</transport>", "transport 'udp' is not known here"),
     ] {
         let told = refused(&with_source(lines));
@@ -282,15 +286,15 @@ fn mistakes_of_a_source_are_told() {
 fn mistakes_of_an_output_are_told() {
     for (lines, what) in [
         ("", "f:4:1: path is missing"),
-        ("path a/%Y.b\n<buffer time>\n</buffer>", "slices of time as timekey has them need %m %d too"),
+        ("path a/%Y.b\n<buffer time>\n</buffer>", "slices of this timekey need %m %d too"),
         ("path a/*\n<buffer>\n</buffer>", "'*' stands for the time"),
-        ("append\npath a/*/*\n<buffer time>\n</buffer>", "behind '*'"),
-        ("path a/*/b\n<buffer time>\n</buffer>", "behind '*'"),
+        ("append\npath a/*/*\n<buffer time>\n</buffer>", "'*' may only be followed"),
+        ("path a/*/b\n<buffer time>\n</buffer>", "'*' may only be followed"),
         ("path a/${tag\n", "'${' is not closed"),
         ("path a/${chunk_id}", "there are no chunks here"),
         ("path a\n<buffer time>\ntimekey 0\n</buffer>", "a slice of time lasts at least 1s"),
-        ("path a\n<buffer time>\ntimekey_zone +0900\n</buffer>", "set TZ=+0900 for it"),
-        ("path a\nflush_interval 1s", "it is from before version 1"),
+        ("path a\n<buffer time>\ntimekey_zone +0900\n</buffer>", "set TZ=+0900 for this process"),
+        ("path a\nflush_interval 1s", "it is from Fluentd 0.12"),
         ("path a\n<format>\ndelimiter COMMA\n</format>", "(known: TAB)"),
         ("path a\n<format>\n@type csv\n</format>", "fields is missing"),
         ("path a\n<format>\ntime_format %s\n</format>", "ISO 8601"),

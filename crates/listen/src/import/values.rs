@@ -1,4 +1,4 @@
-//! Values of parameters, as Fluentd reads them, but strictly: what Fluentd would take for 0 is a mistake.
+//! Parses values as Fluentd does, but strictly: what Fluentd would read as 0 is a mistake.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn flag(text: &str) -> Result<bool, String> {
 /// `["a", "b"]`, or `a, b`.
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     if text.starts_with('[') {
-        return serde_json::from_str(text).map_err(|error| format!("not a list of texts in JSON: {error}"));
+        return serde_json::from_str(text).map_err(|error| format!("not a JSON list of strings: {error}"));
     }
     Ok(text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
 }

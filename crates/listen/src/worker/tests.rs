@@ -11,7 +11,7 @@ use segments::{Level, Store};
 
 use super::*;
 use crate::{
-    Compat, Config, Report, Statistics, engine::Helper, idempotency::Found, listeners::Listeners, render,
+    Compat, Config, Report, Statistics, engine::BodyReader, idempotency::Found, listeners::Listeners, render,
 };
 
 /// A worker whose rounds are made by the test; it answers what is accepted.
@@ -30,7 +30,7 @@ fn with_worker_of(change: impl FnOnce(&mut Config), test: impl FnOnce(&mut Worke
 /// A worker and its helper, which both do what the test says.
 fn with_helper_of(
     change: impl FnOnce(&mut Config),
-    test: impl for<'a> FnOnce(&mut Worker<'a>, TcpStream, Helper<'a>),
+    test: impl for<'a> FnOnce(&mut Worker<'a>, TcpStream, BodyReader<'a>),
 ) {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
@@ -42,8 +42,9 @@ fn with_helper_of(
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let client = TcpStream::connect(listeners.addresses[0]).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let (desk, helper) = Desk::new(&shared).unwrap();
-    let mut worker = Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), desk);
+    let (body_reader_queue, helper) = BodyReaderQueue::new(&shared).unwrap();
+    let mut worker =
+        Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), body_reader_queue);
     test(&mut worker, client, helper);
     shared.store.close().unwrap();
 }
@@ -97,7 +98,7 @@ fn a_key_whose_client_went_before_it_was_told_is_not_stored_again() {
             (events::Kind::Json, &b"{}"[..]),
             worker.engine.now_ns,
         );
-        let Found::Again(answered) = found else { panic!("forgotten: {found:?}") };
+        let Found::Answered(answered) = found else { panic!("forgotten: {found:?}") };
         assert_eq!(answered.level, Level::Accepted);
     });
 }
@@ -153,7 +154,7 @@ fn a_body_that_is_not_read_in_time_is_not_stored_and_not_called_the_disks() {
                 let token = worker.connections.tokens()[0];
                 let connection = worker.connections.find(token).unwrap();
                 worker.engine.now_ns = connection.deadline_ns;
-                let fate = worker.engine.alarm(connection);
+                let fate = worker.engine.check_deadline(connection);
                 worker.settle(token, fate);
                 let mut answer = String::new();
                 client.read_to_string(&mut answer).unwrap();
@@ -189,7 +190,7 @@ fn an_answer_for_want_of_time_is_in_the_manner_of_its_request() {
             let token = worker.connections.tokens()[0];
             let connection = worker.connections.find(token).unwrap();
             worker.engine.now_ns = connection.deadline_ns;
-            let fate = worker.engine.alarm(connection);
+            let fate = worker.engine.check_deadline(connection);
             worker.settle(token, fate);
             let mut answer = String::new();
             client.read_to_string(&mut answer).unwrap();

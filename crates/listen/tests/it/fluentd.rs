@@ -1,19 +1,19 @@
 //! Answers and lines as Fluentd's `in_http` and `out_file` give them, byte for byte.
 
-use listen::{Added, Compat};
+use listen::{Compat, RequestFields};
 
-use crate::stand::{Answer, Stand, request};
+use crate::testbed::{Answer, Testbed, request};
 
 const OK: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
 const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
 
-fn fluentd() -> Stand {
+fn fluentd() -> Testbed {
     with(Compat::fluentd())
 }
 
-fn with(compat: Compat) -> Stand {
-    Stand::with(|config| {
+fn with(compat: Compat) -> Testbed {
+    Testbed::with(|config| {
         config.compat = compat;
         config.rules = events::Rules::fluentd();
         config.limits.body_bytes = 10_000;
@@ -33,8 +33,8 @@ fn bad(message: &str) -> String {
 
 #[test]
 fn a_success_is_88_bytes() {
-    let stand = fluentd();
-    let mut client = stand.connect();
+    let testbed = fluentd();
+    let mut client = testbed.connect();
     assert_eq!(OK.len(), 88);
     assert_eq!(text(&client.post("/a/b", EVENT)), OK);
     assert_eq!(text(&client.post("/a//b/", EVENT)), OK);
@@ -47,8 +47,8 @@ fn a_success_is_88_bytes() {
         assert_eq!(client.post_with("/a/b", headers, body).status, 400, "{body}");
     }
     assert_eq!(text(&client.post("/a/b", "")), OK);
-    assert_eq!(stand.stored("a.b"), format!("{EVENT}\n{{\"b\":1}}\n{{\"b\":2}}\n"));
-    assert_eq!(stand.stored("a..b"), format!("{EVENT}\n"));
+    assert_eq!(testbed.stored("a.b"), format!("{EVENT}\n{{\"b\":1}}\n{{\"b\":2}}\n"));
+    assert_eq!(testbed.stored("a..b"), format!("{EVENT}\n"));
     let answer = client.post_with("/a/b", "Connection: close\r\n", "{}");
     assert_eq!(text(&answer), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n");
     assert!(client.is_closed());
@@ -56,8 +56,8 @@ fn a_success_is_88_bytes() {
 
 #[test]
 fn parameters_hold_records_too() {
-    let stand = fluentd();
-    let mut client = stand.connect();
+    let testbed = fluentd();
+    let mut client = testbed.connect();
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     assert_eq!(text(&client.post_with("/a", form, "json=%7B%22n%22%3A1%7D")), OK);
     let plain = "Content-Type: text/plain\r\n";
@@ -65,12 +65,12 @@ fn parameters_hold_records_too() {
     let missing = bad("'json' or 'ndjson' parameter is required");
     assert_eq!(text(&client.post_with("/a", plain, EVENT)), missing);
     assert_eq!(text(&client.post_with("/a", form, "x=1")), missing);
-    assert_eq!(stand.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
+    assert_eq!(testbed.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
 }
 
 #[test]
 fn what_fluentd_refuses_is_refused_in_its_words() {
-    let stand = fluentd();
+    let testbed = fluentd();
     let closing = |status: &str, body: &str| {
         format!(
             "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: text/plain\r\n\r\n{body}",
@@ -86,39 +86,39 @@ fn what_fluentd_refuses_is_refused_in_its_words() {
         (b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: x\r\n\r\n", closing("417 Expectation Failed", "")),
         (&request("/a", "Content-Encoding: gzip\r\n", b"{}"), closing("400 Bad Request", "")),
     ] {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         client.send(request);
         assert_eq!(text(&client.answer()), expected, "{}", String::from_utf8_lossy(request));
         assert!(client.is_closed());
     }
     // No HTTP is closed without a word.
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send("nonsense\r\n\r\n");
     assert!(client.is_closed());
     // Every method but GET and OPTIONS posts.
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send("DELETE /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"d\":1}");
     assert_eq!(text(&client.answer()), OK);
-    assert_eq!(stand.stored("a"), "{\"d\":1}\n");
+    assert_eq!(testbed.stored("a"), "{\"d\":1}\n");
 }
 
 #[test]
 fn successes_can_be_a_pixel_or_204() {
-    let stand = with(Compat::Fluentd {
+    let testbed = with(Compat::Fluentd {
         cors_allow_origins: Vec::new(),
         cors_allow_credentials: false,
         empty_img: false,
         use_204: true,
     });
     let no_content = "HTTP/1.1 204 No Content\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
-    assert_eq!(text(&stand.connect().post("/a", "{}")), no_content);
-    let stand = with(Compat::Fluentd {
+    assert_eq!(text(&testbed.connect().post("/a", "{}")), no_content);
+    let testbed = with(Compat::Fluentd {
         cors_allow_origins: Vec::new(),
         cors_allow_credentials: false,
         empty_img: true,
         use_204: true,
     });
-    let answer = stand.connect().post("/a", "{}");
+    let answer = testbed.connect().post("/a", "{}");
     let head = "HTTP/1.1 200 OK\r\nContent-Type: image/gif; charset=utf-8\r\nConnection: Keep-Alive\r\nContent-Length: 35\r\n\r\n";
     assert_eq!(answer.head, head);
     assert_eq!(&answer.body[..6], b"GIF89a");
@@ -126,14 +126,14 @@ fn successes_can_be_a_pixel_or_204() {
 
 #[test]
 fn browsers_may_post_from_origins_that_are_allowed() {
-    let stand = with(Compat::Fluentd {
+    let testbed = with(Compat::Fluentd {
         cors_allow_origins: vec!["http://*.example".into()],
         cors_allow_credentials: true,
         empty_img: false,
         use_204: false,
     });
     let preflight = |origin: &str| {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         client.send(format!(
             "OPTIONS /a HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: POST\r\n\
              Access-Control-Request-Headers: X-A\r\n\r\n"
@@ -151,7 +151,7 @@ fn browsers_may_post_from_origins_that_are_allowed() {
         )
     );
     assert!(preflight("http://b.test").starts_with("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"));
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     assert_eq!(
         text(&client.post_with("/a", "Origin: http://a.example\r\n", "{}")),
         format!(
@@ -168,15 +168,15 @@ fn browsers_may_post_from_origins_that_are_allowed() {
 
 #[test]
 fn records_get_what_the_request_says() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.compat = Compat::fluentd();
         config.rules = events::Rules::fluentd();
-        config.added = Added { http_headers: true, query_params: true, remote_addr: true };
+        config.request_fields = RequestFields { http_headers: true, query_params: true, remote_addr: true };
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send("POST /a?q-x=1 HTTP/1.1\r\nHost: h\"\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}");
     assert_eq!(text(&client.answer()), OK);
-    let stored: serde_json::Value = serde_json::from_str(&stand.stored("a")).unwrap();
+    let stored: serde_json::Value = serde_json::from_str(&testbed.stored("a")).unwrap();
     let expected = serde_json::json!({
         "n": 1, "HTTP_HOST": "h\"", "HTTP_CONTENT_TYPE": "application/json", "HTTP_CONTENT_LENGTH": "7",
         "QUERY_Q_X": "1", "REMOTE_ADDR": "127.0.0.1",
@@ -187,10 +187,10 @@ fn records_get_what_the_request_says() {
 /// As Fluentd 1.16.11 has stored them.
 #[test]
 fn what_comes_twice_and_what_a_client_has_forged_is_as_in_fluentd() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.compat = Compat::fluentd();
         config.rules = events::Rules::fluentd();
-        config.added = Added { http_headers: true, query_params: true, remote_addr: true };
+        config.request_fields = RequestFields { http_headers: true, query_params: true, remote_addr: true };
     });
     let head = "\"HTTP_CONTENT_TYPE\":\"application/json\",\"HTTP_CONTENT_LENGTH\":\"@\"";
     let peer = "\"REMOTE_ADDR\":\"127.0.0.1\"";
@@ -224,22 +224,22 @@ fn what_comes_twice_and_what_a_client_has_forged_is_as_in_fluentd() {
     .into_iter()
     .enumerate()
     {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         let length = body.len();
         client.send(format!(
             "POST /r{number}{query} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
         ));
         assert_eq!(text(&client.answer()), OK);
         let expected = expected.replace("HEAD", head).replace("PEER", peer).replace('@', &length.to_string());
-        assert_eq!(stand.stored(&format!("r{number}")), expected + "\n");
+        assert_eq!(testbed.stored(&format!("r{number}")), expected + "\n");
     }
 }
 
 #[test]
 fn methods_that_fluentd_does_not_know_are_refused() {
-    let stand = fluentd();
+    let testbed = fluentd();
     for (method, is_known) in [("PATCH", true), ("DELETE", true), ("FOO", false), ("post", false)] {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         client.send(format!(
             "{method} /{method} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
         ));
@@ -248,41 +248,41 @@ fn methods_that_fluentd_does_not_know_are_refused() {
         } else {
             assert!(client.is_closed(), "{method}");
         }
-        assert_eq!(stand.stored(method), if is_known { "{}\n" } else { "" });
+        assert_eq!(testbed.stored(method), if is_known { "{}\n" } else { "" });
     }
 }
 
 #[test]
 fn a_client_that_names_a_level_gets_a_receipt() {
-    let stand = fluentd();
-    let answer = stand.connect().post_with("/a", "Proofload-Ack: synced\r\n", "{}");
+    let testbed = fluentd();
+    let answer = testbed.connect().post_with("/a", "Proofload-Ack: synced\r\n", "{}");
     let receipt = answer.header("proofload-receipt");
     assert_eq!((answer.status, receipt), (200, Some("segment=\"a.log\"; offset=0; bytes=3; level=synced")));
 }
 
 #[test]
 fn too_many_records_are_too_large() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.compat = Compat::fluentd();
         config.rules = events::Rules { max_records: 2, ..events::Rules::fluentd() };
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     assert_eq!(text(&client.post("/a", "[{},{}]")), OK);
     let too_large = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\nToo large";
     assert_eq!(text(&client.post("/a", "[{},{},{}]")), too_large);
     assert!(client.is_closed());
-    assert_eq!(stand.stored("a"), "{}\n{}\n");
+    assert_eq!(testbed.stored("a"), "{}\n{}\n");
 }
 
 #[test]
 fn the_line_is_the_one_of_the_reference() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.compat = Compat::fluentd();
         config.rules = events::Rules::fluentd();
         config.format = events::LineFormat::OutFile { time: true, tag: false };
         let template = format!("{}/${{tag}}_%Y-%m-%d", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
-    assert_eq!(text(&stand.connect().post("/http_listener_test?time=1578905529", EVENT)), OK);
-    assert_eq!(stand.stored("http_listener_test_2020-01-13"), format!("2020-01-13T08:52:09Z\t{EVENT}\n"));
+    assert_eq!(text(&testbed.connect().post("/http_listener_test?time=1578905529", EVENT)), OK);
+    assert_eq!(testbed.stored("http_listener_test_2020-01-13"), format!("2020-01-13T08:52:09Z\t{EVENT}\n"));
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use listen::Level;
 
-use crate::stand::{Stand, eventually, request};
+use crate::testbed::{Testbed, eventually, request};
 
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 
@@ -23,8 +23,8 @@ fn lines(bytes: usize) -> String {
 #[test]
 fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
     for level in [Level::Accepted, Level::Written, Level::Synced] {
-        let stand = Stand::with(|config| config.level = level);
-        let (large, mut client) = (lines(5 << 20), stand.connect());
+        let testbed = Testbed::with(|config| config.level = level);
+        let (large, mut client) = (lines(5 << 20), testbed.connect());
         // What comes behind it on its connection is stored behind it.
         client.send(request("/a", NDJSON, large.as_bytes()));
         client.send(request("/a", NDJSON, b"{\"last\":1}\n"));
@@ -32,15 +32,15 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
         let status = if level == Level::Accepted { 202 } else { 204 };
         assert_eq!((first.status, second.status), (status, status), "{level:?}");
         let expected = format!("{large}{{\"last\":1}}\n");
-        eventually("it is stored", || stand.stored("a").len() == expected.len());
-        assert!(stand.stored("a") == expected, "{level:?}: other bytes");
+        eventually("it is stored", || testbed.stored("a").len() == expected.len());
+        assert!(testbed.stored("a") == expected, "{level:?}: other bytes");
         if level != Level::Accepted {
             // Nobody else has stored there meanwhile: one receipt for all pieces.
             let level = if level == Level::Written { "written" } else { "synced" };
             let whole = format!("segment=\"a.log\"; offset=0; bytes={}; level={level}", large.len());
             assert_eq!(first.header("proofload-receipt"), Some(whole.as_str()));
         }
-        let (report, _folder) = stand.stop();
+        let (report, _folder) = testbed.stop();
         assert_eq!((report.statistics.accepted_events_lost, report.unanswered), (0, 0));
     }
 }
@@ -48,51 +48,52 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
 #[test]
 fn large_bodies_share_their_syncs() {
     const DELAY: Duration = Duration::from_millis(500);
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.level = Level::Synced;
         config.store.sync_delay = DELAY;
     });
     let (many, one) = (lines(20 << 10), lines(10 << 20));
     let start = Instant::now();
-    let mut clients: Vec<_> = (0..24).map(|_| stand.connect()).collect();
+    let mut clients: Vec<_> = (0..24).map(|_| testbed.connect()).collect();
     for client in &mut clients {
         client.send(request("/a", NDJSON, many.as_bytes()));
     }
     clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 204));
     assert_eq!(clients[0].post_with("/a", NDJSON, &one).status, 204);
     // A delay goes before each sync, however busy this machine is.
-    let (syncs, delays) = (stand.handle.statistics().syncs, start.elapsed().as_millis() / DELAY.as_millis());
+    let (syncs, delays) =
+        (testbed.handle.statistics().syncs, start.elapsed().as_millis() / DELAY.as_millis());
     assert!(u128::from(syncs) <= delays && syncs <= 12, "{syncs} syncs within {delays} delays");
-    assert_eq!(stand.stored("a").len(), 24 * many.len() + one.len());
+    assert_eq!(testbed.stored("a").len(), 24 * many.len() + one.len());
 }
 
 #[test]
 fn a_large_body_with_a_mistake_is_refused_with_its_place_and_its_key_is_free() {
-    let stand = Stand::start();
+    let testbed = Testbed::start();
     let key = format!("{NDJSON}Idempotency-Key: k\r\n");
     let good = lines(100 << 10);
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let refused = client.post_with("/a", &key, good.clone() + "{\"bad\n");
     assert_eq!((refused.status, refused.json()["byte"].as_u64()), (400, Some(good.len() as u64 + 5)));
-    assert_eq!(stand.stored("a"), "");
+    assert_eq!(testbed.stored("a"), "");
     let stored = client.post_with("/a", &key, &good);
     let again = client.post_with("/a", &key, &good);
     assert_eq!((stored.status, again.status), (204, 204));
     assert_eq!(again.header("proofload-replayed"), Some("true"));
     assert_eq!(client.post_with("/a", &key, good.clone() + "{}\n").status, 422);
-    assert!(stand.stored("a") == good);
+    assert!(testbed.stored("a") == good);
     // Nothing to store is no piece.
     assert_eq!(client.post("/a", format!("[{}]", " ".repeat(100 << 10))).status, 204);
 }
 
 #[test]
 fn a_stop_waits_for_a_body_that_is_being_read() {
-    let stand = Stand::start();
+    let testbed = Testbed::start();
     let large = lines(8 << 20);
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send(request("/a", NDJSON, large.as_bytes()));
-    eventually("it has come", || stand.handle.statistics().received_bytes as usize >= large.len());
-    let (report, folder) = stand.stop();
+    eventually("it has come", || testbed.handle.statistics().received_bytes as usize >= large.len());
+    let (report, folder) = testbed.stop();
     assert_eq!((client.answer().status, report.unanswered), (204, 0));
     assert!(std::fs::read_to_string(folder.path().join("a.log")).unwrap() == large);
 }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use listen::{Level, Route};
 
-use crate::stand::{Receipt, Stand, eventually, receipts, request};
+use crate::testbed::{Receipt, Testbed, eventually, receipts, request};
 
 #[test]
 fn a_receipt_says_where_the_lines_lie() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     let mut places = HashSet::new();
     for number in 0..50 {
         let level = ["written", "synced"][number % 2];
@@ -18,7 +18,7 @@ fn a_receipt_says_where_the_lines_lie() {
         assert_eq!(answer.status, 204);
         let [receipt] = &receipts(&answer)[..] else { panic!("one receipt: {answer:?}") };
         assert_eq!((receipt.segment.as_str(), receipt.level.as_str()), ("a.log", level));
-        let stored = stand.stored("a");
+        let stored = testbed.stored("a");
         let lines = &stored[receipt.offset..receipt.offset + receipt.bytes];
         assert_eq!(lines, format!("{body}\n"));
         assert!(places.insert(receipt.offset), "{receipt:?}");
@@ -27,14 +27,14 @@ fn a_receipt_says_where_the_lines_lie() {
 
 #[test]
 fn the_longest_route_holds_unless_the_request_says_otherwise() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.level = Level::Written;
         config.routes = vec![
             Route { path: "/fast".into(), level: Level::Accepted },
             Route { path: "/fast/but/safe".into(), level: Level::Synced },
         ];
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let mut level = |path: &str, ack: &str| {
         let answer = client.post_with(path, ack, "{}");
         let receipt = answer.header("proofload-receipt").unwrap().to_owned();
@@ -46,31 +46,31 @@ fn the_longest_route_holds_unless_the_request_says_otherwise() {
     assert_eq!(level("/fast/but/safe", ""), (204, "synced".into()));
     assert_eq!(level("/fast/but/safe", "Proofload-Ack: Accepted\r\n"), (202, "accepted".into()));
     drop(client);
-    let (report, _folder) = stand.stop();
+    let (report, _folder) = testbed.stop();
     let events = report.statistics.events;
     assert_eq!([events["accepted"], events["written"], events["synced"]], [2, 2, 1]);
 }
 
 #[test]
 fn accepted_events_are_stored_soon_after() {
-    let stand = Stand::with(|config| config.level = Level::Accepted);
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.level = Level::Accepted);
+    let mut client = testbed.connect();
     let answer = client.post("/a", "{\"n\":1}");
     assert_eq!((answer.status, answer.header("proofload-receipt")), (202, Some("level=accepted")));
-    eventually("it is stored", || stand.stored("a") == "{\"n\":1}\n");
+    eventually("it is stored", || testbed.stored("a") == "{\"n\":1}\n");
 }
 
 #[test]
 fn events_of_several_segments_have_a_receipt_each() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         let template = format!("{}/${{tag}}-${{kind}}", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let event = |kind: &str, number: u32| format!("{{\"kind\":\"{kind}\",\"n\":{number}}}");
     let body = [event("x", 1), event("y", 2), event("x", 3), event("y", 4)].join("\n");
     let answer = client.post("/a", body);
-    let (x, y) = (stand.stored("a-x"), stand.stored("a-y"));
+    let (x, y) = (testbed.stored("a-x"), testbed.stored("a-y"));
     assert_eq!(x, format!("{}\n{}\n", event("x", 1), event("x", 3)));
     assert_eq!(y, format!("{}\n{}\n", event("y", 2), event("y", 4)));
     let mut found = receipts(&answer);
@@ -84,30 +84,30 @@ fn events_of_several_segments_have_a_receipt_each() {
 
 #[test]
 fn a_request_for_too_many_files_is_refused_whole() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         let template = format!("{}/${{tag}}-${{kind}}", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
     let body: String = (0..1_001).map(|kind| format!("{{\"kind\":{kind}}}\n")).collect();
-    let answer = stand.connect().post("/a", body);
+    let answer = testbed.connect().post("/a", body);
     assert_eq!(answer.status, 413);
     assert!(answer.text().contains("more than 1000 files"), "{answer:?}");
-    assert_eq!(stand.stored("a-0"), "");
+    assert_eq!(testbed.stored("a-0"), "");
 }
 
 #[test]
 fn what_is_stored_in_part_is_told_so() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         let template = format!("{}/${{tag}}-${{kind}}/e", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
     // Where a file is no folder can be made.
-    std::fs::write(stand.folder().join("a-y"), "").unwrap();
-    let mut client = stand.connect();
+    std::fs::write(testbed.folder().join("a-y"), "").unwrap();
+    let mut client = testbed.connect();
     let answer = client.post("/a", "{\"kind\":\"x\"}\n{\"kind\":\"y\"}");
     assert_eq!((answer.status, answer.header("proofload-stored")), (500, Some("maybe")), "{answer:?}");
     assert_eq!(answer.json()["reason"].as_str(), Some("stored_in_part"));
-    assert_eq!(stand.stored("a-x/e"), "{\"kind\":\"x\"}\n");
+    assert_eq!(testbed.stored("a-x/e"), "{\"kind\":\"x\"}\n");
     // Nothing of this one is stored.
     let answer = client.post("/a", "{\"kind\":\"y\"}");
     assert_eq!((answer.status, answer.header("proofload-stored")), (500, None), "{answer:?}");
@@ -115,24 +115,24 @@ fn what_is_stored_in_part_is_told_so() {
 
 #[test]
 fn lines_of_many_clients_and_threads_stay_whole_and_each_client_keeps_its_order() {
-    let stand = Stand::with(|config| config.threads = 3);
+    let testbed = Testbed::with(|config| config.threads = 3);
     std::thread::scope(|scope| {
         for client_number in 0..12 {
-            let stand = &stand;
+            let testbed = &testbed;
             scope.spawn(move || {
-                let mut client = stand.connect();
+                let mut client = testbed.connect();
                 for number in 0..100 {
                     let body = format!("{{\"client\":{client_number},\"n\":{number}}}");
                     client.send(request("/a", "", body.as_bytes()));
                     let answer = client.answer();
                     let receipt = &receipts(&answer)[0];
-                    let stored = stand.stored("a");
+                    let stored = testbed.stored("a");
                     assert_eq!(stored[receipt.offset..receipt.offset + receipt.bytes].trim_end(), body);
                 }
             });
         }
     });
-    let stored = stand.stored("a");
+    let stored = testbed.stored("a");
     let mut next = [0; 12];
     for line in stored.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();

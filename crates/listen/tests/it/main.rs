@@ -7,6 +7,6 @@ mod levels;
 mod limits;
 mod overload;
 mod protocol;
-mod stand;
 mod stop;
+mod testbed;
 mod tls;

@@ -11,28 +11,28 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use crate::stand::{Stand, eventually, receipts};
+use crate::testbed::{Testbed, eventually, receipts};
 
 #[test]
 fn what_does_not_fit_the_budget_is_refused_before_its_body() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.limits.budget_bytes = 100_000;
         config.limits.body_bytes = 100_000;
         config.limits.inflated_bytes = 100_000;
         config.limits.retry_after_s = 7;
     });
     // Takes most of the budget and stands still.
-    let mut large = stand.connect();
+    let mut large = testbed.connect();
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
-    eventually("it came", || stand.handle.statistics().budget_used_bytes >= 89_000);
-    let mut second = stand.connect();
+    eventually("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
+    let mut second = testbed.connect();
     second.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50000\r\n\r\n");
     let answer = second.answer();
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("7")));
     assert!(second.is_closed());
     // One that is here already is no reason to close.
-    let mut third = stand.connect();
+    let mut third = testbed.connect();
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(20_000));
     assert_eq!(third.post("/a", &body).status, 503);
     // Small ones still fit.
@@ -40,48 +40,48 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
     large.send(format!("{}\"}}", "x".repeat(90_000 - 89_000 - 8)));
     assert_eq!(large.answer().status, 204);
     assert_eq!(third.post("/a", &body).status, 204);
-    let statistics = stand.handle.statistics();
+    let statistics = testbed.handle.statistics();
     assert_eq!((statistics.refused["budget"], statistics.budget_used_bytes), (2, 0));
 }
 
 #[test]
 fn overload_can_be_told_as_429() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.limits.budget_bytes = 100_000;
         config.limits.body_bytes = 100_000;
         config.limits.inflated_bytes = 100_000;
         config.limits.overload_status = 429;
         config.format = events::LineFormat::OutFile { time: true, tag: true };
     });
-    let mut large = stand.connect();
+    let mut large = testbed.connect();
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
-    eventually("it came", || stand.handle.statistics().budget_used_bytes >= 89_000);
+    eventually("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
     // The lines of 1,000 small events are longer than what is left, though the body is not.
-    let answer = stand.connect().post("/a", "{}\n".repeat(1_000));
+    let answer = testbed.connect().post("/a", "{}\n".repeat(1_000));
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
-    assert_eq!(stand.stored("a"), "");
+    assert_eq!(testbed.stored("a"), "");
 }
 
 #[test]
 fn a_small_body_that_becomes_more_lines_than_all_may_have_is_told_that_it_never_fits() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.limits.budget_bytes = 1 << 20;
         config.limits.body_bytes = 1 << 20;
         config.limits.inflated_bytes = 1 << 20;
         config.format = events::LineFormat::OutFile { time: true, tag: true };
     });
     let path = format!("/{}", "t".repeat(1_000));
-    let answer = stand.connect().post(&path, "{}\n".repeat(100_000));
+    let answer = testbed.connect().post(&path, "{}\n".repeat(100_000));
     assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
     assert!(answer.text().contains("send it in parts"), "{answer:?}");
-    assert_eq!(stand.connect().post(&path, "{}\n".repeat(500)).status, 204);
-    assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
+    assert_eq!(testbed.connect().post(&path, "{}\n".repeat(500)).status, 204);
+    assert_eq!(testbed.handle.statistics().budget_used_bytes, 0);
 }
 
 #[test]
 fn a_key_that_finds_no_room_beside_its_lines_never_will() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.limits.budget_bytes = 100_000;
         config.limits.body_bytes = 100_000;
         config.limits.inflated_bytes = 100_000;
@@ -89,11 +89,11 @@ fn a_key_that_finds_no_room_beside_its_lines_never_will() {
     // The lines alone leave 45 bytes of it.
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(99_570 - 8));
     let key = format!("Idempotency-Key: {}\r\n", "k".repeat(255));
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let answer = client.post_with("/a", &key, &body);
     assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
     assert_eq!(client.post("/a", &body).status, 204);
-    assert_eq!(stand.handle.statistics().budget_used_bytes, 0);
+    assert_eq!(testbed.handle.statistics().budget_used_bytes, 0);
 }
 
 /// A small filesystem that only the threads of one test see.
@@ -142,9 +142,9 @@ fn a_full_disk_is_told_and_goes_by_without_a_restart() {
 }
 
 fn full_disk(small: &Small) {
-    let store = crate::stand::store(small.path());
-    let stand = Stand::with(|config| config.store = store);
-    let mut client = stand.connect();
+    let store = crate::testbed::store(small.path());
+    let testbed = Testbed::with(|config| config.store = store);
+    let mut client = testbed.connect();
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
     let mut acknowledged = Vec::new();
     let start = Instant::now();
@@ -161,7 +161,7 @@ fn full_disk(small: &Small) {
     // From now on most requests are refused before their body.
     let mut early = 0;
     for _ in 0..20 {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10010\r\n\r\n");
         early += usize::from(client.answer().status == 507);
     }
@@ -183,7 +183,7 @@ fn full_disk(small: &Small) {
     });
     assert_eq!(client.get("/health").status, 200);
     drop(client);
-    let (report, _folder) = stand.stop();
+    let (report, _folder) = testbed.stop();
     assert!(report.statistics.refused["storage_full"] >= 16);
 }
 
@@ -193,15 +193,15 @@ fn what_was_accepted_and_is_lost_is_counted() {
 }
 
 fn large_body_on_a_full_disk(small: &Small) {
-    let store = crate::stand::store(small.path());
-    let stand = Stand::with(|config| {
+    let store = crate::testbed::store(small.path());
+    let testbed = Testbed::with(|config| {
         config.store = store;
         config.level = listen::Level::Accepted;
     });
     // `accepted` waits for no disk, however many pieces the lines are in.
-    let answer = stand.connect().post("/a", "{\"a\":\"b\"}\n".repeat(800_000));
+    let answer = testbed.connect().post("/a", "{\"a\":\"b\"}\n".repeat(800_000));
     assert_eq!(answer.status, 202, "{answer:?}");
-    let (report, folder) = stand.stop();
+    let (report, folder) = testbed.stop();
     assert_eq!(report.statistics.accepted_events_lost, 800_000);
     drop(folder);
 }
@@ -212,17 +212,17 @@ fn a_read_only_disk_is_told() {
 }
 
 fn read_only_disk(small: &Small) {
-    let store = crate::stand::store(small.path());
-    let stand = Stand::with(|config| config.store = store);
-    let mut client = stand.connect();
+    let store = crate::testbed::store(small.path());
+    let testbed = Testbed::with(|config| config.store = store);
+    let mut client = testbed.connect();
     assert_eq!(client.post("/a", "{}").status, 204);
     // A filesystem with a file open for writing cannot be turned read-only.
     drop(client);
-    let (_, _folder) = stand.stop();
+    let (_, _folder) = testbed.stop();
     let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     // The storage's threads may still be on their way out, with files open.
     eventually("nothing is open for writing", || small.mount(read_only, 4 << 20).is_ok());
-    let error = listen::Server::bind(listen::Config::new(crate::stand::store(small.path())), Vec::new());
+    let error = listen::Server::bind(listen::Config::new(crate::testbed::store(small.path())), Vec::new());
     let error = error.expect_err("nothing can be stored there").to_string();
     assert!(error.to_lowercase().contains("read-only"), "{error}");
 }

@@ -2,14 +2,14 @@
 
 use std::{io::Write, net::Shutdown, time::Duration};
 
-use crate::stand::{Client, Stand, request};
+use crate::testbed::{Client, Testbed, request};
 
 const EVENT: &str = r#"{"board_id":10,"playtime":5}"#;
 
 #[test]
 fn events_are_stored_as_they_were_sent() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     assert_eq!(client.post("/a/b", EVENT).status, 204);
     assert_eq!(client.post("/a/b", format!("[{EVENT},{EVENT}]")).status, 204);
     assert_eq!(client.post("/a/b", format!("{EVENT}\n{EVENT}\n")).status, 204);
@@ -17,21 +17,21 @@ fn events_are_stored_as_they_were_sent() {
     assert_eq!(client.post_with("/a/b", ndjson, format!("{EVENT}\n{EVENT}")).status, 204);
     client.send("PUT /a/b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.answer().status, 204);
-    assert_eq!(stand.stored("a.b"), format!("{}{{}}\n", format!("{EVENT}\n").repeat(7)));
+    assert_eq!(testbed.stored("a.b"), format!("{}{{}}\n", format!("{EVENT}\n").repeat(7)));
 }
 
 #[test]
 fn an_empty_array_stores_nothing_and_is_a_success() {
-    let stand = Stand::start();
-    let answer = stand.connect().post("/a", "[]");
+    let testbed = Testbed::start();
+    let answer = testbed.connect().post("/a", "[]");
     assert_eq!((answer.status, answer.header("proofload-receipt")), (204, Some("level=written")));
-    assert_eq!(stand.stored("a"), "");
+    assert_eq!(testbed.stored("a"), "");
 }
 
 #[test]
 fn a_mistake_is_named_with_its_place_and_nothing_is_stored() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     let answer = client.post("/a", "{\"a\":1}\n{\"b\":}\n");
     assert_eq!((answer.status, answer.header("content-type")), (400, Some("application/json")));
     let error = answer.json();
@@ -40,13 +40,13 @@ fn a_mistake_is_named_with_its_place_and_nothing_is_stored() {
     assert_eq!(client.post("/a", "").status, 400);
     // The connection goes on.
     assert_eq!(client.post("/a", EVENT).status, 204);
-    assert_eq!(stand.stored("a"), format!("{EVENT}\n"));
+    assert_eq!(testbed.stored("a"), format!("{EVENT}\n"));
 }
 
 #[test]
 fn a_request_may_come_in_any_pieces() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     let bytes = request("/a", "", EVENT.as_bytes());
     for piece in [1, 2, 7] {
         for part in bytes.chunks(piece) {
@@ -59,13 +59,13 @@ fn a_request_may_come_in_any_pieces() {
         client.send(byte);
     }
     assert_eq!(client.answer().status, 204);
-    assert_eq!(stand.stored("a"), format!("{0}\n{0}\n{0}\n{{\"a\":1}}\n", EVENT));
+    assert_eq!(testbed.stored("a"), format!("{0}\n{0}\n{0}\n{{\"a\":1}}\n", EVENT));
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     let mut bytes = Vec::new();
     for number in 0..200 {
         let level = ["accepted", "written", "synced"][number % 3];
@@ -83,12 +83,12 @@ fn pipelined_requests_are_answered_in_order() {
         }
     }
     let expected: String = (0..200).map(|number| format!("{{\"n\":{number}}}\n")).collect();
-    assert_eq!(stand.stored("a"), expected);
+    assert_eq!(testbed.stored("a"), expected);
 }
 
 #[test]
 fn what_cannot_be_taken_is_told_why() {
-    let stand = Stand::start();
+    let testbed = Testbed::start();
     for (request, status, header) in [
         ("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", 405, Some(("allow", "POST, PUT"))),
         ("DELETE /a HTTP/1.1\r\nHost: x\r\n\r\n", 405, Some(("allow", "POST, PUT"))),
@@ -110,7 +110,7 @@ fn what_cannot_be_taken_is_told_why() {
         ("EHLO mail\r\n\r\n", 400, None),
         ("\u{16}\u{3}\u{1}", 400, None),
     ] {
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         client.send(request);
         let answer = client.answer();
         assert_eq!(answer.status, status, "{request:?}: {answer:?}");
@@ -119,13 +119,13 @@ fn what_cannot_be_taken_is_told_why() {
             assert_eq!(answer.header(name), Some(value), "{request:?}");
         }
     }
-    assert_eq!(stand.stored("a"), "");
+    assert_eq!(testbed.stored("a"), "");
 }
 
 #[test]
 fn a_continuation_is_only_asked_for_what_is_wanted() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     assert_eq!(client.answer().status, 100);
     client.send("{}");
@@ -138,15 +138,15 @@ fn a_continuation_is_only_asked_for_what_is_wanted() {
 
 #[test]
 fn connections_end_as_the_client_asks() {
-    let stand = Stand::with(|config| config.limits.requests_per_connection = Some(2));
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.limits.requests_per_connection = Some(2));
+    let mut client = testbed.connect();
     assert_eq!(client.post_with("/a", "Connection: close\r\n", "{}").header("connection"), Some("close"));
     assert!(client.is_closed());
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send("POST /a HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.answer().header("connection"), Some("close"));
     assert!(client.is_closed());
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     client.send("POST /a HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.answer().header("connection"), Some("keep-alive"));
     assert_eq!(client.post("/a", "{}").header("connection"), Some("close"));
@@ -155,8 +155,8 @@ fn connections_end_as_the_client_asks() {
 
 #[test]
 fn a_client_that_closes_its_side_gets_its_answer() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     client.send(request("/a", "Proofload-Ack: synced\r\n", b"{}"));
     client.socket.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.answer().status, 204);
@@ -165,28 +165,28 @@ fn a_client_that_closes_its_side_gets_its_answer() {
 
 #[test]
 fn a_client_that_goes_away_leaves_what_it_sent_whole() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     client.send(request("/a", "", b"{\"whole\":1}"));
     drop(client);
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let half = request("/a", "", b"{\"half\":1}");
     client.send(&half[..half.len() - 3]);
     drop(client);
-    crate::stand::eventually("the whole one is stored", || stand.stored("a") == "{\"whole\":1}\n");
+    crate::testbed::eventually("the whole one is stored", || testbed.stored("a") == "{\"whole\":1}\n");
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(stand.stored("a"), "{\"whole\":1}\n");
+    assert_eq!(testbed.stored("a"), "{\"whole\":1}\n");
 }
 
 #[test]
 fn only_who_has_a_credential_may_post() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.credentials = vec![
             listen::Credential::Bearer("s3cret".into()),
             listen::Credential::Basic { user: "u".into(), password: "p".into() },
         ];
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let answer = client.post("/a", "{}");
     let challenge = "Bearer realm=\"proofload\", Basic realm=\"proofload\"";
     assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some(challenge)));
@@ -195,16 +195,16 @@ fn only_who_has_a_credential_may_post() {
     assert_eq!(client.post_with("/a", "Authorization: Basic dTpw\r\n", "{}").status, 204);
     assert_eq!(client.get("/metrics").status, 401);
     assert_eq!(client.get("/health").status, 200);
-    assert_eq!(stand.stored("a"), "{}\n{}\n");
+    assert_eq!(testbed.stored("a"), "{}\n{}\n");
 }
 
 #[test]
 fn health_and_metrics_are_told_on_both_ports() {
-    let stand = Stand::with(|config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
+    let mut client = testbed.connect();
     assert_eq!(client.post("/a", "[{},{}]").status, 204);
     assert_eq!(client.post("/a", "x").status, 400);
-    for address in [stand.address, stand.admin.unwrap()] {
+    for address in [testbed.address, testbed.admin.unwrap()] {
         let mut client = Client::connect(address);
         let health = client.get("/health");
         assert_eq!((health.status, health.json()["status"].as_str()), (200, Some("ok")));
@@ -231,59 +231,60 @@ fn health_and_metrics_are_told_on_both_ports() {
             assert!(metrics.text().lines().any(|found| found == line), "{line} in {}", metrics.text());
         }
     }
-    assert_eq!(Client::connect(stand.admin.unwrap()).post("/a", "{}").status, 405);
+    assert_eq!(Client::connect(testbed.admin.unwrap()).post("/a", "{}").status, 405);
 }
 
 #[test]
 fn a_path_names_the_tag() {
-    let stand = Stand::with(|config| config.tag_prefix = Some("p".into()));
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.tag_prefix = Some("p".into()));
+    let mut client = testbed.connect();
     for path in ["/a/b", "//a//b/", "/a/%62", "http://host/a/b"] {
         assert_eq!(client.post(path, "{}").status, 204, "{path}");
     }
-    assert_eq!(stand.stored("p.a.b"), "{}\n".repeat(4));
+    assert_eq!(testbed.stored("p.a.b"), "{}\n".repeat(4));
     // Whatever a tag is, it names a file in the folder.
     assert_eq!(client.post("/..%2f..%2fx", "{}").status, 204);
-    assert!(!stand.folder().parent().unwrap().join("x.log").exists());
+    assert!(!testbed.folder().parent().unwrap().join("x.log").exists());
 }
 
 #[test]
 fn a_tag_is_not_of_any_length() {
-    let stand = Stand::with(|config| config.tag_prefix = Some("p".into()));
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.tag_prefix = Some("p".into()));
+    let mut client = testbed.connect();
     assert_eq!(client.post(&format!("/{}", "a".repeat(1_022)), "{}").status, 204);
     for path in [format!("/{}", "a".repeat(1_023)), "/a".repeat(600), format!("/{}", "%C3%A4".repeat(600))] {
         let answer = client.post(&path, "{}");
         assert_eq!(answer.status, 414, "{answer:?}");
         assert!(answer.text().contains("1024"), "{answer:?}");
     }
-    assert_eq!(stand.handle.statistics().refused["path"], 3);
+    assert_eq!(testbed.handle.statistics().refused["path"], 3);
 }
 
 #[test]
 fn a_time_in_the_query_is_that_of_the_events() {
-    let stand = Stand::with(|config| config.format = events::LineFormat::OutFile { time: true, tag: true });
-    let mut client = stand.connect();
+    let testbed =
+        Testbed::with(|config| config.format = events::LineFormat::OutFile { time: true, tag: true });
+    let mut client = testbed.connect();
     assert_eq!(client.post("/a?time=1578905529.25", "{}").status, 204);
     assert_eq!(client.post("/a?time=2020-01-13T17%3A52%3A09%2B09%3A00", "{}").status, 204);
-    assert_eq!(stand.stored("a"), "2020-01-13T08:52:09Z\ta\t{}\n".repeat(2));
+    assert_eq!(testbed.stored("a"), "2020-01-13T08:52:09Z\ta\t{}\n".repeat(2));
 }
 
 #[test]
 fn answers_carry_a_date_if_asked_to() {
-    let stand = Stand::with(|config| config.date = true);
-    let answer = stand.connect().post("/a", "{}");
+    let testbed = Testbed::with(|config| config.date = true);
+    let answer = testbed.connect().post("/a", "{}");
     let date = httpdate::parse_http_date(answer.header("date").unwrap()).unwrap();
     assert!(date.elapsed().unwrap_or_default() < Duration::from_secs(5));
 }
 
 #[test]
 fn answers_that_are_not_taken_do_not_stop_others() {
-    let stand = Stand::start();
-    let mut deaf = stand.connect();
+    let testbed = Testbed::start();
+    let mut deaf = testbed.connect();
     // More answers than the buffers of both kernels hold.
     let bytes = request("/a", "Proofload-Ack: accepted\r\n", b"x").repeat(2_000);
     deaf.socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     while deaf.socket.write_all(&bytes).is_ok() {}
-    assert_eq!(stand.connect().post("/b", "{}").status, 204);
+    assert_eq!(testbed.connect().post("/b", "{}").status, 204);
 }

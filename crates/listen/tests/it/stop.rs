@@ -7,25 +7,25 @@ use std::{
 
 use listen::{Config, Level, Server};
 
-use crate::stand::{Client, Stand, eventually, request, store};
+use crate::testbed::{Client, Testbed, eventually, request, store};
 
 #[test]
 fn requests_in_flight_are_finished_and_idle_connections_closed() {
-    let stand = Stand::start();
-    let mut idle = stand.connect();
+    let testbed = Testbed::start();
+    let mut idle = testbed.connect();
     assert_eq!(idle.post("/a", "{}").status, 204);
-    let mut half = stand.connect();
+    let mut half = testbed.connect();
     let bytes = request("/a", "", b"{\"late\":1}");
     half.send(&bytes[..bytes.len() - 4]);
     // Taken by the listener before it is told to stop.
-    eventually("it came", || stand.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
-    stand.handle.stop();
+    eventually("it came", || testbed.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
+    testbed.handle.stop();
     assert!(idle.is_closed());
     half.send(&bytes[bytes.len() - 4..]);
     let answer = half.answer();
     assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
     assert!(half.is_closed());
-    let (report, folder) = stand.stop();
+    let (report, folder) = testbed.stop();
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), "{}\n{\"late\":1}\n");
     assert_eq!((report.close_error, report.unanswered), (None, 0));
     assert_eq!(report.statistics.connections_open, 0);
@@ -34,17 +34,17 @@ fn requests_in_flight_are_finished_and_idle_connections_closed() {
 
 #[test]
 fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.level = Level::Synced;
         config.store.sync_delay = Duration::from_secs(5);
     });
-    let mut client = stand.connect();
+    let mut client = testbed.connect();
     let bytes = request("/a", "", b"{}");
     client.send(&bytes);
-    eventually("it is written", || stand.stored("a") == "{}\n");
+    eventually("it is written", || testbed.stored("a") == "{}\n");
     let start = Instant::now();
     // The client keeps its connection, and says nothing more.
-    let (report, _folder) = stand.stop();
+    let (report, _folder) = testbed.stop();
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     let answer = client.answer();
     assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
@@ -55,18 +55,18 @@ fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
 #[test]
 fn what_has_come_behind_a_request_is_answered_after_the_stop_too() {
     for in_one_piece in [true, false] {
-        let stand = Stand::with(|config| {
+        let testbed = Testbed::with(|config| {
             config.level = Level::Synced;
             config.store.sync_delay = Duration::from_secs(5);
         });
-        let mut client = stand.connect();
+        let mut client = testbed.connect();
         let [first, second] = [b"{\"n\":1}", b"{\"n\":2}"].map(|body| request("/a", "", body));
         client.send(if in_one_piece { [&first[..], &second].concat() } else { first });
-        eventually("it is written", || stand.stored("a") == "{\"n\":1}\n");
+        eventually("it is written", || testbed.stored("a") == "{\"n\":1}\n");
         if !in_one_piece {
             client.send(second);
         }
-        stand.handle.stop();
+        testbed.handle.stop();
         let (first, second) = (client.answer(), client.answer());
         assert_eq!((first.status, first.header("connection")), (204, None));
         assert_eq!((second.status, second.header("connection")), (204, Some("close")));
@@ -83,22 +83,22 @@ fn everybody_who_has_connected_is_let_in_at_the_end() {
     let mut clients: Vec<_> = (0..300).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.send(request("/a", "", b"{}")));
     handle.stop();
-    let stand = Stand::run(server, folder);
+    let testbed = Testbed::run(server, folder);
     for client in &mut clients {
         assert_eq!(client.answer().status, 204);
     }
-    let (report, _folder) = stand.stop();
+    let (report, _folder) = testbed.stop();
     assert_eq!(report.statistics.requests[&204], 300);
 }
 
 #[test]
 fn draining_ends_even_if_clients_do_not() {
-    let stand = Stand::with(|config| config.timeouts.drain = Duration::from_millis(200));
-    let mut half = stand.connect();
+    let testbed = Testbed::with(|config| config.timeouts.drain = Duration::from_millis(200));
+    let mut half = testbed.connect();
     half.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
-    eventually("it came", || stand.handle.statistics().received_bytes >= 50);
+    eventually("it came", || testbed.handle.statistics().received_bytes >= 50);
     let start = Instant::now();
-    let (report, folder) = stand.stop();
+    let (report, folder) = testbed.stop();
     assert!((200..2_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
     assert_eq!(report.statistics.requests.len(), 0);
     assert!(!folder.path().join("a.log").exists());
@@ -106,36 +106,36 @@ fn draining_ends_even_if_clients_do_not() {
 
 #[test]
 fn everything_accepted_is_on_the_disk_when_it_has_stopped() {
-    let stand = Stand::with(|config| config.level = Level::Accepted);
-    let mut client = stand.connect();
+    let testbed = Testbed::with(|config| config.level = Level::Accepted);
+    let mut client = testbed.connect();
     let bytes: Vec<u8> =
         (0..500).flat_map(|n| request("/a", "", format!("{{\"n\":{n}}}").as_bytes())).collect();
     client.send(&bytes);
     (0..500).for_each(|_| assert_eq!(client.answer().status, 202));
-    let (report, folder) = stand.stop();
+    let (report, folder) = testbed.stop();
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap().lines().count(), 500);
     assert_eq!((report.close_error, report.statistics.accepted_events_lost), (None, 0));
 }
 
 #[test]
 fn a_next_run_goes_on_where_the_last_ended() {
-    let stand = Stand::start();
-    assert_eq!(stand.connect().post("/a", "{\"n\":1}").status, 204);
-    let (_, folder) = stand.stop();
-    let stand = Stand::at(folder, |_| {});
-    let answer = stand.connect().post("/a", "{\"n\":2}");
-    assert_eq!(crate::stand::receipts(&answer)[0].offset, 8);
-    assert_eq!(stand.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
+    let testbed = Testbed::start();
+    assert_eq!(testbed.connect().post("/a", "{\"n\":1}").status, 204);
+    let (_, folder) = testbed.stop();
+    let testbed = Testbed::at(folder, |_| {});
+    let answer = testbed.connect().post("/a", "{\"n\":2}");
+    assert_eq!(crate::testbed::receipts(&answer)[0].offset, 8);
+    assert_eq!(testbed.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
 }
 
 #[test]
 fn files_renamed_by_others_are_opened_anew_on_reload() {
-    let stand = Stand::start();
-    let mut client = stand.connect();
+    let testbed = Testbed::start();
+    let mut client = testbed.connect();
     assert_eq!(client.post("/a", "{\"n\":1}").status, 204);
-    let (live, rotated) = (stand.folder().join("a.log"), stand.folder().join("a.log.1"));
+    let (live, rotated) = (testbed.folder().join("a.log"), testbed.folder().join("a.log.1"));
     fs::rename(&live, &rotated).unwrap();
-    stand.handle.reload().unwrap();
+    testbed.handle.reload().unwrap();
     eventually("a new file is written", || {
         assert_eq!(client.post("/a", "{\"n\":2}").status, 204);
         live.exists()
@@ -153,28 +153,28 @@ fn sockets_can_be_handed_in() {
     config.format = events::LineFormat::Json;
     let wrong = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let error = Server::bind(config.clone(), vec![wrong.into()]).unwrap_err().to_string();
-    assert!(error.contains("handed in cannot be listened on"), "{error}");
+    assert!(error.contains("handed in is not usable"), "{error}");
     let address = socket.local_addr().unwrap();
     let server = Server::bind(config, vec![socket.into()]).unwrap();
     assert_eq!(server.local_addrs(), [address]);
-    let stand = Stand::run(server, folder);
+    let testbed = Testbed::run(server, folder);
     for _ in 0..10 {
-        assert_eq!(stand.connect().post("/a", "{}").status, 204);
+        assert_eq!(testbed.connect().post("/a", "{}").status, 204);
     }
 }
 
 #[test]
 fn one_accept_queue_can_serve_all_threads() {
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.threads = 3;
         config.accept = listen::Accept::Shared;
     });
-    let mut clients: Vec<_> = (0..60).map(|_| stand.connect()).collect();
+    let mut clients: Vec<_> = (0..60).map(|_| testbed.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.post("/a", "{}").status, 204);
     }
     drop(clients);
-    let (report, _folder) = stand.stop();
+    let (report, _folder) = testbed.stop();
     assert_eq!(report.connections_per_thread.iter().sum::<u64>(), 60);
     assert_eq!(report.connections_per_thread.len(), 3);
 }

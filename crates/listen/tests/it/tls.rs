@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName},
 };
 
-use crate::stand::{Client, Stand, request};
+use crate::testbed::{Client, Testbed, request};
 
 /// Writes a new certificate for `localhost`; its bytes.
 fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
@@ -26,7 +26,7 @@ fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
 }
 
 /// An encrypted connection of who trusts that certificate.
-fn connect(stand: &Stand, trusted: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
+fn connect(testbed: &Testbed, trusted: &CertificateDer<'static>) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -35,7 +35,7 @@ fn connect(stand: &Stand, trusted: &CertificateDer<'static>) -> StreamOwned<Clie
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    StreamOwned::new(connection, stand.connect().socket)
+    StreamOwned::new(connection, testbed.connect().socket)
 }
 
 fn answer(stream: &mut impl Read) -> String {
@@ -52,18 +52,18 @@ fn answer(stream: &mut impl Read) -> String {
 fn events_come_encrypted_and_the_admin_port_stays_plain() {
     let folder = tempfile::TempDir::new().unwrap();
     let (tls, certificate) = certify(folder.path());
-    let stand = Stand::with(|config| {
+    let testbed = Testbed::with(|config| {
         config.tls = Some(tls);
         config.admin = Some("127.0.0.1:0".parse().unwrap());
     });
-    let mut stream = connect(&stand, &certificate);
+    let mut stream = connect(&testbed, &certificate);
     // Larger than a record of TLS, and several on one connection.
     for bytes in [2, 100_000, 10] {
         let event = format!("{{\"a\":\"{}\"}}", "x".repeat(bytes));
         stream.write_all(&request("/a", "", event.as_bytes())).unwrap();
         let head = answer(&mut stream);
         assert!(head.starts_with("HTTP/1.1 204"), "{head}");
-        assert!(stand.stored("a").ends_with(&format!("{event}\n")));
+        assert!(testbed.stored("a").ends_with(&format!("{event}\n")));
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     stream.write_all(&request("/a", "Connection: close\r\n", b"{}")).unwrap();
@@ -71,31 +71,31 @@ fn events_come_encrypted_and_the_admin_port_stays_plain() {
     let mut rest = Vec::new();
     // An end without close_notify would be an error here.
     assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
-    assert_eq!(Client::connect(stand.admin.unwrap()).get("/health").status, 200);
+    assert_eq!(Client::connect(testbed.admin.unwrap()).get("/health").status, 200);
 }
 
 #[test]
 fn plain_text_to_the_encrypted_port_is_not_answered_with_events_stored() {
     let folder = tempfile::TempDir::new().unwrap();
     let (tls, certificate) = certify(folder.path());
-    let stand = Stand::with(|config| config.tls = Some(tls));
-    let mut plain = stand.connect();
+    let testbed = Testbed::with(|config| config.tls = Some(tls));
+    let mut plain = testbed.connect();
     plain.send(request("/a", "", b"{}"));
     let mut alert = Vec::new();
     let _ = plain.socket.read_to_end(&mut alert);
     assert!(!alert.starts_with(b"HTTP"), "{alert:?}");
-    let mut stream = connect(&stand, &certificate);
+    let mut stream = connect(&testbed, &certificate);
     stream.write_all(&request("/a", "", b"{\"n\":1}")).unwrap();
     answer(&mut stream);
-    assert_eq!(stand.stored("a"), "{\"n\":1}\n");
+    assert_eq!(testbed.stored("a"), "{\"n\":1}\n");
 }
 
 #[test]
 fn a_new_certificate_is_read_on_reload_and_a_broken_one_is_not_taken() {
     let folder = tempfile::TempDir::new().unwrap();
     let (tls, first) = certify(folder.path());
-    let stand = Stand::with(|config| config.tls = Some(tls.clone()));
-    let mut old = connect(&stand, &first);
+    let testbed = Testbed::with(|config| config.tls = Some(tls.clone()));
+    let mut old = connect(&testbed, &first);
     let post = |stream: &mut StreamOwned<ClientConnection, TcpStream>| {
         stream.write_all(&request("/a", "", b"{}"))?;
         let mut byte = [0];
@@ -103,13 +103,13 @@ fn a_new_certificate_is_read_on_reload_and_a_broken_one_is_not_taken() {
     };
     post(&mut old).unwrap();
     fs::write(&tls.certificates, "nonsense").unwrap();
-    let error = stand.handle.reload().unwrap_err();
+    let error = testbed.handle.reload().unwrap_err();
     assert!(matches!(&error, Error::Tls { path, .. } if *path == tls.certificates), "{error}");
-    post(&mut connect(&stand, &first)).unwrap();
+    post(&mut connect(&testbed, &first)).unwrap();
     let (_, second) = certify(folder.path());
-    stand.handle.reload().unwrap();
-    assert!(post(&mut connect(&stand, &first)).is_err());
-    post(&mut connect(&stand, &second)).unwrap();
+    testbed.handle.reload().unwrap();
+    assert!(post(&mut connect(&testbed, &first)).is_err());
+    post(&mut connect(&testbed, &second)).unwrap();
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_check_reads_the_identity_and_starts_nothing() {
     let other = tempfile::TempDir::new().unwrap();
     let (others, _) = certify(other.path());
     let files = folder.path().join("files");
-    let mut config = Config::new(crate::stand::store(&files));
+    let mut config = Config::new(crate::testbed::store(&files));
     config.tls = Some(tls.clone());
     Server::check(&config, 0).unwrap();
     config.tls = Some(Tls { key: others.key.clone(), ..tls.clone() });

@@ -42,11 +42,11 @@ impl HttpWorkload {
         let fields = self.header_fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
             fields.map(|field| (format!("the header {}", field.name), field.value)).collect();
-        let url = reference::expanded_url(&self.url).unwrap_or_default();
-        secrets.extend(mask::in_url(&url));
+        let url = reference::expand_url(&self.url).unwrap_or_default();
+        secrets.extend(mask::secrets_in_url(&url));
         let texts = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
         for (name, text, sent) in texts {
-            let Some(text) = text.filter(|text| reference::is_in(text)) else { continue };
+            let Some(text) = text.filter(|text| reference::has_reference(text)) else { continue };
             let sent = if sent.is_empty() { expanded(text).unwrap_or_default() } else { sent };
             secrets.push((name.to_owned(), sent));
         }
@@ -79,7 +79,7 @@ pub(super) fn basic_auth_field(url: &Url) -> Result<Option<(String, String)>, &'
 fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
     let lines = match path {
         "" | "-" => Err("give the path of a file with one header field a line after @".to_owned()),
-        path => reference::lines_of(Path::new(path)),
+        path => reference::read_lines_once(Path::new(path)),
     };
     let lines = mistakes.read("headers", lines.map(|lines| lines.lines));
     let mut fields = Vec::new();
@@ -99,11 +99,11 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
 /// Parses a field of a command line or a study file.
 fn parse_header(header: &str) -> Result<HeaderField, String> {
     let (name, written) = split_header(header)?;
-    let value = reference::expanded(written)?.trim().to_owned();
+    let value = reference::expand(written)?.trim().to_owned();
     if !is_value(&value) {
         return Err("its value contains a line end".to_owned());
     }
-    let has_variable = reference::is_in(written);
+    let has_variable = reference::has_reference(written);
     let is_secret = has_variable || is_secret_header(name);
     if is_secret {
         mask::learn_header(name, &value);

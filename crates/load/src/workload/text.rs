@@ -52,11 +52,11 @@ impl Mistakes {
 /// Parses a URL after substituting its environment variables.
 pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     let text = secrets::mask_url(written);
-    let sent = secrets::reference::expanded_url(written).map_err(|why| format!("'{text}': {why}"))?;
+    let sent = secrets::reference::expand_url(written).map_err(|why| format!("'{text}': {why}"))?;
     let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
     // Before a message can quote a part of the URL.
     secrets::mask::learn_url(&full);
-    if secrets::reference::is_in(written) {
+    if secrets::reference::has_reference(written) {
         secrets::mask::learn_text(&full, &text);
     } else {
         secrets::mask::learn_url(written);
@@ -100,8 +100,8 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
 
 /// The text with its environment variables substituted. From now on, messages show the text as it was written instead.
 pub(super) fn expanded(text: &str) -> Result<String, String> {
-    let expanded = secrets::reference::expanded(text)?;
-    if secrets::reference::is_in(text) {
+    let expanded = secrets::reference::expand(text)?;
+    if secrets::reference::has_reference(text) {
         secrets::mask::learn_text(&expanded, text);
     }
     Ok(expanded)

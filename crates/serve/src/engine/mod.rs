@@ -1,7 +1,7 @@
-//! What happens on one connection: requests in, answers (or misbehaviour) out.
+//! Serves connections: reads requests, sends answers or misbehaves.
 //!
-//! Requests of a connection are taken one after the other: the next is looked at when the last is answered.
-//! In the plain case that is two system calls a request, no allocation and no look at the clock.
+//! A connection's next request is parsed after the previous one was answered. The common case takes two system calls
+//! per request, no allocation and no clock reading.
 
 mod close;
 mod receive;
@@ -21,16 +21,16 @@ use crate::{
     Config, Queue, Report,
     answer::Answers,
     connection::{Connection, Phase},
-    misbehave::Draw,
-    timers::{Alarm, Timers},
+    misbehave::MisbehaviourPicker,
+    timers::{TimerKind, Timers},
 };
 
-/// The receive buffer of a thread.
+/// Size of a thread's receive buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Reads or writes on one connection before others get their turn.
+/// Reads or writes on one connection before other connections get their turn.
 const TURNS: u32 = 8;
 
-/// What the threads of a target share for reading.
+/// Read-only data shared by the threads of a target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shared<'a> {
     pub config: &'a Config,
@@ -39,15 +39,15 @@ pub(crate) struct Shared<'a> {
     pub clock: Clock,
 }
 
-/// What to do after a step.
+/// What follows a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step.
-    On,
-    /// Nothing until the kernel or a timer says so.
+    /// The next step at once.
+    Continue,
+    /// Waiting for the kernel or a timer.
     Wait,
-    /// The connection is over.
-    Gone,
+    /// The connection is to be closed.
+    Close,
 }
 
 /// The part of a thread that serves connections.
@@ -56,20 +56,20 @@ pub(crate) struct Engine<'a> {
     shared: Shared<'a>,
     pub report: Report,
     pub timers: Timers,
-    /// The time as last looked at. Only kept up to date where something depends on it.
+    /// The time when the clock was last read. Kept up to date only if something depends on it.
     pub now_ns: u64,
-    draw: Draw,
+    picker: MisbehaviourPicker,
     rng: Pcg64Mcg,
     buffer: Vec<u8>,
-    /// Answers have a time of their own: when they are due is known and how late they are is measured.
+    /// Whether the times of answers are measured, because they may be due later than their request.
     measured: bool,
 }
 
 impl<'a> Engine<'a> {
-    /// The part of thread number `thread`.
+    /// The engine of thread number `thread`.
     pub(crate) fn new(shared: Shared<'a>, thread: u64) -> Self {
         let config = shared.config;
-        // Seeds that follow each other make unrelated generators: the seed is hashed.
+        // Adjacent seeds give unrelated generators, because the seed is hashed.
         let rng =
             Pcg64Mcg::seed_from_u64(config.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         Self {
@@ -77,35 +77,35 @@ impl<'a> Engine<'a> {
             report: Report::new(),
             timers: Timers::default(),
             now_ns: 0,
-            draw: Draw::new(&config.misbehave),
+            picker: MisbehaviourPicker::new(&config.misbehave),
             rng,
             buffer: vec![0; BUFFER_BYTES],
             measured: !config.delay.is_zero() || config.capacity.is_some() || config.slow_head_ns > 0,
         }
     }
 
-    /// Looks at the clock.
+    /// Reads the clock.
     #[inline]
-    pub(crate) fn look_at_clock(&mut self) -> u64 {
+    pub(crate) fn read_clock(&mut self) -> u64 {
         self.now_ns = self.shared.clock.now_ns();
         self.now_ns
     }
 
-    /// Whether answers have a time of their own.
-    pub(crate) fn measures(&self) -> bool {
+    /// Whether the times of answers are measured.
+    pub(crate) fn is_measured(&self) -> bool {
         self.measured
     }
 
-    /// A connection was accepted.
+    /// Begins to serve an accepted connection.
     pub(crate) fn opened(&mut self, connection: &Connection) {
         self.report.connections_accepted += 1;
         if let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns {
             let due_ns = connection.active_ns.saturating_add(timeout_ns);
-            self.timers.set(due_ns, connection.token, Alarm::Idle);
+            self.timers.set(due_ns, connection.token, TimerKind::Idle);
         }
     }
 
-    /// The kernel says that something happened.
+    /// Handles an epoll event.
     #[inline]
     pub(crate) fn event(&mut self, connection: &mut Connection, flags: EventFlags) -> NextStep {
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -117,42 +117,42 @@ impl<'a> Engine<'a> {
         let reset = flags.intersects(EventFlags::HUP | EventFlags::ERR);
         match connection.phase {
             Phase::Waiting | Phase::Dribbling | Phase::Writing if reset => {
-                self.lost(connection);
+                self.client_gone(connection);
                 NextStep::Close
             }
             Phase::Lingering if reset => NextStep::Close,
-            // Nobody waits for the answer that never comes.
+            // The client no longer waits for the answer that never comes.
             Phase::Silent if reset || connection.peer_closed => NextStep::Close,
             _ => self.proceed(connection),
         }
     }
 
-    /// A timer of the connection went off.
-    pub(crate) fn alarm(&mut self, connection: &mut Connection, alarm: Alarm) -> NextStep {
-        let step = match (alarm, connection.phase) {
-            (Alarm::Answer, Phase::Waiting) => self.perform(connection),
-            (Alarm::Answer, Phase::Dribbling) => self.dribble(connection),
-            (Alarm::Linger, Phase::Lingering) => Step::Gone,
-            (Alarm::Idle, _) => self.idle(connection),
+    /// Handles a timer of the connection.
+    pub(crate) fn timer_due(&mut self, connection: &mut Connection, timer: TimerKind) -> NextStep {
+        let step = match (timer, connection.phase) {
+            (TimerKind::Answer, Phase::Waiting) => self.perform_action(connection),
+            (TimerKind::Answer, Phase::Dribbling) => self.dribble(connection),
+            (TimerKind::Linger, Phase::Lingering) => Step::Close,
+            (TimerKind::Idle, _) => self.check_idle(connection),
             _ => return NextStep::Wait,
         };
-        if step == Step::Gone { NextStep::Close } else { self.proceed(connection) }
+        if step == Step::Close { NextStep::Close } else { self.proceed(connection) }
     }
 
-    /// Does what can be done now.
+    /// Does what can be done without waiting.
     #[inline]
     pub(crate) fn proceed(&mut self, connection: &mut Connection) -> NextStep {
         for _ in 0..TURNS {
             let step = match connection.phase {
                 Phase::Reading => self.read(connection),
                 Phase::Writing => self.write(connection),
-                Phase::Lingering => self.drain(connection),
+                Phase::Lingering => self.discard_input(connection),
                 Phase::Waiting | Phase::Dribbling | Phase::Silent => Step::Wait,
             };
             match step {
-                Step::On => {}
+                Step::Continue => {}
                 Step::Wait => return NextStep::Wait,
-                Step::Gone => return NextStep::Close,
+                Step::Close => return NextStep::Close,
             }
         }
         NextStep::Continue

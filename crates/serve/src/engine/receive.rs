@@ -1,4 +1,4 @@
-//! Requests in: reading, parsing, and deciding what becomes of each.
+//! Reads and parses requests, and decides what happens to each.
 
 use rustix::{
     io::Errno,
@@ -9,18 +9,18 @@ use super::{Engine, Step};
 use crate::{
     Admission,
     answer::{Kind, Shape},
-    connection::{Connection, Deed, Held, Phase},
-    timers::Alarm,
+    connection::{Action, Connection, Phase, Remainder},
+    timers::TimerKind,
 };
 
 impl Engine<'_> {
     #[inline]
     pub(super) fn read(&mut self, connection: &mut Connection) -> Step {
-        if let Some(mut held) = connection.held.take() {
-            let (used, step) = self.parse(connection, &held.bytes[held.used..]);
-            held.used += used;
-            if held.used < held.bytes.len() {
-                connection.held = Some(held);
+        if let Some(mut unparsed) = connection.unparsed.take() {
+            let (used, step) = self.parse(connection, &unparsed.bytes[unparsed.used..]);
+            unparsed.used += used;
+            if unparsed.used < unparsed.bytes.len() {
+                connection.unparsed = Some(unparsed);
             }
             return step;
         }
@@ -31,15 +31,15 @@ impl Engine<'_> {
         let step = match recv(&connection.socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((_, 0)) => self.eof(connection),
             Ok((_, received)) => {
-                // A buffer that was not filled means that there was no more; epoll tells when there is. Not
-                // so of the end, which it has told already.
+                // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
+                // the stream was reported already if the peer has closed.
                 connection.readable = received == buffer.len() || connection.peer_closed;
                 connection.active_ns = self.now_ns;
                 self.report.request_bytes += received as u64;
                 let (used, step) = self.parse(connection, &buffer[..received]);
-                if used < received && step != Step::Gone {
-                    connection.held =
-                        Some(Box::new(Held { bytes: buffer[used..received].to_vec(), used: 0 }));
+                if used < received && step != Step::Close {
+                    connection.unparsed =
+                        Some(Box::new(Remainder { bytes: buffer[used..received].to_vec(), used: 0 }));
                 }
                 step
             }
@@ -47,7 +47,7 @@ impl Engine<'_> {
                 connection.readable = false;
                 Step::Wait
             }
-            Err(Errno::INTR) => Step::On,
+            Err(Errno::INTR) => Step::Continue,
             Err(_) => self.eof(connection),
         };
         self.buffer = buffer;
@@ -57,55 +57,57 @@ impl Engine<'_> {
     /// The client closed or reset the connection.
     fn eof(&mut self, connection: &Connection) -> Step {
         self.report.truncated_requests += u64::from(connection.reader.in_message());
-        Step::Gone
+        Step::Close
     }
 
-    /// Takes requests from `bytes` until one must wait; returns how many bytes that took.
+    /// Parses requests from `bytes` until one must wait; returns the number of bytes used.
     #[inline]
     fn parse(&mut self, connection: &mut Connection, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
         while used < bytes.len() {
-            let fed = connection.reader.feed(&bytes[used..], &mut connection.seen);
+            let fed = connection.reader.feed(&bytes[used..], &mut connection.request_info);
             let Ok(fed) = fed else { return (bytes.len(), self.bad_request(connection)) };
             used += fed.used;
             let step = match fed.done {
-                _ if connection.seen.wrong_host => return (bytes.len(), self.bad_request(connection)),
-                Some(request) => self.request(connection, request.keep_alive),
-                None if connection.seen.expects_continue && connection.reader.awaiting_body() => {
-                    connection.seen.expects_continue = false;
-                    connection.deed = Deed::Continue;
+                _ if connection.request_info.wrong_host => {
+                    return (bytes.len(), self.bad_request(connection));
+                }
+                Some(request) => self.handle_request(connection, request.keep_alive),
+                None if connection.request_info.expects_continue && connection.reader.awaiting_body() => {
+                    connection.request_info.expects_continue = false;
+                    connection.action = Action::Continue;
                     self.start(connection, Kind::Continue)
                 }
-                None => Step::On,
+                None => Step::Continue,
             };
-            if step == Step::Gone || connection.phase != Phase::Reading {
+            if step == Step::Close || connection.phase != Phase::Reading {
                 return (used, step);
             }
         }
-        (used, Step::On)
+        (used, Step::Continue)
     }
 
-    /// A request was read whole.
+    /// Handles a complete request.
     #[inline]
-    fn request(&mut self, connection: &mut Connection, keep_alive: bool) -> Step {
+    fn handle_request(&mut self, connection: &mut Connection, keep_alive: bool) -> Step {
         let config = self.shared.config;
         self.report.requests += 1;
         connection.requests += 1;
         let last = config.keepalive_requests.is_some_and(|most| connection.requests >= most);
-        connection.shape = Shape { http10: connection.seen.http10, close: last || !keep_alive };
-        connection.deed = self.draw.next(&mut self.rng).map_or(Deed::Answer, Deed::Misbehave);
+        connection.shape = Shape { http10: connection.request_info.http10, close: last || !keep_alive };
+        connection.action = self.picker.next(&mut self.rng).map_or(Action::Answer, Action::Misbehave);
         if !self.measured {
-            return self.perform(connection);
+            return self.perform_action(connection);
         }
-        let now_ns = self.look_at_clock();
+        let now_ns = self.read_clock();
         (connection.read_ns, connection.due_ns) = (now_ns, now_ns);
         if let Some(capacity) = &config.capacity {
             match self.admit(now_ns) {
                 Some(done_ns) => connection.due_ns = done_ns,
                 None => {
                     self.report.rejected += 1;
-                    connection.deed = Deed::Reject(capacity.when_full);
-                    return self.perform(connection);
+                    connection.action = Action::Reject(capacity.when_full);
+                    return self.perform_action(connection);
                 }
             }
         }
@@ -115,17 +117,17 @@ impl Engine<'_> {
             connection.due_ns = connection.due_ns.saturating_add(delay_ns);
         }
         if connection.due_ns <= now_ns {
-            return self.perform(connection);
+            return self.perform_action(connection);
         }
         connection.phase = Phase::Waiting;
-        self.timers.set(connection.due_ns, connection.token, Alarm::Answer);
+        self.timers.set(connection.due_ns, connection.token, TimerKind::Answer);
         Step::Wait
     }
 
-    /// Joins the queue; the end of the service, or nothing if it is full.
+    /// Adds a request to the queue; returns the end of its service, or None if the queue is full.
     fn admit(&mut self, now_ns: u64) -> Option<u64> {
         let service_time = &self.shared.config.capacity.as_ref()?.service_time;
-        // A thread that panicked leaves the queue as it was between two calls.
+        // A panic leaves the queue in a consistent state.
         let mut queue = self.shared.queue?.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match queue.arrive(now_ns, || service_time.sample_ns(&mut self.rng)) {
             Admission::Served { arrived_ns, start_ns, done_ns } => {
@@ -139,9 +141,9 @@ impl Engine<'_> {
 
     fn bad_request(&mut self, connection: &mut Connection) -> Step {
         self.report.bad_requests += 1;
-        connection.deed = Deed::BadRequest;
+        connection.action = Action::BadRequest;
         connection.shape = Shape { http10: false, close: true };
-        connection.seen.to_head = false;
+        connection.request_info.is_head = false;
         self.start(connection, Kind::BadRequest)
     }
 }

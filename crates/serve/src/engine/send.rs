@@ -1,4 +1,4 @@
-//! Answers out, right and wrong, and the account of them.
+//! Sends answers, correct and wrong, and counts them.
 
 use std::io::IoSlice;
 
@@ -9,37 +9,37 @@ use rustix::{
 
 use super::{
     Engine, Step,
-    close::{reset, silence},
+    close::{leave_unanswered, reset},
 };
 use crate::{
     WhenFull,
     answer::Kind,
-    connection::{Connection, Deed, Phase},
+    connection::{Action, Connection, Phase},
     misbehave::Misbehaviour,
-    timers::Alarm,
+    timers::TimerKind,
 };
 
-/// Shortest time between two bits of a slow head.
-const DRIBBLE_NS: u64 = 100_000;
+/// Minimum time between two pieces of a slow head.
+const MIN_DRIBBLE_INTERVAL_NS: u64 = 100_000;
 
 impl Engine<'_> {
-    /// The answer is due.
+    /// Carries out the action for the current request.
     #[inline]
-    pub(super) fn perform(&mut self, connection: &mut Connection) -> Step {
-        match connection.deed {
-            Deed::Answer => self.start(connection, Kind::Plain),
-            Deed::Misbehave(kind) => self.misbehave(connection, kind),
-            Deed::Reject(WhenFull::Reject) => self.start(connection, Kind::Reject),
-            Deed::Reject(when_full) => {
+    pub(super) fn perform_action(&mut self, connection: &mut Connection) -> Step {
+        match connection.action {
+            Action::Answer => self.start(connection, Kind::Plain),
+            Action::Misbehave(kind) => self.misbehave(connection, kind),
+            Action::Reject(WhenFull::Reject) => self.start(connection, Kind::Reject),
+            Action::Reject(when_full) => {
                 self.report.rejected_unanswered += 1;
                 match when_full {
                     WhenFull::Reset => reset(connection),
-                    WhenFull::Ignore => silence(connection),
+                    WhenFull::Ignore => leave_unanswered(connection),
                     WhenFull::Close | WhenFull::Reject => self.close(connection, false),
                 }
             }
-            // Sent where they arise.
-            Deed::BadRequest | Deed::Continue => Step::On,
+            // These are sent where they arise.
+            Action::BadRequest | Action::Continue => Step::Continue,
         }
     }
 
@@ -52,21 +52,21 @@ impl Engine<'_> {
             Misbehaviour::BadFraming => self.start(connection, Kind::BadFraming),
             Misbehaviour::Truncate => self.start(connection, Kind::Plain),
             Misbehaviour::Silent => {
-                self.report.misbehaved(kind);
-                silence(connection)
+                self.report.count_misbehaviour(kind);
+                leave_unanswered(connection)
             }
             Misbehaviour::Reset | Misbehaviour::Close => {
                 if self.measured {
-                    self.look_at_clock();
-                    self.measure(connection);
+                    self.read_clock();
+                    self.record_times(connection);
                 }
-                self.report.misbehaved(kind);
+                self.report.count_misbehaviour(kind);
                 if kind == Misbehaviour::Reset { reset(connection) } else { self.close(connection, false) }
             }
         }
     }
 
-    /// Begins to send.
+    /// Begins to send an answer.
     #[inline]
     pub(super) fn start(&mut self, connection: &mut Connection, kind: Kind) -> Step {
         let wire = self.shared.answers.wire(kind, connection.shape);
@@ -74,15 +74,15 @@ impl Engine<'_> {
         connection.sent = 0;
         connection.end = match kind {
             Kind::Malformed | Kind::BadFraming | Kind::Continue => wire.total_bytes(),
-            _ if connection.seen.to_head => wire.head_bytes(),
+            _ if connection.request_info.is_head => wire.head_bytes(),
             _ => wire.total_bytes(),
         };
-        if let Deed::Misbehave(Misbehaviour::Truncate) = connection.deed {
+        if let Action::Misbehave(Misbehaviour::Truncate) = connection.action {
             let body_bytes = connection.end - wire.head_bytes();
             connection.end =
                 if body_bytes > 0 { wire.head_bytes() + body_bytes / 2 } else { wire.head_bytes() / 2 };
         }
-        if self.dribbles(kind) {
+        if self.is_dribbled(kind) {
             connection.phase = Phase::Dribbling;
             return self.dribble(connection);
         }
@@ -90,19 +90,19 @@ impl Engine<'_> {
         self.write(connection)
     }
 
-    /// Whether an answer of this kind has its head dribbled out.
-    fn dribbles(&self, kind: Kind) -> bool {
+    /// Whether the head of this kind of answer is sent in small pieces.
+    fn is_dribbled(&self, kind: Kind) -> bool {
         self.shared.config.slow_head_ns > 0
             && matches!(kind, Kind::Plain | Kind::Error | Kind::Unsolicited | Kind::BadFraming)
     }
 
-    /// Sends as much of the head as its time has come: the first byte at once, the last, with all that
-    /// follows, at the end of the time.
+    /// Sends as much of the head as is due: the first byte at once; the last byte, with all that follows, at the end
+    /// of the time.
     pub(super) fn dribble(&mut self, connection: &mut Connection) -> Step {
         let slow_ns = self.shared.config.slow_head_ns;
         let wire = self.shared.answers.wire(connection.kind, connection.shape);
         let head = wire.head_bytes().min(connection.end);
-        let since_ns = self.look_at_clock().saturating_sub(connection.due_ns);
+        let since_ns = self.read_clock().saturating_sub(connection.due_ns);
         if since_ns >= slow_ns {
             connection.phase = Phase::Writing;
             return self.write(connection);
@@ -117,20 +117,20 @@ impl Engine<'_> {
                     self.report.response_bytes += sent as u64;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => return self.lost(connection),
+                Err(_) => return self.client_gone(connection),
             }
         }
         let next_ns =
             (u128::from(connection.sent + 1) * u128::from(slow_ns)).div_ceil(u128::from(head.max(1)));
-        let next_ns = (next_ns as u64).max(since_ns + DRIBBLE_NS).min(slow_ns);
-        self.timers.set(connection.due_ns.saturating_add(next_ns), connection.token, Alarm::Answer);
+        let next_ns = (next_ns as u64).max(since_ns + MIN_DRIBBLE_INTERVAL_NS).min(slow_ns);
+        self.timers.set(connection.due_ns.saturating_add(next_ns), connection.token, TimerKind::Answer);
         Step::Wait
     }
 
     #[inline]
     pub(super) fn write(&mut self, connection: &mut Connection) -> Step {
         if self.measured {
-            self.look_at_clock();
+            self.read_clock();
         }
         let wire = self.shared.answers.wire(connection.kind, connection.shape);
         let sent = match wire.piece(connection.sent, connection.end) {
@@ -144,59 +144,59 @@ impl Engine<'_> {
             Ok(sent) => {
                 self.report.response_bytes += sent as u64;
                 connection.sent += sent as u64;
-                if connection.sent == connection.end { self.sent_whole(connection) } else { Step::On }
+                if connection.sent == connection.end { self.sent_whole(connection) } else { Step::Continue }
             }
             Err(Errno::AGAIN) => Step::Wait,
-            Err(Errno::INTR) => Step::On,
-            Err(_) => self.lost(connection),
+            Err(Errno::INTR) => Step::Continue,
+            Err(_) => self.client_gone(connection),
         }
     }
 
-    /// The kernel has the whole answer.
+    /// Ends an answer that the kernel has taken completely.
     #[inline]
     fn sent_whole(&mut self, connection: &mut Connection) -> Step {
-        // A client that closed its side may still read. If it does not, the kernel has been told so by now
-        // (at once on the loopback, after a round trip elsewhere).
+        // A client that closed its sending side may still read. If it does not, its reset has arrived by now (at once
+        // on the loopback, after a round trip elsewhere).
         if connection.peer_closed && !matches!(sockopt::socket_error(&connection.socket), Ok(Ok(()))) {
-            return self.lost(connection);
+            return self.client_gone(connection);
         }
         let config = self.shared.config;
         let mut close = connection.shape.close;
-        match connection.deed {
-            Deed::Continue => {
+        match connection.action {
+            Action::Continue => {
                 connection.phase = Phase::Reading;
-                return Step::On;
+                return Step::Continue;
             }
-            Deed::Answer => self.report.answered(config.status),
-            Deed::Reject(_) => self.report.answered(503),
-            Deed::BadRequest => {
-                self.report.answered(400);
+            Action::Answer => self.report.count_answer(config.status),
+            Action::Reject(_) => self.report.count_answer(503),
+            Action::BadRequest => {
+                self.report.count_answer(400);
                 return self.close(connection, true);
             }
-            Deed::Misbehave(kind) => {
-                self.report.misbehaved(kind);
+            Action::Misbehave(kind) => {
+                self.report.count_misbehaviour(kind);
                 match kind {
-                    Misbehaviour::Error => self.report.answered(config.error_status),
-                    Misbehaviour::Unsolicited => self.report.answered(config.status),
+                    Misbehaviour::Error => self.report.count_answer(config.error_status),
+                    Misbehaviour::Unsolicited => self.report.count_answer(config.status),
                     Misbehaviour::HugeHead => {}
                     _ => close = true,
                 }
             }
         }
-        if self.measured && !matches!(connection.deed, Deed::Reject(_)) {
-            self.measure(connection);
+        if self.measured && !matches!(connection.action, Action::Reject(_)) {
+            self.record_times(connection);
         }
         if close {
             return self.close(connection, false);
         }
         connection.active_ns = self.now_ns;
         connection.phase = Phase::Reading;
-        Step::On
+        Step::Continue
     }
 
-    /// Records when the answer went out, at the time last looked at.
-    fn measure(&mut self, connection: &Connection) {
-        let slow_ns = if connection.phase == Phase::Writing && self.dribbles(connection.kind) {
+    /// Records the times of the answer at `now_ns`.
+    fn record_times(&mut self, connection: &Connection) {
+        let slow_ns = if connection.phase == Phase::Writing && self.is_dribbled(connection.kind) {
             self.shared.config.slow_head_ns
         } else {
             0
@@ -206,13 +206,13 @@ impl Engine<'_> {
         self.report.late_by.record_ns(self.now_ns.saturating_sub(due_ns));
     }
 
-    /// The client is gone before it had its answer.
-    pub(super) fn lost(&mut self, connection: &Connection) -> Step {
-        match connection.deed {
-            Deed::Continue => self.report.truncated_requests += 1,
+    /// Counts a client that has gone before its answer was sent.
+    pub(super) fn client_gone(&mut self, connection: &Connection) -> Step {
+        match connection.action {
+            Action::Continue => self.report.truncated_requests += 1,
             _ => self.report.clients_gone += 1,
         }
-        Step::Gone
+        Step::Close
     }
 }
 

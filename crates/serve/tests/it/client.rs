@@ -18,7 +18,7 @@ pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
 pub(crate) const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
 
 /// How long a client waits for what should come at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A target that runs.
 pub(crate) struct Target {
@@ -89,7 +89,7 @@ impl ResponseSink for Head {
 
 /// What came instead of a whole answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
+pub(crate) enum NoAnswer {
     /// FIN, after so many bytes since the last answer.
     Fin(usize),
     /// RST.
@@ -105,8 +105,8 @@ pub(crate) struct Client {
     pub stream: TcpStream,
     reader: ResponseReader,
     bytes: Vec<u8>,
-    to_head: bool,
-    patience: Duration,
+    is_head: bool,
+    timeout: Duration,
 }
 
 impl Client {
@@ -114,29 +114,29 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = ResponseReader::new(Limits::default());
-        Self { stream, reader, bytes: Vec::new(), to_head: false, patience: PATIENCE }
+        Self { stream, reader, bytes: Vec::new(), is_head: false, timeout: TIMEOUT }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> &mut Self {
-        self.to_head = bytes.starts_with(b"HEAD ");
+        self.is_head = bytes.starts_with(b"HEAD ");
         self.stream.write_all(bytes).unwrap();
         self
     }
 
     /// Waits no longer than this from now on.
-    pub(crate) fn patience(&mut self, patience: Duration) -> &mut Self {
-        self.patience = patience;
+    pub(crate) fn timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.timeout = timeout;
         self
     }
 
     /// The next answer, or what came instead.
-    pub(crate) fn answer(&mut self) -> Result<Answer, Instead> {
+    pub(crate) fn answer(&mut self) -> Result<Answer, NoAnswer> {
         let mut head = Head::default();
         let mut taken = 0;
-        self.stream.set_read_timeout(Some(self.patience)).unwrap();
+        self.stream.set_read_timeout(Some(self.timeout)).unwrap();
         loop {
             if !self.bytes.is_empty() {
-                let fed = self.reader.feed(&self.bytes, self.to_head, &mut head).map_err(Instead::Wrong)?;
+                let fed = self.reader.feed(&self.bytes, self.is_head, &mut head).map_err(NoAnswer::Wrong)?;
                 taken += fed.used;
                 self.bytes.drain(..fed.used);
                 if let Some(response) = fed.done {
@@ -145,11 +145,11 @@ impl Client {
             }
             let mut buffer = [0; 65_536];
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(Instead::Fin(taken)),
+                Ok(0) => return Err(NoAnswer::Fin(taken)),
                 Ok(received) => self.bytes.extend_from_slice(&buffer[..received]),
-                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Err(Instead::Reset),
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Err(NoAnswer::Reset),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Err(Instead::Nothing);
+                    return Err(NoAnswer::Nothing);
                 }
                 Err(e) => panic!("{e}"),
             }
@@ -171,7 +171,7 @@ impl Client {
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not come about");
+        assert!(start.elapsed() < TIMEOUT, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

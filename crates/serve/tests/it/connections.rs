@@ -8,7 +8,7 @@ use std::{
 
 use serve::{Config, Error, Server, StartError};
 
-use crate::client::{GET, Instead, Target, until};
+use crate::client::{GET, NoAnswer, Target, until};
 
 #[test]
 fn connections_over_the_most_are_reset_and_counted() {
@@ -17,7 +17,7 @@ fn connections_over_the_most_are_reset_and_counted() {
     first.get(GET);
     second.get(GET);
     for _ in 0..3 {
-        assert_eq!(target.connect().answer().unwrap_err(), Instead::Reset);
+        assert_eq!(target.connect().answer().unwrap_err(), NoAnswer::Reset);
     }
     drop(first);
     // The server has to notice that before there is room again.
@@ -38,13 +38,13 @@ fn a_connection_carries_so_many_requests() {
         assert!(client.get(GET).response.keep_alive);
         let last = client.get(GET);
         assert_eq!(last.head.header("connection"), Some("close"));
-        assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+        assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     }
     // Requests behind the last are not answered, and do not turn the FIN into a reset.
     let mut client = target.connect();
     client.send(&GET.repeat(50));
     (0..3).for_each(|_| drop(client.answer().unwrap()));
-    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.connections_accepted), (9, 9, 3));
 }
@@ -67,10 +67,10 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
         busy.get(GET);
     }
     let idle_since = Instant::now();
-    assert_eq!(busy.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(busy.answer().unwrap_err(), NoAnswer::Fin(0));
     assert!(idle_since.elapsed() > timeout - Duration::from_millis(20), "{:?}", idle_since.elapsed());
-    assert_eq!(never_asks.answer().unwrap_err(), Instead::Fin(0));
-    assert_eq!(asks_half.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(never_asks.answer().unwrap_err(), NoAnswer::Fin(0));
+    assert_eq!(asks_half.answer().unwrap_err(), NoAnswer::Fin(0));
     assert_eq!(target.stop().connections_idled_out, 3);
 }
 
@@ -150,8 +150,8 @@ fn a_stop_closes_everything_and_counts_what_was_owed() {
     let address = target.address;
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.unanswered), (1, 0, 1));
-    assert_eq!(idle.answer().unwrap_err(), Instead::Fin(0));
-    assert_eq!(waiting.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(idle.answer().unwrap_err(), NoAnswer::Fin(0));
+    assert_eq!(waiting.answer().unwrap_err(), NoAnswer::Fin(0));
     assert!(TcpStream::connect(address).is_err());
 }
 

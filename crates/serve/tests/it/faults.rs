@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use http1::ErrorKind;
 use serve::{Body, Config, Misbehaviour, Report};
 
-use crate::client::{Client, GET, Instead, Target};
+use crate::client::{Client, GET, NoAnswer, Target};
 
 fn misbehaving(kind: Misbehaviour) -> Config {
     Config { misbehave: vec![(kind, 1.0)], ..Config::default() }
@@ -31,7 +31,7 @@ fn error_answers_with_the_error_status() {
 #[test]
 fn reset_is_a_reset() {
     let target = Target::start(misbehaving(Misbehaviour::Reset));
-    assert_eq!(target.connect().send(GET).answer().unwrap_err(), Instead::Reset);
+    assert_eq!(target.connect().send(GET).answer().unwrap_err(), NoAnswer::Reset);
     let report = target.stop();
     only(&report, Misbehaviour::Reset, 1);
     assert_eq!((report.requests, report.answers, report.response_bytes), (1, 0, 0));
@@ -40,8 +40,8 @@ fn reset_is_a_reset() {
 #[test]
 fn close_is_a_fin_even_when_more_was_sent() {
     let target = Target::start(misbehaving(Misbehaviour::Close));
-    assert_eq!(target.connect().send(GET).answer().unwrap_err(), Instead::Fin(0));
-    assert_eq!(target.connect().send(&GET.repeat(10)).answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(target.connect().send(GET).answer().unwrap_err(), NoAnswer::Fin(0));
+    assert_eq!(target.connect().send(&GET.repeat(10)).answer().unwrap_err(), NoAnswer::Fin(0));
     let report = target.stop();
     only(&report, Misbehaviour::Close, 2);
     assert_eq!((report.requests, report.response_bytes), (2, 0));
@@ -57,7 +57,7 @@ fn truncate_sends_half_the_body() {
         let got = client.answer().unwrap_err();
         let report = target.stop();
         only(&report, Misbehaviour::Truncate, 1);
-        assert_eq!(got, Instead::Fin(report.response_bytes as usize));
+        assert_eq!(got, NoAnswer::Fin(report.response_bytes as usize));
         if chunk_bytes.is_none() {
             let head = 96 + size.to_string().len() as u64 - 1;
             assert!(report.response_bytes.abs_diff(head + size / 2) < 40, "{}", report.response_bytes);
@@ -70,7 +70,7 @@ fn truncate_of_an_answer_without_a_body_cuts_the_head() {
     let target = Target::start(misbehaving(Misbehaviour::Truncate));
     let mut client = target.connect();
     client.send(b"HEAD / HTTP/1.1\r\nHost: target\r\n\r\n");
-    assert!(matches!(client.answer().unwrap_err(), Instead::Fin(30..100)));
+    assert!(matches!(client.answer().unwrap_err(), NoAnswer::Fin(30..100)));
     only(&target.stop(), Misbehaviour::Truncate, 1);
 }
 
@@ -83,7 +83,7 @@ fn malformed_and_bad_framing_and_huge_head_are_faults_of_their_class() {
     ] {
         let target = Target::start(misbehaving(kind));
         match target.connect().send(GET).answer().unwrap_err() {
-            Instead::Wrong(error) => assert_eq!(error.kind(), fault),
+            NoAnswer::Wrong(error) => assert_eq!(error.kind(), fault),
             other => panic!("{kind}: {other:?}"),
         }
         let report = target.stop();
@@ -96,13 +96,13 @@ fn malformed_and_bad_framing_and_huge_head_are_faults_of_their_class() {
 fn silent_never_answers_and_goes_when_the_client_does() {
     let target = Target::start(misbehaving(Misbehaviour::Silent));
     let mut client = target.connect();
-    client.send(GET).patience(Duration::from_millis(200));
-    assert_eq!(client.answer().unwrap_err(), Instead::Nothing);
+    client.send(GET).timeout(Duration::from_millis(200));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Nothing);
     drop(client);
     std::thread::sleep(Duration::from_millis(100));
     let mut second = target.connect();
-    second.send(GET).patience(Duration::from_millis(100));
-    assert_eq!(second.answer().unwrap_err(), Instead::Nothing);
+    second.send(GET).timeout(Duration::from_millis(100));
+    assert_eq!(second.answer().unwrap_err(), NoAnswer::Nothing);
     let report = target.stop();
     only(&report, Misbehaviour::Silent, 2);
     assert_eq!((report.answers, report.clients_gone, report.unanswered), (0, 0, 0));
@@ -116,7 +116,7 @@ fn unsolicited_is_a_correct_answer_and_stray_bytes() {
     client.send(GET);
     assert_eq!(client.answer().unwrap().response.status, 200);
     match client.answer().unwrap_err() {
-        Instead::Wrong(error) => assert_eq!(error.kind(), ErrorKind::Malformed),
+        NoAnswer::Wrong(error) => assert_eq!(error.kind(), ErrorKind::Malformed),
         other => panic!("{other:?}"),
     }
     let report = target.stop();
@@ -155,18 +155,18 @@ fn seen(address: std::net::SocketAddr, n: u32) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for _ in 0..n {
         let mut client = Client::connect(address);
-        client.send(GET).patience(Duration::from_millis(400));
+        client.send(GET).timeout(Duration::from_millis(400));
         let what = match client.answer() {
             Ok(answer) if answer.response.status == 503 => "error",
-            Ok(_) => match client.patience(Duration::from_millis(5)).answer() {
-                Err(Instead::Wrong(_)) => "unsolicited",
+            Ok(_) => match client.timeout(Duration::from_millis(5)).answer() {
+                Err(NoAnswer::Wrong(_)) => "unsolicited",
                 _ => "sound",
             },
-            Err(Instead::Reset) => "reset",
-            Err(Instead::Fin(0)) => "close",
-            Err(Instead::Fin(_)) => "truncate",
-            Err(Instead::Nothing) => "silent",
-            Err(Instead::Wrong(error)) => match error.kind() {
+            Err(NoAnswer::Reset) => "reset",
+            Err(NoAnswer::Fin(0)) => "close",
+            Err(NoAnswer::Fin(_)) => "truncate",
+            Err(NoAnswer::Nothing) => "silent",
+            Err(NoAnswer::Wrong(error)) => match error.kind() {
                 ErrorKind::Malformed => "malformed",
                 ErrorKind::Framing => "bad-framing",
                 _ => "huge-head",

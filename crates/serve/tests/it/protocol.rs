@@ -4,7 +4,7 @@ use std::{io::Write, net::Shutdown, time::Duration};
 
 use serve::{Body, Config};
 
-use crate::client::{GET, GET_CLOSE, Instead, Target};
+use crate::client::{GET, GET_CLOSE, NoAnswer, Target};
 
 #[test]
 fn many_requests_on_a_connection_are_counted_exactly() {
@@ -19,7 +19,7 @@ fn many_requests_on_a_connection_are_counted_exactly() {
     let answer = client.get(GET_CLOSE);
     assert_eq!(answer.head.header("connection"), Some("close"));
     received += answer.response.head_bytes + answer.response.body_bytes;
-    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     let report = target.stop();
     assert_eq!((report.requests, report.answers, report.answers_by_status[&200]), (1_001, 1_001, 1_001));
     assert_eq!(report.request_bytes, (1_000 * GET.len() + GET_CLOSE.len()) as u64);
@@ -65,7 +65,7 @@ fn pipelined_requests_are_answered_in_order() {
         assert!(client.answer().unwrap().response.keep_alive);
     }
     assert!(!client.answer().unwrap().response.keep_alive);
-    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     sending.join().unwrap();
     assert_eq!(target.stop().answers, 3_000);
 }
@@ -100,7 +100,7 @@ fn http_1_0_keeps_the_connection_only_if_asked() {
     }
     let answer = client.get(b"GET / HTTP/1.0\r\n\r\n");
     assert_eq!(answer.head.header("connection"), Some("close"));
-    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     assert_eq!(target.stop().answers, 4);
 }
 
@@ -194,9 +194,9 @@ fn a_client_that_expects_100_is_told_to_go_on() {
     let mut client = target.connect();
     for _ in 0..2 {
         client.send(b"POST / HTTP/1.1\r\nHost: target\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
-        client.patience(Duration::from_millis(500));
-        assert_eq!(client.answer().unwrap_err(), Instead::Nothing);
-        client.send(b"abc").patience(Duration::from_secs(5));
+        client.timeout(Duration::from_millis(500));
+        assert_eq!(client.answer().unwrap_err(), NoAnswer::Nothing);
+        client.send(b"abc").timeout(Duration::from_secs(5));
         let answer = client.answer().unwrap();
         // The reader counts the informational head although the first call gave up.
         assert_eq!(answer.response.informational_bytes, "HTTP/1.1 100 Continue\r\n\r\n".len() as u64);
@@ -223,7 +223,7 @@ fn what_is_no_request_gets_400_and_a_close() {
         assert_eq!(client.answer().unwrap().response.status, 200);
         let answer = client.answer().unwrap();
         assert_eq!((answer.response.status, answer.response.keep_alive), (400, false));
-        assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+        assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
         drop(client);
         let report = target.stop();
         assert_eq!((report.requests, report.bad_requests, report.answers), (1, 1, 2));
@@ -238,7 +238,7 @@ fn a_client_that_closes_its_side_is_still_answered() {
     client.send(GET);
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.answer().unwrap().response.status, 200);
-    assert_eq!(client.answer().unwrap_err(), Instead::Fin(0));
+    assert_eq!(client.answer().unwrap_err(), NoAnswer::Fin(0));
     let report = target.stop();
     assert_eq!((report.answers, report.clients_gone), (1, 0));
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serve::{Capacity, Config, WhenFull};
 
-use crate::client::{Client, GET, Instead, Target};
+use crate::client::{Client, GET, NoAnswer, Target};
 
 fn capacity(servers: u32, service_time: &str, queue: Option<u64>, when_full: WhenFull) -> Config {
     let service_time = service_time.parse().unwrap();
@@ -65,14 +65,14 @@ fn a_full_queue_turns_away_as_told() {
         let mut clients = one_each(&target, 4);
         for client in &mut clients[2..] {
             if when_full == WhenFull::Ignore {
-                client.patience(Duration::from_millis(40));
+                client.timeout(Duration::from_millis(40));
             }
             let got = client.answer();
             match when_full {
                 WhenFull::Reject => assert_eq!(got.unwrap().response.status, 503),
-                WhenFull::Close => assert_eq!(got.unwrap_err(), Instead::Fin(0)),
-                WhenFull::Reset => assert_eq!(got.unwrap_err(), Instead::Reset),
-                WhenFull::Ignore => assert_eq!(got.unwrap_err(), Instead::Nothing),
+                WhenFull::Close => assert_eq!(got.unwrap_err(), NoAnswer::Fin(0)),
+                WhenFull::Reset => assert_eq!(got.unwrap_err(), NoAnswer::Reset),
+                WhenFull::Ignore => assert_eq!(got.unwrap_err(), NoAnswer::Nothing),
             }
         }
         for client in &mut clients[..2] {

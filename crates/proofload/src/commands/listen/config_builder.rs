@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use events::LineFormat;
-use listen::{Added, Compat, Config, Tls, import::Imported};
+use listen::{Compat, Config, RequestFields, Tls, import::Imported};
 use segments::Template;
 use tracing::level_filters::LevelFilter;
 
@@ -166,7 +166,7 @@ impl ConfigBuilder {
         if self.config.compat == Compat::None {
             mistakes.extend(self.body_rules.settings_for_fluentd_only().map(str::to_owned));
         }
-        if self.config.added != Added::default() && self.config.compat == Compat::None {
+        if self.config.request_fields != RequestFields::default() && self.config.compat == Compat::None {
             mistakes.push(
                 "--add-http-headers, --add-query-params and --add-remote-addr need --compat fluentd".into(),
             );
@@ -263,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn all_contradictions_are_reported() {
-        let mut builder = ConfigBuilder::new(None).unwrap();
-        builder.format = Format::Json;
-        builder.has_tag = false;
-        builder.csv_fields = vec!["a".into()];
-        builder.certificates = Some("c".into());
-        builder.config.added.remote_addr = true;
-        builder.bearer_tokens = Some("/does/not/exist".into());
-        let mistakes = builder.build().unwrap_err();
+    fn contradictions_are_all_told() {
+        let mut draft = Draft::new(None).unwrap();
+        draft.format = Format::Json;
+        draft.has_tag = false;
+        draft.csv_fields = vec!["a".into()];
+        draft.certificates = Some("c".into());
+        draft.config.request_fields.remote_addr = true;
+        draft.bearer_tokens = Some("/does/not/exist".into());
+        let mistakes = draft.finish().unwrap_err();
         for part in
             ["--no-tag", "--csv-fields needs", "--add-remote-addr", "--tls-cert needs", "/does/not/exist"]
         {

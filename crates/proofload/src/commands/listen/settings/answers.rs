@@ -64,11 +64,11 @@ pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
         };
     /// Add the request's headers to its events, as HTTP_NAME; with --compat fluentd
     "add_http_headers", Kind::Flag, "", EVENTS, "", "true",
-        |builder, _| builder.config.added.http_headers = true;
+        |builder, _| builder.config.request_fields.http_headers = true;
     /// Add the query parameters of the request to its events, as QUERY_NAME; with --compat fluentd
     "add_query_params", Kind::Flag, "", EVENTS, "", "true",
-        |builder, _| builder.config.added.query_params = true;
+        |builder, _| builder.config.request_fields.query_params = true;
     /// Add the client's address to its events, as REMOTE_ADDR; with --compat fluentd
     "add_remote_addr", Kind::Flag, "", EVENTS, "", "true",
-        |builder, _| builder.config.added.remote_addr = true;
+        |builder, _| builder.config.request_fields.remote_addr = true;
 };

@@ -1,4 +1,4 @@
-//! Lets requests through to the storage, or, while it cannot store, only one now and then to try it.
+//! A circuit breaker before the storage: while it cannot store, only an occasional request is let through, to probe it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,30 +6,30 @@ use segments::{StorageState, Store};
 
 use crate::refusal::Refusal;
 
-/// How often a storage that does not store is tried.
+/// How often a failing storage is probed.
 const PROBE_NS: u64 = 250_000_000;
 
-/// The way to the storage.
+/// Decides which requests may go to the storage.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct CircuitBreaker {
     next_probe_ns: AtomicU64,
 }
 
-impl Gate {
-    /// Why a request may not go through.
+impl CircuitBreaker {
+    /// Why a request may not go to the storage; None if it may.
     #[inline]
     pub(crate) fn refusal(&self, store: &Store, now_ns: u64) -> Option<Refusal> {
         match store.state() {
             StorageState::Ok => None,
-            state => self.refusal_of(state, now_ns),
+            state => self.refusal_unless_probe(state, now_ns),
         }
     }
 
     #[cold]
-    fn refusal_of(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
+    fn refusal_unless_probe(&self, state: StorageState, now_ns: u64) -> Option<Refusal> {
         let due_ns = self.next_probe_ns.load(Ordering::Relaxed);
         let next_ns = now_ns + PROBE_NS;
-        // Of all threads that find it due, one goes through.
+        // Of all threads that find a probe due, one lets its request through.
         let probes = due_ns <= now_ns
             && self
                 .next_probe_ns
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn a_full_storage_is_tried_now_and_then() {
-        let gate = Gate::default();
-        let passes = |now_ns| gate.refusal_of(StorageState::Full, now_ns).is_none();
+        let breaker = CircuitBreaker::default();
+        let passes = |now_ns| breaker.refusal_unless_probe(StorageState::Full, now_ns).is_none();
         assert!(passes(0));
         assert!(!passes(1) && !passes(PROBE_NS - 1));
         assert!(passes(PROBE_NS) && !passes(PROBE_NS + 1));
-        assert_eq!(gate.refusal_of(StorageState::Full, PROBE_NS + 2), Some(Refusal::Full));
+        assert_eq!(breaker.refusal_unless_probe(StorageState::Full, PROBE_NS + 2), Some(Refusal::Full));
     }
 }

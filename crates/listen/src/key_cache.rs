@@ -1,39 +1,39 @@
-//! The segments of tags, as one thread knows them.
+//! One thread's cache of segment keys.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use segments::{Key, KeyError, Store};
 
-/// Tags remembered at the most. Tags come from clients: their number must be bounded.
-const MOST: usize = 4096;
+/// Maximum number of cached tags. Tags come from clients, so their number must be bounded.
+const MAX_TAGS: usize = 4096;
 
 /// The segments of tags, as one thread knows them.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct KeyCache {
     known: HashMap<Box<str>, Arc<Key>>,
-    /// Members of events that the path asks for: where there are some, a key is good for one event only.
+    /// Members of events that the path template uses. If there are any, a key holds for one event only.
     members: Vec<String>,
-    last: Option<Last>,
+    last: Option<LastKey>,
 }
 
-/// The last key of a path that asks for members, and for what.
+/// The last key of a path template with members, and what it was made from.
 #[derive(Debug)]
-struct Last {
+struct LastKey {
     tag: Box<str>,
     values: Vec<Option<String>>,
     key: Arc<Key>,
 }
 
-impl Keys {
-    /// None known yet, of paths that ask for these members besides tag and time.
+impl KeyCache {
+    /// An empty cache for a path template that uses these members besides tag and time.
     pub(crate) fn new(members: Vec<String>) -> Self {
         Self { known: HashMap::new(), members, last: None }
     }
 
-    /// Whether a key that was good for one event of a tag is good for another at that time.
+    /// Whether a key of one event also holds for another event of the same tag at this time.
     #[inline]
-    pub(crate) fn holds(&self, key: &Key, seconds: i64) -> bool {
-        self.members.is_empty() && is_of_time(key, seconds)
+    pub(crate) fn is_valid_for(&self, key: &Key, seconds: i64) -> bool {
+        self.members.is_empty() && covers_time(key, seconds)
     }
 
     /// The key of an event.
@@ -47,18 +47,19 @@ impl Keys {
         if !self.members.is_empty() {
             return self.key_by_members(store, tag, seconds, fields);
         }
-        if let Some(key) = self.known.get(tag).filter(|key| self.holds(key, seconds)) {
+        if let Some(key) = self.known.get(tag).filter(|key| self.is_valid_for(key, seconds)) {
             return Ok(Arc::clone(key));
         }
         let key = store.key(tag, seconds, fields)?;
-        if self.known.len() >= MOST {
+        if self.known.len() >= MAX_TAGS {
             self.known.clear();
         }
         self.known.insert(tag.into(), Arc::clone(&key));
         Ok(key)
     }
 
-    /// Making a key takes most of the time of a small event, and events of one body are often of one file.
+    /// Reuses the last key if it fits: making a key takes most of the time of a small event, and the events of a body
+    /// often have the same file.
     fn key_by_members<'r>(
         &mut self,
         store: &Store,
@@ -66,9 +67,9 @@ impl Keys {
         seconds: i64,
         fields: &dyn Fn(&str) -> Option<Cow<'r, str>>,
     ) -> Result<Arc<Key>, KeyError> {
-        if let Some(Last { tag: last_tag, values, key }) = &self.last
+        if let Some(LastKey { tag: last_tag, values, key }) = &self.last
             && **last_tag == *tag
-            && is_of_time(key, seconds)
+            && covers_time(key, seconds)
             && self
                 .members
                 .iter()
@@ -79,13 +80,13 @@ impl Keys {
         }
         let key = store.key(tag, seconds, fields)?;
         let values = self.members.iter().map(|name| fields(name).map(Cow::into_owned)).collect();
-        self.last = Some(Last { tag: tag.into(), values, key: Arc::clone(&key) });
+        self.last = Some(LastKey { tag: tag.into(), values, key: Arc::clone(&key) });
         Ok(key)
     }
 }
 
-/// Whether a key's file is that of a time.
+/// Whether a key's file covers this time.
 #[inline]
-fn is_of_time(key: &Key, seconds: i64) -> bool {
+fn covers_time(key: &Key, seconds: i64) -> bool {
     key.slice().is_none_or(|slice| slice.contains(&seconds))
 }

@@ -12,7 +12,7 @@ use listen::{Config, Handle, Report, Server};
 use tempfile::TempDir;
 
 /// How long a client waits for what should come soon.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Stores by tag below that folder, times in UTC.
 pub(crate) fn store(folder: &Path) -> segments::Config {
@@ -21,7 +21,7 @@ pub(crate) fn store(folder: &Path) -> segments::Config {
 }
 
 /// A listener that runs.
-pub(crate) struct Stand {
+pub(crate) struct Testbed {
     pub address: SocketAddr,
     pub admin: Option<SocketAddr>,
     pub handle: Handle,
@@ -29,7 +29,7 @@ pub(crate) struct Stand {
     folder: Option<TempDir>,
 }
 
-impl Stand {
+impl Testbed {
     /// By default: JSON lines, no compat, one thread.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
@@ -68,21 +68,21 @@ impl Stand {
 
     /// Stops it; the report, and the folder for what is left there.
     pub(crate) fn stop(mut self) -> (Report, TempDir) {
-        let report = self.halt().expect("it ran");
+        let report = self.join().expect("it ran");
         (report, self.folder.take().expect("only taken here"))
     }
 
-    fn halt(&mut self) -> Option<Report> {
+    fn join(&mut self) -> Option<Report> {
         self.handle.stop();
         let thread = self.thread.take()?;
         Some(thread.join().expect("the listener does not panic"))
     }
 }
 
-impl Drop for Stand {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.halt();
+            self.join();
         }
     }
 }
@@ -121,16 +121,16 @@ impl Answer {
 /// A client that reads byte by byte what it is told.
 pub(crate) struct Client {
     pub socket: TcpStream,
-    held: Vec<u8>,
+    unread: Vec<u8>,
 }
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { socket, held: Vec::new() }
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        socket.set_write_timeout(Some(TIMEOUT)).unwrap();
+        Self { socket, unread: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -156,37 +156,37 @@ impl Client {
     /// The next answer; it must come whole.
     pub(crate) fn answer(&mut self) -> Answer {
         let end = loop {
-            if let Some(at) = self.held.windows(4).position(|window| window == b"\r\n\r\n") {
+            if let Some(at) = self.unread.windows(4).position(|window| window == b"\r\n\r\n") {
                 break at + 4;
             }
             assert!(
                 self.more(),
                 "closed in the head of an answer: {:?}",
-                String::from_utf8_lossy(&self.held)
+                String::from_utf8_lossy(&self.unread)
             );
         };
-        let head = String::from_utf8(self.held.drain(..end).collect()).unwrap();
+        let head = String::from_utf8(self.unread.drain(..end).collect()).unwrap();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
         let mut answer = Answer { status, head, body: Vec::new() };
         let length: usize = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
         let length = if status == 100 || status == 204 { 0 } else { length };
-        while self.held.len() < length {
+        while self.unread.len() < length {
             assert!(self.more(), "closed in the body of {answer:?}");
         }
-        answer.body = self.held.drain(..length).collect();
+        answer.body = self.unread.drain(..length).collect();
         answer
     }
 
     /// Whether the listener closes, without a reset and without another byte.
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.held.is_empty() && !self.more()
+        self.unread.is_empty() && !self.more()
     }
 
     fn more(&mut self) -> bool {
         let mut buffer = [0; 16 * 1024];
         let received =
             self.socket.read(&mut buffer).expect("the listener answers, and closes without a reset");
-        self.held.extend_from_slice(&buffer[..received]);
+        self.unread.extend_from_slice(&buffer[..received]);
         received > 0
     }
 }
@@ -205,7 +205,7 @@ pub(crate) fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        assert!(start.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

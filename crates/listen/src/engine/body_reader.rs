@@ -1,7 +1,7 @@
-//! Large bodies are read and rendered by a thread beside the loop, so that they do not hold up the loop's other clients.
+//! A thread beside each loop reads and renders large bodies, so that they do not hold up the loop's other clients.
 //!
-//! Each loop has one helper, pinned as the loop is. A body waits for it in its share of the budget. What it becomes goes to
-//! the storage in pieces, few at a time, for lines of others would wait behind a large one there too.
+//! The thread is pinned as its loop is. A waiting body counts in the budget. Its lines go to the storage in pieces, a
+//! few at a time, because a single large write would delay the lines of other requests.
 
 use std::{
     collections::VecDeque,
@@ -22,46 +22,47 @@ use super::{
     prepare::{Prepared, prepare},
     render::{PIECE_BYTES, Renderer, Run},
 };
-use crate::{flight::Flight, refusal::Refusal, shared::Shared};
+use crate::{incoming::IncomingRequest, refusal::Refusal, shared::Shared};
 
-/// A body larger than this is read by the helper: at most 5,500 events.
+/// Bodies larger than this go to the body reader. A body of this size has at most 5,500 events.
 const LARGE_BYTES: usize = 16 << 10;
-/// And one that may become more lines than this.
+/// Bodies whose lines may become larger than this go to the body reader too.
 const MANY_LINES_BYTES: usize = 1 << 20;
 
-/// The loop reads no more bodies larger than this
+/// Bodies larger than this go to the body reader
 const SMALL_BYTES: usize = 4 << 10;
-/// in a round that has read so many events: many clients may send at once.
+/// once the loop has parsed this number of events in a round: many clients may send at once.
 const MANY_EVENTS: usize = 10_000;
 
-/// Whether reading that body takes so long that others would wait, in a round that has read so many events.
+/// Whether reading this body in the loop would hold up other clients, given the number of events parsed in this round.
 #[inline]
-pub(super) fn is_large(flight: &Flight<'_>, events_read: usize) -> bool {
-    // An event takes three bytes at least, and gets these.
-    let most_added = (flight.body.len() / 3).saturating_mul(flight.tag.len() + flight.added.len());
-    flight.body.len() > LARGE_BYTES
-        || most_added > MANY_LINES_BYTES
-        || (events_read > MANY_EVENTS && flight.body.len() > SMALL_BYTES)
+pub(super) fn is_large(incoming: &IncomingRequest<'_>, events_read: usize) -> bool {
+    // An event takes at least three bytes, and each event gets the tag and the extra members.
+    let max_extra_bytes =
+        (incoming.body.len() / 3).saturating_mul(incoming.tag.len() + incoming.extra_members.len());
+    incoming.body.len() > LARGE_BYTES
+        || max_extra_bytes > MANY_LINES_BYTES
+        || (events_read > MANY_EVENTS && incoming.body.len() > SMALL_BYTES)
 }
 
 /// A request whose body is to be read.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
-    /// Its place among those that wait.
+    /// Its token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
-    pub flight: Box<Flight<'a>>,
-    /// The time of its events that bear none.
+    pub incoming: Box<IncomingRequest<'a>>,
+    /// The time of events that carry none.
     pub now: EventTime,
     pub now_ns: u64,
-    /// Its client was told that it was not read in time.
-    pub given_up: Arc<AtomicBool>,
+    /// Set when the client was answered that the body was not read in time.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 /// A request whose body was read.
 #[derive(Debug)]
-pub(crate) struct Read<'a> {
-    /// Its place among those that waited.
+pub(crate) struct ReadBody<'a> {
+    /// Its token in [`crate::pending::PendingTable`].
     pub request: Token,
     pub connection: Token,
     pub result: Result<Prepared<'a>, Refusal>,
@@ -75,105 +76,106 @@ pub(super) struct Piece {
     pub runs: Vec<Run>,
 }
 
-/// Where the loop leaves bodies for its helper, and gets them back.
+/// The loop's side of the two channels to its body reader.
 #[derive(Debug)]
-pub(crate) struct Desk<'a> {
+pub(crate) struct BodyReaderQueue<'a> {
     jobs: Sender<Job<'a>>,
-    read: Receiver<Read<'a>>,
+    read: Receiver<ReadBody<'a>>,
     event: Arc<OwnedFd>,
 }
 
 /// The thread that reads large bodies.
 #[derive(Debug)]
-pub(crate) struct Helper<'a> {
+pub(crate) struct BodyReader<'a> {
     shared: &'a Shared,
     renderer: Renderer,
     jobs: Receiver<Job<'a>>,
-    read: Sender<Read<'a>>,
+    read: Sender<ReadBody<'a>>,
     event: Arc<OwnedFd>,
 }
 
-impl<'a> Desk<'a> {
-    /// A desk, and the helper behind it, which is to be run.
+impl<'a> BodyReaderQueue<'a> {
+    /// The queue and its body reader, which the caller runs.
     ///
     /// # Errors
-    /// When there is no descriptor left.
-    pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, Helper<'a>)> {
+    /// The error of eventfd(2), when no descriptor is left.
+    pub(crate) fn new(shared: &'a Shared) -> std::io::Result<(Self, BodyReader<'a>)> {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ((jobs, taken), (done, read)) = (channel(), channel());
         let renderer = Renderer::new(&shared.config);
-        let helper = Helper { shared, renderer, jobs: taken, read: done, event: Arc::clone(&event) };
+        let helper = BodyReader { shared, renderer, jobs: taken, read: done, event: Arc::clone(&event) };
         Ok((Self { jobs, read, event }, helper))
     }
 
-    /// Readable while bodies were read.
+    /// Readable when the body reader has finished bodies.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Gives the job back if nobody is there to do it.
-    pub(super) fn put(&self, job: Job<'a>) -> Option<Job<'a>> {
+    /// Submits a job; returns it if the body reader has ended.
+    pub(super) fn submit(&self, job: Job<'a>) -> Option<Job<'a>> {
         self.jobs.send(job).err().map(|SendError(job)| job)
     }
 
-    /// Appends what was read since the last call.
-    pub(super) fn take(&self, read: &mut Vec<Read<'a>>) {
-        // Before the channel is emptied: what comes in between makes it readable anew.
+    /// Appends the bodies finished since the last call.
+    pub(super) fn drain(&self, bodies: &mut Vec<ReadBody<'a>>) {
+        // Reset before emptying the channel: a body that arrives in between makes the descriptor readable again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        read.extend(self.read.try_iter());
+        bodies.extend(self.read.try_iter());
     }
 }
 
-impl Helper<'_> {
-    /// Reads bodies until the desk of loop `number` is gone.
+impl BodyReader<'_> {
+    /// Reads bodies until the queue of loop `number` is dropped.
     pub(crate) fn run(mut self, number: usize) {
         sockets::pin(&self.shared.config.cpus, number);
         while self.read_next().is_ok() {}
     }
 
-    /// Waits for a body and reads it, unless it was given up.
+    /// Waits for a body and reads it, unless it was cancelled.
     ///
     /// # Errors
-    /// When the desk is gone.
+    /// When the queue was dropped.
     pub(crate) fn read_next(&mut self) -> Result<(), ()> {
         let job = self.jobs.recv().map_err(drop)?;
         let (request, connection) = (job.request, job.connection);
-        let (result, pieces) = if job.given_up.load(Ordering::Relaxed) {
-            (Err(Refusal::NotRead), VecDeque::new())
+        let (result, pieces) = if job.cancelled.load(Ordering::Relaxed) {
+            (Err(Refusal::NotReadInTime), VecDeque::new())
         } else {
-            // A mistake of ours costs the client that found it an answer, not all others of this loop theirs.
+            // A panic costs this client its answer, and leaves the loop's other clients alone.
             let read = catch_unwind(AssertUnwindSafe(|| read(self.shared, &mut self.renderer, job)));
             read.unwrap_or_else(|_| {
                 self.renderer = Renderer::new(&self.shared.config);
-                (Err(Refusal::Fault), VecDeque::new())
+                (Err(Refusal::InternalError), VecDeque::new())
             })
         };
-        self.read.send(Read { request, connection, result, pieces }).map_err(drop)?;
-        // It cannot fail: the counter would have to be written 2^64 times unread.
+        self.read.send(ReadBody { request, connection, result, pieces }).map_err(drop)?;
+        // Cannot fail: the counter would have to reach 2^64 unread.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         Ok(())
     }
 }
 
-/// What becomes of a body.
+/// Reads and renders a body.
 fn read<'a>(
     shared: &'a Shared,
     renderer: &mut Renderer,
     job: Job<'a>,
 ) -> (Result<Prepared<'a>, Refusal>, VecDeque<Piece>) {
-    let Job { connection, mut flight, now, now_ns, .. } = job;
+    let Job { connection, mut incoming, now, now_ns, .. } = job;
     let mut data = Vec::new();
     renderer.now = Some(now);
-    let result = prepare(shared, renderer, &mut flight, connection, now_ns, &mut data);
-    // To give so much memory back takes time, too.
-    drop(flight);
+    let result = prepare(shared, renderer, &mut incoming, connection, now_ns, &mut data);
+    // Freeing a large body takes time too: here it does not hold up the loop.
+    drop(incoming);
     let runs = std::mem::take(&mut renderer.runs);
-    let pieces = if result.is_ok() { cut(data, runs) } else { VecDeque::new() };
+    let pieces = if result.is_ok() { split_into_pieces(data, runs) } else { VecDeque::new() };
     (result, pieces)
 }
 
-/// Puts runs, which stand in their order, into pieces. From the end, so that no more than one piece is in memory twice.
-fn cut(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
+/// Distributes runs, which are in the order of `data`, over pieces. Works from the end, so that at most one piece is
+/// in memory twice.
+fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
     let mut pieces = VecDeque::new();
     while let Some(last) = runs.last() {
         let end = last.range.end;
@@ -199,15 +201,15 @@ mod tests {
     #[test]
     fn what_becomes_many_lines_is_large_though_it_is_short() {
         let budget = Budget::new(1 << 20);
-        let mut flight = Flight::new(budget.share());
-        flight.body = vec![b' '; LARGE_BYTES];
-        flight.tag = "t".repeat(100);
-        assert!(!is_large(&flight, MANY_EVENTS));
-        assert!(is_large(&flight, MANY_EVENTS + 1));
-        flight.added = "a".repeat(200);
-        assert!(is_large(&flight, 0));
-        flight.body.truncate(LARGE_BYTES / 2);
-        assert!(!is_large(&flight, 0));
+        let mut incoming = IncomingRequest::new(budget.reservation());
+        incoming.body = vec![b' '; LARGE_BYTES];
+        incoming.tag = "t".repeat(100);
+        assert!(!is_large(&incoming, MANY_EVENTS));
+        assert!(is_large(&incoming, MANY_EVENTS + 1));
+        incoming.extra_members = "a".repeat(200);
+        assert!(is_large(&incoming, 0));
+        incoming.body.truncate(LARGE_BYTES / 2);
+        assert!(!is_large(&incoming, 0));
     }
 
     #[test]
@@ -226,7 +228,7 @@ mod tests {
             data.resize(start + length, number as u8);
             runs.push(Run { key: Arc::clone(&key), range: start..data.len(), number });
         }
-        let pieces = cut(data.clone(), runs);
+        let pieces = split_into_pieces(data.clone(), runs);
         let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.data.clone()).collect();
         assert!(whole == data);
         let numbers = |piece: &Piece| piece.runs.iter().map(|run| run.number).collect::<Vec<_>>();

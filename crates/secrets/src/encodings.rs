@@ -1,4 +1,4 @@
-//! The forms in which a secret travels.
+//! The encodings in which a secret may appear.
 
 use base64::{
     Engine as _,
@@ -6,31 +6,31 @@ use base64::{
 };
 use percent_encoding::utf8_percent_encode;
 
-use crate::reference::ENCODED;
+use crate::reference::ESCAPED_CHARACTERS;
 
-/// As it is, percent-encoded, in base64, and escaped for JSON and HTML.
-pub(crate) fn forms(secret: &str) -> [String; 11] {
-    let encoded = utf8_percent_encode(secret, ENCODED).to_string();
+/// The secret as it is, percent-encoded, in base64, and escaped for JSON and HTML.
+pub(crate) fn encodings(secret: &str) -> [String; 11] {
+    let encoded = utf8_percent_encode(secret, ESCAPED_CHARACTERS).to_string();
     let quoted = serde_json::Value::from(secret).to_string();
     let escaped = &quoted[1..quoted.len() - 1];
     [
         secret.to_owned(),
-        small_hex(&encoded),
+        lowercase_escapes(&encoded),
         encoded.replace("%20", "+"),
         encoded,
         STANDARD.encode(secret),
         STANDARD_NO_PAD.encode(secret),
         URL_SAFE.encode(secret),
         URL_SAFE_NO_PAD.encode(secret),
-        // PHP and others escape the stroke as well.
+        // PHP and others escape the slash as well.
         escaped.replace('/', "\\/"),
         escaped.to_owned(),
         secret.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;"),
     ]
 }
 
-/// The same with small letters in the escapes.
-fn small_hex(encoded: &str) -> String {
+/// The same text with lower-case letters in its percent escapes.
+fn lowercase_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |all, part| all + "%" + &part[..2].to_ascii_lowercase() + &part[2..])
@@ -42,9 +42,9 @@ mod tests {
 
     #[test]
     fn json_escapes_all_that_it_must() {
-        let forms = forms("a/b\n\u{1}\"\\");
+        let encodings = encodings("a/b\n\u{1}\"\\");
         for form in ["a/b\\n\\u0001\\\"\\\\", "a\\/b\\n\\u0001\\\"\\\\"] {
-            assert!(forms.iter().any(|known| known == form), "{form} {forms:?}");
+            assert!(encodings.iter().any(|known| known == form), "{form} {encodings:?}");
         }
     }
 }

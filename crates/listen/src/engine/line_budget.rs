@@ -1,0 +1,48 @@
+//! The share of the budget that a request's lines take until they are written.
+
+use crate::{budget::Reservation, refusal::Refusal};
+
+/// Bytes counted per request besides its lines: what is kept of it until they are stored.
+const REQUEST_BYTES: u64 = 256;
+/// Bytes counted per segment of a request.
+pub(super) const SEGMENT_BYTES: u64 = 128;
+/// Lines reserve budget in steps of this size.
+const STEP_BYTES: u64 = 64 * 1024;
+
+/// Bytes that a request with this number of segments needs besides its lines.
+pub(super) fn overhead_bytes(segments: usize) -> u64 {
+    REQUEST_BYTES + SEGMENT_BYTES * segments as u64
+}
+
+/// The budget for the lines of one request.
+#[derive(Debug)]
+pub(super) struct LineBudget<'s, 'b> {
+    reservation: &'s mut Reservation<'b>,
+    needed_bytes: u64,
+    /// The reservation is extended only beyond this number.
+    covered_bytes: u64,
+}
+
+impl<'s, 'b> LineBudget<'s, 'b> {
+    /// Starts with what `reservation` holds.
+    pub(super) fn new(reservation: &'s mut Reservation<'b>) -> Self {
+        let covered_bytes = reservation.bytes() + STEP_BYTES;
+        Self { reservation, needed_bytes: overhead_bytes(1), covered_bytes }
+    }
+
+    /// Reserves more bytes, or returns why that is impossible.
+    #[inline]
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.needed_bytes += bytes;
+        if self.needed_bytes > self.reservation.limit() {
+            return Err(Refusal::ExceedsBudget(self.reservation.limit()));
+        }
+        if self.needed_bytes > self.covered_bytes {
+            if !self.reservation.grow_to(self.needed_bytes) {
+                return Err(Refusal::Budget);
+            }
+            self.covered_bytes = self.needed_bytes + STEP_BYTES;
+        }
+        Ok(())
+    }
+}
