@@ -221,6 +221,6 @@ mod tests {
     fn processors_are_told_by_their_option() {
         let error =
             serve::Error::Start(serve::StartError::Processors { missing: vec![99], allowed: vec![0, 1] });
-        assert!(told(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
+        assert!(told(&error).starts_with("--cpus: processors [99] do not exist"), "{error}");
     }
 }
