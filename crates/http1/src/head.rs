@@ -200,7 +200,11 @@ fn request_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
         // As in `response_error`. The parser's Token error belongs to the target if a space comes before it, otherwise to the
         // method.
         Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => {
-            if head[..at].contains(&b' ') { Error::BadTarget { at } } else { Error::BadMethod { at } }
+            if head[..at].contains(&b' ') {
+                Error::BadTarget { at }
+            } else {
+                Error::BadMethod { at }
+            }
         }
     }
 }
