@@ -221,6 +221,6 @@ mod tests {
     fn an_error_about_processors_names_its_option() {
         let error =
             serve::Error::Start(serve::StartError::Processors { missing: vec![99], allowed: vec![0, 1] });
-        assert!(error_text(&error).starts_with("--cpus: processors [99] are not there"), "{error}");
+        assert!(error_text(&error).starts_with("--cpus: processors [99] do not exist"), "{error}");
     }
 }

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn contradictions_are_all_told() {
-        let mut draft = Draft::new(None).unwrap();
+        let mut draft = ConfigBuilder::new(None).unwrap();
         draft.format = Format::Json;
         draft.has_tag = false;
         draft.csv_fields = vec!["a".into()];
