@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test check bench prove fuzz fmt count clean setup-build setup-test setup-bench
+.PHONY: help build try test check bench prove fuzz fmt docs count clean setup-build setup-test setup-bench
 
 SHELL := /bin/bash
 
@@ -26,6 +26,7 @@ help:
 	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
 	@echo "  fmt     formats the code"
+	@echo "  docs    the picture of docs/architecture.md, and tests/messages.txt"
 	@echo "  count   lines that are not tests, by crate"
 	@echo "  clean   removes what was built and measured"
 	@echo "Missing packages are installed on Debian (as root or by sudo) and named elsewhere."
@@ -70,6 +71,10 @@ fuzz: setup-test
 fmt: setup-test
 	@echo "make fmt: formatting the code; seconds"
 	@$(RUST) cargo fmt --all
+
+docs: setup-test
+	@echo "make docs: drawing the rooms, and collecting every message; a minute after the build"
+	@$(RUST) UPDATE_DOCS=1 UPDATE_MESSAGES=1 cargo test -q --target $$host -p proofload-tests --test house --test texts
 
 count:
 	@scripts/count-lines.sh

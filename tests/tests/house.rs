@@ -54,30 +54,80 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-#[test]
-fn crates_use_each_other_as_the_design_says() {
+/// Which of our crates each of them uses, tests left out.
+fn crate_uses() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let told = Command::new(cargo)
+    let metadata = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-    let crates = told["packages"].as_array().unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let crates = metadata["packages"].as_array().unwrap();
     let names: BTreeSet<&str> = crates.iter().filter_map(|own| own["name"].as_str()).collect();
-    let mut wrong = Vec::new();
-    for own in crates {
-        let name = own["name"].as_str().unwrap();
-        let Some((_, may_use)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
-            wrong.push(format!("{name} has no place in the order"));
-            continue;
-        };
+    let uses = |own: &Value| {
         let uses = own["dependencies"].as_array().unwrap().iter().filter(|used| used["kind"].is_null());
         let uses = uses.filter_map(|used| used["name"].as_str()).filter(|used| names.contains(used));
-        wrong.extend(uses.filter(|used| !may_use.contains(used)).map(|used| format!("{name} uses {used}")));
+        uses.map(str::to_owned).collect()
+    };
+    crates.iter().map(|own| (own["name"].as_str().unwrap().to_owned(), uses(own))).collect()
+}
+
+#[test]
+fn crates_use_each_other_as_the_design_says() {
+    let mut wrong = Vec::new();
+    for (name, uses) in crate_uses() {
+        let Some((_, may_use)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
+            wrong.push(format!("{name} is not in the list"));
+            continue;
+        };
+        let others = uses.iter().filter(|used| !may_use.contains(&used.as_str()));
+        wrong.extend(others.map(|used| format!("{name} uses {used}")));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Crates that nearly all use, or that are no part of the program.
+const NOT_DRAWN: [&str; 6] = ["record", "settings", "secrets", "bench", "proofload-tests", "http1-fuzz"];
+
+/// The crates as a graph that GitHub and others draw, without arrows that follow from others.
+fn picture() -> String {
+    let mut uses = crate_uses();
+    uses.retain(|name, _| !NOT_DRAWN.contains(&name.as_str()));
+    uses.values_mut().for_each(|used| used.retain(|name| !NOT_DRAWN.contains(&name.as_str())));
+    let mut text = "```mermaid\nflowchart TD\n".to_owned();
+    for (name, used) in &uses {
+        let follows = |to: &String| used.iter().any(|by| by != to && reaches(&uses, by, to));
+        let arrows: Vec<&String> = used.iter().filter(|to| !follows(to)).collect();
+        if arrows.is_empty() {
+            text += &format!("    {name}\n");
+        }
+        arrows.iter().for_each(|to| text += &format!("    {name} --> {to}\n"));
+    }
+    text + "```\n"
+}
+
+fn reaches(uses: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
+    uses.get(from).is_some_and(|used| used.contains(to) || used.iter().any(|by| reaches(uses, by, to)))
+}
+
+#[test]
+fn the_map_shows_the_house() {
+    let file = root().join("docs/architecture.md");
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once("<!-- rooms -->\n").unwrap();
+    let (drawn, after) = rest.split_once("<!-- end of rooms -->").unwrap();
+    let picture = picture();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&file, format!("{before}<!-- rooms -->\n{picture}<!-- end of rooms -->{after}")).unwrap();
+    } else {
+        assert_eq!(drawn, picture, "`make docs` draws the picture of docs/architecture.md anew");
+    }
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|quoted| quoted.starts_with("crates/") || quoted.starts_with("tests/"));
+    let gone: Vec<&str> = paths.filter(|path| !root().join(path).exists()).collect();
+    assert!(gone.is_empty(), "docs/architecture.md names paths that do not exist: {gone:#?}");
 }
 
 #[test]

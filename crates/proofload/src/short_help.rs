@@ -213,7 +213,7 @@ fn cut(text: &str, width: usize) -> &str {
         return text;
     }
     let fits = |at: &usize| text[..*at].chars().count() <= width;
-    text.match_indices(',').map(|(at, _)| at).filter(fits).next_back().map_or(text, |at| &text[..at])
+    text.match_indices(',').map(|(at, _)| at).rfind(fits).map_or(text, |at| &text[..at])
 }
 
 #[cfg(test)]

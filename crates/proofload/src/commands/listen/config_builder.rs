@@ -264,14 +264,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_all_told() {
-        let mut draft = ConfigBuilder::new(None).unwrap();
-        draft.format = Format::Json;
-        draft.has_tag = false;
-        draft.csv_fields = vec!["a".into()];
-        draft.certificates = Some("c".into());
-        draft.config.request_fields.remote_addr = true;
-        draft.bearer_tokens = Some("/does/not/exist".into());
-        let mistakes = draft.finish().unwrap_err();
+        let mut builder = ConfigBuilder::new(None).unwrap();
+        builder.format = Format::Json;
+        builder.has_tag = false;
+        builder.csv_fields = vec!["a".into()];
+        builder.certificates = Some("c".into());
+        builder.config.request_fields.remote_addr = true;
+        builder.bearer_tokens = Some("/does/not/exist".into());
+        let mistakes = builder.build().unwrap_err();
         for part in
             ["--no-tag", "--csv-fields needs", "--add-remote-addr", "--tls-cert needs", "/does/not/exist"]
         {
