@@ -49,7 +49,7 @@ const SHORT_HELPS: &[ShortHelp] = &[
     },
     ShortHelp {
         command: "limit",
-        options: &["p99", "errors", "width", "min", "max", "budget", "trial", "html", "json"],
+        options: &["p99", "errors", "width", "min", "max", "budget", "trial", "out", "json"],
         examples: [
             "proofload limit rate --p99 50ms http://127.0.0.1:8080/",
             "proofload limit users --errors 0 http://127.0.0.1:8080/",

@@ -374,7 +374,7 @@ mod tests {
     fn check_finds_settings_that_cannot_start() {
         assert!(checked("--max-body 1MiB").is_ok());
         for (line, part) in [
-            ("--max-body 10GiB --budget 1MB", "the budget must hold the largest body"),
+            ("--max-body 10GiB --budget 1MB", "must hold the largest body"),
             ("--tls-cert /no/cert.pem --tls-key /no/key.pem", "/no/cert.pem: cannot be read"),
             ("--sync-delay 11s", "--sync-delay must be at most 10 s"),
             ("--sync-delay 5s --store-timeout 5s", "shorter than --store-timeout"),
