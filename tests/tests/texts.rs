@@ -61,6 +61,17 @@ fn every_message_is_in_the_file_of_messages() {
     );
 }
 
+#[test]
+fn no_file_is_longer_than_a_sitting() {
+    let long: Vec<String> = sources()
+        .iter()
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > 400)
+        .map(|(path, lines)| format!("{path}: {lines} lines"))
+        .collect();
+    assert!(long.is_empty(), "files of more than 400 lines: {long:#?}");
+}
+
 /// A message is a text with a blank within it, or a comment that is a help text.
 #[derive(Default)]
 struct Messages(Vec<String>);

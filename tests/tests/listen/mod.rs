@@ -178,7 +178,7 @@ fn every_mistake_in_every_source_is_told_with_its_place() -> Result<()> {
         "fluentd.conf:7:1: path is missing",
         "--budget: 'much' is not a size",
         "--tls-key needs --tls-cert",
-        "--route: 'audit' is not the beginning of a path",
+        "--route: the path 'audit' does not begin with /",
         "--bearer-token-file: cannot read nowhere",
     ] {
         ensure!(finished.stderr.contains(mistake), "{mistake} is not told:\n{}", finished.stderr);
@@ -194,7 +194,7 @@ fn settings_are_checked_without_being_used() -> Result<()> {
     fs::write(folder.path().join("f.toml"), "listen = \"127.0.0.1:1\"\npath = \"a/${tag}.txt\"\n")?;
     let finished = command(&folder, "--config f.toml --check --listen 127.0.0.1:2")?.run(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
-    let said = "it would listen on 127.0.0.1:2 and store in a/${tag}.txt";
+    let said = "the listener would listen on 127.0.0.1:2 and store in a/${tag}.txt";
     ensure!(finished.stdout.contains(said), "{finished:?}");
     ensure!(fs::read_dir(folder.path())?.count() == 1, "something was made");
     Ok(())
