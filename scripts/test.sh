@@ -42,17 +42,19 @@ slowest() {
 stage format cargo fmt --all --check
 stage clippy cargo clippy --workspace --all-targets --target "$HOST" -- -D warnings
 # Tests send SIGHUP. Started by nohup, every program below would ignore it, and a shell cannot change that back.
-tests=(env --default-signal=HUP cargo test --target "$HOST")
+# Always the whole workspace: another choice of crates has other features, and would be compiled anew.
+tests=(env --default-signal=HUP cargo test --workspace --no-fail-fast --target "$HOST")
 if [[ $PURPOSE == check ]]; then
-    stage tests "${tests[@]}" --workspace --no-fail-fast --exclude proofload-tests -- "${TIMES[@]}"
-    stage house "${tests[@]}" -p proofload-tests --no-fail-fast --lib --test house --test texts -- "${TIMES[@]}"
+    stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
+    stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
-    stage tests "${tests[@]}" --workspace --no-fail-fast -- "${TIMES[@]}" --skip sample_of_
-    samples=("${tests[@]}" -p proofload-tests --test end_to_end -- "${TIMES[@]}")
+    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --skip sample_of_
+    samples=("${tests[@]}" --test end_to_end -- "${TIMES[@]}")
     stage counted-samples "${samples[@]}" --test-threads=2 counted_sample_of_
     # One at a time: these measure.
     stage samples "${samples[@]}" --test-threads=1 --skip counted_ sample_of_
 fi
+stage examples-in-comments "${tests[@]}" --doc
 
 echo
 echo "slowest tests:"

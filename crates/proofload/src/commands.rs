@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod clean;
 pub(crate) mod compare;
 mod foreign_options;
+pub(crate) mod generate;
 pub(crate) mod http;
 pub(crate) mod http_args;
 mod http_outputs;

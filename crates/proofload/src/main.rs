@@ -48,6 +48,9 @@ enum Command {
     #[command(hide = true)]
     ServeWorker,
     Link(Box<commands::link_args::LinkArgs>),
+    /// Write man pages and shell completions; for packages.
+    #[command(hide = true)]
+    Generate(commands::generate::GenerateArgs),
     /// A process that holds a host of a lab; started by proofload itself.
     #[command(hide = true)]
     LabHolder,
@@ -90,6 +93,7 @@ fn main() -> std::process::ExitCode {
         Command::Worker => commands::http::work(),
         Command::ServeWorker => commands::serve::work(),
         Command::Link(arguments) => commands::link::run(&arguments),
+        Command::Generate(arguments) => commands::generate::run(&arguments, &Cli::command()),
         Command::LinkWorker => commands::link::work(),
         Command::LabHolder => commands::lab::hold(),
         Command::ProgramRunner => run_programs(),

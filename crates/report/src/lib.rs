@@ -22,4 +22,5 @@ mod warnings;
 pub use answer::{Answer, Bounds, Status, answers};
 pub use format::{Format, Options, render, write};
 pub use results::Results;
+pub use text::quantity as show_quantity;
 pub use trial::trial_answer;

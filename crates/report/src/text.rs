@@ -41,7 +41,7 @@ pub(crate) fn share(ratio: f64) -> String {
 }
 
 /// A value in the unit that the quantity's name ends with.
-pub(crate) fn quantity(name: &str, value: f64) -> String {
+pub fn quantity(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }

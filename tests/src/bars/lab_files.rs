@@ -47,7 +47,7 @@ const BROKEN: [Broken; 20] = [
         "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\nnetwork = \"10.9.0.0/24\"\n\
          addresses = { a = \"10.8.0.1\", c = \"10.9.0.2\" }\n[[links]]\nbetween = [\"a\", \"b\"]\n\
          network = \"10.9.0.0/16\"\n",
-        &[(7, 19, "no host's address in 10.9.0.0/24"), (7, 31, "no host 'c'"), (10, 11, "overlaps")],
+        &[(7, 19, "is not a host address of 10.9.0.0/24"), (7, 31, "no host 'c'"), (10, 11, "overlaps")],
     ),
     (
         "[hosts]\na = { count = 9 }\n[[links]]\nbetween = [\"a\"]\nnetwork = \"10.9.0.0/29\"\n",

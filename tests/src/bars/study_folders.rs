@@ -212,7 +212,7 @@ fn check(case: &Case, command: &str, folder: &Path) -> Result<()> {
         // Without a result there is nothing to compare; what an interrupted study left is compared.
         (Expected::Half { .. }, "compare") => {
             ensure!(matches!(output.code, Some(0 | 2 | 3)), "{}", output.described());
-            let why = ["killed before it had a result", "nothing to compare"];
+            let why = ["no result yet", "nothing to compare"];
             ensure!(
                 output.code != Some(2) || why.iter().any(|why| output.stderr.contains(why)),
                 "{}",

@@ -44,7 +44,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     compare_lab(&mut outcome, output)?;
     let refusal = section(output, "refusal netem_driver")?;
-    let is_kept = refusal.contains("queueing discipline already") && refusal.contains("qdisc tbf");
+    let is_kept = refusal.contains("already has a queueing discipline") && refusal.contains("qdisc tbf");
     let bound = "the driver refuses to replace another's discipline, and leaves none of its own";
     outcome.holds("foreign_kept", is_kept && !refusal.contains("qdisc netem"), bound);
     for link in KERNELS.into_iter().chain(OURS) {

@@ -2,7 +2,8 @@
 
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use record::printable;
-use record::units::{show_number, show_rate, show_time_ns};
+use record::units::show_number;
+use report::show_quantity;
 use search::statistics::{Scale, Verdict};
 use study::compare::{Comparison, Gate, Overall, Row};
 
@@ -67,26 +68,13 @@ fn cells(row: &Row) -> [String; 8] {
     [
         printable(&row.setting),
         quantity,
-        show(&row.quantity, row.a_median),
-        show(&row.quantity, row.b_median),
+        show_quantity(&row.quantity, row.a_median),
+        show_quantity(&row.quantity, row.b_median),
         effect(statistics.effect),
         format!("{} to {}", effect(statistics.low), effect(statistics.high)),
         resolvable,
         format!("{verdict}{gate}"),
     ]
-}
-
-/// Formats a value in the unit that the quantity's name ends with.
-fn show(quantity: &str, value: f64) -> String {
-    match quantity {
-        name if name.ends_with("_bytes_per_s") => {
-            format!("{}/s", record::units::show_bytes(value.max(0.0) as u64))
-        }
-        name if name.ends_with("_per_s") => show_rate(value),
-        name if name.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3) as u64),
-        name if name.ends_with("_ratio") => format!("{:.3} %", value * 100.0),
-        _ => format!("{value:.1}"),
-    }
 }
 
 fn overall(comparison: &Comparison) -> String {

@@ -132,25 +132,28 @@ pub(super) fn overridden(
     tree: &DeTable<'_>,
     outline: &Outline<'_>,
     resolver: &Resolver<'_>,
+    settings: &[Setting],
 ) {
     let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
     let http = workload
         .and_then(|workload| workload.get("http").or_else(|| workload.get("command"))?.get_ref().as_table());
+    let searched_key = outline.search.as_ref().and_then(|search| search.search.unit.key());
     for (key, value) in http.into_iter().flatten() {
         let key = key.get_ref().as_ref();
-        let factor = outline.factors.get(key).filter(|factor| factor.when.is_empty());
-        let search = outline.search.as_ref().filter(|search| search.when.is_empty());
-        let message = match (factor, search) {
-            _ if reader.is_in_file(&value.span()) => continue,
-            (Some(factor), _) if resolver.sets_key(factor.name) => {
-                format!(
-                    "the factor '{key}' has this value in every setting: give its levels with --set {key}=…"
-                )
+        let by_factor = |setting: &Setting| resolver.sets_key(key) && setting.levels.contains_key(key);
+        let by_search = |setting: &Setting| setting.searched && searched_key == Some(key);
+        let is_replaced = settings.iter().all(|setting| by_factor(setting) || by_search(setting));
+        if reader.is_in_file(&value.span()) || settings.is_empty() || !is_replaced {
+            continue;
+        }
+        let levels = format!("give its levels with --set {key}=…");
+        let ends = "give its ends with --set search.min=… and --set search.max=…";
+        let message = match (settings.iter().any(by_factor), settings.iter().any(by_search)) {
+            (true, false) => format!("the factor '{key}' has this value in every setting: {levels}"),
+            (false, _) => format!("the search varies '{key}' in every setting: {ends}"),
+            (true, true) => {
+                format!("the factor '{key}' or the search has this value in every setting: {levels}, {ends}")
             }
-            (_, Some(search)) if search.search.unit.key() == Some(key) => format!(
-                "the search varies '{key}' in every setting: give its ends with --set search.min=… and --set search.max=…"
-            ),
-            _ => continue,
         };
         reader.mistake(value.span(), message);
     }

@@ -40,7 +40,6 @@ pub(super) fn study<'d>(
     let resolver = Resolver::new(reader, input, tree, outline);
     checks::placeholders(reader, tree, outline, &resolver);
     checks::factors(reader, tree, outline, &resolver);
-    checks::overridden(reader, tree, outline, &resolver);
     let settings: Vec<Setting> = outline
         .factors
         .combinations(reader)
@@ -56,6 +55,7 @@ pub(super) fn study<'d>(
             }
         })
         .collect();
+    checks::overridden(reader, tree, outline, &resolver, &settings);
     checks::searched(reader, outline, &settings);
     let levels_of = |setting: &Setting| Levels::of(&outline.factors, &setting.levels, &resolver.folder);
     let targets: Vec<Option<&str>> =

@@ -88,6 +88,9 @@ fn a_key_that_a_factor_or_a_search_always_sets_cannot_be_overridden() {
     assert_eq!(refused(&everywhere, "connections", "5"), "");
     let partly = search.replace("WHEN", "when = { mode = 1 }").replace("size = [\"{mode}\"]\n", "");
     assert_eq!(refused(&partly, "rate", "5"), "");
+    // Some settings have a level of the factor, the search varies all others.
+    let max_rps = include_str!("../../../../studies/max-rps.toml");
+    assert!(refused(max_rps, "rate", "5").contains("'rate' or the search"));
 }
 
 #[test]

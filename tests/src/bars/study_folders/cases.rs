@@ -288,12 +288,12 @@ pub(super) const CASES: &[Case] = &[
     refused(
         "the result of another run of the study",
         |copy, beside| foreign(copy, beside, "again", RESULT),
-        &[RESULT, "of other trials"],
+        &[RESULT, "other trials than"],
     ),
     refused(
         "the trials of another run of the study",
         |copy, beside| foreign(copy, beside, "again", TRIALS),
-        &[RESULT, "of other trials"],
+        &[RESULT, "other trials than"],
     ),
     refused(
         "one trial of another run of the study",
@@ -301,7 +301,7 @@ pub(super) const CASES: &[Case] = &[
             let again = file_lines(&beside.join("again"))?;
             lines(copy, |lines| lines[1].clone_from(&again[1]))
         },
-        &[RESULT, "of other trials"],
+        &[RESULT, "other trials than"],
     ),
     refused(
         "a finished result, and trials behind it",
