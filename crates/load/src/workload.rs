@@ -89,6 +89,9 @@ options::workload! {
     /// and in the body's text is an environment variable, which keeps secrets off the command line and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
         { short: Some('H'), flag: "header" } and { names_files: true };
+    /// The field Content-Type of the body, as in ab and oha
+    content_type: Option<String> = "content_type", Kind::Text, "TYPE", REQUEST, "", "application/json"
+        { short: Some('T') };
     /// The body: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
         { short: Some('b') } and { names_files: true };

@@ -34,6 +34,13 @@ impl HttpWorkload {
                 },
             }
         }
+        if let Some(content_type) = &self.content_type {
+            if fields.iter().any(|field| field.name.eq_ignore_ascii_case("content-type")) {
+                mistakes.add("content_type", "there is also a Content-Type header: leave out one of them");
+            }
+            let field = parse_header(&format!("Content-Type: {content_type}"));
+            fields.extend(mistakes.read("content_type", field.map(Some)));
+        }
         fields
     }
 

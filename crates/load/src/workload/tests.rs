@@ -164,3 +164,19 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_named() {
     assert!(headers.contains(&("Authorization".to_owned(), "Basic YW5uOg==".to_owned())), "{headers:?}");
     assert!(headers.contains(&("X-T".to_owned(), "${T}".to_owned())), "{headers:?}");
 }
+
+#[test]
+fn a_content_type_is_sent_once() {
+    let workload = |content_type: &str, header: &str| HttpWorkload {
+        url: "http://127.0.0.1:1/".to_owned(),
+        headers: vec![header.to_owned()],
+        content_type: Some(content_type.to_owned()),
+        ..HttpWorkload::default()
+    };
+    let headers = workload("text/csv", "Accept: y").plan(&LIMITS).unwrap().request.headers;
+    assert!(headers.contains(&("Content-Type".to_owned(), "text/csv".to_owned())), "{headers:?}");
+    for (content_type, header) in [("text/csv", "content-type: x"), ("a\r\nB: c", "Accept: y")] {
+        let mistakes = workload(content_type, header).plan(&LIMITS).unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].field == "content_type", "{mistakes:?}");
+    }
+}

@@ -20,9 +20,6 @@ pub(super) struct ForeignOptions {
     /// ab: file to post
     #[arg(short = 'p', value_name = "FILE", hide = true)]
     ab_post: Option<String>,
-    /// ab: content type of the body
-    #[arg(short = 'T', value_name = "TYPE", hide = true)]
-    ab_content_type: Option<String>,
     /// ab: method
     #[arg(short = 'm', value_name = "METHOD", hide = true)]
     ab_method: Option<String>,
@@ -43,8 +40,6 @@ impl ForeignOptions {
             mistakes.push("-k keeps connections, --no-keepalive does not: leave out one".to_owned());
         }
         mistakes.extend(self.ab_post.iter().map(|file| format!("-p: write --body @{file}")));
-        let content_type = self.ab_content_type.iter();
-        mistakes.extend(content_type.map(|kind| format!("-T: write -H 'Content-Type: {kind}'")));
         mistakes.extend(self.ab_method.iter().map(|method| format!("-m: write -X {method}")));
         mistakes
     }
@@ -69,12 +64,9 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_option_to_use() {
-        let found = mistakes("-s report.lua -p b.json -T text/html -m PUT", false);
+        let found = mistakes("-s report.lua -p b.json -m PUT", false);
         assert!(found[0].starts_with("-s: Lua scripts are not supported"), "{found:?}");
-        assert_eq!(
-            found[1..],
-            ["-p: write --body @b.json", "-T: write -H 'Content-Type: text/html'", "-m: write -X PUT"]
-        );
+        assert_eq!(found[1..], ["-p: write --body @b.json", "-m: write -X PUT"]);
     }
 
     #[test]
