@@ -13,11 +13,12 @@ pub(super) type Counter = (&'static str, &'static str, bool, fn(&Carried) -> u64
 
 /// Counters of each direction of a link: suffix of the quantity's name, its words, whether more is better, and how it
 /// is read.
-pub(super) const COUNTERS: [Counter; 4] = [
+pub(super) const COUNTERS: [Counter; 5] = [
     ("bytes", "bytes", true, |carried| carried.delivered_bytes),
     ("packets", "packets", true, |carried| carried.delivered_packets),
     ("dropped_packets", "packets dropped by its full queue", false, |carried| carried.dropped_queue_packets),
     ("lost_packets", "packets lost as asked", false, |carried| carried.dropped_loss_packets),
+    ("late_packets", "packets delivered more than 1 ms late", false, |carried| carried.late_packets),
 ];
 
 pub(super) fn quantity_name(link: &str, direction: &str, counter: &str) -> String {
