@@ -6,7 +6,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build try test check bench prove fuzz fmt docs count clean setup-build setup-test setup-bench
+.PHONY: help build try test check bench prove fuzz fmt docs mutants audit release count clean setup-build setup-test setup-bench setup-mutants setup-audit
 
 SHELL := /bin/bash
 
@@ -25,8 +25,11 @@ help:
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
 	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
 	@echo "  fuzz    the HTTP parsers; FUZZ_SECONDS=600                    10 min"
+	@echo "  mutants breaks code in places that SEED=1 draws; do tests notice? 30 min"
+	@echo "  audit   licences, versions and advisories of the libraries    15 min at first, then seconds"
+	@echo "  release binary, man pages, completions, Debian package        5 min"
 	@echo "  fmt     formats the code"
-	@echo "  docs    the picture of docs/architecture.md, and tests/messages.txt"
+	@echo "  docs    writes what is made of the code: schemas, tables, messages"
 	@echo "  count   lines that are not tests, by crate"
 	@echo "  clean   removes what was built and measured"
 	@echo "Missing packages are installed on Debian (as root or by sudo) and named elsewhere."
@@ -37,6 +40,10 @@ setup-test:
 	@scripts/setup.sh test
 setup-bench:
 	@scripts/setup.sh bench
+setup-mutants:
+	@scripts/setup.sh mutants
+setup-audit:
+	@scripts/setup.sh audit
 
 build: setup-build
 	@echo "make build: compiling the static binary; 3 minutes at first, then seconds"
@@ -73,8 +80,21 @@ fmt: setup-test
 	@$(RUST) cargo fmt --all
 
 docs: setup-test
-	@echo "make docs: drawing the rooms, and collecting every message; a minute after the build"
-	@$(RUST) UPDATE_DOCS=1 UPDATE_MESSAGES=1 cargo test -q --target $$host -p proofload-tests --test house --test texts
+	@echo "make docs: writing what is made of the code: schemas, tables of options, the map, messages; seconds once tests are built"
+	@$(RUST) UPDATE_DOCS=1 cargo test -q --workspace --target $$host --tests -- \
+	  the_published the_documented the_map every_message
+
+mutants: setup-mutants
+	@echo "make mutants: 40 breaks in each of four crates, and their tests after each; 30 minutes"
+	@$(RUST) scripts/mutants.sh $$host
+
+audit: setup-audit
+	@echo "make audit: licences, versions and advisories of the libraries; seconds"
+	@$(RUST) scripts/audit.sh
+
+release: setup-build
+	@echo "make release: the binary, man pages, completions, a Debian package and checksums; 5 minutes"
+	@$(RUST) scripts/release.sh $$host
 
 count:
 	@scripts/count-lines.sh

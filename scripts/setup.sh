@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a purpose needs and this machine lacks.
 #
-#   setup.sh build|test|bench   installs (on Debian) or names (elsewhere) what is missing
-#   setup.sh rust-path              prints the folder of a cargo that is new enough
+#   setup.sh build|test|bench|mutants|audit   installs (on Debian) or names (elsewhere) what is missing
+#   setup.sh rust-path                        prints the folder of a cargo that is new enough
 #
 # Does nothing, and asks nobody, when nothing is missing. Installs only as root or by sudo, starts no
 # service, and leaves none enabled.
@@ -11,6 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly RUST_NEEDED=89 # 1.89: the workspace's rust-version
 readonly OHA_VERSION=1.16.0
+readonly MUTANTS_VERSION=27.1.0
+readonly DENY_VERSION=0.20.2
 
 say() { echo "setup: $*" >&2; }
 
@@ -60,7 +62,7 @@ find_missing() {
     packages=()
     links || packages+=(gcc libc6-dev)
     [[ -e /etc/ssl/certs/ca-certificates.crt ]] || packages+=(ca-certificates)
-    if [[ $1 != build ]]; then
+    if [[ $1 == test || $1 == bench ]]; then
         has nginx || packages+=(nginx-light)
     fi
     if [[ $1 == test ]]; then
@@ -183,19 +185,36 @@ update_lists() {
     as_root apt-get update -q >/dev/null || refuse "apt-get update failed; is the network up?"
 }
 
+# Builds a program of crates.io: its name, its version, the folder it is installed into.
+build_program() {
+    local name=$1 version=$2 into=$3 folder
+    say "building $name $version into $into, once; minutes"
+    folder=$(rust_path)
+    # Elsewhere than our own artefacts, and without our flags: it is built as its authors build it.
+    PATH="$folder:$PATH" RUSTFLAGS="" CARGO_TARGET_DIR="$into/build" \
+        cargo install "$name" --version "$version" --locked --quiet --root "$into" || return
+    rm -rf "$into/build"
+}
+
 install_oha() {
     [[ -x target/peers/bin/oha ]] && return
     if has oha && [[ $(oha --version) == "oha $OHA_VERSION" ]]; then return; fi
-    say "building oha $OHA_VERSION into target/peers, once; about 6 minutes"
-    local folder
-    folder=$(rust_path)
-    # Elsewhere than our own artefacts, and without our flags: it is built as its authors build it.
-    if ! PATH="$folder:$PATH" RUSTFLAGS="" CARGO_TARGET_DIR=target/peers/build \
-        cargo install oha --version "$OHA_VERSION" --locked --quiet --root target/peers; then
+    build_program oha "$OHA_VERSION" target/peers ||
         say "oha could not be built; the benchmark goes on without it"
-        return
-    fi
-    rm -rf target/peers/build
+}
+
+# Of this version only: others make other mutants, and a seed would draw another sample.
+install_mutants() {
+    local program=target/mutants/bin/cargo-mutants
+    [[ -x $program && $("$program" mutants --version) == "cargo-mutants $MUTANTS_VERSION" ]] && return
+    build_program cargo-mutants "$MUTANTS_VERSION" target/mutants ||
+        refuse "cargo-mutants could not be built; is the network up?"
+}
+
+install_deny() {
+    [[ -x target/audit/bin/cargo-deny ]] && return
+    if has cargo-deny && [[ $(cargo-deny --version) == "cargo-deny $DENY_VERSION" ]]; then return; fi
+    build_program cargo-deny "$DENY_VERSION" target/audit || refuse "cargo-deny could not be built; is the network up?"
 }
 
 # Debian's kernel for virtual machines, unpacked for the tests to boot and not installed.
@@ -249,13 +268,15 @@ setup() {
         rust_path >/dev/null || refuse "cargo 1.$RUST_NEEDED is still not found after the installation"
     fi
     [[ $purpose != bench ]] || install_oha
+    [[ $purpose != mutants ]] || install_mutants
+    [[ $purpose != audit ]] || install_deny
     [[ $purpose != test ]] || fetch_kernel
 }
 
 case ${1:-} in
-build | test | bench) setup "$1" ;;
+build | test | bench | mutants | audit) setup "$1" ;;
 rust-path)
     rust_path || refuse "no cargo of version 1.$RUST_NEEDED or newer was found; run: make build"
     ;;
-*) refuse "usage: scripts/setup.sh build|test|bench|rust-path" ;;
+*) refuse "usage: scripts/setup.sh build|test|bench|mutants|audit|rust-path" ;;
 esac

@@ -147,16 +147,7 @@ impl Labs {
     pub fn up(&self, file: &str) -> Result<(Process, Duration)> {
         let begun = Instant::now();
         let mut process = self.command(&format!("lab up {file}"))?.start()?;
-        while !process.stdout().contains("\nready in ") {
-            if begun.elapsed() > PATIENCE || !process.is_running() {
-                bail!(
-                    "the lab {file} did not get ready; it said:\n{}\n{}",
-                    process.stdout(),
-                    process.stderr()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        process.says("\nready in ", PATIENCE)?;
         Ok((process, begun.elapsed()))
     }
 

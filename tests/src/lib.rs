@@ -22,7 +22,6 @@ pub mod siege;
 pub mod stats;
 pub mod temporary;
 pub mod vm;
-pub mod wire;
 pub mod witnessed_target;
 
 pub use bars::{Bar, Outcome, Scale};

@@ -78,16 +78,7 @@ impl LinkedHosts {
             .args(["--json".to_owned(), folder.file("link.json")]);
         let mut linked = Self { link: launch.start()?, hosts, folder };
         // A certificate of a million packets is among the things that take their time.
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !linked.link.stdout().contains("link ready") {
-            ensure!(
-                linked.link.is_running() && Instant::now() < deadline,
-                "the link did not get ready: {}{}",
-                linked.link.stdout(),
-                linked.link.stderr()
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
+        linked.link.says("link ready", Duration::from_secs(120))?;
         Ok(linked)
     }
 
@@ -112,15 +103,7 @@ impl LinkedHosts {
     /// When it fails, or takes longer than `most`.
     pub fn iperf3(&self, options: &str, most: Duration) -> Result<Value> {
         let mut server = self.inside(1, "iperf3").words("-s -1 --forceflush").start()?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !server.stdout().contains("listening") {
-            ensure!(
-                server.is_running() && Instant::now() < deadline,
-                "iperf3 does not listen: {}",
-                server.stderr()
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
+        server.says("listening", Duration::from_secs(10))?;
         let client =
             self.inside(0, "iperf3").words(&format!("-c {} -J", ADDRESSES[1])).words(options).run(most)?;
         let result: Value = serde_json::from_str(&client.stdout)
@@ -368,14 +351,7 @@ pub(crate) fn host() -> Result<Process> {
     let mut host = Launch::new("unshare").args(["-n", "sleep", "1000"]).start()?;
     let own = fs::read_link("/proc/self/ns/net")?;
     let path = format!("/proc/{}/ns/net", host.pid());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while fs::read_link(&path).is_ok_and(|namespace| namespace == own) {
-        ensure!(
-            host.is_running() && Instant::now() < deadline,
-            "no network namespace, is this root? {}",
-            host.stderr()
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
+    let is_apart = || fs::read_link(&path).is_ok_and(|namespace| namespace != own);
+    host.find("a network namespace; is this root?", Duration::from_secs(10), |_| is_apart().then_some(()))?;
     Ok(host)
 }

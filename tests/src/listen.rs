@@ -5,14 +5,14 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use record::{AckLevel, AuditResult};
 use rustix::process::Signal;
 use serde::Deserialize;
+use testing::http::{exchange, get};
 
 use crate::{
     faulty_disk::files_below,
@@ -21,7 +21,6 @@ use crate::{
     process::{Finished, Launch, Process},
     proofload::{Proofload, Running, binary},
     temporary::TemporaryFolder,
-    wire,
 };
 
 /// How long it may take to listen, recovery included, and to stop.
@@ -161,17 +160,9 @@ impl Listen {
     /// # Errors
     /// When it ends instead, or does not answer in time.
     pub fn wait_until_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while wire::exchange(self.address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            .map_or(0, |answer| answer.status())
-            != 200
-        {
-            if !self.process.is_running() || Instant::now() > deadline {
-                bail!("the listener does not answer on {}:\n{}", self.address, self.process.stderr());
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        let address = self.address;
+        let is_ready = || exchange(address, &get("/health")).is_ok_and(|answer| answer.status == 200);
+        self.process.find("it answers", PATIENCE, |_| is_ready().then_some(()))
     }
 
     /// Kills it at once.

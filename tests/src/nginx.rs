@@ -3,13 +3,12 @@
 use std::{
     fmt::Write as _,
     fs,
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    thread,
-    time::{Duration, Instant},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use testing::http::{Answer, exchange};
 
 use crate::{
     machine,
@@ -105,13 +104,10 @@ impl Nginx {
             launch = launch.on_core(core);
         }
         let mut process = launch.start()?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !answers(address) {
-            if !process.is_running() || Instant::now() > deadline {
-                bail!("nginx does not answer on {address}; its log:\n{}", error_log(&folder, &process));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        let answers = |answer: Answer| answer.body == b"Hello, World!";
+        let is_up = || exchange(address, b"GET / HTTP/1.0\r\n\r\n").is_ok_and(answers);
+        let up = process.find("it answers", Duration::from_secs(10), |_| is_up().then_some(()));
+        up.with_context(|| format!("nginx on {address}; its log:\n{}", error_log(&folder, &process)))?;
         Ok(Self { process, folder, address })
     }
 }
@@ -173,29 +169,14 @@ http {{
     text
 }
 
-fn answers(address: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(answer.ends_with(b"Hello, World!"))
-    };
-    ask().unwrap_or(false)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
     use super::*;
 
     fn body_of(nginx: &Nginx, request: &str) -> usize {
-        let mut stream = TcpStream::connect(nginx.address()).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
-        answer.len() - head
+        exchange(nginx.address(), request.as_bytes()).unwrap().body.len()
     }
 
     #[test]

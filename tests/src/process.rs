@@ -214,6 +214,39 @@ impl Process {
         contents(&self.stderr)
     }
 
+    /// What it wrote so far, for a message.
+    pub fn said(&self) -> String {
+        format!("standard output:\n{}\nstandard error:\n{}", self.stdout(), self.stderr())
+    }
+
+    /// Waits until a look at it, or at what it does, finds something.
+    ///
+    /// # Errors
+    /// When it ends before, or the time does; with what it wrote.
+    pub fn find<T>(
+        &mut self,
+        what: &str,
+        within: Duration,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> Result<T> {
+        let found = testing::find(within, || {
+            // What it did just before its end counts.
+            let has_ended = !self.is_running();
+            look(self).map(Some).or(has_ended.then_some(None))
+        });
+        let described = || format!("`{}`: not within {within:?}: {what}; {}", self.line, self.said());
+        found.flatten().with_context(described)
+    }
+
+    /// Waits until this is to be found in what it wrote.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn says(&mut self, text: &str, within: Duration) -> Result<()> {
+        let says = |process: &Self| process.stdout().contains(text) || process.stderr().contains(text);
+        self.find(&format!("it says '{text}'"), within, |process| says(process).then_some(()))
+    }
+
     /// Sends it a signal; nothing if it has ended.
     pub fn signal(&mut self, signal: Signal) {
         // Not reaped yet, so the number cannot belong to anybody else.
@@ -244,12 +277,7 @@ impl Process {
         let wall = self.started.elapsed();
         let Some(status) = status else {
             self.end();
-            bail!(
-                "`{}` did not end within {timeout:?}; standard output:\n{}\nstandard error:\n{}",
-                self.line,
-                self.stdout(),
-                self.stderr()
-            );
+            bail!("`{}` did not end within {timeout:?}; {}", self.line, self.said());
         };
         Ok(Finished {
             code: status.code(),

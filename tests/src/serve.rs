@@ -1,15 +1,12 @@
 //! proofload's own target, and what it says it really did.
 
-use std::{
-    collections::BTreeMap,
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use record::Histogram;
 use rustix::process::Signal;
 use serde::Deserialize;
+use testing::PATIENCE;
 
 use crate::{
     process::{Launch, Process},
@@ -122,21 +119,8 @@ impl Serve {
             launch = launch.on_core(core);
         }
         let mut process = launch.start()?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(addresses) = listening_on(&process.stdout()) {
-                return Ok(Self { process, folder, addresses });
-            }
-            if !process.is_running() || Instant::now() > deadline {
-                bail!(
-                    "`{}` does not listen; standard output:\n{}\nstandard error:\n{}",
-                    launch.shown(),
-                    process.stdout(),
-                    process.stderr()
-                );
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
+        let addresses = process.find("it listens", PATIENCE, |process| listening_on(&process.stdout()))?;
+        Ok(Self { process, folder, addresses })
     }
 }
 

@@ -28,6 +28,7 @@ use proofload_tests::{
     temporary::TemporaryFolder,
 };
 use record::{ErrorClass, Histogram, VoidRule};
+use testing::{PATIENCE, until};
 
 static QUIET: RwLock<()> = RwLock::new(());
 
@@ -64,7 +65,6 @@ samples! {
     sample_of_command_figures "command-figures",
     sample_of_connections_18k "connections-18k",
     sample_of_connections_200k "connections-200k",
-    sample_of_descriptors "descriptors",
     sample_of_interrupt "interrupt",
     sample_of_known_closed "known-closed",
     sample_of_known_exponential "known-exponential",
@@ -88,27 +88,28 @@ samples! {
     sample_of_listen_hostile "listen-hostile",
     sample_of_listen_memory "listen-memory",
     sample_of_local_scarcity "local-scarcity",
-    sample_of_misbehaviour "misbehaviour",
-    sample_of_hostile_text "hostile-text",
     sample_of_ocean_path "ocean-path",
     sample_of_pacing "pacing",
-    sample_of_readme "readme",
-    sample_of_study_fresh "study-fresh",
-    sample_of_study_resume "study-resume",
     sample_of_vm_netem "vm-netem",
     sample_of_void_rules "void-rules",
     sample_of_generator_away "generator-away",
     }
     beside {
+    counted_sample_of_descriptors "descriptors",
     counted_sample_of_fuzz_events "fuzz-events",
     counted_sample_of_fuzz_http1 "fuzz-http1",
+    counted_sample_of_hostile_text "hostile-text",
     counted_sample_of_listen_compat "listen-compat",
     counted_sample_of_listen_crash "listen-crash",
     counted_sample_of_listen_power_cut "listen-power-cut",
+    counted_sample_of_misbehaviour "misbehaviour",
     counted_sample_of_no_secrets "no-secrets",
+    counted_sample_of_readme "readme",
     counted_sample_of_report_browser "report-browser",
     counted_sample_of_study_files "study-files",
     counted_sample_of_study_folders "study-folders",
+    counted_sample_of_study_fresh "study-fresh",
+    counted_sample_of_study_resume "study-resume",
     }
 }
 
@@ -314,8 +315,10 @@ fn pipelined_requests_are_all_answered() -> Result<()> {
     Ok(())
 }
 
-/// The worker processes of a running trial: its children, by the kernel's own list.
-fn workers_of(pid: u32) -> Result<Vec<i32>> {
+/// The worker processes of a trial of 8 connections, once all are open: its children, by the kernel's own list.
+fn workers_of(pid: u32, serve: &Serve) -> Result<Vec<i32>> {
+    let address = serve.addresses()[0].parse()?;
+    until("the load has begun", || testing::unread_bytes(address).len() >= 8);
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
     list.split_whitespace().map(|pid| pid.parse().context("a process id")).collect()
 }
@@ -330,8 +333,7 @@ fn a_lost_worker_process_voids_the_trial() -> Result<()> {
     let _shared = beside_others();
     let serve = Serve::start("")?;
     let running = Proofload::http(&serve.url(), "-R 500 -c 8 -d 4s --processes 2 -q")?.start()?;
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    let workers = workers_of(running.process.pid())?;
+    let workers = workers_of(running.process.pid(), &serve)?;
     ensure!(workers.len() == 2, "{workers:?}");
     // Not yet waited for by its parent, so that the number is still its own.
     kill(workers[0])?;
@@ -348,16 +350,11 @@ fn worker_processes_die_with_their_parent() -> Result<()> {
     let _shared = beside_others();
     let serve = Serve::start("--processes 2")?;
     let mut running = Proofload::http(&serve.url(), "-c 8 -d 30s --processes 2 -q")?.start()?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    let workers = workers_of(running.process.pid())?;
+    let workers = workers_of(running.process.pid(), &serve)?;
     ensure!(workers.len() == 2, "{workers:?}");
     running.process.signal(rustix::process::Signal::KILL);
-    running.process.wait(std::time::Duration::from_secs(5))?;
-    let started = std::time::Instant::now();
-    while workers.iter().any(|pid| is_alive(*pid)) {
-        ensure!(started.elapsed().as_secs() < 5, "workers {workers:?} outlived their parent");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    running.process.wait(PATIENCE)?;
+    until("no worker outlives its parent", || !workers.iter().any(|pid| is_alive(*pid)));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use syn::visit::{self, Visit};
 
-/// Every message of the crates, by file. `UPDATE_MESSAGES=1 cargo test -p proofload-tests --test texts` writes it anew.
+/// Every message of the crates, by file. `make docs` writes it anew.
 const MESSAGES: &str = "tests/messages.txt";
 
 /// Types that other crates are given and need not name: they stand in the signature of something that is named.
@@ -34,10 +34,8 @@ fn root() -> PathBuf {
 
 #[test]
 fn every_message_is_in_the_file_of_messages() {
-    let mut all = String::from(
-        "Every message, help text and log line of the crates, for review. Written by UPDATE_MESSAGES=1 cargo test -p \
-         proofload-tests --test texts.\n",
-    );
+    let mut all =
+        "Every message, help text and log line of the crates, for review. Written by make docs.\n".to_owned();
     for (path, text) in sources() {
         let mut messages = Messages::default();
         messages.visit_file(&syn::parse_file(&text).unwrap());
@@ -49,15 +47,14 @@ fn every_message_is_in_the_file_of_messages() {
         }
     }
     let kept = root().join(MESSAGES);
-    if std::env::var_os("UPDATE_MESSAGES").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&kept, &all).unwrap();
     }
     let before = fs::read_to_string(&kept).unwrap_or_default();
     let differs = before.lines().zip(all.lines()).find(|(before, now)| before != now);
     assert!(
         before == all,
-        "messages are not those of {MESSAGES}: {differs:?}; UPDATE_MESSAGES=1 cargo test -p proofload-tests --test texts \
-         writes it anew: review the difference"
+        "messages are not those of {MESSAGES}: {differs:?}; `make docs` writes it anew: review the difference"
     );
 }
 
@@ -182,47 +179,50 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
 /// The texts of all files of the crates that are not tests, by their paths from the root.
 fn sources() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
-    for folder in fs::read_dir(root().join("crates")).unwrap() {
-        let mut paths = vec![folder.unwrap().path().join("src")];
-        while let Some(path) = paths.pop() {
-            if path.is_dir() {
-                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            } else if is_source(&path) {
-                let text = fs::read_to_string(&path).unwrap();
-                let name = path.strip_prefix(root()).unwrap().display().to_string();
-                files.insert(name, text);
-            }
+    for path in rust_files(&root().join("crates")) {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        if name.split('/').nth(2) == Some("src") && is_source(Path::new(&name)) {
+            files.insert(name, fs::read_to_string(&path).unwrap());
         }
     }
     assert!(files.len() > 200, "{} files", files.len());
     files
 }
 
+/// The files of Rust below a folder, without what was built.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut files, mut paths) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// Whether a file of a crate is no test.
 fn is_source(path: &Path) -> bool {
     let is_test = |part: &std::ffi::OsStr| {
         let name = part.to_string_lossy();
-        name == "tests" || name.ends_with("tests.rs") || name == "testing.rs"
+        ["tests", "testing", "testing.rs"].contains(&&*name) || name.ends_with("tests.rs")
     };
-    path.extension().is_some_and(|end| end == "rs") && !path.iter().any(is_test)
+    !path.iter().any(is_test)
 }
 
 #[test]
 fn crates_show_only_what_others_name() {
     let mut words: HashMap<String, HashSet<String>> = HashMap::new();
     for top in ["crates", "tests", "bench", "fuzz"] {
-        let mut paths = vec![root().join(top)];
-        while let Some(path) = paths.pop() {
-            let is_built = path.ends_with("target");
-            if path.is_dir() && !is_built {
-                paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                let own = crate_of(&path);
-                let text = fs::read_to_string(&path).unwrap();
-                let known = words.entry(own).or_default();
-                for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
-                    if !known.contains(word) {
-                        known.insert(word.to_owned());
-                    }
+        for path in rust_files(&root().join(top)) {
+            let text = fs::read_to_string(&path).unwrap();
+            let known = words.entry(crate_of(&path)).or_default();
+            for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
+                if !known.contains(word) {
+                    known.insert(word.to_owned());
                 }
             }
         }

@@ -13,11 +13,11 @@ use load::{
     Share,
     recorder::Recorder,
     request::RequestBytes,
-    testing,
     wire::simulated::{Action, SimulatedWire, Target},
     worker::{Finished, Worker},
 };
 use record::{Distribution, HttpPlan, LoadModel};
+use testing::plans;
 
 const LOADS: [&str; 4] = ["closed", "open", "pipelined", "events"];
 /// Number of requests of each load.
@@ -71,13 +71,13 @@ fn plan(load: &str) -> Result<HttpPlan> {
     let closed = |users| {
         let (loops, think_time) = (Some(REQUESTS / users), Distribution::Fixed { ns: 0 });
         let load = LoadModel::Closed { users, loops, ramp_up_ns: 0, think_time };
-        HttpPlan { load, ..testing::closed(users) }
+        HttpPlan { load, ..plans::closed(users) }
     };
     Ok(match load {
         "closed" => closed(50),
-        "open" => testing::open(REQUESTS as f64 / 2.0, 2, 250),
+        "open" => plans::open(REQUESTS as f64 / 2.0, 2, 250),
         "pipelined" => HttpPlan { pipeline: 8, ..closed(20) },
-        "events" => HttpPlan { events: Some(testing::events()), ..closed(50) },
+        "events" => HttpPlan { events: Some(plans::events()), ..closed(50) },
         other => bail!("no load '{other}'; there are {}", LOADS.join(", ")),
     })
 }

@@ -180,4 +180,19 @@ mod tests {
         let empty = folder.write("empty.gz", "");
         assert!(lines(&empty, |_| {}).unwrap().broken.is_some());
     }
+
+    #[test]
+    fn a_long_line_takes_few_reads() {
+        struct Counted(io::Take<io::Repeat>, usize);
+        impl Read for &mut Counted {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.1 += 1;
+                self.0.read(buffer)
+            }
+        }
+        let mut input = Counted(io::repeat(b'x').take(16 << 20), 0);
+        let end = lines_of(&mut input, false, |line| assert_eq!(line.bytes.len(), 16 << 20)).unwrap();
+        assert_eq!((end.bytes, end.broken), (16 << 20, None));
+        assert!(input.1 < 10, "{} reads", input.1);
+    }
 }

@@ -46,8 +46,6 @@ pub(crate) struct Client {
     pub copies: Vec<u8>,
     /// Whether the receipts contain all events.
     pub complete: bool,
-    /// Index of the range in which the last event was found.
-    last: usize,
 }
 
 /// A range of events with the same outcome, which begins after the previous range.
@@ -68,17 +66,8 @@ impl Run {
 
 impl Client {
     /// The outcome of an event; none if the receipts do not contain the event.
-    #[inline]
-    pub(crate) fn outcome_of(&mut self, number: u32) -> Option<OutcomeRange> {
-        let holds = |outcomes: &[OutcomeRange], at: usize| {
-            outcomes
-                .get(at)
-                .is_some_and(|end| number < end.until && (at == 0 || outcomes[at - 1].until <= number))
-        };
-        if !holds(&self.outcomes, self.last) {
-            self.last = self.outcomes.partition_point(|end| end.until <= number);
-        }
-        self.outcomes.get(self.last).copied()
+    pub(crate) fn outcome_of(&self, number: u32) -> Option<OutcomeRange> {
+        self.outcomes.get(self.outcomes.partition_point(|end| end.until <= number)).copied()
     }
 }
 
@@ -230,9 +219,7 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
             other.display()
         ));
     }
-    if run.clients.len() < until {
-        run.clients.resize_with(until, Client::default);
-    }
+    run.clients.resize_with(run.clients.len().max(until), Client::default);
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl Tally {
             let mut claimed = std::mem::take(&mut run.claims);
             // Without an acknowledgement of the required level, the position is not promised either.
             claimed.retain(|claim| {
-                let client = run.clients.get_mut(claim.client as usize);
+                let client = run.clients.get(claim.client as usize);
                 let end = client.and_then(|client| client.outcome_of(claim.number));
                 end.is_some_and(|end| is_promised(end.outcome, level))
             });

@@ -149,6 +149,18 @@ fn each_damage_is_found_at_its_position() {
 }
 
 #[test]
+fn a_first_line_without_an_end_is_torn_only_if_an_event_begins_in_it() {
+    let line = stored(1, 1).concat();
+    for (text, torn) in [(&line[..60], 1), (&b"2020-01-13T17:52:09+09:00\tstopped"[..], 0)] {
+        let folder = Folder::new();
+        receipts(&folder, 1, 1, EventOutcome::Written, 1);
+        folder.write("files/x.log", text);
+        let result = folder.audit();
+        assert_eq!((result.torn, result.corrupt, result.other_lines), (torn, torn, 1 - torn), "{result:#?}");
+    }
+}
+
+#[test]
 fn retries_may_be_stored_as_often_as_they_were_sent() {
     let folder = Folder::new();
     receipts(&folder, 1, 1, EventOutcome::Written, 2);
@@ -328,6 +340,11 @@ fn wrong_receipts_and_missing_files_are_errors() {
     let other_worker = run(1, 0, 1, EventOutcome::Written, 1);
     assert!(error_of(&[header(1, 0, 0, 1), other_worker]).contains("belongs to another worker"));
     assert!(error_of(&[header(1, 0, 0, 1), end]).contains("counts 1 events, the lines above contain 0"));
+    assert!(error_of(&[header(1, 0, 1 << 24, 1)]).contains("too many clients"));
+    folder.write("receipts/receipts-1.jsonl", text(&[header(2, 1, 1, 1)]));
+    assert!(error_of(&[header(3, 0, 0, 1)]).contains("another template or number of workers"));
+    assert!(error_of(&[header(2, 1, 0, 1)]).contains("worker 1 have already been read"));
+    fs::remove_file(folder.0.join("receipts/receipts-1.jsonl")).unwrap();
     let options = AuditOptions { files: vec!["/nowhere/at/all".to_owned()], ..AuditOptions::default() };
     assert!(audit(&options).unwrap_err().to_string().contains("/nowhere/at/all"));
     let pattern = AuditOptions {

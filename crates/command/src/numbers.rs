@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 /// The number at a JSON pointer (RFC 6901) in a program's output. The output is JSON, or its last object that starts
-/// at the beginning of a line is used. A text that holds a number counts as a number.
+/// at the beginning of a line is used; if that is no JSON, such as one that holds `NaN`, there is no number: an older
+/// object says something else. A text that holds a number counts as a number.
 pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
     let text = String::from_utf8_lossy(output);
     let text = text.trim_start_matches('\u{feff}');
@@ -11,9 +12,17 @@ pub fn number_in(output: &[u8], pointer: &str) -> Option<f64> {
     let last = || {
         let begins = text.match_indices('{').map(|(at, _)| at);
         let begins = begins.filter(|&at| at == 0 || text[..at].ends_with('\n'));
-        let first_of =
-            |at: usize| serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>().next()?.ok();
-        begins.collect::<Vec<_>>().into_iter().rev().find_map(first_of)
+        let (mut last, mut end) = (None, 0);
+        for at in begins {
+            // An object within the last one.
+            if at < end {
+                continue;
+            }
+            let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+            last = values.next().and_then(Result::ok);
+            end = at + values.byte_offset();
+        }
+        last
     };
     let value = whole.or_else(last)?;
     let number = match value.pointer(pointer)? {
@@ -38,6 +47,10 @@ mod tests {
         assert_eq!(of(json, "/elsewhere"), None);
         assert_eq!(of(&format!("connecting\n{json}\nbye\n"), "/end/sum/0/bits_per_second"), Some(9.3e8));
         assert_eq!(of("no JSON", "/a"), None);
+        for damaged in ["{\"a\": NaN}", "{\"a\": 1e999}", "{\"a\": 2"] {
+            assert_eq!(of(&format!("{{\"a\": 1}}\n{damaged}\n"), "/a"), None, "{damaged}");
+        }
+        assert_eq!(of("{config}\n{\"a\": 1}\n{\"a\": 2}\n", "/a"), Some(2.0));
         let pretty = "ready\n{\n  \"rate\": 5,\n  \"per\": [\n{\"rate\": 3},\n    {\"rate\": 2}\n  ]\n}\n";
         assert_eq!(
             of(&pretty.replace("\n{\"rate\": 3}", "\n    {\"rate\": 3}"), "/rate"),

@@ -129,6 +129,11 @@ fn set(name: &str, value: &str) -> io::Result<()> {
     let path = kernel::sysctl_path(name);
     let explain = |error: io::Error| {
         let hint = match name {
+            congestion::SETTING if error.kind() == io::ErrorKind::PermissionDenied => {
+                "; the machine does not allow it to hosts, and only root outside of a lab can allow it: add it to \
+                 net.ipv4.tcp_allowed_congestion_control there"
+                    .to_owned()
+            }
             congestion::SETTING => format!("; this kernel has {}", congestion::available()),
             _ => String::new(),
         };

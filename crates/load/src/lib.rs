@@ -23,14 +23,15 @@ mod schedule;
 mod share;
 mod slot;
 mod source;
-#[cfg(any(test, feature = "simulated"))]
-pub mod testing;
 mod tick;
 mod validity;
 pub mod wire;
 pub mod worker;
 mod worker_result;
 mod workload;
+
+#[cfg(test)]
+use ::testing::plans as testing;
 
 pub use conclude::{TrialContext, conclude};
 pub use machine_limits::{MachineLimits, raise_descriptors};

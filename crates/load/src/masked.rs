@@ -36,11 +36,13 @@ fn target_of(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HttpWorkload, testing::LIMITS};
+    use crate::{HttpWorkload, MachineLimits};
 
     fn plan(url: &str, headers: &[&str]) -> HttpPlan {
         let headers = headers.iter().map(|header| (*header).to_owned()).collect();
-        HttpWorkload { url: url.to_owned(), headers, ..HttpWorkload::default() }.plan(&LIMITS).unwrap()
+        HttpWorkload { url: url.to_owned(), headers, ..HttpWorkload::default() }
+            .plan(&MachineLimits::EXAMPLE)
+            .unwrap()
     }
 
     #[test]

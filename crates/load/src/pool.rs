@@ -52,12 +52,14 @@ fn max_in_flight(plan: &HttpPlan, longest_ns: u64) -> u64 {
 
 /// Whether so many requests waited for a connection that printed figures may have changed.
 pub(crate) fn is_short(plan: &HttpPlan, result: &WorkerResult) -> bool {
-    let allowed_loss = plan.decides.map_or(MAX_WAITING_SHARE, |decides| decides.loss_ratio);
-    let max_share =
-        if allowed_loss > 0.0 { (allowed_loss / 10.0).min(MAX_WAITING_SHARE) } else { MAX_WAITING_SHARE };
+    let allowed_loss = plan.decides.map(|decides| decides.loss_ratio);
+    let max_share = match allowed_loss {
+        Some(ratio) if ratio > 0.0 => (ratio / 10.0).min(MAX_WAITING_SHARE),
+        _ => MAX_WAITING_SHARE,
+    };
     let scheduled = result.http.counts.scheduled as f64;
     let (unsent, sent) = (result.http.counts.never_sent_busy, result.http.counts.waited_busy);
-    (unsent + sent) as f64 > max_share * scheduled || unsent as f64 > allowed_loss * scheduled
+    (unsent + sent) as f64 > max_share * scheduled || (unsent > 0 && allowed_loss == Some(0.0))
 }
 
 /// Validity rule: the pool was full and smaller than the load may need, though the user did not set its size. With more
@@ -125,7 +127,7 @@ fn is_saturated(plan: &HttpPlan, series: &[Interval]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use record::{Connections, Decision};
+    use record::{Connections, Decision, ErrorClass};
 
     use super::*;
     use crate::testing;
@@ -213,5 +215,86 @@ mod tests {
         ] {
             assert!(!is_saturated(&plan, &intervals(each)), "{each:?}");
         }
+    }
+
+    #[test]
+    fn a_steady_rate_with_a_growing_queue_is_saturated() {
+        let plan = on_demand(1_000.0, 10_000);
+        let grown = [(100, 1_000), (110, 1_000), (120, 1_100), (130, 1_000), (150, 900)];
+        for (each, is_full) in [
+            (grown, true),
+            ([(100, 1_000), (110, 1_000), (120, 1_101), (130, 1_000), (150, 900)], false),
+            ([(100, 1_000), (110, 1_000), (120, 1_000), (130, 1_000), (149, 1_000)], false),
+            ([(100, 1_000), (110, 1_000), (109, 1_000), (130, 1_000), (150, 1_000)], false),
+            // The first interval lacks completions.
+            ([(100, 500), (100, 1_000), (120, 1_000), (130, 1_000), (150, 1_000)], true),
+        ] {
+            assert_eq!(is_saturated(&plan, &intervals(each)), is_full, "{each:?}");
+        }
+        assert!(is_saturated(&plan, &intervals(grown)[..3]) == (120.0 >= 100.0 * MIN_IN_FLIGHT_GROWTH));
+        let steep = intervals([(100, 1_000), (200, 1_000), (300, 1_000), (0, 0), (0, 0)]);
+        assert!(is_saturated(&plan, &steep[..3]) && !is_saturated(&plan, &steep[..2]));
+        assert!(!is_saturated(&plan, &steep) && !is_saturated(&testing::closed(1), &steep[..3]));
+        let mut short = plan.clone();
+        let stage_of = |plan: &mut HttpPlan| match &mut plan.load {
+            LoadModel::Open { stages, .. } => stages.clone(),
+            LoadModel::Closed { .. } => unreachable!(),
+        };
+        short.duration_ns = Some(3_000_000_000);
+        assert!(is_saturated(&short, &steep), "what comes after sending does not count");
+        for stages in [[stage_of(&mut short), stage_of(&mut short)].concat(), {
+            let mut ramp = stage_of(&mut short);
+            ramp[0].to_rate_per_s = 2_000.0;
+            ramp
+        }] {
+            let mut other = short.clone();
+            if let LoadModel::Open { stages: own, .. } = &mut other.load {
+                *own = stages;
+            }
+            assert!(!is_saturated(&other, &steep), "the rate is not steady");
+        }
+    }
+
+    #[test]
+    fn a_target_that_loses_more_than_the_goals_allow_is_at_its_limit() {
+        let flat = intervals([(156, 300); 5]);
+        let plan = on_demand(1_000.0, 156);
+        let is_at_its_limit = |change: fn(&mut WorkerResult)| {
+            let mut result = short(200);
+            change(&mut result);
+            target_is_at_its_limit(&plan, &result, &flat)
+        };
+        assert!(!is_at_its_limit(|_| {}));
+        assert!(!is_at_its_limit(|r| r.http.errors.add(ErrorClass::Reset, 10)));
+        assert!(is_at_its_limit(|r| r.http.errors.add(ErrorClass::Reset, 11)));
+        assert!(!is_at_its_limit(|r| r.http.errors.add(ErrorClass::Descriptors, 11)), "this machine's fault");
+        assert!(is_at_its_limit(|r| r.http.service_time.censored.record_n_ns(600_000_000, 11)));
+        assert!(is_at_its_limit(|r| r.http.connect_time.record_n_ns(600_000_000, 11)));
+        assert!(!is_at_its_limit(|r| r.http.connect_time.record_n_ns(400_000_000, 11)));
+        let untold = HttpPlan { decides: None, ..plan.clone() };
+        let mut silent = short(200);
+        silent.http.counts.completed = 0;
+        assert!(!target_is_at_its_limit(&untold, &silent, &flat), "nothing failed");
+        silent.http.errors.add(ErrorClass::Reset, 1);
+        assert!(target_is_at_its_limit(&untold, &silent, &flat));
+        silent.http.counts.completed = 1;
+        assert!(!target_is_at_its_limit(&untold, &silent, &flat));
+    }
+
+    #[test]
+    fn a_pool_is_short_if_printed_figures_or_the_goal_may_have_changed() {
+        let short = |loss_ratio: Option<f64>, waited, unsent| {
+            let decides = loss_ratio.map(|loss_ratio| Decision { loss_ratio, ..DECIDES.unwrap() });
+            let mut result = WorkerResult::default();
+            let counts = &mut result.http.counts;
+            (counts.scheduled, counts.waited_busy, counts.never_sent_busy) = (100_000, waited, unsent);
+            is_short(&HttpPlan { decides, ..on_demand(1_000.0, 156) }, &result)
+        };
+        for (loss_ratio, most) in [(None, 100), (Some(0.0), 100), (Some(0.5), 100), (Some(0.001), 10)] {
+            let name = format!("{loss_ratio:?}");
+            assert!(!short(loss_ratio, most, 0) && short(loss_ratio, most + 1, 0), "{name}");
+        }
+        assert!(!short(None, 50, 50) && short(None, 50, 51));
+        assert!(short(Some(0.0), 0, 1), "no request may be lost");
     }
 }

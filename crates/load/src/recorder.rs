@@ -380,3 +380,6 @@ impl Recorder {
         if self.since_fault.is_multiple_of(every) { copies } else { 1 }
     }
 }
+
+#[cfg(test)]
+mod tests;

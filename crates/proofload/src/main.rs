@@ -71,7 +71,7 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(help) = short_help::asked(&mut Cli::command(), &words) {
+    if let Some(help) = short_help::asked(Cli::command, &words) {
         let printed = output::standard::print(&help).map(|()| exit::Exit::GoalsMet);
         return printed.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into();
     }

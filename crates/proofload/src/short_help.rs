@@ -149,16 +149,17 @@ const SHORT_HELPS: &[ShortHelp] = &[
     },
 ];
 
-/// The short help, if these words of a command line ask for one.
-pub(crate) fn asked(cli: &mut Command, words: &[String]) -> Option<String> {
+/// The short help, if these words of a command line ask for one. `cli` is made only then: most starts are not for help.
+pub(crate) fn asked(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
     let before_others = words.iter().skip(1).take_while(|word| *word != "--");
     if !before_others.clone().any(|word| word == "-h") {
         return None;
     }
     let name = before_others.clone().find(|word| !word.starts_with('-')).map_or("", String::as_str);
     let short = SHORT_HELPS.iter().find(|short| short.command == name)?;
+    let mut cli = cli();
     cli.build();
-    let command = if name.is_empty() { cli } else { cli.find_subcommand_mut(name)? };
+    let command = if name.is_empty() { &mut cli } else { cli.find_subcommand_mut(name)? };
     Some(short.text(command))
 }
 
@@ -223,7 +224,7 @@ mod tests {
 
     fn help(words: &str) -> Option<String> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        asked(&mut crate::Cli::command(), &words)
+        asked(crate::Cli::command, &words)
     }
 
     #[test]

@@ -15,6 +15,14 @@ impl Trial {
             Measured::Command(command) => command.failure(),
         }
     }
+
+    /// Whether more than half of the requests, or of the programs, failed.
+    pub fn mostly_failed(&self) -> bool {
+        match &self.measured {
+            Measured::Http(http) => 2 * http.errors.total() > http.counts.scheduled,
+            Measured::Command(command) => command.failed_ratio() > 0.5,
+        }
+    }
 }
 
 impl HttpTrial {
@@ -82,4 +90,52 @@ impl HttpTrial {
 fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
     let foreign = errors.iter().filter(|(class, n)| *n > 0 && class.origin() != Origin::Local);
     foreign.max_by_key(|(_, n)| *n).map(|(class, _)| class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_failure_of_the_target_is_told_with_its_address() {
+        let mut http = HttpTrial::default();
+        http.plan.url = "http://a/".to_owned();
+        http.plan.expect = "204".parse().unwrap();
+        http.plan.timeout_ns = 2_000_000_000;
+        let told = |http: &HttpTrial| http.main_failure(3.0).unwrap_or_default();
+        assert_eq!(told(&http), "", "nothing failed");
+        http.counts.in_flight = 1;
+        assert_eq!(told(&http), "no connection to http://a/ was established within 3.00 s");
+        (http.counts.in_flight, http.counts.never_sent_busy, http.counts.connections_opened) = (0, 1, 1);
+        assert_eq!(told(&http), "http://a/ left requests unanswered for up to 3.00 s");
+        http.connection_errors.add(ErrorClass::ClosedUnused, 9);
+        assert_eq!(told(&http), "http://a/ closed connections before they carried a request");
+        http.plan.targets.push("127.0.0.1:1".parse().unwrap());
+        http.errors.add(ErrorClass::ConnectRefused, 2);
+        http.errors.add(ErrorClass::Reset, 1);
+        http.errors.add(ErrorClass::Ports, 3);
+        assert_eq!(told(&http), "nothing listens at 127.0.0.1:1 (connection refused)");
+        http.plan.targets.push("127.0.0.1:2".parse().unwrap());
+        http.errors.add(ErrorClass::Timeout, 4);
+        assert_eq!(told(&http), "127.0.0.1:1 and 1 more gave no complete answer within 2.00 s");
+        http.errors.add(ErrorClass::Status, 5);
+        http.statuses.extend([(204, 7), (500, 4)]);
+        assert_eq!(told(&http), "127.0.0.1:1 and 1 more answered 500, not 204 (--expect)");
+        http.statuses.insert(404, 1_000);
+        assert!(
+            told(&http).contains("answered 404 (1,000 times), 500 (4 times), not 204"),
+            "{}",
+            told(&http)
+        );
+    }
+
+    #[test]
+    fn each_failure_of_a_target_is_told_and_none_of_this_machine() {
+        for &class in ErrorClass::ALL {
+            let mut errors = ErrorCounts::default();
+            errors.add(class, 1);
+            let http = HttpTrial { errors, ..HttpTrial::default() };
+            assert_eq!(http.main_failure(1.0).is_some(), class.origin() != Origin::Local, "{class}");
+        }
+    }
 }

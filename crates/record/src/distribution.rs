@@ -209,6 +209,32 @@ mod tests {
     }
 
     #[test]
+    fn distributions_are_read_and_shown() {
+        for (text, shown) in [
+            ("20ms", "20.0 ms"),
+            ("fixed: 20ms", "20.0 ms"),
+            ("exponential:20ms", "exponential, mean 20.0 ms"),
+            ("uniform:10ms..10ms", "uniform 10.0 ms to 10.0 ms"),
+            ("lognormal:20ms, 10", "log-normal, median 20.0 ms, sigma 10"),
+        ] {
+            let distribution: Distribution = text.parse().unwrap();
+            assert_eq!((distribution.to_string().as_str(), distribution.is_zero()), (shown, false), "{text}");
+        }
+        for bad in
+            ["", "x:20ms", "uniform:2s..1s", "uniform:2s", "lognormal:2s", "lognormal:2s,10.1", "exp:x"]
+        {
+            assert!(bad.parse::<Distribution>().is_err(), "{bad}");
+        }
+        assert!("0s".parse::<Distribution>().unwrap().is_zero());
+        assert_eq!(Distribution::fixed(Duration::from_millis(3)), Distribution::Fixed { ns: 3_000_000 });
+        let drawn = Distribution::Empirical { values_ns: vec![1_u64, 2].into() };
+        assert_eq!(drawn.to_string(), "drawn from 2 measured values");
+        let json = serde_json::to_string(&drawn).unwrap();
+        assert_eq!(serde_json::from_str::<Distribution>(&json).unwrap(), drawn);
+        assert!(serde_json::from_str::<Distribution>(&json.replace("1,2", "")).is_err(), "{json}");
+    }
+
+    #[test]
     fn samples_come_from_a_file_of_times_and_all_its_mistakes_are_named() {
         let path = std::env::temp_dir().join(format!("proofload-distribution-{}", std::process::id()));
         std::fs::write(&path, "10ms # warm\n\n30ms\n").unwrap();

@@ -66,12 +66,15 @@ impl ResultFolder {
     /// Creates the folder if it is missing.
     ///
     /// # Errors
-    /// When it cannot be created, or already holds a plan or trials.
+    /// When it cannot be created, or already holds anything.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let folder = Self { path: path.to_owned() };
         let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
         if has_trials || folder.file(PLAN).exists() {
             return Err(FolderError::AlreadyHoldsResult { path: path.to_owned() });
+        }
+        if let Some(Ok(entry)) = fs::read_dir(path).ok().and_then(|mut entries| entries.next()) {
+            return Err(FolderError::NotEmpty { path: path.to_owned(), name: entry.file_name() });
         }
         fs::create_dir_all(path).map_err(|cause| FolderError::File {
             what: "make",
@@ -392,3 +395,6 @@ fn to_json<T: Serialize>(value: &T) -> String {
     let text = serde_json::to_string_pretty(value).expect("all maps in records have text keys");
     text + "\n"
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,21 +121,33 @@ impl Goal {
                 both(1.0)
             }
             (GoalQuantity::Declared { quantity, at_most, at_least }, _) => {
-                let is_met = trial.quantities.get(quantity).is_some_and(|value| {
-                    at_most.is_none_or(|max| *value <= max) && at_least.is_none_or(|min| *value >= min)
-                });
-                both(if is_met { 0.0 } else { 1.0 })
+                match trial.quantities.get(quantity) {
+                    Some(value)
+                        if at_most.is_none_or(|max| *value <= max)
+                            && at_least.is_none_or(|min| *value >= min) =>
+                    {
+                        both(0.0)
+                    }
+                    Some(_) => both(1.0),
+                    // What was not measured may be anything.
+                    None => (0.0, 1.0),
+                }
             }
             (GoalQuantity::Errors, Measured::Command(command)) => both(command.failed_ratio()),
             // Programs have no response or connect times.
             (_, Measured::Command(_)) => both(1.0),
-            (_, Measured::Http(http)) => self.loss_ratio_bounds_of_requests(http),
+            (_, Measured::Http(http)) => {
+                // What is in flight when somebody interrupts a trial is not the service's loss.
+                let cut_off = if trial.interrupted { http.counts.in_flight } else { 0 };
+                self.loss_ratio_bounds_of_requests(http, cut_off)
+            }
         }
     }
 
     /// As [`Self::loss_ratio_bounds`], for a goal that HTTP requests decide.
-    fn loss_ratio_bounds_of_requests(&self, http: &HttpTrial) -> (f64, f64) {
+    fn loss_ratio_bounds_of_requests(&self, http: &HttpTrial, cut_off: u64) -> (f64, f64) {
         let counts = &http.counts;
+        let scheduled = counts.scheduled.saturating_sub(cut_off);
         let ratio = |good: u64, planned: u64| match planned {
             0 => 1.0,
             planned => 1.0 - (good.min(planned) as f64 / planned as f64),
@@ -143,7 +155,7 @@ impl Goal {
         match self.quantity {
             GoalQuantity::ResponseTime { bound_ns } => {
                 let (measured, possible) = http.response_time.count_up_to_ns(bound_ns);
-                (ratio(possible + counts.lost_delayed, counts.scheduled), ratio(measured, counts.scheduled))
+                (ratio(possible + counts.lost_delayed, scheduled), ratio(measured, scheduled))
             }
             GoalQuantity::ConnectTime { bound_ns } => {
                 let refused = http.errors.connect_failures()
@@ -154,14 +166,14 @@ impl Goal {
                     (http.connect_time.count_up_to_ns(bound_ns), http.connect_time.count() + refused);
                 (ratio(good + counts.connects_delayed, all), ratio(good, all))
             }
-            _ if counts.scheduled == 0 => (1.0, 1.0),
+            _ if scheduled == 0 => (1.0, 1.0),
             _ => {
                 // A user's last request may be in flight when the trial ends. An arrival without an answer after the
                 // drain time is lost.
-                let unanswered = if http.plan.load.is_open() { counts.in_flight } else { 0 };
+                let unanswered = if http.plan.load.is_open() { counts.in_flight - cut_off } else { 0 };
                 let lost = counts.failed + counts.never_sent + unanswered;
                 let ratio = |lost: u64| {
-                    (lost as f64 / counts.scheduled as f64).max(initial_connections_refused(http)).min(1.0)
+                    (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0)
                 };
                 (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
             }
@@ -202,6 +214,7 @@ fn share_beyond(quantile: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Arrivals, CommandRun, CommandTrial, Connections, ErrorClass, testing::trial_of};
 
     #[test]
     fn goals_are_named_by_their_bounds() {
@@ -214,12 +227,110 @@ mod tests {
 
     #[test]
     fn audit_findings_are_shares() {
-        let mut audit = AuditResult { stored: 900, lost: 100, corrupt: 100, ..AuditResult::default() };
+        let mut audit =
+            AuditResult { stored: 900, lost: 100, corrupt: 100, duplicated: 300, ..AuditResult::default() };
         audit.sent.written = 1_000;
         let of =
             |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 }.loss_ratio_in_audit(&audit);
         assert_eq!(of(GoalQuantity::Lost), 0.1);
-        assert_eq!(of(GoalQuantity::Duplicated), 0.0);
+        assert_eq!(of(GoalQuantity::Duplicated), 0.25);
         assert_eq!(of(GoalQuantity::Corrupt), 0.1);
+    }
+
+    /// An open load of 1,000 requests, each of which was lost in one way or took one of two times.
+    fn trial() -> HttpTrial {
+        let mut http = HttpTrial::default();
+        http.plan.load = LoadModel::Open {
+            arrivals: Arrivals::Constant,
+            stages: Vec::new(),
+            connections: Connections { initial: 0, most: 10 },
+        };
+        let counts = &mut http.counts;
+        (counts.scheduled, counts.completed) = (1_000, 900);
+        (counts.failed, counts.never_sent, counts.in_flight) = (50, 20, 30);
+        (counts.lost_delayed, counts.connects_delayed, counts.connections_unopened) = (40, 4, 1);
+        http.response_time.observed.record_n_ns(1_000_000, 800);
+        http.response_time.observed.record_n_ns(100_000_000, 100);
+        http.connect_time.record_n_ns(1_000_000, 85);
+        http.connect_time.record_n_ns(100_000_000, 5);
+        http.errors.add(ErrorClass::ConnectRefused, 5);
+        http.retried_errors.add(ErrorClass::ConnectReset, 3);
+        http.connection_errors.add(ErrorClass::ConnectTimeout, 1);
+        http
+    }
+
+    /// The smallest possible and the measured loss, in thousandths.
+    fn lost(goal: &Goal, http: &HttpTrial) -> (f64, f64) {
+        let (min, max) = goal.loss_ratio_bounds_of_requests(http, 0);
+        ((min * 1e6).round() / 1e3, (max * 1e6).round() / 1e3)
+    }
+
+    #[test]
+    fn a_request_is_lost_to_a_goal_as_measured_and_perhaps_without_the_generator() {
+        let (errors, times) = (Goal::errors(0.01), Goal::response_time(0.99, 10_000_000));
+        assert_eq!(lost(&times, &trial()), (160.0, 200.0));
+        assert_eq!(lost(&Goal::response_time(0.99, 200_000_000), &trial()), (60.0, 100.0));
+        assert_eq!(lost(&errors, &trial()), (60.0, 100.0));
+        let closed = HttpTrial { plan: Default::default(), ..trial() };
+        assert_eq!(lost(&errors, &closed), (30.0, 70.0), "the last request of a user may be in flight");
+        assert_eq!(lost(&Goal::connect_time(0.99, 10_000_000), &trial()), (110.0, 150.0));
+        let unplanned = HttpTrial::default();
+        for goal in [&errors, &times, &Goal::connect_time(0.99, 10_000_000)] {
+            assert_eq!(lost(goal, &unplanned), (1_000.0, 1_000.0), "{}", goal.name);
+        }
+    }
+
+    #[test]
+    fn an_interrupt_loses_no_request() {
+        let mut interrupted = trial_of(Measured::Http(Box::new(trial())));
+        interrupted.interrupted = true;
+        let ratio = Goal::errors(0.01).loss_ratio_of(&interrupted, None);
+        assert_eq!((ratio * 970.0).round(), 70.0, "failed and never sent, of what was not cut off");
+    }
+
+    #[test]
+    fn refused_connections_at_the_start_are_lost_even_if_others_carried_the_requests() {
+        let mut http = trial();
+        let LoadModel::Open { connections, .. } = &mut http.plan.load else { unreachable!() };
+        connections.initial = 4;
+        assert_eq!(lost(&Goal::errors(0.01), &http), (250.0, 250.0));
+    }
+
+    #[test]
+    fn a_goal_is_undecided_only_if_the_generator_may_have_decided() {
+        let trial = trial_of(Measured::Http(Box::new(trial())));
+        for (loss_ratio, met) in [(0.059, Some(false)), (0.06, None), (0.099, None), (0.1, Some(true))] {
+            assert_eq!(Goal::errors(loss_ratio).is_met_by(&trial, None), met, "{loss_ratio}");
+        }
+        assert_eq!(Goal::errors(0.0).loss_ratio_of(&trial, None), 0.1);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_lost() {
+        let of = |quantity, trial: &Trial| {
+            Goal { name: String::new(), quantity, loss_ratio: 0.0 }.loss_ratio_of(trial, None)
+        };
+        let run = |succeeded| CommandRun { succeeded, ..CommandRun::default() };
+        let program =
+            |runs| trial_of(Measured::Command(Box::new(CommandTrial { runs, ..Default::default() })));
+        let mut half = program(vec![run(true), run(false)]);
+        assert_eq!(of(GoalQuantity::Errors, &half), 0.5);
+        assert_eq!(of(GoalQuantity::Errors, &program(Vec::new())), 1.0);
+        assert_eq!(of(GoalQuantity::ResponseTime { bound_ns: u64::MAX }, &half), 1.0);
+        assert_eq!(of(GoalQuantity::Lost, &half), 1.0, "there was no audit");
+        let within =
+            |at_least, at_most| GoalQuantity::Declared { quantity: "bytes".to_owned(), at_least, at_most };
+        half.quantities.insert("bytes".to_owned(), 5.0);
+        assert_eq!(of(within(None, None), &half), 1.0, "a program failed");
+        let mut whole = program(vec![run(true)]);
+        assert_eq!(of(within(None, None), &whole), 1.0, "it is missing");
+        let unmeasured = Goal { name: String::new(), quantity: within(None, Some(1.0)), loss_ratio: 0.0 };
+        assert_eq!(unmeasured.is_met_by(&whole, None), None, "nobody knows");
+        whole.quantities.insert("bytes".to_owned(), 5.0);
+        for (at_least, at_most, lost) in
+            [(Some(5.0), Some(5.0), 0.0), (Some(5.1), None, 1.0), (None, Some(4.9), 1.0)]
+        {
+            assert_eq!(of(within(at_least, at_most), &whole), lost, "{at_least:?} {at_most:?}");
+        }
     }
 }

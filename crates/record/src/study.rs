@@ -344,3 +344,6 @@ pub enum Purpose {
     /// A further trial at the lower bound of a search.
     Confirm,
 }
+
+#[cfg(test)]
+mod tests;

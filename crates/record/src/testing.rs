@@ -1,14 +1,66 @@
 //! Helpers for the tests of several modules.
 
 use schemars::JsonSchema;
+use serde_json::json;
 
-/// Compares the schema of a type with its file in docs/schema. Writes the file if `UPDATE_SCHEMA` is set.
+use crate::{
+    Measured, Purpose, StudyPlan, Trial, TrialEntry, Validity,
+    study::{ENTRY_SCHEMA, PLAN_SCHEMA},
+    trial,
+};
+
+/// Compares the schema of a type with its file in docs/schema. Writes the file if `UPDATE_DOCS` is set.
 pub(crate) fn assert_published<T: JsonSchema>(file: &str) {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(T)).unwrap() + "\n";
     let path = format!("{}/../../docs/schema/{file}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &schema).unwrap();
     }
     let published = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p record` and commit docs/schema");
+    assert!(published == schema, "run `make docs` and commit docs/schema");
+}
+
+/// The plan of a study without settings.
+pub(crate) fn plan(title: &str) -> StudyPlan {
+    let plan = json!({
+        "schema": PLAN_SCHEMA, "proofload_version": "", "title": title, "command": [], "seed": 1, "factors": [],
+        "settings": [], "blocks": [], "goals": [], "trial_duration_s": null, "search": null, "workload": "",
+    });
+    serde_json::from_value(plan).unwrap()
+}
+
+/// A valid trial with these measurements.
+pub(crate) fn trial_of(measured: Measured) -> Trial {
+    Trial {
+        schema: trial::SCHEMA.to_owned(),
+        proofload_version: String::new(),
+        command: Vec::new(),
+        started_unix_s: 0.0,
+        elapsed_s: 2.0,
+        interrupted: false,
+        validity: Validity::from_reasons(Vec::new()),
+        warnings: Vec::new(),
+        quantities: Default::default(),
+        measured,
+    }
+}
+
+/// A repeat without requests.
+pub(crate) fn entry(index: u64) -> TrialEntry {
+    TrialEntry {
+        schema: ENTRY_SCHEMA.to_owned(),
+        index,
+        block: 0,
+        setting: 0,
+        purpose: Purpose::Repeat,
+        load: None,
+        attempt: 0,
+        loss_ratios: Vec::new(),
+        growth_per_s: None,
+        audit: None,
+        noticed: Vec::new(),
+        asked_s: None,
+        study_time_s: 0.0,
+        trial: trial_of(Measured::Http(Box::default())),
+    }
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::validity::Validity;
+use crate::{plan::LoadModel, validity::Validity};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
@@ -69,6 +69,21 @@ impl Trial {
         match &mut self.measured {
             Measured::Http(http) => Some(http),
             Measured::Command(_) => None,
+        }
+    }
+
+    /// The load that the trial offered: users of a closed load, the largest rate of an open one per second, or programs at
+    /// the same time.
+    pub fn offered_load(&self) -> f64 {
+        match &self.measured {
+            Measured::Command(command) => f64::from(command.plan.copies),
+            Measured::Http(http) => match &http.plan.load {
+                LoadModel::Closed { users, .. } => *users as f64,
+                LoadModel::Open { stages, .. } => stages
+                    .iter()
+                    .map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s))
+                    .fold(0.0, f64::max),
+            },
         }
     }
 

@@ -251,10 +251,27 @@ mod tests {
     }
 
     #[test]
+    fn each_parser_takes_its_largest_value_and_none_above() {
+        assert!(parse_time("87600h").is_ok() && parse_time("87600.1h").is_err());
+        assert!(parse_rate("1000M").is_ok() && parse_rate("1000.1M").is_err());
+        assert!(parse_count("9007199254740992").is_ok() && parse_count("9007199254740994").is_err());
+        assert!(parse_ratio("100%").is_ok() && parse_ratio("100.1%").is_err());
+        assert!(parse_cpus("4095").is_ok() && parse_cpus("4096").is_err());
+    }
+
+    #[test]
     fn sizes_rates_counts_and_shares() {
         assert_eq!(parse_size("13"), Ok(13));
         assert_eq!(parse_size("64KiB"), Ok(65_536));
-        assert_eq!(parse_size("1.5kB"), Ok(1_500));
+        for (unit, bytes) in [("B", 1), ("k", 1_000), ("kB", 1_000), ("M", 1_000_000), ("GB", 1_000_000_000)]
+        {
+            assert_eq!(
+                parse_size(&format!("1.5{unit}")).ok(),
+                (bytes > 1).then_some(bytes * 3 / 2),
+                "{unit}"
+            );
+        }
+        assert_eq!([parse_size("2MiB"), parse_size("3GiB")], [Ok(2 << 20), Ok(3 << 30)]);
         assert_eq!(parse_rate("1.5k"), Ok(1_500.0));
         assert_eq!(parse_rate("50k/s"), Ok(50_000.0));
         assert_eq!(parse_count("200k"), Ok(200_000));
@@ -271,15 +288,65 @@ mod tests {
     }
 
     #[test]
-    fn values_are_formatted() {
-        assert_eq!(show_time_ns(92_000), "92.0 µs");
-        assert_eq!(show_time_ns(1_250_000), "1.25 ms");
-        assert_eq!(show_time_ns(30_000_000_000), "30.0 s");
-        assert_eq!(show_bytes(65_536), "64.0 KiB");
-        assert_eq!(show_count(1_745_910), "1,745,910");
-        assert_eq!(show_time_ns(999_600_000), "1.00 s");
-        assert_eq!([0.01, 99.99, 666.67, 999.96].map(show_rate), ["0.01/s", "99.99/s", "666.7/s", "1,000/s"]);
-        assert_eq!([3_226.8, 997_497.6].map(show_rate), ["3,227/s", "997,498/s"]);
+    fn values_have_three_digits_in_the_largest_unit_that_they_fill() {
+        for (ns, shown) in [
+            (0, "0.00 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (9_994, "9.99 µs"),
+            (9_995, "10.0 µs"),
+            (92_000, "92.0 µs"),
+            (99_949, "99.9 µs"),
+            (99_950, "100 µs"),
+            (999_499, "999 µs"),
+            (999_500, "1.00 ms"),
+            (1_250_000, "1.25 ms"),
+            (999_499_999, "999 ms"),
+            (999_500_000, "1.00 s"),
+            (30_000_000_000, "30.0 s"),
+        ] {
+            assert_eq!(show_time_ns(ns), shown, "{ns}");
+        }
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.00 KiB"),
+            (65_536, "64.0 KiB"),
+            (3 << 19, "1.50 MiB"),
+            (1 << 40, "1.00 TiB"),
+            (2_000 << 40, "2000 TiB"),
+        ] {
+            assert_eq!(show_bytes(bytes), shown, "{bytes}");
+        }
+        for (rate, shown) in [
+            (0.01, "0.01/s"),
+            (99.99, "99.99/s"),
+            (99.996, "100.0/s"),
+            (666.67, "666.7/s"),
+            (999.94, "999.9/s"),
+            (999.96, "1,000/s"),
+            (3_226.8, "3,227/s"),
+            (997_497.6, "997,498/s"),
+        ] {
+            assert_eq!(show_rate(rate), shown, "{rate}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_formatted_as_they_were_given() {
+        for (ns, shown) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1 µs"),
+            (250_000, "250 µs"),
+            (1_000_000, "1 ms"),
+            (1_500_000, "1.5 ms"),
+            (1_000_000_000, "1 s"),
+            (1_500_000_000, "1.5 s"),
+        ] {
+            assert_eq!(show_nominal_time_ns(ns), shown);
+        }
+        assert_eq!([0, 999, 1_000, 1_745_910].map(show_count), ["0", "999", "1,000", "1,745,910"]);
         assert_eq!([7.000_000_000_000_001, 0.1].map(show_number), ["7", "0.1"]);
     }
 

@@ -70,6 +70,8 @@ pub enum VoidRule {
     LittlesLaw,
     /// A worker process was lost.
     WorkerLost,
+    /// A quantity that a goal bounds could not be measured.
+    Unmeasured,
     /// The stored events could not be compared with the acknowledged ones.
     Unaudited,
     /// An emulated link did not have its requested properties.

@@ -9,7 +9,7 @@ use record::{
 
 use crate::{
     Results,
-    reading::{Offered, Reading, median_value},
+    reading::{Reading, median_value},
 };
 
 /// One curve: a configuration at several loads.
@@ -118,12 +118,8 @@ fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
 
 /// The numeric factor that increases the offered load while all other factors stay the same.
 fn load_factor(results: &Results, readings: &[Reading]) -> Option<String> {
-    let offered: BTreeMap<usize, f64> = readings
-        .iter()
-        .map(|reading| match reading.offered {
-            Offered::Users(load) | Offered::RatePerS(load) | Offered::Copies(load) => (reading.setting, load),
-        })
-        .collect();
+    let offered: BTreeMap<usize, f64> =
+        readings.iter().map(|reading| (reading.setting, reading.offered)).collect();
     let rises = |settings: &Vec<usize>| {
         let loads: Vec<f64> = settings.iter().filter_map(|number| offered.get(number).copied()).collect();
         loads.windows(2).all(|pair| pair[0] < pair[1])

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use record::{
-    CensoredTimes, Histogram, LoadModel, Measured, Percentile, Purpose, Quantity, QuantityValue, StudyPlan,
-    TrialEntry, quantity::main_figures,
+    CensoredTimes, Histogram, Percentile, Purpose, Quantity, QuantityValue, StudyPlan, TrialEntry,
+    quantity::main_figures,
 };
 
 use crate::Results;
@@ -26,8 +26,8 @@ pub(crate) struct Reading {
     pub void: bool,
     /// Whether it is shorter than a full trial of its search.
     pub short: bool,
-    /// The offered load.
-    pub offered: Offered,
+    /// The offered load: users, requests per second, or programs at the same time.
+    pub offered: f64,
     /// The main figures by name, in the order of the table.
     pub figures: Vec<(Cow<'static, str>, Option<QuantityValue>)>,
     /// 99th percentile of lateness, in nanoseconds.
@@ -40,32 +40,6 @@ pub(crate) struct Reading {
     pub response_time_grows: bool,
     /// Duration of the trial, in seconds.
     pub elapsed_s: f64,
-}
-
-/// The load that a trial offered.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Offered {
-    /// Users of a closed load.
-    Users(f64),
-    /// Largest rate of an open load, per second.
-    RatePerS(f64),
-    /// Programs at the same time.
-    Copies(f64),
-}
-
-impl Offered {
-    fn of(measured: &Measured) -> Self {
-        match measured {
-            Measured::Command(command) => Self::Copies(f64::from(command.plan.copies)),
-            Measured::Http(http) => match &http.plan.load {
-                LoadModel::Closed { users, .. } => Self::Users(*users as f64),
-                LoadModel::Open { stages, .. } => {
-                    let rates = stages.iter().map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s));
-                    Self::RatePerS(rates.fold(0.0, f64::max))
-                }
-            },
-        }
-    }
 }
 
 /// Reads every trial.
@@ -86,7 +60,7 @@ impl Reading {
             load: entry.load.filter(|load| load.is_finite()),
             void: trial.validity.is_void(),
             short: entry.is_short(plan),
-            offered: Offered::of(&trial.measured),
+            offered: trial.offered_load(),
             figures: main_figures(quantities)
                 .map(|(quantity, _)| (quantity.name.clone(), quantity.read(entry)))
                 .collect(),

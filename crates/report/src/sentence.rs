@@ -1,6 +1,6 @@
 //! The answers of a study as sentences, one for each goal in each setting. Every format shows them.
 
-use record::{Bound, BoundKind, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, Measured, TrialEntry};
+use record::{Bound, BoundKind, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, TrialEntry};
 
 use crate::{
     Results, Status,
@@ -114,7 +114,7 @@ impl SearchAnswer<'_> {
     fn failure_at(&self, load: f64) -> String {
         let why = self
             .decisive(load)
-            .filter(|entry| mostly_failed(entry))
+            .filter(|entry| entry.trial.mostly_failed())
             .find_map(|entry| entry.trial.main_failure());
         why.map_or_else(String::new, |why| format!(": {why}"))
     }
@@ -192,18 +192,10 @@ pub(crate) fn repeated(
     if results.plan.counts_as_met(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {trials}."));
     }
-    let failed = |entry: &&TrialEntry| !entry.trial.validity.is_void() && mostly_failed(entry);
+    let failed = |entry: &&TrialEntry| !entry.trial.validity.is_void() && entry.trial.mostly_failed();
     let why = results.trials_of(setting).filter(failed).find_map(|entry| entry.trial.main_failure());
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     (Status::NotMet, format!("Does not meet {name}: {met} of {trials} did{why}."))
-}
-
-/// Whether more than half of the requests, or of the programs, failed.
-fn mostly_failed(entry: &TrialEntry) -> bool {
-    match &entry.trial.measured {
-        Measured::Http(http) => 2 * http.errors.total() > http.counts.scheduled,
-        Measured::Command(command) => command.failed_ratio() > 0.5,
-    }
 }
 
 /// Why the study could not be run to its end.

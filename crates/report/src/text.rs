@@ -1,6 +1,6 @@
 //! Formats figures and foreign text for people, the same in every output format.
 
-use chrono::DateTime;
+use jiff::Timestamp;
 pub(crate) use record::printable;
 use record::{
     Percentile, QuantitySummary, QuantityValue,
@@ -160,8 +160,8 @@ fn two_units(large: u64, large_unit: &str, small: u64, small_unit: &str) -> Stri
 
 /// A point in time in UTC; `None` if it is out of range.
 pub(crate) fn utc(unix_s: f64) -> Option<String> {
-    let time = DateTime::from_timestamp(unix_s as i64, 0)?;
-    Some(time.format("%Y-%m-%d %H:%M:%S UTC").to_string())
+    let time = Timestamp::from_second(unix_s as i64).ok()?;
+    Some(time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
 /// A command line with shell quoting.

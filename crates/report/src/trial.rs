@@ -1,36 +1,12 @@
 //! The answer of a single trial in one sentence.
 
-use record::{CommandTrial, ErrorClass, HttpTrial, LoadModel, Measured, Trial, units::show_time_ns};
+use record::{ErrorClass, HttpTrial, LoadModel, Trial, units::show_time_ns};
 
 use crate::{Status, text};
 
-/// The status and sentence of a trial without goals. It is met if every planned request was completed as expected and no
-/// connection failed; the target may close unused connections of the pool.
-pub fn trial_answer(trial: &Trial) -> (Status, String) {
-    match &trial.measured {
-        Measured::Http(http) => requests_answer(trial, http),
-        Measured::Command(command) => programs_answer(trial, command),
-    }
-}
-
-/// A trial of programs; it is met if no program failed.
-fn programs_answer(trial: &Trial, command: &CommandTrial) -> (Status, String) {
-    let failure = command.failure();
-    let status = match &failure {
-        _ if trial.validity.is_void() => Status::Void,
-        None => Status::Met,
-        Some(_) => Status::NotMet,
-    };
-    let copies = text::counted(command.runs.len(), "program");
-    let sentence = match (trial.validity.reasons(), failure) {
-        ([first, ..], _) => format!("Not decided: {}.", first.evidence),
-        ([], Some(why)) => format!("Failed: {why}."),
-        ([], None) => format!("Ran {copies} in {}.", text::seconds(command.wall_s)),
-    };
-    (status, sentence)
-}
-
-fn requests_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
+/// The status and sentence of a trial of requests without goals. It is met if every planned request was completed as
+/// expected and no connection failed; the target may close unused connections of the pool.
+pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let counts = &http.counts;
     let unused = http.connection_errors.of(ErrorClass::ClosedUnused);
     let is_met =

@@ -135,7 +135,8 @@ fn the_reason_why_no_trial_is_valid_is_reported() {
 
 #[test]
 fn the_sentence_of_a_trial_begins_with_the_load() {
-    let (_, sentence) = trial_answer(&Service::default().trial(Load::Users(20), 10.0, 1));
+    let trial = Service::default().trial(Load::Users(20), 10.0, 1);
+    let (_, sentence) = trial_answer(&trial, trial.http().unwrap());
     assert!(sentence.contains(" requests/s with 20 users for 10 s: p99 "), "{sentence}");
 }
 

@@ -143,4 +143,16 @@ mod tests {
             assert_eq!(knee(points), None, "{points:?}");
         }
     }
+
+    #[test]
+    fn a_curve_with_a_value_that_is_no_positive_number_has_no_knee() {
+        let bent: Vec<_> =
+            (1..=20).map(|step| (f64::from(step), 1.0 + f64::from(step - 14).max(0.0))).collect();
+        assert_eq!(knee_load(&bent), Some(14.0));
+        for wrong in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+            for point in [(wrong, 1.0), (1.0, wrong)] {
+                assert_eq!(knee(&[bent.clone(), vec![point]].concat()), None, "{point:?}");
+            }
+        }
+    }
 }

@@ -262,3 +262,42 @@ fn goal_trials(trials: &[Trial], goal_index: usize) -> impl Iterator<Item = Goal
         loss_ratio: trial.loss_ratios[goal_index],
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Unit;
+
+    #[test]
+    fn what_the_generator_made_or_not_holds_for_trials_of_that_length() {
+        let mut trials = Trials::new(Grid::new(Unit::Continuous, 1.0, 1e3, [0.01].into_iter()), false);
+        let add = |trials: &mut Trials, position, duration_s| {
+            let trial = Trial { duration_s, effective_duration_s: duration_s, loss_ratios: vec![0.0] };
+            trials.add(position, trial);
+        };
+        assert_eq!((trials.largest_generated(1.0), trials.unavailable_from(1.0)), (None, None));
+        add(&mut trials, 3, 10.0);
+        add(&mut trials, 7, 1.0);
+        add(&mut trials, 7, 2.0);
+        trials.mark_unavailable(20, 1.0);
+        trials.mark_unavailable(9, 10.0);
+        for (duration_s, made, not_made) in [
+            (0.5, Some(7), None),
+            (1.0, Some(7), Some(20)),
+            (2.0, Some(7), Some(20)),
+            (2.1, Some(3), Some(20)),
+            (10.0, Some(3), Some(9)),
+            (11.0, None, Some(9)),
+        ] {
+            assert_eq!(trials.largest_generated(duration_s), made, "{duration_s} s");
+            assert_eq!(trials.unavailable_from(duration_s), not_made, "{duration_s} s");
+            let first = not_made.unwrap_or(i64::MAX);
+            assert!(trials.is_available(first - 1, duration_s), "{duration_s} s");
+            assert!(not_made.is_none() || !trials.is_available(first, duration_s), "{duration_s} s");
+        }
+        assert_eq!(trials.last_at(7).map(|trial| trial.duration_s), Some(2.0));
+        let last: Vec<(i64, f64)> =
+            trials.last_trials().map(|(position, trial)| (position, trial.duration_s)).collect();
+        assert_eq!(last, [(3, 10.0), (7, 2.0)]);
+    }
+}

@@ -197,6 +197,7 @@ mod tests {
         let soon = || Instant::now() + Duration::from_millis(10);
         assert!(descriptors.wait_below(3, soon()) && !descriptors.wait_below(2, soon()));
         let later = thread::spawn(move || {
+            // The other thread waits by then.
             thread::sleep(Duration::from_millis(10));
             drop(one);
         });

@@ -1,7 +1,6 @@
 //! A target that has run out of file descriptors. In a process of its own, for it lowers the limit.
 
 use std::{
-    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,6 +10,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serve::{Config, Server};
+use testing::http::Client;
 
 #[test]
 fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
@@ -21,14 +21,18 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
         let stop = stop.clone();
         move || server.run(stop)
     });
-    let clients: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(50));
+    // An answer tells that the connection was taken in.
+    let seated = || {
+        let mut client = Client::connect(address).unwrap();
+        client.get("/");
+        client
+    };
+    let clients: Vec<Client> = (0..4).map(|_| seated()).collect();
 
     // No descriptor above those open now: the client's own socket takes the last.
-    let late = {
-        let probe = TcpStream::connect(address).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        let highest = std::os::fd::AsRawFd::as_raw_fd(&probe) as u64 + 64;
+    let mut late = {
+        let probe = seated();
+        let highest = std::os::fd::AsRawFd::as_raw_fd(&probe.socket) as u64 + 64;
         let limits = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(highest), maximum: limits.maximum }).unwrap();
         let mut fillers = Vec::new();
@@ -36,7 +40,7 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
             fillers.push(file);
         }
         fillers.pop();
-        let late = TcpStream::connect(address).unwrap();
+        let late = Client::connect(address).unwrap();
         let before = cpu_time();
         std::thread::sleep(Duration::from_millis(300));
         let busy = cpu_time() - before;
@@ -44,7 +48,7 @@ fn accepting_without_descriptors_is_counted_does_not_spin_and_goes_on_later() {
         late
     };
     // The fillers are closed: the connection that waited is taken in.
-    std::thread::sleep(Duration::from_millis(100));
+    late.get("/");
     stop.store(true, Ordering::Relaxed);
     let report = running.join().unwrap();
     drop((clients, late));

@@ -92,8 +92,15 @@ impl Evidence {
     }
 }
 
-/// Removes a folder if it exists.
+/// Removes a folder if it exists. What a program has mounted within it belongs to others, and is not removed.
 fn remove(folder: &Path) -> Result<(), String> {
+    if let Some(mounted) = mounted_within(folder) {
+        return Err(format!(
+            "cannot remove {}: {} is mounted within it; unmount that, then remove the folder",
+            folder.display(),
+            mounted.display()
+        ));
+    }
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(format!("cannot remove {}: {error}", folder.display()))
@@ -102,9 +109,38 @@ fn remove(folder: &Path) -> Result<(), String> {
     }
 }
 
+/// A mount point in a folder (proc_pid_mountinfo(5)).
+fn mounted_within(folder: &Path) -> Option<PathBuf> {
+    let mounts = kernel::read("/proc/self/mountinfo").ok()?;
+    last_mount_within(&fs::canonicalize(folder).ok()?, &mounts)
+}
+
+fn last_mount_within(folder: &Path, mounts: &str) -> Option<PathBuf> {
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut points = points.map(|point| PathBuf::from(unescaped(point)));
+    points.rfind(|point| point.starts_with(folder))
+}
+
+/// A path of mountinfo, in which spaces, tabs, line ends and backslashes stand as octal numbers.
+fn unescaped(path: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(path.to_owned(), |path, (number, character)| path.replace(number, character))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mounts_within_a_folder_are_found() {
+        let mounts = "21 1 254:0 / / rw - ext4 /dev/vda rw\n88 21 254:0 /data /a\\040b/.scratch/mnt rw - ext4 /dev/vda rw\n";
+        let found = |folder| last_mount_within(Path::new(folder), mounts);
+        assert_eq!(found("/a b"), Some(PathBuf::from("/a b/.scratch/mnt")));
+        assert_eq!(found("/a b/.scratch/mnt"), Some(PathBuf::from("/a b/.scratch/mnt")));
+        assert_eq!((found("/a"), found("/a b/.scratch/mnt2")), (None, None));
+        assert!(mounted_within(Path::new("/proc")).is_some());
+    }
 
     #[test]
     fn receipts_and_stored_files_are_kept_only_where_needed() {

@@ -66,12 +66,11 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
 
 #[cfg(test)]
 mod tests {
-    use load::{HttpWorkload, MachineLimits, TrialContext, WorkerResult, conclude};
     use record::Interval;
+    use testing::plans;
 
     use super::*;
 
-    const HOST: MachineLimits = MachineLimits::EXAMPLE;
     const GOAL: GoalQuantity = GoalQuantity::ResponseTime { bound_ns: 50_000_000 };
 
     /// A trial of 1,000 requests a second with these medians of its seconds, in milliseconds.
@@ -81,28 +80,15 @@ mod tests {
 
     /// The same with intervals of `interval_s` seconds.
     fn every(interval_s: f64, medians_ms: &[f64]) -> HttpTrial {
-        let workload = HttpWorkload {
-            url: "127.0.0.1:1".to_owned(),
-            rate: Some("1000".to_owned()),
-            duration: Some(format!("{}s", medians_ms.len() as f64 * interval_s)),
-            ..HttpWorkload::default()
-        };
+        let seconds = (medians_ms.len() as f64 * interval_s).ceil() as u64;
         let second = |(index, median_ms): (usize, &f64)| Interval {
             end_s: (index as f64 + 1.0) * interval_s,
             completed: 1_000,
             p50_us: Some(median_ms * 1e3),
             ..Interval::default()
         };
-        let circumstances = TrialContext {
-            started_unix_s: 0.0,
-            command: Vec::new(),
-            version: String::new(),
-            series: medians_ms.iter().enumerate().map(second).collect(),
-        };
-        conclude(workload.plan(&HOST).unwrap(), WorkerResult::default(), circumstances)
-            .http()
-            .unwrap()
-            .clone()
+        let series = medians_ms.iter().enumerate().map(second).collect();
+        HttpTrial { plan: plans::open(1_000.0, seconds, 8), series, ..HttpTrial::default() }
     }
 
     #[test]

@@ -63,7 +63,16 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
     let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && growth.iter().all(Option::is_none);
     let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
     let mut reasons = trial.validity.reasons().to_vec();
-    if let Some(goal) = undecided {
+    if let Some((goal, GoalQuantity::Declared { quantity, .. })) =
+        undecided.map(|goal| (goal, &goal.quantity))
+    {
+        let evidence = format!(
+            "whether the goal '{}' was met is not known: {quantity} could not be measured; the trial's warnings and \
+             docs/command.md say when it can be",
+            goal.name
+        );
+        reasons.push(VoidReason { rule: VoidRule::Unmeasured, evidence });
+    } else if let Some(goal) = undecided {
         let evidence = format!(
             "whether the goal '{}' was met is not known: as measured it was not, and {}, which is enough to have made the \
              difference; give it processors of its own (--cpus)",
@@ -98,27 +107,18 @@ fn has_lengthened(http: &HttpTrial) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use load::{HttpWorkload, MachineLimits, TrialContext, WorkerResult, conclude};
     use record::Away;
+    use testing::plans;
 
     /// A hundred requests with this response time, of which `own_ms` is the generator's share.
     pub(crate) fn trial(response_ms: u64, own_ms: u64, rules: &[VoidRule]) -> Trial {
-        let workload = HttpWorkload { url: "127.0.0.1:1".to_owned(), ..HttpWorkload::default() };
-        let circumstances = TrialContext {
-            started_unix_s: 0.0,
-            command: Vec::new(),
-            version: String::new(),
-            series: Vec::new(),
-        };
-        let mut trial =
-            conclude(workload.plan(&MachineLimits::EXAMPLE).unwrap(), WorkerResult::default(), circumstances);
-        let http = trial.http_mut().unwrap();
+        let mut http = HttpTrial { plan: plans::closed(1), ..HttpTrial::default() };
         http.counts.scheduled = 100;
         let ms = 1_000_000;
         (0..100).for_each(|_| http.response_time.record_ns(response_ms * ms, own_ms * ms));
         let reason = |&rule: &VoidRule| VoidReason { rule, evidence: "the generator".to_owned() };
-        trial.validity = Validity::from_reasons(rules.iter().map(reason).collect());
-        trial
+        let validity = Validity::from_reasons(rules.iter().map(reason).collect());
+        Trial { validity, ..plans::trial(http) }
     }
 
     fn rules_after(trial: Trial, goals: &[Goal], grow: bool) -> Vec<VoidRule> {

@@ -337,11 +337,11 @@ mod tests {
     fn the_published_schema_is_the_one_of_this_code() {
         let schema = serde_json::to_string_pretty(&schemars::schema_for!(LinkRecord)).unwrap() + "\n";
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/link.schema.json");
-        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, &schema).unwrap();
         }
         let published = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p study` and commit docs/schema");
+        assert!(published == schema, "run `make docs` and commit docs/schema");
     }
 
     #[test]

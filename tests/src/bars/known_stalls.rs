@@ -18,7 +18,7 @@ pub(super) const BAR: Bar = Bar {
 fn run(scale: Scale) -> Result<Outcome> {
     // Whole periods, so that the share of stalled time is exactly a tenth wherever it begins; and so
     // begun that none of them is cut by the end: serve starts its first period just before.
-    let seconds = scale.pick(20, 40);
+    let seconds = scale.pick(10, 40);
     let stall_ms = 1_000.0;
     let serve = Serve::start("--stall 10s,1s")?;
     let output = Proofload::http(&serve.url(), &format!("-R 1000 -c 64 -d {seconds}s -q"))?.run()?;

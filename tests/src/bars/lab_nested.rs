@@ -65,7 +65,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             Ok(())
         } else {
             up += 1;
-            await_innermost(&mut nest)
+            nest.says("innermost is up", Duration::from_secs(30))
         };
         nest.signal(Signal::KILL);
         nest.wait(seconds(10))?;
@@ -99,15 +99,4 @@ fn nest(labs: &Labs, way: &str, depth: u64) -> Result<Process> {
     let words = if way == "container" { &container[..] } else { &[] };
     let nest: Launch = labs.program("sh")?.arg(labs.path("nest.sh")).arg(depth.to_string());
     nest.under(words.iter().copied()).start()
-}
-
-fn await_innermost(nest: &mut Process) -> Result<()> {
-    for _ in 0..3_000 {
-        if nest.stdout().contains("innermost is up") {
-            return Ok(());
-        }
-        ensure!(nest.is_running(), "a lab in a lab did not come up:\n{}\n{}", nest.stdout(), nest.stderr());
-        thread::sleep(Duration::from_millis(10));
-    }
-    anyhow::bail!("labs in labs are not up after 30 s:\n{}\n{}", nest.stdout(), nest.stderr())
 }

@@ -29,7 +29,10 @@ const DISTURBED: f64 = 0.05;
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     users(&mut outcome)?;
-    connections(&mut outcome, scale)?;
+    // A sample leaves them out: what limits users has shown as much.
+    if scale.pick(false, true) {
+        connections(&mut outcome)?;
+    }
     let (runs, most_misses) = scale.pick((1, 0), (20, 1));
     let kinds = [
         (
@@ -129,13 +132,10 @@ fn users(outcome: &mut Outcome) -> Result<()> {
 
 /// Connections that are held open: of `serve`, which resets one too many at once, and of nginx, which accepts
 /// one too many and then closes others that have been idle.
-fn connections(outcome: &mut Outcome, scale: Scale) -> Result<()> {
+fn connections(outcome: &mut Outcome) -> Result<()> {
     let words = "limit connections --rate 200 --errors 0 --trial 1s --max 2000";
-    // In a sample the users above have shown as much.
-    if scale.pick(false, true) {
-        let found = searched("--max-connections 128", words, |_| ())?;
-        found.figure(outcome, "connections", "lower 128, upper 129", [128.0..=128.0, 129.0..=129.0]);
-    }
+    let found = searched("--max-connections 128", words, |_| ())?;
+    found.figure(outcome, "connections", "lower 128, upper 129", [128.0..=128.0, 129.0..=129.0]);
     let cores = Cores::of_this_process()?;
     let options = NginxOptions { core: Some(cores.server), connections: 256, ..NginxOptions::default() };
     let nginx = Nginx::start(&options)?;
@@ -170,7 +170,7 @@ impl Answer {
     }
 
     /// Why bounds may be missing or wide; a bound that says what is not so has no excuse.
-    fn excuse(&self, most_lower: f64, least_upper: f64) -> Option<&str> {
+    pub(super) fn excuse(&self, most_lower: f64, least_upper: f64) -> Option<&str> {
         let is_wrong = self.lower().is_some_and(|load| load > most_lower)
             || self.upper().is_some_and(|load| load < least_upper);
         let is_given_up = matches!(self.goal.kind, BoundKind::Unfinished | BoundKind::GeneratorBound { .. });

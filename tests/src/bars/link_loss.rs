@@ -16,8 +16,8 @@ pub(super) const BAR: Bar = Bar {
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // Four standard deviations of the smaller number are 0.04 %.
-    let (packets, distance) = scale.pick((100_000_u64, 0.04), (1_000_000, 0.01));
+    // Four standard deviations of the smaller number are 0.052 %.
+    let (packets, distance) = scale.pick((60_000_u64, 0.052), (1_000_000, 0.01));
     let mut outcome = Outcome::default();
     for (name, loss, percent) in [("random", "0.1%", 0.1), ("none", "0", 0.0)] {
         let options = format!(

@@ -1,18 +1,18 @@
 //! Behind a lost packet an answer takes until its bytes can be read, whenever the kernel got hold of the last of them.
 
 use std::{
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
+use testing::http::exchange;
 
 use super::{Bar, Outcome, Scale};
 use crate::{
     link::LinkedHosts,
     proofload::{binary, parse_trial},
-    wire::exchange_on,
 };
 
 /// The bar.
@@ -71,11 +71,9 @@ fn plain_clients(seconds: u64) -> Result<Vec<u64>> {
         let mut times_ms = Vec::new();
         while Instant::now() < until {
             let begun = Instant::now();
-            let mut stream = TcpStream::connect(address)?;
-            let connected = begun.elapsed();
-            let answer = exchange_on(&mut stream, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            let answer = exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            times_ms.push(begun.elapsed().as_millis() as u64);
             ensure!(answer.body.len() == 12 << 10, "{} bytes", answer.body.len());
-            times_ms.push((connected + answer.took).as_millis() as u64);
         }
         Ok(times_ms)
     };

@@ -5,11 +5,13 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::Duration,
 };
 
 use crate::proofload::Trial;
 use anyhow::{Context, Result, bail};
 use record::AckLevel;
+use testing::http::{exchange, post};
 
 use super::{Bar, Outcome, Runs, Scale, us};
 use crate::{
@@ -18,7 +20,6 @@ use crate::{
     machine::Cores,
     siege::{gzipped, stay_on},
     temporary::TemporaryFolder,
-    wire::{exchange, post},
 };
 
 /// The bar.
@@ -51,6 +52,9 @@ const ROOM_BYTES: u64 = 4 << 30;
 const JSON: &str = "Content-Type: application/json\r\n";
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// Of a bad client between its bodies.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A bad body, who sends it, and how it is answered.
 struct Bad {
@@ -101,7 +105,7 @@ fn files(set: usize) -> Vec<u8> {
 }
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let seconds = scale.pick(3, 7);
+    let seconds = scale.pick(2, 7);
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let (mut outcome, mut calm, mut peak) = (Outcome::default(), Runs::default(), 0);
@@ -210,10 +214,11 @@ fn send(bad: &Bad, address: SocketAddr, over: &AtomicBool, answered: &AtomicU64)
         }
         let answer = exchange(address, request)?;
         // Full of their own lines, the budget refuses them.
-        if !bad.statuses.contains(&answer.status()) && answer.status() != 503 {
-            bail!("{}: answered {}", bad.name, answer.text());
+        if !bad.statuses.contains(&answer.status) && answer.status != 503 {
+            bail!("{}: answered {}", bad.name, answer.whole());
         }
-        answered.fetch_add(u64::from(answer.status() != 503), Ordering::Relaxed);
+        answered.fetch_add(u64::from(answer.status != 503), Ordering::Relaxed);
+        thread::sleep(PAUSE);
     }
     Ok(())
 }

@@ -3,9 +3,13 @@
 
 mod recorded;
 
-use std::{fs, net::TcpStream, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use testing::{
+    PATIENCE, find,
+    http::{Answer, Client, NoAnswer, exchange, post},
+};
 
 use super::{Bar, Outcome, Scale};
 use crate::{
@@ -13,7 +17,6 @@ use crate::{
     listen::{Listen, ListenCall, stored_files},
     process::Launch,
     temporary::TemporaryFolder,
-    wire::{exchange, exchange_on, is_closed, post, read_answer},
 };
 
 /// The bar.
@@ -164,8 +167,8 @@ fn run(_scale: Scale) -> Result<Outcome> {
     let listen = start(&folder.path().join("plain"), "--compat fluentd --no-tag --max-body 4KiB", "")?;
     let mut before = 0;
     for case in cases() {
-        let answer = exchange(listen.address(), &case.request).with_context(|| case.name)?;
-        judge(&mut outcome, case.name, &answer.text(), case.answer, answer.closed == case.closes);
+        let (answer, closed) = asked(&listen, &case.request).with_context(|| case.name)?;
+        judge(&mut outcome, case.name, &answer.whole(), case.answer, closed == case.closes);
         let now = lines(&folder.path().join("plain"))?.len();
         if now - before != case.lines {
             outcome.equal(
@@ -199,26 +202,37 @@ fn judge(outcome: &mut Outcome, name: &str, answer: &str, expected: &str, closes
 
 /// A client that waits for leave to send its body.
 fn continued(outcome: &mut Outcome, listen: &Listen) -> Result<()> {
-    let mut stream = TcpStream::connect(listen.address())?;
+    let mut client = Client::connect(listen.address())?;
     let head =
         format!("POST /t HTTP/1.1\r\nHost: x\r\n{JSON}Content-Length: 7\r\nExpect: 100-continue\r\n\r\n");
-    let leave = exchange_on(&mut stream, head.as_bytes())?;
-    judge(outcome, "continue", &leave.text(), CONTINUE, !leave.closed);
-    let answer = exchange_on(&mut stream, b"{\"a\":1}")?;
-    judge(outcome, "continued", &answer.text(), OK, !answer.closed);
+    let leave = client.ask(head.as_bytes())?;
+    judge(outcome, "continue", &leave.whole(), CONTINUE, !is_closed(&mut client));
+    let answer = client.timeout(PATIENCE).ask(b"{\"a\":1}")?;
+    judge(outcome, "continued", &answer.whole(), OK, !is_closed(&mut client));
     // Several on a connection, pipelined.
     let request = post("/t", JSON, EVENT.as_bytes());
-    let first = exchange_on(&mut stream, &[request.as_slice(), &request].concat())?;
-    let both = first.text() == OK || first.text() == OK.repeat(2);
-    let second = if first.body.is_empty() { read_answer(&mut stream)?.text() } else { OK.to_owned() };
-    judge(outcome, "pipelined", &second, OK, both && !is_closed(&mut stream));
+    let first = client.timeout(PATIENCE).ask(&[request.as_slice(), &request].concat())?.whole();
+    let second = client.try_answer()?.whole();
+    judge(outcome, "pipelined", &second, OK, first == OK && !is_closed(&mut client));
     Ok(())
+}
+
+/// The answer to a request on a connection of its own, and whether that is closed then.
+fn asked(listen: &Listen, request: &[u8]) -> Result<(Answer, bool)> {
+    let mut client = Client::connect(listen.address())?;
+    Ok((client.ask(request)?, is_closed(&mut client)))
+}
+
+/// Whether the listener closes a connection; it is given a moment for it.
+fn is_closed(client: &mut Client) -> bool {
+    let next = client.timeout(Duration::from_millis(100)).try_answer();
+    matches!(next, Err(NoAnswer::Fin(0) | NoAnswer::Reset))
 }
 
 fn line_of_reference(outcome: &mut Outcome, listen: &Listen, store: &Path) -> Result<()> {
     let request = post(&format!("/http_listener_test?time={TIME_S}"), NDJSON, EVENT.as_bytes());
-    let answer = exchange(listen.address(), &request)?;
-    judge(outcome, "reference", &answer.text(), OK, !answer.closed);
+    let (answer, closed) = asked(listen, &request)?;
+    judge(outcome, "reference", &answer.whole(), OK, !closed);
     let stored = fs::read_to_string(store.join("http_listener_test.log")).unwrap_or_default();
     let expected = format!("{LINE_TIME}\t{EVENT}\n");
     outcome.holds("reference_line", stored == expected, "time, tab, the event as sent, newline");
@@ -265,8 +279,8 @@ fn cors(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
         ("cors_post_no_origin", post("/t", JSON, EVENT.as_bytes()), FORBIDDEN_POST.to_owned(), true),
     ];
     for (name, request, expected, closes) in table {
-        let answer = exchange(listen.address(), &request)?;
-        judge(outcome, name, &answer.text(), &expected, answer.closed == closes);
+        let (answer, closed) = asked(&listen, &request)?;
+        judge(outcome, name, &answer.whole(), &expected, closed == closes);
     }
     listen.stop()?;
     Ok(())
@@ -274,16 +288,16 @@ fn cors(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
 
 fn other_successes(outcome: &mut Outcome, folder: &TemporaryFolder) -> Result<()> {
     let listen = start(&folder.path().join("204"), "", "use_204_response true")?;
-    let answer = exchange(listen.address(), &post("/t", JSON, EVENT.as_bytes()))?;
+    let (answer, closed) = asked(&listen, &post("/t", JSON, EVENT.as_bytes()))?;
     // A 204 has no body whatever its Content-Length says, so the head is all there is.
-    judge(outcome, "use_204_response", &answer.text(), NO_CONTENT, !answer.closed);
+    judge(outcome, "use_204_response", &answer.whole(), NO_CONTENT, !closed);
     listen.stop()?;
     let listen = start(&folder.path().join("gif"), "", "respond_with_empty_img true")?;
-    let answer = exchange(listen.address(), &post("/t", JSON, EVENT.as_bytes()))?;
+    let (answer, closed) = asked(&listen, &post("/t", JSON, EVENT.as_bytes()))?;
     let head = "HTTP/1.1 200 OK\r\nContent-Type: image/gif; charset=utf-8\r\nConnection: Keep-Alive\r\n\
                 Content-Length: 35\r\n\r\n";
     let is_gif = answer.body.len() == 35 && answer.body.starts_with(b"GIF89a") && answer.body.ends_with(b";");
-    judge(outcome, "respond_with_empty_img", &answer.head, head, is_gif && !answer.closed);
+    judge(outcome, "respond_with_empty_img", &answer.head, head, is_gif && !closed);
     listen.stop()?;
     Ok(())
 }
@@ -293,22 +307,16 @@ fn no_room(outcome: &mut Outcome) -> Result<()> {
     let call = ListenCall::new(&disk.path(), "--compat fluentd")?;
     let listen = call.start_by(|launch: Launch| disk.start(launch))?;
     let request = post("/t", JSON, EVENT.as_bytes());
-    let good = exchange(listen.address(), &request)?;
+    let (good, good_closed) = asked(&listen, &request)?;
     disk.set(Mood { refusal: Some(28), ..Mood::default() });
-    let full = exchange(listen.address(), &request)?;
+    let (full, full_closed) = asked(&listen, &request)?;
     disk.set(Mood::default());
-    judge(outcome, "room", &good.text(), OK, !good.closed);
-    judge(outcome, "no_room", &full.text(), NO_ROOM, !full.closed);
+    judge(outcome, "room", &good.whole(), OK, !good_closed);
+    judge(outcome, "no_room", &full.whole(), NO_ROOM, !full_closed);
     // It tries again by itself.
-    let mut again = String::new();
-    for _ in 0..40 {
-        again = exchange(listen.address(), &request)?.text();
-        if again == OK {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    judge(outcome, "room_again", &again, OK, true);
+    let ask = || exchange(listen.address(), &request).map_or_else(|error| error.to_string(), |a| a.whole());
+    let again = find(Duration::from_secs(8), || Some(ask()).filter(|answer| answer == OK));
+    judge(outcome, "room_again", &again.unwrap_or_else(ask), OK, true);
     listen.stop()?;
     Ok(())
 }

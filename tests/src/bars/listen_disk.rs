@@ -12,6 +12,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use record::{AckLevel, AuditResult};
+use testing::{
+    find,
+    http::{Answer, exchange, get, post},
+};
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
@@ -21,7 +25,6 @@ use crate::{
     mounts::PrivateMounts,
     process::Launch,
     temporary::TemporaryFolder,
-    wire::{Answer, exchange, post},
 };
 
 /// The bar.
@@ -125,7 +128,7 @@ fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let (mut accepted, mut refusal) = (0_u64, None);
     for _ in 0..100 {
         let answer = exchange(bed.call.address(), &request)?;
-        match answer.status() {
+        match answer.status {
             202 => accepted += 1,
             _ => {
                 refusal = Some(answer);
@@ -251,11 +254,11 @@ fn sound(outcome: &mut Outcome, name: &str, result: &AuditResult) {
 /// The answer says what is wrong, and when to come again.
 fn clear(outcome: &mut Outcome, name: &str, answer: Option<&Answer>, status: u16) {
     let is_clear = answer.is_some_and(|answer| {
-        answer.status() == status && answer.header("Retry-After").is_some() && !answer.body.is_empty()
+        answer.status == status && answer.header("Retry-After").is_some() && !answer.body.is_empty()
     });
     outcome.holds(&format!("{name}_answer"), is_clear, &format!("{status} with Retry-After and a reason"));
     if !is_clear {
-        outcome.note(format!("{name}: answered {:?}", answer.map(Answer::text)));
+        outcome.note(format!("{name}: answered {:?}", answer.map(Answer::whole)));
     }
 }
 
@@ -273,25 +276,16 @@ fn recovered(outcome: &mut Outcome, name: &str, address: SocketAddr) {
 fn until_answer(address: SocketAddr, status: u16, within: Duration) -> Option<Answer> {
     let headers = "Content-Type: application/json\r\nProofload-Ack: written\r\n";
     let request = post("/probe", headers, b"{\"probe\":1}");
-    let begun = Instant::now();
-    while begun.elapsed() < within {
-        if let Ok(answer) = exchange(address, &request)
-            && answer.status() == status
-        {
-            return Some(answer);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    None
+    find(within, || exchange(address, &request).ok().filter(|answer| answer.status == status))
 }
 
 /// The status of `/health` once it is this one, or the last one within a time.
 fn until_health(address: SocketAddr, status: u16, within: Duration) -> Result<u64> {
     let begun = Instant::now();
     loop {
-        let answer = exchange(address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")?;
-        if answer.status() == status || begun.elapsed() > within {
-            return Ok(u64::from(answer.status()));
+        let answer = exchange(address, &get("/health"))?;
+        if answer.status == status || begun.elapsed() > within {
+            return Ok(u64::from(answer.status));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -301,9 +295,10 @@ fn until_health(address: SocketAddr, status: u16, within: Duration) -> Result<u6
 fn worst_health(address: SocketAddr, during: Duration) -> Result<Duration> {
     let (begun, mut worst) = (Instant::now(), Duration::ZERO);
     while begun.elapsed() < during {
-        let answer = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
-        ensure!(answer.status() == 200, "the metrics are not answered: {}", answer.text());
-        worst = worst.max(answer.took);
+        let asked = Instant::now();
+        let answer = exchange(address, &get("/metrics"))?;
+        worst = worst.max(asked.elapsed());
+        ensure!(answer.status == 200, "the metrics are not answered: {}", answer.whole());
         thread::sleep(Duration::from_millis(10));
     }
     Ok(worst)

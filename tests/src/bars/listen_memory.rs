@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use record::AckLevel;
+use testing::http::{exchange, post};
 
 use super::{Bar, Outcome, Runs, Scale};
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     listen::{EventLoad, Listen, ListenCall, audit},
     machine,
     temporary::TemporaryFolder,
-    wire::{exchange_on, post},
 };
 
 /// The bar.
@@ -53,7 +53,7 @@ fn idle(outcome: &mut Outcome) -> Result<()> {
         ListenCall::new(folder.path(), "--threads 1 --idle-timeout 300s --head-timeout 300s")?.start()?;
     // The first request makes what there is one of.
     let request = post("/idle", "Content-Type: application/json\r\n", b"{\"a\":1}");
-    exchange_on(&mut TcpStream::connect(listen.address())?, &request)?;
+    exchange(listen.address(), &request)?;
     let before = listen.resident_bytes()?;
     let mut streams = open(listen.address())?;
     settle();
@@ -91,7 +91,7 @@ fn settle() {
     thread::sleep(Duration::from_millis(500));
 }
 
-/// The status of an answer that is on its way; without looking whether the connection was closed.
+/// The status of an answer that is on its way.
 fn read_answer_quickly(stream: &mut TcpStream) -> Result<u16> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut head = [0; 512];

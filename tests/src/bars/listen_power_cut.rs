@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use record::{AckLevel, AuditResult};
+use testing::http::{exchange, get};
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
@@ -24,7 +25,6 @@ use crate::{
     process::Launch,
     random::Random,
     temporary::TemporaryFolder,
-    wire,
 };
 
 /// The bar.
@@ -176,8 +176,7 @@ fn script(setting: Setting, phase: &str) -> String {
 }
 
 fn is_healthy(address: std::net::SocketAddr) -> bool {
-    wire::exchange(address, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        .is_ok_and(|answer| answer.status() == 200)
+    exchange(address, &get("/health")).is_ok_and(|answer| answer.status == 200)
 }
 
 fn make_file_system(image: &Path) -> Result<()> {

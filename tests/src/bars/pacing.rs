@@ -32,7 +32,7 @@ const FAST: Load = Load { rate_per_s: 50_000, connections: 256, rate_error_perce
 const QUIET_SHARE: f64 = 0.001;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (repeats, seconds) = scale.pick((3, 3), (5, 10));
+    let (repeats, seconds) = scale.pick((3, 2), (5, 10));
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;

@@ -133,11 +133,13 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
         chromium = chromium.arg("--blink-settings=preferredColorScheme=0");
     }
     // A screenshot makes it show the page, and end.
-    chromium = chromium.arg(format!("--screenshot={}", folder.file("page.png")));
+    let screenshot = folder.file("page.png");
+    chromium = chromium.arg(format!("--screenshot={screenshot}"));
     let chromium = chromium.arg(format!("file://{}", page.display()));
     let finished = chromium.run(seconds(60)).context("chromium is needed to look at the report")?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
     let log = fs::read_to_string(&network_log).context("chromium left no log of its network")?;
+    fs::remove_file(screenshot).context("chromium left no screenshot")?;
     fs::remove_file(network_log)?;
     let console = finished.stderr.lines().filter(|line| line.contains(":CONSOLE:") && !is_own(line));
     Ok(Seen { console: console.map(str::to_owned).collect(), hosts: hosts(&log) })

@@ -25,8 +25,9 @@ const KERNELS: [&str; 2] = ["netem", "netem_tbf"];
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (pings, flow_s) = scale.pick((20, 7), (200, 60));
-    let script = format!("PINGS={pings} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
+    let (pings, omitted_s, flow_s) = scale.pick((10, 4, 4), (200, 5, 60));
+    let script =
+        format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
     let ran = Vm::default()
         .tools(["ip", "tc", "ping", "iperf3"])
         .modules(["veth", "tun", "sch_netem", "sch_tbf"])

@@ -1,5 +1,5 @@
 # Measures the same link made in several ways. Before it stand PINGS, the number of round trips, and
-# FLOW_S, the seconds that one TCP flow is measured after its first five.
+# FLOW_S, the seconds that one TCP flow is measured after its first OMITTED_S.
 set -e
 
 RATE=20mbit
@@ -72,7 +72,7 @@ measure() {
     echo "== ping $1"
     ip netns exec a ping -q -c "$PINGS" -i 0.2 10.0.0.2
     echo "== iperf3 $1"
-    ip netns exec a iperf3 --client 10.0.0.2 --omit 5 --time "$FLOW_S" --json
+    ip netns exec a iperf3 --client 10.0.0.2 --omit "$OMITTED_S" --time "$FLOW_S" --json
     kill "$(tr -d '\0' </tmp/iperf3.pid)"
 }
 

@@ -3,11 +3,10 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     Output, Proofload, Serve, machine,
     nginx::free_address,
@@ -16,6 +15,7 @@ use proofload_tests::{
 };
 use record::{AuditFinding, AuditResult};
 use rustix::process::Signal;
+use testing::{PATIENCE, until};
 
 use super::beside_others;
 
@@ -35,14 +35,8 @@ impl BodyLog {
         fs::write(&file, configuration(address))?;
         let launch = Launch::new(program.display().to_string()).args(["-p", &folder.file(""), "-c", &file]);
         let mut process = launch.start()?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_err() {
-            let log = fs::read_to_string(folder.path().join("error.log")).unwrap_or_default();
-            if !process.is_running() || Instant::now() > deadline {
-                bail!("nginx does not listen on {address}: {log}{}", process.stderr());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        let log = || fs::read_to_string(folder.path().join("error.log")).unwrap_or_default();
+        process.find("it listens", PATIENCE, |_| TcpStream::connect(address).ok()).with_context(log)?;
         Ok(Self { process, folder, address })
     }
 
@@ -184,11 +178,7 @@ fn an_interrupted_load_leaves_whole_receipts_and_a_killed_one_says_so() -> Resul
         let listener = BodyLog::start()?;
         let mut running = listener.load("--events --users 4 --duration 60s")?.start()?;
         let receipts = listener.folder.path().join("stored.log");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while fs::metadata(&receipts).map_or(0, |about| about.len()) < 20_000 {
-            ensure!(Instant::now() < deadline, "nothing is stored");
-            thread::sleep(Duration::from_millis(10));
-        }
+        until("something is stored", || fs::metadata(&receipts).is_ok_and(|about| about.len() >= 20_000));
         running.process.signal(signal);
         let status = running.process.wait(Duration::from_secs(20))?.context("the load did not end")?;
         ensure!(status.code() == load_code, "{signal:?}: {status:?}");

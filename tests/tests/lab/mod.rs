@@ -7,13 +7,13 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::{PoisonError, RwLockWriteGuard},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::lab::Labs;
 use rustix::process::Signal;
+use testing::{PATIENCE, until};
 
 /// An inventory of what a lab leaves sees the labs of other tests, too.
 fn alone() -> RwLockWriteGuard<'static, ()> {
@@ -116,13 +116,11 @@ fn a_kernel_that_forbids_user_namespaces_is_named() -> Result<()> {
                       exec sh -c 'echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"' sh \"$@\"";
     let launch =
         labs.command(&format!("lab up {file}"))?.under(["unshare", "--user", "sh", "-c", forbidding, "sh"]);
-    let process = launch.start()?;
+    let mut process = launch.start()?;
     let proc = format!("/proc/{}", process.pid());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while fs::read_link(format!("{proc}/ns/user"))? == fs::read_link("/proc/self/ns/user")? {
-        ensure!(Instant::now() < deadline, "no namespace of users: {}", process.stderr());
-        thread::sleep(Duration::from_millis(5));
-    }
+    let own = fs::read_link("/proc/self/ns/user")?;
+    let is_apart = || fs::read_link(format!("{proc}/ns/user")).is_ok_and(|namespace| namespace != own);
+    process.find("a namespace of users", PATIENCE, |_| is_apart().then_some(()))?;
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("{proc}/{map}"), "0 0 65536")?;
     }
@@ -189,7 +187,7 @@ fn what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
     let endless = labs.file("endless.toml", endless)?;
     for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
         let mut foreground = labs.command(&format!("lab up --detach {endless}"))?.start()?;
-        await_line(&labs.state(), "a-sh.log", "started")?;
+        await_line(&labs.state(), "a-sh.log", "started");
         foreground.signal(signal);
         let finished = foreground.finish(Duration::from_secs(10))?;
         ensure!(finished.code == code, "{signal:?}: {finished:?}");
@@ -199,16 +197,11 @@ fn what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
 }
 
 /// Waits until a log of the one lab that is coming up holds a text.
-fn await_line(state: &Path, log: &str, text: &str) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let folders = fs::read_dir(state)?.flatten().map(|entry| entry.path().join(log));
-        if folders.filter_map(|log| fs::read_to_string(log).ok()).any(|said| said.contains(text)) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "no {log} in {} holds '{text}'", state.display());
-        thread::sleep(Duration::from_millis(5));
-    }
+fn await_line(state: &Path, log: &str, text: &str) {
+    until(&format!("a {log} in {} holds '{text}'", state.display()), || {
+        let folders = fs::read_dir(state).into_iter().flatten().flatten().map(|entry| entry.path().join(log));
+        folders.filter_map(|log| fs::read_to_string(log).ok()).any(|said| said.contains(text))
+    });
 }
 
 #[test]
@@ -273,24 +266,14 @@ fn a_link_stays_off_the_processors_of_hosts_and_says_where_it_cannot() -> Result
         );
         let file = labs.file("pinned.toml", &text)?;
         let mut lab = labs.command(&format!("lab up {file}"))?.under(["taskset", "-c", "0,1"]).start()?;
-        await_stdout(&mut lab, "\nready in ")?;
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while crowded && !lab.stderr().contains("no processor of its own") && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
+        lab.says("\nready in ", PATIENCE)?;
+        if crowded {
+            lab.says("no processor of its own", PATIENCE)?;
         }
         let found = mover_processors(lab.pid())?;
         ensure!(found == [movers], "{a} {command}: {found:?}");
         ensure!(crowded == lab.stderr().contains("no processor of its own"), "{}", lab.stderr());
         labs.down(lab)?;
-    }
-    Ok(())
-}
-
-fn await_stdout(process: &mut proofload_tests::process::Process, text: &str) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !process.stdout().contains(text) {
-        ensure!(process.is_running() && Instant::now() < deadline, "{}", process.stderr());
-        thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
@@ -316,7 +299,7 @@ fn what_outlives_its_parent_may_go_on_writing() -> Result<()> {
     let text = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\n\
                 command = [\"sh\", \"-c\", \"(sleep 0.2; echo one; sleep 0.2; echo two; sleep 60) &\"]\n";
     let (lab, _) = labs.up(&labs.file("daemon.toml", text)?)?;
-    await_line(&labs.state(), "a-sh.log", "one\ntwo\n")?;
+    await_line(&labs.state(), "a-sh.log", "one\ntwo\n");
     labs.down(lab)?;
     Ok(())
 }

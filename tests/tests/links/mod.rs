@@ -7,11 +7,7 @@ fn a_link_obeys_while_it_runs() -> Result<()> {
     let _shared = beside_others();
     let orders = "set rate=20mbit delay=5ms\nset b-to-a loss=1%\ndown\nup\nsideways\ncounters\n";
     let mut link = LinkedHosts::start_with_orders("--rate 1gbit --delay 114ms", orders)?;
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while !link.program().stdout().contains("b to a: ") {
-        ensure!(std::time::Instant::now() < deadline, "{}", link.program().stdout());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    link.program().says("b to a: ", PATIENCE)?;
     ensure!(link.program().stderr().contains("'sideways' is not a command"), "{}", link.program().stderr());
     let trips = link.round_trips(50, std::time::Duration::from_millis(3))?;
     // On a busy machine every probe may have lost a processor on its way: the quickest tells.
@@ -35,12 +31,9 @@ fn a_link_dies_with_its_program() -> Result<()> {
         ensure!(link.interfaces(index)?.contains(&"link0".to_owned()), "no interface in host {index}");
     }
     link.program().signal(rustix::process::Signal::KILL);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
     for index in 0..2 {
-        while link.interfaces(index)?.contains(&"link0".to_owned()) {
-            ensure!(std::time::Instant::now() < deadline, "its interface is left in host {index}");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        let is_left = || link.interfaces(index).is_ok_and(|names| names.contains(&"link0".to_owned()));
+        until(&format!("no interface is left in host {index}"), || !is_left());
     }
     Ok(())
 }

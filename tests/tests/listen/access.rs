@@ -5,9 +5,10 @@ use std::fs;
 use anyhow::{Result, ensure};
 use proofload_tests::{process::Launch, temporary::TemporaryFolder};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
 use super::{
-    EVENT, PATIENCE, beside_others,
+    EVENT, beside_others,
     running::{Running, curl},
 };
 

@@ -4,20 +4,18 @@ mod access;
 mod running;
 mod service;
 
-use std::{
-    fs,
-    io::{ErrorKind, Read, Write},
-    net::TcpStream,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, net::TcpStream, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Proofload, temporary::TemporaryFolder};
 use rustix::process::Signal;
+use testing::{
+    PATIENCE,
+    http::{Answer, Client, NoAnswer, exchange, get, post_json},
+    until,
+};
 
-use self::running::{Answer, PATIENCE, Running, command, curl};
+use self::running::{Running, command};
 use super::beside_others;
 
 /// The event of the reference test.
@@ -28,10 +26,10 @@ const FLUENTD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies/http-list
 
 /// The line that a receipt names.
 fn line_at(answer: &Answer, folder: &Path) -> Result<String> {
-    let (offset, bytes): (usize, usize) =
-        (answer.receipt("offset")?.parse()?, answer.receipt("bytes")?.parse()?);
-    let text = fs::read(folder.join(answer.receipt("segment")?))?;
-    let line = text.get(offset..offset + bytes).context("the receipt points behind the file's end")?;
+    let receipt = &answer.receipts()[0];
+    let text = fs::read(folder.join(&receipt.segment))?;
+    let line = text.get(receipt.offset..receipt.offset + receipt.bytes);
+    let line = line.context("the receipt points behind the file's end")?;
     Ok(String::from_utf8(line.to_vec())?)
 }
 
@@ -47,7 +45,7 @@ fn events_are_stored_where_the_receipt_says() -> Result<()> {
         ("/audit/login", "", 204, "synced"),
     ] {
         let answer = listen.post(path, EVENT, words)?;
-        ensure!(answer.status == status && answer.receipt("level")? == level, "{path} {words}: {answer:?}");
+        ensure!(answer.status == status && answer.receipts()[0].level == level, "{path} {words}: {answer:?}");
         if level != "accepted" {
             let line = line_at(&answer, &stored)?;
             let tag = path[1..].replace('/', ".");
@@ -61,7 +59,7 @@ fn events_are_stored_where_the_receipt_says() -> Result<()> {
     let answer = listen.post("/web/several", &several, "-H Content-Type:application/x-ndjson")?;
     ensure!(answer.status == 204 && line_at(&answer, &stored)?.lines().count() == 2, "{answer:?}");
     let broken = listen.post("/web/broken", "{\"a\":1}\n{\"a\":", "")?;
-    ensure!(broken.status == 400 && broken.body.contains("\"line\":2"), "{broken:?}");
+    ensure!(broken.status == 400 && broken.text().contains("\"line\":2"), "{broken:?}");
     let (finished, report) = listen.stop()?;
     ensure!(finished.code == Some(0), "{finished:?}");
     ensure!(report["statistics"]["events"]["written"] == 3, "{report}");
@@ -77,34 +75,25 @@ fn connections_that_are_turned_away_leave_the_storage_its_descriptors() -> Resul
         Running::start_as(TemporaryFolder::new()?, "--path stored/${tag}.log --open-files 8", |launch| {
             launch.descriptors(128)
         })?;
-    let mut seated = TcpStream::connect(&listen.address)?;
-    seated.set_read_timeout(Some(PATIENCE))?;
-    let mut post = |tag: &str| -> Result<String> {
-        seated.write_all(
-            format!("POST /{tag} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes(),
-        )?;
-        let mut answer = [0; 1024];
-        let received = seated.read(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer[..received]).into_owned())
-    };
-    ensure!(post("first")?.starts_with("HTTP/1.1 204"));
+    let mut seated = Client::connect(&listen.address)?;
+    ensure!(seated.post("/first", "{}").status == 204);
     let mut idle = Vec::new();
     let (mut told, mut closed) = (0, 0);
     // It lingers with those that it has told for two seconds.
     for _ in 0..150 {
-        let mut client = TcpStream::connect(&listen.address)?;
-        client.set_read_timeout(Some(Duration::from_millis(if told + closed > 0 { 2_000 } else { 10 })))?;
-        match client.read(&mut [0; 1024]) {
-            Ok(received) if received > 0 => told += 1,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            _ => closed += 1,
+        let mut client = Client::connect(&listen.address)?;
+        client.timeout(Duration::from_millis(if told + closed > 0 { 2_000 } else { 10 }));
+        match client.try_answer() {
+            Ok(_) => told += 1,
+            Err(NoAnswer::Nothing) => {}
+            Err(_) => closed += 1,
         }
         idle.push(client);
     }
     ensure!(told > 0 && closed > 0, "{told} were told, {closed} closed at once");
     for number in 0..20 {
-        let answer = post(&format!("later{number}"))?;
-        ensure!(answer.starts_with("HTTP/1.1 204"), "{number}: {answer}");
+        let answer = seated.post(&format!("/later{number}"), "{}");
+        ensure!(answer.status == 204, "{number}: {answer:?}");
     }
     drop(idle);
     ensure!(listen.process.is_running());
@@ -117,19 +106,12 @@ fn connections_that_are_turned_away_leave_the_storage_its_descriptors() -> Resul
 fn fluentds_configuration_runs_as_it_stands() -> Result<()> {
     let _shared = beside_others();
     let listen = Running::start(&format!("--import {FLUENTD}"))?;
-    let mut connection = TcpStream::connect(&listen.address)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    let request = format!(
-        "POST /http_listener_test HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{EVENT}",
-        EVENT.len()
-    );
+    let mut client = Client::connect(&listen.address)?;
     let expected =
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
     for _ in 0..2 {
-        connection.write_all(request.as_bytes())?;
-        let mut answer = vec![0; expected.len()];
-        connection.read_exact(&mut answer)?;
-        ensure!(answer == expected.as_bytes(), "{}", String::from_utf8_lossy(&answer));
+        let answer = client.post("/http_listener_test", EVENT);
+        ensure!(answer.whole() == expected, "{answer:?}");
     }
     let (name, text) = listen.stored(".log")?;
     let file = name.rsplit('/').next().unwrap_or_default();
@@ -252,55 +234,38 @@ fn what_was_acknowledged_survives_a_kill_and_the_next_start_says_so() -> Result<
 fn a_request_in_flight_is_finished_at_a_stop() -> Result<()> {
     let _shared = beside_others();
     let mut listen = Running::start("--path stored/x.log")?;
-    let mut connection = TcpStream::connect(&listen.address)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    let head = format!(
-        "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        EVENT.len()
-    );
-    connection.write_all(head.as_bytes())?;
-    connection.write_all(&EVENT.as_bytes()[..20])?;
+    let mut client = Client::connect(&listen.address)?;
+    let request = post_json("/a", "", EVENT.as_bytes());
+    let (begin, rest) = request.split_at(request.len() - 20);
+    client.send(begin);
     // What was sent must have been read before the stop: a listener that has seen nothing owes nothing.
-    let deadline = Instant::now() + PATIENCE;
-    while !metric(&listen, "budget_used_bytes")?.is_some_and(|used| used > 0.0) {
-        ensure!(Instant::now() < deadline, "the request is not in flight");
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("it is in flight", || is_in_flight(&listen));
     listen.process.signal(Signal::TERM);
     listen.wait_for("stopping")?;
-    thread::sleep(Duration::from_millis(100));
-    ensure!(TcpStream::connect(&listen.address).is_err(), "it still takes connections");
-    connection.write_all(&EVENT.as_bytes()[20..])?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    ensure!(answer.starts_with("HTTP/1.1 204") && answer.contains("Connection: close"), "{answer}");
+    until("it takes no more connections", || TcpStream::connect(&listen.address).is_err());
+    let answer = client.send(rest).answer();
+    ensure!(answer.status == 204 && answer.header("Connection") == Some("close"), "{answer:?}");
+    ensure!(client.is_closed());
     let finished = listen.process.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
     ensure!(fs::read_to_string(listen.folder.path().join("stored/x.log"))?.ends_with(&format!("{EVENT}\n")));
     Ok(())
 }
 
-/// A gauge of `/metrics`, by the end of its name.
-fn metric(listen: &Running, name: &str) -> Result<Option<f64>> {
-    let page = curl(&listen.url("/metrics"), &[], "")?;
-    let line = page
-        .body
-        .lines()
-        .find(|line| line.split([' ', '{']).next().is_some_and(|found| found.ends_with(name)));
-    Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
+/// Whether `/metrics` tells that something of a request is held.
+fn is_in_flight(listen: &Running) -> bool {
+    let page = exchange(&listen.address, &get("/metrics")).map(|page| page.text()).unwrap_or_default();
+    let used = page.lines().find_map(|line| line.strip_prefix("proofload_listen_budget_used_bytes "));
+    used.is_some_and(|used| used != "0")
 }
 
 #[test]
 fn the_second_signal_does_not_wait_for_requests() -> Result<()> {
     let _shared = beside_others();
     let mut listen = Running::start("--path stored/x.log --drain-timeout 1h --body-timeout 1h")?;
-    let mut connection = TcpStream::connect(&listen.address)?;
-    connection.write_all(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")?;
-    let deadline = Instant::now() + PATIENCE;
-    while !metric(&listen, "budget_used_bytes")?.is_some_and(|used| used > 0.0) {
-        ensure!(Instant::now() < deadline, "the request is not in flight");
-        thread::sleep(Duration::from_millis(10));
-    }
+    let mut client = Client::connect(&listen.address)?;
+    client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{");
+    until("it is in flight", || is_in_flight(&listen));
     listen.process.signal(Signal::INT);
     listen.wait_for("stopping")?;
     ensure!(listen.process.wait(Duration::from_millis(500))?.is_none(), "it did not wait for the request");

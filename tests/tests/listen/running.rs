@@ -1,11 +1,8 @@
 //! A running `proofload listen`, and clients of it.
 
-use std::{
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::fs;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     process::{Finished, Launch, Process},
     proofload::binary,
@@ -13,9 +10,7 @@ use proofload_tests::{
 };
 use rustix::process::Signal;
 use serde_json::Value;
-
-/// How long anything may take that takes no time.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+use testing::{PATIENCE, http::Answer};
 
 /// A listener that runs in a folder of its own.
 pub(super) struct Running {
@@ -61,20 +56,14 @@ impl Running {
 
     /// Waits until it tells something; the word behind it.
     pub(super) fn wait_for(&mut self, what: &str) -> Result<String> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let stderr = self.process.stderr();
+        let word = |process: &Process| {
+            let stderr = process.stderr();
             // Only whole lines: the word may still grow.
-            let whole = stderr.rfind('\n').map_or("", |end| &stderr[..end]);
-            if let Some((_, behind)) = whole.split_once(what) {
-                let end = behind.find([' ', ';', ',', '"', '\n']).unwrap_or(behind.len());
-                return Ok(behind[..end].to_owned());
-            }
-            if !self.process.is_running() || Instant::now() > deadline {
-                bail!("it did not say '{what}'; standard error:\n{stderr}");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+            let (_, behind) = stderr[..stderr.rfind('\n')?].split_once(what)?;
+            let end = behind.find([' ', ';', ',', '"', '\n']).unwrap_or(behind.len());
+            Some(behind[..end].to_owned())
+        };
+        self.process.find(&format!("it says '{what}'"), PATIENCE, word)
     }
 
     /// A URL on it.
@@ -107,32 +96,6 @@ impl Running {
     }
 }
 
-/// What a client was answered.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: String,
-    pub(super) body: String,
-}
-
-impl Answer {
-    /// A header's value.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.lines().find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-
-    /// A part of the receipt, such as `offset`.
-    pub(super) fn receipt(&self, part: &str) -> Result<&str> {
-        let receipt = self.header("Proofload-Receipt").with_context(|| format!("no receipt: {self:?}"))?;
-        let parts = receipt.split(';').filter_map(|part| part.trim().split_once('='));
-        let mut found = parts.filter(|(name, _)| *name == part).map(|(_, value)| value.trim_matches('"'));
-        found.next().with_context(|| format!("no {part} in {receipt}"))
-    }
-}
-
 /// Asks with curl.
 pub(super) fn curl(url: &str, arguments: &[&str], words: &str) -> Result<Answer> {
     let launch = Launch::new("curl").words("-sS -i --max-time 15").args(arguments.iter().copied());
@@ -140,13 +103,7 @@ pub(super) fn curl(url: &str, arguments: &[&str], words: &str) -> Result<Answer>
     ensure!(finished.code == Some(0), "curl {url}: {finished:?}");
     let (head, body) =
         finished.stdout.split_once("\r\n\r\n").context("an answer without an end of its head")?;
-    let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok(Answer {
-        status: status.with_context(|| format!("no status in {line}"))?,
-        headers: headers.to_owned(),
-        body: body.to_owned(),
-    })
+    Ok(Answer::new(format!("{head}\r\n\r\n"), body.into()))
 }
 
 fn files(folder: &std::path::Path, found: &mut Vec<String>) -> Result<()> {

@@ -6,15 +6,14 @@ use std::{
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use proofload_tests::{nginx::free_address, process::Launch, proofload::binary, temporary::TemporaryFolder};
 use rustix::process::Signal;
+use testing::{PATIENCE, find, until};
 
-use super::{EVENT, PATIENCE, beside_others, running::curl};
+use super::{EVENT, beside_others, running::curl};
 
 /// Ended when dropped.
 struct Ended(Child);
@@ -75,11 +74,7 @@ fn systemd_activates_it_by_its_socket() -> Result<()> {
         .args(["--listen", &address.to_string(), &binary()?.display().to_string(), "listen", "-q", "--path"])
         .arg(folder.file("stored/x.log"))
         .start()?;
-    let deadline = Instant::now() + PATIENCE;
-    while !process.stderr().contains("Listening on") {
-        ensure!(process.is_running() && Instant::now() < deadline, "{}", process.stderr());
-        thread::sleep(Duration::from_millis(5));
-    }
+    process.says("Listening on", PATIENCE)?;
     // The first connection starts it; the second finds it there.
     for _ in 0..2 {
         ensure!(post(&format!("http://{address}/a"))? == 204, "{}", process.stderr());
@@ -138,11 +133,7 @@ fn a_log_that_cannot_be_written_holds_nobody_up() -> Result<()> {
             .spawn()?;
         let mut child = Ended(child);
         let url = format!("http://{address}/a");
-        let deadline = Instant::now() + PATIENCE;
-        while post(&url).is_err() {
-            ensure!(child.0.try_wait()?.is_none() && Instant::now() < deadline, "{what}: it does not listen");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until(&format!("it listens with a {what}"), || post(&url).is_ok());
         // What is refused is told in the log, and so is that it reloads.
         ensure!(curl(&url, &["--data-binary", "{"], "")?.status == 400, "{what}");
         rustix::process::kill_process(rustix::process::Pid::from_child(&child.0), Signal::HUP)?;
@@ -180,12 +171,6 @@ fn expect(socket: &UnixDatagram, beginning: &str) -> Result<()> {
 fn end(child: &mut Child) -> Result<Option<i32>> {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, Signal::TERM)?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.code());
-        }
-        ensure!(Instant::now() < deadline, "it does not end");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let ended = find(PATIENCE, || child.try_wait().transpose()).context("it does not end")?;
+    Ok(ended?.code())
 }

@@ -119,5 +119,7 @@ mod tests {
         ] {
             assert!(!same(sent, stored), "{sent} {stored}");
         }
+        // No double needs so many digits, and a text of so many cannot be made.
+        assert!(!same("0.3", &format!("0.3{}1", "0".repeat(70_000))));
     }
 }

@@ -72,12 +72,7 @@ fn cpu_numbers(cpus: &CpuSet) -> impl Iterator<Item = usize> + use<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        os::unix::process::CommandExt,
-        process::Command,
-        thread,
-        time::{Duration, Instant},
-    };
+    use std::{os::unix::process::CommandExt, process::Command};
 
     use rustix::process::{Signal, kill_process_group};
 
@@ -89,13 +84,9 @@ mod tests {
         let script = format!("taskset -c {cpu} sleep 60 & wait");
         let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
         let is_seen = || descendant_affinities(&[shell.id()]).iter().any(|cpus| cpu_numbers(cpus).eq([cpu]));
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !is_seen() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let is_found = is_seen();
+        let found = testing::find(testing::PATIENCE, || is_seen().then_some(()));
         kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
         shell.wait().unwrap();
-        assert!(is_found);
+        found.expect("it has pinned itself");
     }
 }

@@ -71,6 +71,7 @@ mod tests {
     #[test]
     fn watching_ends() {
         let watch = StealWatch::start();
+        // It has looked a few times.
         thread::sleep(Duration::from_millis(20));
         watch.finish();
     }

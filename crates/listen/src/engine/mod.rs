@@ -81,7 +81,7 @@ pub(crate) struct Engine<'a> {
     /// Buffer for the value of an answer's receipts.
     receipts: Vec<u8>,
     /// The last `Date`, and the second since 1970 to which it belongs.
-    date: (u64, String),
+    date: (i64, String),
 }
 
 impl<'a> Engine<'a> {
@@ -109,7 +109,7 @@ impl<'a> Engine<'a> {
             buffer: vec![0; BUFFER_BYTES],
             out: Vec::new(),
             receipts: Vec::new(),
-            date: (u64::MAX, String::new()),
+            date: (i64::MAX, String::new()),
         }
     }
 

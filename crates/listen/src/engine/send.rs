@@ -1,7 +1,6 @@
 //! Sends answers.
 
-use std::time::{Duration, UNIX_EPOCH};
-
+use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
 use rustix::io::Errno;
 use sockets::NextStep;
 
@@ -107,10 +106,10 @@ impl<'a> Engine<'a> {
 
     /// The value of `Date` for the current second (RFC 9110, 5.6.7).
     fn date(&mut self) -> &str {
-        let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if self.date.0 != since.as_secs() {
-            let second = UNIX_EPOCH + Duration::from_secs(since.as_secs());
-            self.date = (since.as_secs(), httpdate::fmt_http_date(second));
+        let now = Timestamp::now();
+        if self.date.0 != now.as_second() {
+            let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&now);
+            self.date = (now.as_second(), date.expect("the clock of Linux ends in 2262"));
         }
         &self.date.1
     }

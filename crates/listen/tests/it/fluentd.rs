@@ -1,8 +1,9 @@
 //! Answers and lines as Fluentd's `in_http` and `out_file` give them, byte for byte.
 
 use listen::{Compat, RequestFields};
+use testing::http::post_json;
 
-use crate::testbed::{Answer, Testbed, request};
+use crate::testbed::Testbed;
 
 const OK: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n";
@@ -21,10 +22,6 @@ fn with(compat: Compat) -> Testbed {
     })
 }
 
-fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.bytes()).into_owned()
-}
-
 fn bad(message: &str) -> String {
     let body = format!("400 Bad Request\n{message}\n");
     let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: Keep-Alive";
@@ -36,21 +33,21 @@ fn a_success_is_88_bytes() {
     let testbed = fluentd();
     let mut client = testbed.connect();
     assert_eq!(OK.len(), 88);
-    assert_eq!(text(&client.post("/a/b", EVENT)), OK);
-    assert_eq!(text(&client.post("/a//b/", EVENT)), OK);
+    assert_eq!(client.post("/a/b", EVENT).whole(), OK);
+    assert_eq!(client.post("/a//b/", EVENT).whole(), OK);
     let ndjson = "Content-Type: application/x-ndjson\r\n";
-    assert_eq!(text(&client.post_with("/a/b", ndjson, "{\"b\":1}\n{\"b\":2}\n")), OK);
+    assert_eq!(client.post_with("/a/b", ndjson, "{\"b\":1}\n{\"b\":2}\n").whole(), OK);
     // Nothing is stored of a body that cannot be stored whole.
     for (headers, body) in
         [("", "{\"a\":"), ("", "[1,{\"a\":1}]"), ("", "{}\n{}"), (ndjson, "{}\nx\n"), (ndjson, "{}\n\n{}")]
     {
         assert_eq!(client.post_with("/a/b", headers, body).status, 400, "{body}");
     }
-    assert_eq!(text(&client.post("/a/b", "")), OK);
+    assert_eq!(client.post("/a/b", "").whole(), OK);
     assert_eq!(testbed.stored("a.b"), format!("{EVENT}\n{{\"b\":1}}\n{{\"b\":2}}\n"));
     assert_eq!(testbed.stored("a..b"), format!("{EVENT}\n"));
     let answer = client.post_with("/a/b", "Connection: close\r\n", "{}");
-    assert_eq!(text(&answer), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(answer.whole(), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n");
     assert!(client.is_closed());
 }
 
@@ -59,12 +56,12 @@ fn parameters_hold_records_too() {
     let testbed = fluentd();
     let mut client = testbed.connect();
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
-    assert_eq!(text(&client.post_with("/a", form, "json=%7B%22n%22%3A1%7D")), OK);
+    assert_eq!(client.post_with("/a", form, "json=%7B%22n%22%3A1%7D").whole(), OK);
     let plain = "Content-Type: text/plain\r\n";
-    assert_eq!(text(&client.post_with("/a?json=%7B%22n%22%3A2%7D", plain, "")), OK);
+    assert_eq!(client.post_with("/a?json=%7B%22n%22%3A2%7D", plain, "").whole(), OK);
     let missing = bad("'json' or 'ndjson' parameter is required");
-    assert_eq!(text(&client.post_with("/a", plain, EVENT)), missing);
-    assert_eq!(text(&client.post_with("/a", form, "x=1")), missing);
+    assert_eq!(client.post_with("/a", plain, EVENT).whole(), missing);
+    assert_eq!(client.post_with("/a", form, "x=1").whole(), missing);
     assert_eq!(testbed.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
 }
 
@@ -84,11 +81,11 @@ fn what_fluentd_refuses_is_refused_in_its_words() {
         (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10001\r\n\r\n", too_large.clone()),
         (b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10001\r\n\r\n", too_large),
         (b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: x\r\n\r\n", closing("417 Expectation Failed", "")),
-        (&request("/a", "Content-Encoding: gzip\r\n", b"{}"), closing("400 Bad Request", "")),
+        (&post_json("/a", "Content-Encoding: gzip\r\n", b"{}"), closing("400 Bad Request", "")),
     ] {
         let mut client = testbed.connect();
         client.send(request);
-        assert_eq!(text(&client.answer()), expected, "{}", String::from_utf8_lossy(request));
+        assert_eq!(client.answer().whole(), expected, "{}", String::from_utf8_lossy(request));
         assert!(client.is_closed());
     }
     // No HTTP is closed without a word.
@@ -98,7 +95,7 @@ fn what_fluentd_refuses_is_refused_in_its_words() {
     // Every method but GET and OPTIONS posts.
     let mut client = testbed.connect();
     client.send("DELETE /a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"d\":1}");
-    assert_eq!(text(&client.answer()), OK);
+    assert_eq!(client.answer().whole(), OK);
     assert_eq!(testbed.stored("a"), "{\"d\":1}\n");
 }
 
@@ -111,7 +108,7 @@ fn successes_can_be_a_pixel_or_204() {
         use_204: true,
     });
     let no_content = "HTTP/1.1 204 No Content\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n";
-    assert_eq!(text(&testbed.connect().post("/a", "{}")), no_content);
+    assert_eq!(testbed.connect().post("/a", "{}").whole(), no_content);
     let testbed = with(Compat::Fluentd {
         cors_allow_origins: Vec::new(),
         cors_allow_credentials: false,
@@ -138,7 +135,7 @@ fn browsers_may_post_from_origins_that_are_allowed() {
             "OPTIONS /a HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\nAccess-Control-Request-Method: POST\r\n\
              Access-Control-Request-Headers: X-A\r\n\r\n"
         ));
-        let answer = text(&client.answer());
+        let answer = client.answer().whole();
         assert!(client.is_closed());
         answer
     };
@@ -153,14 +150,14 @@ fn browsers_may_post_from_origins_that_are_allowed() {
     assert!(preflight("http://b.test").starts_with("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"));
     let mut client = testbed.connect();
     assert_eq!(
-        text(&client.post_with("/a", "Origin: http://a.example\r\n", "{}")),
+        client.post_with("/a", "Origin: http://a.example\r\n", "{}").whole(),
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{allow}Connection: Keep-Alive\r\nContent-Length: 0\r\n\r\n"
         )
     );
     let refused = client.post_with("/a", "Origin: http://b.test\r\n", "{}");
     assert_eq!(
-        text(&refused),
+        refused.whole(),
         "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\nContent-Type: text/plain\r\n\r\n"
     );
     assert!(client.is_closed());
@@ -175,7 +172,7 @@ fn records_get_what_the_request_says() {
     });
     let mut client = testbed.connect();
     client.send("POST /a?q-x=1 HTTP/1.1\r\nHost: h\"\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}");
-    assert_eq!(text(&client.answer()), OK);
+    assert_eq!(client.answer().whole(), OK);
     let stored: serde_json::Value = serde_json::from_str(&testbed.stored("a")).unwrap();
     let expected = serde_json::json!({
         "n": 1, "HTTP_HOST": "h\"", "HTTP_CONTENT_TYPE": "application/json", "HTTP_CONTENT_LENGTH": "7",
@@ -229,7 +226,7 @@ fn what_comes_twice_and_what_a_client_has_forged_is_as_in_fluentd() {
         client.send(format!(
             "POST /r{number}{query} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
         ));
-        assert_eq!(text(&client.answer()), OK);
+        assert_eq!(client.answer().whole(), OK);
         let expected = expected.replace("HEAD", head).replace("PEER", peer).replace('@', &length.to_string());
         assert_eq!(testbed.stored(&format!("r{number}")), expected + "\n");
     }
@@ -244,7 +241,7 @@ fn methods_that_fluentd_does_not_know_are_refused() {
             "{method} /{method} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
         ));
         if is_known {
-            assert_eq!(text(&client.answer()), OK);
+            assert_eq!(client.answer().whole(), OK);
         } else {
             assert!(client.is_closed(), "{method}");
         }
@@ -267,9 +264,9 @@ fn too_many_records_are_too_large() {
         config.rules = events::Rules { max_records: 2, ..events::Rules::fluentd() };
     });
     let mut client = testbed.connect();
-    assert_eq!(text(&client.post("/a", "[{},{}]")), OK);
+    assert_eq!(client.post("/a", "[{},{}]").whole(), OK);
     let too_large = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\nToo large";
-    assert_eq!(text(&client.post("/a", "[{},{},{}]")), too_large);
+    assert_eq!(client.post("/a", "[{},{},{}]").whole(), too_large);
     assert!(client.is_closed());
     assert_eq!(testbed.stored("a"), "{}\n{}\n");
 }
@@ -283,6 +280,6 @@ fn the_line_is_the_one_of_the_reference() {
         let template = format!("{}/${{tag}}_%Y-%m-%d", config.store.template.folder().display());
         config.store.template = template.parse().unwrap();
     });
-    assert_eq!(text(&testbed.connect().post("/http_listener_test?time=1578905529", EVENT)), OK);
+    assert_eq!(testbed.connect().post("/http_listener_test?time=1578905529", EVENT).whole(), OK);
     assert_eq!(testbed.stored("http_listener_test_2020-01-13"), format!("2020-01-13T08:52:09Z\t{EVENT}\n"));
 }

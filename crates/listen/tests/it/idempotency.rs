@@ -1,8 +1,9 @@
 //! Requests repeated under the same key.
 
 use listen::{Compat, Config, Level};
+use testing::{http::post_json, until};
 
-use crate::testbed::{Testbed, eventually, receipts, request};
+use crate::testbed::Testbed;
 
 /// Events have a folder by their `kind`.
 fn by_kind(config: &mut Config) {
@@ -37,7 +38,7 @@ fn a_repeat_is_not_told_more_than_the_first_came_to() {
     let again = testbed.connect().post_with("/a", &ask("synced"), "{}");
     assert_eq!((again.status, again.header("proofload-replayed")), (202, Some("true")));
     assert_eq!(again.header("proofload-receipt"), Some("level=accepted"));
-    eventually("it is stored", || testbed.stored("a") == "{}\n");
+    until("it is stored", || testbed.stored("a") == "{}\n");
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn repeats_at_the_same_time_are_stored_once() {
         let post = || {
             let mut client = testbed.connect();
             loop {
-                client.send(request("/a", "Idempotency-Key: k\r\n", b"{}"));
+                client.send(post_json("/a", "Idempotency-Key: k\r\n", b"{}"));
                 let answer = client.answer();
                 if answer.status != 409 {
                     return answer.status;
@@ -89,8 +90,10 @@ fn a_repeat_of_what_was_stored_in_part_stores_the_rest() {
     assert_eq!((answer.status, answer.header("proofload-stored")), (500, Some("maybe")), "{answer:?}");
     std::fs::remove_file(&obstacle).unwrap();
     let mut last = None;
-    eventually("the rest is stored", || last.insert(post()).status == 204);
-    let mut segments: Vec<_> = receipts(&last.unwrap())
+    until("the rest is stored", || last.insert(post()).status == 204);
+    let mut segments: Vec<_> = last
+        .unwrap()
+        .receipts()
         .into_iter()
         .map(|receipt| (receipt.segment, receipt.offset, receipt.bytes))
         .collect();
@@ -127,7 +130,7 @@ fn the_rest_of_what_was_stored_in_part_is_as_the_first_request_would_have_made_i
     assert_eq!(post("First", 180).status, 500);
     assert_eq!(post("Second", 600).status, 500);
     std::fs::remove_file(&obstacle).unwrap();
-    eventually("the rest is stored", || post("Third", 1).status == 200);
+    until("the rest is stored", || post("Third", 1).status == 200);
     let stored = testbed.stored("a-x/e") + &testbed.stored("a-y/e");
     let mut numbers = Vec::new();
     for line in stored.lines() {

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use listen::Level;
+use testing::{http::post_json, until};
 
-use crate::testbed::{Testbed, eventually, request};
+use crate::testbed::Testbed;
 
 const NDJSON: &str = "Content-Type: application/x-ndjson\r\n";
 
@@ -26,13 +27,13 @@ fn a_large_body_is_stored_whole_and_in_its_order_at_every_level() {
         let testbed = Testbed::with(|config| config.level = level);
         let (large, mut client) = (lines(5 << 20), testbed.connect());
         // What comes behind it on its connection is stored behind it.
-        client.send(request("/a", NDJSON, large.as_bytes()));
-        client.send(request("/a", NDJSON, b"{\"last\":1}\n"));
+        client.send(post_json("/a", NDJSON, large.as_bytes()));
+        client.send(post_json("/a", NDJSON, b"{\"last\":1}\n"));
         let (first, second) = (client.answer(), client.answer());
         let status = if level == Level::Accepted { 202 } else { 204 };
         assert_eq!((first.status, second.status), (status, status), "{level:?}");
         let expected = format!("{large}{{\"last\":1}}\n");
-        eventually("it is stored", || testbed.stored("a").len() == expected.len());
+        until("it is stored", || testbed.stored("a").len() == expected.len());
         assert!(testbed.stored("a") == expected, "{level:?}: other bytes");
         if level != Level::Accepted {
             // Nobody else has stored there meanwhile: one receipt for all pieces.
@@ -56,7 +57,7 @@ fn large_bodies_share_their_syncs() {
     let start = Instant::now();
     let mut clients: Vec<_> = (0..24).map(|_| testbed.connect()).collect();
     for client in &mut clients {
-        client.send(request("/a", NDJSON, many.as_bytes()));
+        client.send(post_json("/a", NDJSON, many.as_bytes()));
     }
     clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 204));
     assert_eq!(clients[0].post_with("/a", NDJSON, &one).status, 204);
@@ -91,8 +92,8 @@ fn a_stop_waits_for_a_body_that_is_being_read() {
     let testbed = Testbed::start();
     let large = lines(8 << 20);
     let mut client = testbed.connect();
-    client.send(request("/a", NDJSON, large.as_bytes()));
-    eventually("it has come", || testbed.handle.statistics().received_bytes as usize >= large.len());
+    client.send(post_json("/a", NDJSON, large.as_bytes()));
+    until("it has come", || testbed.handle.statistics().received_bytes as usize >= large.len());
     let (report, folder) = testbed.stop();
     assert_eq!((client.answer().status, report.unanswered), (204, 0));
     assert!(std::fs::read_to_string(folder.path().join("a.log")).unwrap() == large);

@@ -3,8 +3,12 @@
 use std::collections::HashSet;
 
 use listen::{Level, Route};
+use testing::{
+    http::{Receipt, post_json},
+    until,
+};
 
-use crate::testbed::{Receipt, Testbed, eventually, receipts, request};
+use crate::testbed::Testbed;
 
 #[test]
 fn a_receipt_says_where_the_lines_lie() {
@@ -16,7 +20,7 @@ fn a_receipt_says_where_the_lines_lie() {
         let body = format!("{{\"n\":{number}}}\n{{\"n\":\"again\"}}");
         let answer = client.post_with("/a", &format!("Proofload-Ack: {level}\r\n"), &body);
         assert_eq!(answer.status, 204);
-        let [receipt] = &receipts(&answer)[..] else { panic!("one receipt: {answer:?}") };
+        let [receipt] = &answer.receipts()[..] else { panic!("one receipt: {answer:?}") };
         assert_eq!((receipt.segment.as_str(), receipt.level.as_str()), ("a.log", level));
         let stored = testbed.stored("a");
         let lines = &stored[receipt.offset..receipt.offset + receipt.bytes];
@@ -57,7 +61,7 @@ fn accepted_events_are_stored_soon_after() {
     let mut client = testbed.connect();
     let answer = client.post("/a", "{\"n\":1}");
     assert_eq!((answer.status, answer.header("proofload-receipt")), (202, Some("level=accepted")));
-    eventually("it is stored", || testbed.stored("a") == "{\"n\":1}\n");
+    until("it is stored", || testbed.stored("a") == "{\"n\":1}\n");
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn events_of_several_segments_have_a_receipt_each() {
     let (x, y) = (testbed.stored("a-x"), testbed.stored("a-y"));
     assert_eq!(x, format!("{}\n{}\n", event("x", 1), event("x", 3)));
     assert_eq!(y, format!("{}\n{}\n", event("y", 2), event("y", 4)));
-    let mut found = receipts(&answer);
+    let mut found = answer.receipts();
     found.sort_by(|a, b| a.segment.cmp(&b.segment));
     let receipt = |segment: &str, bytes| {
         let (segment, level) = (segment.to_owned(), "written".to_owned());
@@ -123,9 +127,9 @@ fn lines_of_many_clients_and_threads_stay_whole_and_each_client_keeps_its_order(
                 let mut client = testbed.connect();
                 for number in 0..100 {
                     let body = format!("{{\"client\":{client_number},\"n\":{number}}}");
-                    client.send(request("/a", "", body.as_bytes()));
+                    client.send(post_json("/a", "", body.as_bytes()));
                     let answer = client.answer();
-                    let receipt = &receipts(&answer)[0];
+                    let receipt = &answer.receipts()[0];
                     let stored = testbed.stored("a");
                     assert_eq!(stored[receipt.offset..receipt.offset + receipt.bytes].trim_end(), body);
                 }

@@ -7,8 +7,12 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use listen::Compat;
+use testing::{
+    http::{Answer, Client, post_json},
+    until,
+};
 
-use crate::testbed::{Answer, Client, Testbed, eventually, request};
+use crate::testbed::Testbed;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -51,7 +55,7 @@ fn chunks_do_not_pass_the_limit() {
     client.send("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
     // The listener answers, and reads on for a while, so that the answer is not lost.
-    (0..100).for_each(|_| client.send(&chunk));
+    client.send(chunk.repeat(100));
     assert_too_large(&client.answer(), "the body is larger than the limit of 10000 bytes");
     assert_eq!(testbed.stored("a"), "");
 }
@@ -80,8 +84,8 @@ fn a_long_compressed_body_takes_several_turns_and_what_follows_waits() {
     let compressed = gzip(lines.as_bytes());
     assert!(compressed.len() < 32 << 10, "all in one receive buffer: {}", compressed.len());
     let mut client = testbed.connect();
-    let long = request("/a", "Content-Encoding: gzip\r\n", &compressed);
-    client.send([long, request("/b", "", b"{}")].concat());
+    let long = post_json("/a", "Content-Encoding: gzip\r\n", &compressed);
+    client.send([long, post_json("/b", "", b"{}")].concat());
     assert_eq!((client.answer().status, client.answer().status), (204, 204));
     assert_eq!(testbed.stored("a").lines().count(), 2_000);
     assert_eq!(testbed.stored("b").lines().count(), 1);
@@ -114,7 +118,7 @@ fn compressed_bodies_are_inflated_within_their_limit() {
     assert_eq!(testbed.connect().post_with("/a", gzipped, "{}").status, 400);
     assert_eq!(testbed.stored("a").len(), 50_000);
     // A refusal may be told just before what its request had is given back.
-    eventually("the budget is free", || testbed.handle.statistics().budget_used_bytes == 0);
+    until("the budget is free", || testbed.handle.statistics().budget_used_bytes == 0);
 }
 
 #[test]
@@ -148,8 +152,8 @@ fn an_answer_to_what_is_no_request_is_not_destroyed_by_a_reset() {
         let mut client = testbed.connect();
         let refused = || testbed.handle.statistics().requests.get(&status).copied();
         client.send(start);
-        eventually("it is answered", || refused() == Some(1));
-        // The rest, as a client sends it that writes all before it reads.
+        until("it is answered", || refused() == Some(1));
+        // The rest, bit by bit, as a client sends it that writes all before it reads.
         for _ in 0..20 {
             client.send("x".repeat(4_000));
             std::thread::sleep(Duration::from_millis(5));
@@ -201,7 +205,7 @@ fn slow_heads_and_bodies_are_not_waited_for() {
         std::thread::sleep(Duration::from_millis(60));
     }
     assert_eq!(steady.answer().status, 204);
-    for client in [&mut head, &mut body] {
+    for mut client in [head, body] {
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
         assert!(client.is_closed());
@@ -235,14 +239,14 @@ fn connections_beyond_the_limit_are_told_so() {
     assert_eq!((first.post("/a", "{}").status, second.post("/a", "{}").status), (204, 204));
     let mut third = testbed.connect();
     // Even if it has sent something by then, no reset destroys the answer.
-    third.send(request("/a", "", b"{}"));
+    third.send(post_json("/a", "", b"{}"));
     let answer = third.answer();
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert!(third.is_closed());
     assert_eq!(first.post("/a", "{}").status, 204);
     drop(second);
-    eventually("a place is free", || {
-        let mut client = Client::connect(testbed.address);
+    until("a place is free", || {
+        let mut client = Client::connect(testbed.address).unwrap();
         client.post("/a", "{}").status == 204
     });
 }
@@ -257,11 +261,11 @@ fn the_admin_address_has_seats_of_its_own_and_not_many() {
     let mut first = testbed.connect();
     assert_eq!(first.post("/a", "{}").status, 204);
     assert_eq!(testbed.connect().answer().status, 503);
-    let mut asking: Vec<_> = (0..16).map(|_| Client::connect(admin)).collect();
+    let mut asking: Vec<_> = (0..16).map(|_| Client::connect(admin).unwrap()).collect();
     asking.iter_mut().for_each(|client| assert_eq!(client.get("/health").status, 200));
-    assert_eq!(Client::connect(admin).answer().status, 503);
+    assert_eq!(Client::connect(admin).unwrap().answer().status, 503);
     drop(asking);
-    eventually("a connection may be opened", || Client::connect(admin).get("/health").status == 200);
+    until("a connection may be opened", || Client::connect(admin).unwrap().get("/health").status == 200);
     assert_eq!(first.post("/a", "{}").status, 204);
 }
 
@@ -273,7 +277,8 @@ fn an_answer_behind_another_is_not_destroyed_by_a_reset() {
     // Longer than a closed connection is drained.
     std::thread::sleep(Duration::from_millis(2_300));
     let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
-    client.send([&request("/a", "", b"x")[..], refused].concat());
+    client.send([&post_json("/a", "", b"x")[..], refused].concat());
+    // Looked at a few times since.
     std::thread::sleep(Duration::from_millis(500));
     for _ in 0..3 {
         client.send("the rest of a body that is not wanted");

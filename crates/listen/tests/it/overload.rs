@@ -10,8 +10,9 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use tempfile::TempDir;
+use testing::until;
 
-use crate::testbed::{Testbed, eventually, receipts};
+use crate::testbed::Testbed;
 
 #[test]
 fn what_does_not_fit_the_budget_is_refused_before_its_body() {
@@ -25,7 +26,7 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
     let mut large = testbed.connect();
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
-    eventually("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
+    until("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
     let mut second = testbed.connect();
     second.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 50000\r\n\r\n");
     let answer = second.answer();
@@ -56,7 +57,7 @@ fn overload_can_be_told_as_429() {
     let mut large = testbed.connect();
     large.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n{\"a\":\"");
     large.send("x".repeat(89_000));
-    eventually("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
+    until("it came", || testbed.handle.statistics().budget_used_bytes >= 89_000);
     // The lines of 1,000 small events are longer than what is left, though the body is not.
     let answer = testbed.connect().post("/a", "{}\n".repeat(1_000));
     assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
@@ -154,7 +155,7 @@ fn full_disk(small: &Small) {
         if answer.status != 204 {
             break answer;
         }
-        acknowledged.extend(receipts(&answer));
+        acknowledged.extend(answer.receipts());
     };
     assert_eq!((full.status, full.header("retry-after")), (507, Some("1")), "{full:?}");
     assert!(acknowledged.len() >= 15, "{}", acknowledged.len());
@@ -176,7 +177,7 @@ fn full_disk(small: &Small) {
     assert_eq!(stored.len(), acknowledged.len() * (body.len() + 1), "no torn line is left");
     // Others make room.
     small.mount(MsFlags::MS_REMOUNT, 4 << 20).unwrap();
-    eventually("events are taken again", || {
+    until("events are taken again", || {
         let answer = client.post("/a", &body);
         assert!(matches!(answer.status, 204 | 507), "{answer:?}");
         answer.status == 204
@@ -221,7 +222,7 @@ fn read_only_disk(small: &Small) {
     let (_, _folder) = testbed.stop();
     let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     // The storage's threads may still be on their way out, with files open.
-    eventually("nothing is open for writing", || small.mount(read_only, 4 << 20).is_ok());
+    until("nothing is open for writing", || small.mount(read_only, 4 << 20).is_ok());
     let error = listen::Server::bind(listen::Config::new(crate::testbed::store(small.path())), Vec::new());
     let error = error.expect_err("nothing can be stored there").to_string();
     assert!(error.to_lowercase().contains("read-only"), "{error}");

@@ -6,8 +6,12 @@ use std::{
 };
 
 use listen::{Config, Level, Server};
+use testing::{
+    http::{Client, post_json},
+    until,
+};
 
-use crate::testbed::{Client, Testbed, eventually, request, store};
+use crate::testbed::{Testbed, store};
 
 #[test]
 fn requests_in_flight_are_finished_and_idle_connections_closed() {
@@ -15,10 +19,10 @@ fn requests_in_flight_are_finished_and_idle_connections_closed() {
     let mut idle = testbed.connect();
     assert_eq!(idle.post("/a", "{}").status, 204);
     let mut half = testbed.connect();
-    let bytes = request("/a", "", b"{\"late\":1}");
+    let bytes = post_json("/a", "", b"{\"late\":1}");
     half.send(&bytes[..bytes.len() - 4]);
     // Taken by the listener before it is told to stop.
-    eventually("it came", || testbed.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
+    until("it came", || testbed.handle.statistics().received_bytes >= 2 * bytes.len() as u64 - 20);
     testbed.handle.stop();
     assert!(idle.is_closed());
     half.send(&bytes[bytes.len() - 4..]);
@@ -39,9 +43,9 @@ fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
         config.store.sync_delay = Duration::from_secs(5);
     });
     let mut client = testbed.connect();
-    let bytes = request("/a", "", b"{}");
+    let bytes = post_json("/a", "", b"{}");
     client.send(&bytes);
-    eventually("it is written", || testbed.stored("a") == "{}\n");
+    until("it is written", || testbed.stored("a") == "{}\n");
     let start = Instant::now();
     // The client keeps its connection, and says nothing more.
     let (report, _folder) = testbed.stop();
@@ -60,9 +64,9 @@ fn what_has_come_behind_a_request_is_answered_after_the_stop_too() {
             config.store.sync_delay = Duration::from_secs(5);
         });
         let mut client = testbed.connect();
-        let [first, second] = [b"{\"n\":1}", b"{\"n\":2}"].map(|body| request("/a", "", body));
+        let [first, second] = [b"{\"n\":1}", b"{\"n\":2}"].map(|body| post_json("/a", "", body));
         client.send(if in_one_piece { [&first[..], &second].concat() } else { first });
-        eventually("it is written", || testbed.stored("a") == "{\"n\":1}\n");
+        until("it is written", || testbed.stored("a") == "{\"n\":1}\n");
         if !in_one_piece {
             client.send(second);
         }
@@ -80,8 +84,10 @@ fn everybody_who_has_connected_is_let_in_at_the_end() {
     let server = Server::bind(Config::new(store(folder.path())), Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     // More than are accepted in one turn; all in the kernel's queue before the first turn.
-    let mut clients: Vec<_> = (0..300).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.send(request("/a", "", b"{}")));
+    let mut clients: Vec<_> = (0..300).map(|_| Client::connect(address).unwrap()).collect();
+    for client in &mut clients {
+        client.send(post_json("/a", "", b"{}"));
+    }
     handle.stop();
     let testbed = Testbed::run(server, folder);
     for client in &mut clients {
@@ -96,7 +102,7 @@ fn draining_ends_even_if_clients_do_not() {
     let testbed = Testbed::with(|config| config.timeouts.drain = Duration::from_millis(200));
     let mut half = testbed.connect();
     half.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
-    eventually("it came", || testbed.handle.statistics().received_bytes >= 50);
+    until("it came", || testbed.handle.statistics().received_bytes >= 50);
     let start = Instant::now();
     let (report, folder) = testbed.stop();
     assert!((200..2_000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
@@ -109,7 +115,7 @@ fn everything_accepted_is_on_the_disk_when_it_has_stopped() {
     let testbed = Testbed::with(|config| config.level = Level::Accepted);
     let mut client = testbed.connect();
     let bytes: Vec<u8> =
-        (0..500).flat_map(|n| request("/a", "", format!("{{\"n\":{n}}}").as_bytes())).collect();
+        (0..500).flat_map(|n| post_json("/a", "", format!("{{\"n\":{n}}}").as_bytes())).collect();
     client.send(&bytes);
     (0..500).for_each(|_| assert_eq!(client.answer().status, 202));
     let (report, folder) = testbed.stop();
@@ -124,7 +130,7 @@ fn a_next_run_goes_on_where_the_last_ended() {
     let (_, folder) = testbed.stop();
     let testbed = Testbed::at(folder, |_| {});
     let answer = testbed.connect().post("/a", "{\"n\":2}");
-    assert_eq!(crate::testbed::receipts(&answer)[0].offset, 8);
+    assert_eq!(answer.receipts()[0].offset, 8);
     assert_eq!(testbed.stored("a"), "{\"n\":1}\n{\"n\":2}\n");
 }
 
@@ -136,7 +142,7 @@ fn files_renamed_by_others_are_opened_anew_on_reload() {
     let (live, rotated) = (testbed.folder().join("a.log"), testbed.folder().join("a.log.1"));
     fs::rename(&live, &rotated).unwrap();
     testbed.handle.reload().unwrap();
-    eventually("a new file is written", || {
+    until("a new file is written", || {
         assert_eq!(client.post("/a", "{\"n\":2}").status, 204);
         live.exists()
     });

@@ -13,8 +13,9 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, ServerName},
 };
+use testing::http::{Client, post_json};
 
-use crate::testbed::{Client, Testbed, request};
+use crate::testbed::Testbed;
 
 /// Writes a new certificate for `localhost`; its bytes.
 fn certify(folder: &Path) -> (Tls, CertificateDer<'static>) {
@@ -60,18 +61,18 @@ fn events_come_encrypted_and_the_admin_port_stays_plain() {
     // Larger than a record of TLS, and several on one connection.
     for bytes in [2, 100_000, 10] {
         let event = format!("{{\"a\":\"{}\"}}", "x".repeat(bytes));
-        stream.write_all(&request("/a", "", event.as_bytes())).unwrap();
+        stream.write_all(&post_json("/a", "", event.as_bytes())).unwrap();
         let head = answer(&mut stream);
         assert!(head.starts_with("HTTP/1.1 204"), "{head}");
         assert!(testbed.stored("a").ends_with(&format!("{event}\n")));
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
-    stream.write_all(&request("/a", "Connection: close\r\n", b"{}")).unwrap();
+    stream.write_all(&post_json("/a", "Connection: close\r\n", b"{}")).unwrap();
     answer(&mut stream);
     let mut rest = Vec::new();
     // An end without close_notify would be an error here.
     assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
-    assert_eq!(Client::connect(testbed.admin.unwrap()).get("/health").status, 200);
+    assert_eq!(Client::connect(testbed.admin.unwrap()).unwrap().get("/health").status, 200);
 }
 
 #[test]
@@ -80,12 +81,12 @@ fn plain_text_to_the_encrypted_port_is_not_answered_with_events_stored() {
     let (tls, certificate) = certify(folder.path());
     let testbed = Testbed::with(|config| config.tls = Some(tls));
     let mut plain = testbed.connect();
-    plain.send(request("/a", "", b"{}"));
+    plain.send(post_json("/a", "", b"{}"));
     let mut alert = Vec::new();
     let _ = plain.socket.read_to_end(&mut alert);
     assert!(!alert.starts_with(b"HTTP"), "{alert:?}");
     let mut stream = connect(&testbed, &certificate);
-    stream.write_all(&request("/a", "", b"{\"n\":1}")).unwrap();
+    stream.write_all(&post_json("/a", "", b"{\"n\":1}")).unwrap();
     answer(&mut stream);
     assert_eq!(testbed.stored("a"), "{\"n\":1}\n");
 }
@@ -97,7 +98,7 @@ fn a_new_certificate_is_read_on_reload_and_a_broken_one_is_not_taken() {
     let testbed = Testbed::with(|config| config.tls = Some(tls.clone()));
     let mut old = connect(&testbed, &first);
     let post = |stream: &mut StreamOwned<ClientConnection, TcpStream>| {
-        stream.write_all(&request("/a", "", b"{}"))?;
+        stream.write_all(&post_json("/a", "", b"{}"))?;
         let mut byte = [0];
         stream.read_exact(&mut byte).map(|()| assert_eq!(byte, *b"H"))
     };

@@ -111,7 +111,9 @@ mod tests {
     use record::{AckLevel, StatusSet};
 
     use super::*;
-    use crate::testing::LIMITS;
+    use crate::MachineLimits;
+
+    const LIMITS: MachineLimits = MachineLimits::EXAMPLE;
 
     fn text(text: &str) -> Option<String> {
         Some(text.to_owned())

@@ -1,5 +1,16 @@
 use super::*;
-use crate::testing::LIMITS;
+use crate::testing;
+
+const LIMITS: MachineLimits = MachineLimits::EXAMPLE;
+
+#[test]
+fn the_plans_of_tests_are_those_of_workloads() {
+    let of_tests = testing::closed(1);
+    let made =
+        HttpWorkload { url: of_tests.url.clone(), seed: 1, ..HttpWorkload::default() }.plan(&LIMITS).unwrap();
+    let HttpPlan { request, load, duration_ns, threads, .. } = of_tests.clone();
+    assert_eq!(HttpPlan { request, load, duration_ns, threads, ..made }, of_tests);
+}
 
 #[test]
 fn all_mistakes_are_reported_together_with_their_fields() {

@@ -84,7 +84,8 @@ fn exit_status(trial: &Trial) -> Exit {
     if trial.interrupted {
         return Exit::Interrupted;
     }
-    match report::trial_answer(trial).0 {
+    let http = trial.http().expect("the command measures requests");
+    match report::trial_answer(trial, http).0 {
         report::Status::Void => Exit::Void,
         report::Status::Met => Exit::GoalsMet,
         report::Status::NotMet | report::Status::Unfinished => Exit::GoalsNotMet,

@@ -3,9 +3,9 @@
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
+use jiff::Timestamp;
 use load::raise_descriptors;
 use record::{BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
 use report::{Format, Results};
@@ -187,8 +187,7 @@ fn is_empty(outcome: &SettingOutcome) -> bool {
 
 /// `results/NAME-2026-01-31-120000` with the time in UTC, and a number at the end if that folder exists.
 fn default_folder(name: &str) -> PathBuf {
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let stamp = now.trim_end_matches('Z').replace(':', "").replace('T', "-");
+    let stamp = Timestamp::now().strftime("%Y-%m-%d-%H%M%S");
     let path = |suffix: &str| PathBuf::from(format!("results/{name}-{stamp}{suffix}"));
     let numbered = (2..).map(|number| path(&format!("-{number}")));
     std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("some number is free")

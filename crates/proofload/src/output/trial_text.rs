@@ -17,7 +17,7 @@ pub(crate) fn render(trial: &Trial) -> String {
 
 fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let Some(http) = trial.http() else { return Ok(()) };
-    let (status, sentence) = report::trial_answer(trial);
+    let (status, sentence) = report::trial_answer(trial, http);
     writeln!(out, "{sentence}\n")?;
     writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?;
     writeln!(out, "  {}", plan_line(http))?;

@@ -31,6 +31,17 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder holds files of others, which a result would replace.
+    #[error(
+        "{path} is not empty: {} is in it; give a new or an empty folder with --out",
+        crate::printable(&name.to_string_lossy())
+    )]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+        /// One of its entries.
+        name: std::ffi::OsString,
+    },
     /// A record is damaged, has another schema, or does not belong to the others.
     #[error(
         "{path}{}: {why}; restore the folder from a copy, or run the study again in another folder (--out)",

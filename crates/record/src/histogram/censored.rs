@@ -187,6 +187,24 @@ mod tests {
     }
 
     #[test]
+    fn each_time_is_counted_where_it_belongs() {
+        let mut times = CensoredTimes::default();
+        times.record_ns(1_000_000, MIN_RECORDED_SHARE_NS - 1);
+        times.record_ns(2_000_000, MIN_RECORDED_SHARE_NS);
+        times.record_censored_ns(4_000_000, 0);
+        times.record_censored_ns(6_000_000, 1_000_000);
+        assert_eq!(times.observed, of(&[1_000_000, 2_000_000]));
+        assert_eq!(times.censored, of(&[4_000_000, 6_000_000]));
+        assert_eq!(times.lengthened, of(&[2_000_000, 6_000_000]));
+        assert_eq!(times.lengthened_less_own, of(&[2_000_000 - MIN_RECORDED_SHARE_NS, 5_000_000]));
+        let names: Vec<&str> = times.own_percentiles().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["p90", "p95", "p99", "p99.9", "p99.99", "max"]);
+        let mean = times.mean();
+        assert!(mean.at_least && mean.ns.abs_diff(3_250_000) < 3_250, "{mean:?}");
+        assert!(mean.less_own_ns.abs_diff(2_987_500) < 3_250, "{mean:?}");
+    }
+
+    #[test]
     fn a_percentile_of_the_generator_is_recognised() {
         let mut times = CensoredTimes::default();
         (0..950).for_each(|_| times.record_ns(1_000_000, 0));

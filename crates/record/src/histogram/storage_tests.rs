@@ -108,6 +108,25 @@ proptest! {
     }
 
     #[test]
+    fn statistics_are_those_of_the_counted_times(times_ns in times()) {
+        let mut sorted = times_ns.iter().map(|&ns| ns % HIGHEST_NS).collect::<Vec<u64>>();
+        let histogram = of(&sorted);
+        sorted.sort_unstable();
+        let (n, at) = (sorted.len(), |index: usize| sorted.get(index).copied().unwrap_or(0));
+        let is_near = |found: u64, true_ns: u64| found.abs_diff(true_ns) <= true_ns / 500 + 64;
+        prop_assert_eq!(histogram.count(), n as u64);
+        prop_assert!(is_near(histogram.min_ns(), at(0)), "{}", histogram.min_ns());
+        prop_assert!(is_near(histogram.max_ns(), at(n.saturating_sub(1))), "{}", histogram.max_ns());
+        prop_assert!(is_near(histogram.quantile_ns(0.5), at(n.div_ceil(2).saturating_sub(1))));
+        let mean = sorted.iter().map(|&ns| ns as f64).sum::<f64>() / n.max(1) as f64;
+        let squares = sorted.iter().map(|&ns| (ns as f64 - mean).powi(2)).sum::<f64>();
+        let stdev = (squares / n.max(1) as f64).sqrt();
+        prop_assert!(is_near(histogram.mean_ns() as u64, mean as u64), "{} {mean}", histogram.mean_ns());
+        let off = (histogram.stdev_ns() - stdev).abs();
+        prop_assert!(off <= (mean + stdev) / 500.0 + 64.0, "{} {stdev}", histogram.stdev_ns());
+    }
+
+    #[test]
     fn merging_any_two_storages_equals_recording_all(a in times(), b in times()) {
         let all: Vec<u64> = a.iter().chain(&b).copied().collect();
         let (a, b, all) = (of(&a), of(&b), of(&all));

@@ -149,3 +149,41 @@ impl CommandTrial {
         Some(format!("{program}{at} {how}{lines}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_copy_is_told_with_its_host_and_end() {
+        let run = CommandRun { host: "a".to_owned(), ..CommandRun::default() };
+        let told = |run: CommandRun| {
+            let plan = CommandPlan {
+                command: vec!["cp".to_owned()],
+                timeout_s: Some(3.0),
+                ..CommandPlan::default()
+            };
+            let sound = CommandRun { succeeded: true, ..CommandRun::default() };
+            CommandTrial { plan, runs: vec![sound, run], ..CommandTrial::default() }.failure()
+        };
+        let late = CommandRun { timed_out: true, signal: Some(9), ..run.clone() };
+        assert_eq!(told(late).unwrap(), "cp on a ran longer than its timeout of 3 s");
+        let status = CommandRun { status: Some(2), last_lines: " no space\n".to_owned(), ..run.clone() };
+        assert_eq!(told(status).unwrap(), "cp on a ended with status 2; it wrote: no space");
+        let killed = CommandRun { signal: Some(9), host: String::new(), ..run.clone() };
+        assert_eq!(told(killed).unwrap(), "cp was ended by signal 9");
+        assert_eq!(told(run.clone()).unwrap(), "cp on a did not end");
+        assert_eq!(told(CommandRun { succeeded: true, ..run }), None);
+    }
+
+    #[test]
+    fn figures_that_are_wrong_fail_every_copy() {
+        let run = CommandRun { succeeded: true, ..CommandRun::default() };
+        let mut trial = CommandTrial { runs: vec![run.clone(), run], ..CommandTrial::default() };
+        assert_eq!((trial.failed_ratio(), CommandTrial::default().failed_ratio()), (0.0, 1.0));
+        trial.runs[0].succeeded = false;
+        assert_eq!(trial.failed_ratio(), 0.5);
+        trial.fail("wrong");
+        assert_eq!((trial.failed_ratio(), trial.runs[1].last_lines.as_str()), (1.0, "wrong"));
+    }
+}

@@ -313,3 +313,6 @@ pub struct LittlesLaw {
     /// Rate of requests that ended or were cut off, times their mean service time (λ · W).
     pub rate_times_time: f64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,6 +206,25 @@ mod tests {
     const SEPARATE: Design = Design::Separate { a: 0, b: 0 };
 
     #[test]
+    fn the_formula_is_that_of_the_textbook() {
+        // Student's distribution with 2 degrees of freedom: t(97.5 %) = 4.3027, t(90 %) = 1.8856.
+        let sum_of_quantiles = 4.3027 + 1.8856;
+        for (design, method, factor) in [
+            (Design::Separate { a: 2, b: 2 }, Method::WelchT, 1.0),
+            (Design::Separate { a: 1, b: 3 }, Method::WelchT, (4.0_f64 / 3.0).sqrt()),
+            (Design::Blocks { blocks: 3 }, Method::PairedT, 1.0 / 3.0_f64.sqrt()),
+            (Design::Separate { a: 2, b: 2 }, Method::RankSum, 1.02333),
+            (Design::Blocks { blocks: 3 }, Method::SignedRank, 1.02333 / 3.0_f64.sqrt()),
+        ] {
+            let shift = design.formula(method, 0.05);
+            assert!(
+                (shift / (sum_of_quantiles * factor) - 1.0).abs() < 1e-4,
+                "{design:?} {method:?}: {shift}"
+            );
+        }
+    }
+
+    #[test]
     fn the_test_follows_from_the_number_of_runs() {
         for (design, alpha, method) in [
             (Design::Blocks { blocks: 2 }, 0.05, None),

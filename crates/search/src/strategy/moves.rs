@@ -154,13 +154,13 @@ impl MoveContext<'_> {
     fn step_away(&self, expansion: &Expansion, lower: i64, middle: i64, upper: i64) -> Option<Proposal> {
         let width = self.step_width(expansion);
         let adjust = |position| keep_distance(self.grid(), position, self.target.width, self.bounds);
-        if let Some(initial) = expansion.initial.upper.filter(|initial| middle < *initial) {
+        if let Some(initial) = expansion.initial.upper {
             let down = adjust(upper.saturating_sub(width)).filter(|down| middle < *down && *down < initial);
             if let Some(position) = down.filter(|down| self.can_improve_bound(*down)) {
                 return Some(Proposal { position, width, widen_if_lower: false, widen_if_upper: true });
             }
         }
-        let initial = expansion.initial.lower.filter(|initial| *initial < middle)?;
+        let initial = expansion.initial.lower?;
         let up = adjust(lower.saturating_add(width)).filter(|up| initial < *up && *up < middle)?;
         self.can_improve_bound(up).then_some(Proposal {
             position: up,

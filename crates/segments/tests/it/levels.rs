@@ -152,6 +152,7 @@ fn a_delay_gathers_commits() {
     let begin = Instant::now();
     for number in 0..100 {
         submit(&mut rig.ports[0], &[(number, &key, Level::Synced, "more\n")]);
+        // As many as come within a few delays.
         std::thread::sleep(Duration::from_millis(10));
     }
     answers(&mut rig.ports[0], 100);

@@ -88,6 +88,7 @@ fn a_packed_file_that_is_there_is_never_touched() {
     let key = rig.key("");
     rig.put(&key, Level::Written, "one\n").unwrap();
     fs::write(folder.path().join("x.log.gz"), "somebody's").unwrap();
+    // Idle for long enough: it would be packed.
     std::thread::sleep(4 * SHORT);
     assert_eq!(&*rig.put(&key, Level::Written, "two\n").unwrap().segment, "x_1.log");
     assert_eq!(fs::read(folder.path().join("x.log.gz")).unwrap(), b"somebody's");

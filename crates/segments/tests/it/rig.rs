@@ -6,11 +6,12 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use segments::{Batch, Config, Done, Error, Failure, Key, Level, Part, Port, Receipt, Recovery, Store};
+use testing::PATIENCE;
 
 pub(crate) struct Rig {
     pub store: Store,
@@ -28,19 +29,13 @@ pub(crate) fn config(folder: &Path, path: &str) -> Config {
 impl Rig {
     pub(crate) fn open(config: Config, ports: usize) -> Self {
         let folder = config.template.folder().to_owned();
-        let begin = Instant::now();
-        loop {
-            match Store::open(config.clone(), ports) {
-                // A child that another test has just forked keeps the lock open until it executes its program.
-                Err(Error::Locked { .. }) if begin.elapsed() < Duration::from_secs(5) => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                opened => {
-                    let (store, ports, recovery) = opened.unwrap();
-                    return Self { store, ports, recovery, folder };
-                }
-            }
-        }
+        let opened = testing::find(PATIENCE, || match Store::open(config.clone(), ports) {
+            // A child that another test has just forked keeps the lock open until it executes its program.
+            Err(Error::Locked { .. }) => None,
+            opened => Some(opened.unwrap()),
+        });
+        let (store, ports, recovery) = opened.expect("it is not locked for long");
+        Self { store, ports, recovery, folder }
     }
 
     pub(crate) fn key(&self, tag: &str) -> Arc<Key> {
@@ -71,11 +66,7 @@ impl Rig {
 
     /// Waits until `holds` returns true.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let begin = Instant::now();
-        while !holds(self) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        testing::until(what, || holds(self));
     }
 }
 
@@ -94,7 +85,7 @@ pub(crate) fn answers(port: &mut Port, count: usize) -> Vec<Done> {
     let begin = Instant::now();
     let mut done = Vec::new();
     while done.len() < count {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{} of {count} answers within 20 s", done.len());
+        assert!(begin.elapsed() < PATIENCE, "{} of {count} answers within {PATIENCE:?}", done.len());
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut [PollFd::new(&port.fd(), PollFlags::IN)], Some(&second)).unwrap();
         port.drain(&mut done);

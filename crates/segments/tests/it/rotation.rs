@@ -132,6 +132,7 @@ fn a_removed_segment_is_noticed() {
     let key = rig.key("t");
     rig.put(&key, Level::Written, "one\n").unwrap();
     fs::remove_dir_all(folder.path().join("deep/t")).unwrap();
+    // Paths are looked at once a second, links every 50 ms.
     std::thread::sleep(Duration::from_millis(1050));
     assert_eq!(rig.put(&key, Level::Synced, "two\n").unwrap().offset, 0);
     assert_eq!(text(&folder.path().join("deep/t/x.log")), "two\n");

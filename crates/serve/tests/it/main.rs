@@ -1,8 +1,8 @@
 //! The target against real sockets on the loopback: every option, every misbehaviour, exact counts.
 
-mod client;
 mod connections;
 mod faults;
 mod protocol;
 mod queueing;
+mod target;
 mod timing;

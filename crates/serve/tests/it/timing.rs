@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serve::{Config, Stall};
 
-use crate::client::{GET, Target};
+use crate::target::{GET, Target};
 
 #[test]
 fn a_delay_is_never_shorter_than_drawn() {
@@ -12,8 +12,8 @@ fn a_delay_is_never_shorter_than_drawn() {
     let address = target.address;
     let clients = (0..8).map(|_| {
         std::thread::spawn(move || {
-            let mut client = crate::client::Client::connect(address);
-            (0..40).for_each(|_| drop(client.get(GET)));
+            let mut client = testing::http::Client::connect(address).unwrap();
+            (0..40).for_each(|_| drop(client.send(GET).answer()));
         })
     });
     clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
@@ -37,7 +37,7 @@ fn the_same_seed_draws_the_same_delays() {
     let drawn = |seed| {
         let target = Target::start(Config { delay: "exp:1ms".parse().unwrap(), seed, ..Config::default() });
         let mut client = target.connect();
-        (0..30).for_each(|_| drop(client.get(GET)));
+        (0..30).for_each(|_| drop(client.send(GET).answer()));
         target.stop().delay_drawn
     };
     assert_eq!(drawn(1), drawn(1));
@@ -50,7 +50,7 @@ fn a_client_sees_no_answer_before_its_time() {
     let mut client = target.connect();
     for _ in 0..10 {
         let start = Instant::now();
-        client.get(GET);
+        client.send(GET).answer();
         assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
     }
     target.stop();
@@ -69,7 +69,7 @@ fn a_slow_head_comes_bit_by_bit() {
         let mut bytes = Vec::new();
         let end = loop {
             let mut buffer = [0; 4096];
-            let n = std::io::Read::read(&mut client.stream, &mut buffer).unwrap();
+            let n = std::io::Read::read(&mut client.socket, &mut buffer).unwrap();
             arrivals.push(start.elapsed());
             bytes.extend_from_slice(&buffer[..n]);
             if bytes.windows(4).any(|w| w == b"\r\n\r\n") && bytes.ends_with(b"proofload-ser") {
@@ -99,9 +99,10 @@ fn a_stall_freezes_everything() {
         let mut client = target.connect();
         for _ in 0..2 {
             let sent = start.elapsed();
-            client.get(GET);
+            client.send(GET).answer();
             times.push((sent, start.elapsed() - sent));
         }
+        // A client that asks now and then, so that its times are spread.
         std::thread::sleep(Duration::from_millis(1));
     }
     let report = target.stop();

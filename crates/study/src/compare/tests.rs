@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Bound, BoundKind, Confirmation, Ending, Factor, Goal, GoalOutcome, Kind, LoadUnit, QuantitySummary,
-    SearchOutcome, SearchPlan, Setting, SettingOutcome,
-    study::{PLAN_SCHEMA, RESULT_SCHEMA},
+    Bound, BoundKind, Confirmation, Factor, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, Setting,
+    SettingOutcome,
 };
+use testing::plans;
 
 use super::*;
 
@@ -21,62 +21,16 @@ fn plan(levels: &[&str]) -> StudyPlan {
         method: None,
     };
     StudyPlan {
-        schema: PLAN_SCHEMA.to_owned(),
-        proofload_version: "0.1.0".to_owned(),
-        title: "a study".to_owned(),
-        command: Vec::new(),
-        seed: 1,
         factors: vec![Factor { name: "balancer".to_owned(), levels: levels.iter().map(level).collect() }],
         settings: levels.iter().map(setting).collect(),
         blocks: vec![(0..levels.len()).collect(); 8],
-        goals: vec![Goal::errors(0.0)],
-        trial_duration_s: Some(10.0),
-        search: None,
-        other_searches: Vec::new(),
-        audit: None,
-        kind: Kind::Http,
-        quantities: Vec::new(),
-        workload: "GET http://127.0.0.1/".to_owned(),
-        inputs: String::new(),
-        secrets: None,
-    }
-}
-
-fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
-    StudyResult {
-        schema: RESULT_SCHEMA.to_owned(),
-        ending: Ending::Finished,
-        started_unix_s: 0.0,
-        elapsed_s: 1.0,
-        resumed: 0,
-        trials: 8,
-        void_trials: 0,
-        outcomes,
-        warnings: Vec::new(),
+        ..plans::study("a study", vec![Goal::errors(0.0)])
     }
 }
 
 fn outcome(setting: usize, quantities: &[(&str, Vec<f64>)]) -> SettingOutcome {
-    let summary = |(quantity, values): &(&str, Vec<f64>)| QuantitySummary {
-        at_least: false,
-        quantity: (*quantity).to_owned(),
-        values: values.clone(),
-        mean: None,
-        median: 0.0,
-        low: 0.0,
-        high: 0.0,
-        confidence: 0.95,
-        warnings: Vec::new(),
-    };
-    SettingOutcome {
-        setting,
-        goals_met: None,
-        searches: Vec::new(),
-        summaries: quantities.iter().map(summary).collect(),
-        knee: None,
-        audit: None,
-        warnings: Vec::new(),
-    }
+    let summary = |(quantity, values): &(&str, Vec<f64>)| plans::summary(quantity, values.clone());
+    SettingOutcome { summaries: quantities.iter().map(summary).collect(), ..plans::outcome(setting) }
 }
 
 /// One search a block.
@@ -112,7 +66,7 @@ fn usual(throughput: f64, p99: f64) -> Vec<(&'static str, Vec<f64>)> {
 
 fn compared(a: SettingOutcome, b: SettingOutcome, options: &CompareOptions) -> Comparison {
     let plan = plan(&["haproxy"]);
-    let (a, b) = (result(vec![a]), result(vec![b]));
+    let (a, b) = (plans::result(vec![a]), plans::result(vec![b]));
     let side = |name, result| Side { name, plan: &plan, result, environment: None };
     let comparison = compare(side("A", &a), side("B", &b), options).unwrap();
     let json = serde_json::to_string(&comparison).unwrap();
@@ -180,7 +134,7 @@ fn two_runs_cannot_tell() {
 
 #[test]
 fn another_environment_is_a_reason_to_be_careful() {
-    let (a_plan, found) = (plan(&["haproxy"]), result(vec![outcome(0, &usual(1.0, 1.0))]));
+    let (a_plan, found) = (plan(&["haproxy"]), plans::result(vec![outcome(0, &usual(1.0, 1.0))]));
     let (two, four) = (
         Environment { cpus: 2, ..Environment::default() },
         Environment { cpus: 4, ..Environment::default() },
@@ -220,10 +174,11 @@ fn lower_bounds_are_compared_unless_the_search_ran_out_of_load() {
 
 #[test]
 fn other_plans_are_refused_with_what_differs_unless_forced() {
-    let (a_plan, mut b_plan) = (plan(&["haproxy"]), plan(&["haproxy"]));
+    let (mut a_plan, mut b_plan) = (plan(&["haproxy"]), plan(&["haproxy"]));
+    a_plan.workload = "GET http://127.0.0.1/".to_owned();
     b_plan.workload = "GET http://127.0.0.2/".to_owned();
     b_plan.goals.clear();
-    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let found = plans::result(vec![outcome(0, &usual(1.0, 1.0))]);
     let a = Side { name: "A", plan: &a_plan, result: &found, environment: None };
     let b = Side { name: "B", plan: &b_plan, result: &found, environment: None };
     let error = compare(a, b, &CompareOptions::default()).unwrap_err();
@@ -256,7 +211,7 @@ fn searches_that_ask_for_other_numbers_of_trials_are_other_plans() {
     };
     let with = |repeats| StudyPlan { search: Some(search(repeats)), ..plan(&["haproxy"]) };
     let (a_plan, b_plan) = (with(3.0), with(5.0));
-    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let found = plans::result(vec![outcome(0, &usual(1.0, 1.0))]);
     let side = |name, plan| Side { name, plan, result: &found, environment: None };
     let error = compare(side("A", &a_plan), side("B", &b_plan), &CompareOptions::default()).unwrap_err();
     let CompareError::OtherPlan { differences } = &error else { panic!("{error}") };
@@ -285,7 +240,7 @@ fn trials_that_confirm_two_searches_are_not_compared_at_two_loads() {
 #[test]
 fn settings_of_one_result_alone_are_named() {
     let (a_plan, b_plan) = (plan(&["haproxy", "lvs"]), plan(&["lvs", "l2dsr"]));
-    let found = result(vec![outcome(0, &usual(1.0, 1.0)), outcome(1, &usual(1.0, 1.0))]);
+    let found = plans::result(vec![outcome(0, &usual(1.0, 1.0)), outcome(1, &usual(1.0, 1.0))]);
     let a = Side { name: "A", plan: &a_plan, result: &found, environment: None };
     let both = compare(
         a,
@@ -312,7 +267,7 @@ fn levels_of_one_study_are_compared_block_by_block() {
         STEADY.iter().enumerate().map(|(block, value)| value * factor * (1.0 + 0.2 * block as f64)).collect()
     };
     let b: Vec<f64> = drifting(1.05).iter().zip(WOBBLE).map(|(value, wobble)| value * wobble).collect();
-    let found = result(vec![
+    let found = plans::result(vec![
         outcome(0, &[("throughput_per_s", drifting(1.0))]),
         outcome(1, &[("throughput_per_s", b)]),
     ]);
@@ -336,7 +291,7 @@ fn levels_of_one_study_are_compared_block_by_block() {
 #[test]
 fn unknown_quantities_are_refused_with_those_there_are() {
     let plan = plan(&["haproxy"]);
-    let found = result(vec![outcome(0, &usual(1.0, 1.0))]);
+    let found = plans::result(vec![outcome(0, &usual(1.0, 1.0))]);
     let side = Side { name: "A", plan: &plan, result: &found, environment: None };
     let options = CompareOptions { quantities: vec!["p99".to_owned()], ..CompareOptions::default() };
     let error = compare(side, side, &options).unwrap_err().to_string();
@@ -347,9 +302,9 @@ fn unknown_quantities_are_refused_with_those_there_are() {
 fn the_published_schema_is_the_one_of_this_code() {
     let schema = serde_json::to_string_pretty(&schemars::schema_for!(Comparison)).unwrap() + "\n";
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/comparison.schema.json");
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, &schema).unwrap();
     }
     let published = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run `UPDATE_SCHEMA=1 cargo test -p study` and commit docs/schema");
+    assert!(published == schema, "run `make docs` and commit docs/schema");
 }

@@ -138,12 +138,15 @@ pub(super) fn overridden(
     let http = workload
         .and_then(|workload| workload.get("http").or_else(|| workload.get("command"))?.get_ref().as_table());
     let searched_key = outline.search.as_ref().and_then(|search| search.search.unit.key());
-    for (key, value) in http.into_iter().flatten() {
+    // Only overrides are looked at: a study can have thousands of settings.
+    let keys = http.into_iter().flatten().filter(|(_, value)| !reader.is_in_file(&value.span()));
+    let overridden: Vec<_> = keys.collect();
+    for (key, value) in overridden {
         let key = key.get_ref().as_ref();
         let by_factor = |setting: &Setting| resolver.sets_key(key) && setting.levels.contains_key(key);
         let by_search = |setting: &Setting| setting.searched && searched_key == Some(key);
         let is_replaced = settings.iter().all(|setting| by_factor(setting) || by_search(setting));
-        if reader.is_in_file(&value.span()) || settings.is_empty() || !is_replaced {
+        if settings.is_empty() || !is_replaced {
             continue;
         }
         let levels = format!("give its levels with --set {key}=…");

@@ -66,9 +66,11 @@ impl Runner<'_> {
         self.settle()?;
         self.check_stop_and_budget()?;
         let study_time_s = self.study_time_s();
-        self.run_hook(&setup, Hook::Prepare)?;
-        self.observers.before(context!(self, &setup, planned))?;
-        let mut trial = self.measure(&setup, planned)?;
+        let measured = self.prepare_and_measure(&setup, planned);
+        if !measured.as_ref().is_ok_and(|trial| !trial.interrupted) {
+            self.conclude_despite_stop(&setup);
+        }
+        let mut trial = measured?;
         if trial.interrupted {
             let text = serde_json::to_string_pretty(&trial).expect("a trial can be written as JSON");
             let written = self.folder.write("interrupted-trial.json", &text);
@@ -111,6 +113,25 @@ impl Runner<'_> {
         entry.pack();
         self.entries.push(entry);
         Ok(&self.entries[self.entries.len() - 1])
+    }
+
+    /// Runs the hook before a trial, and the trial.
+    fn prepare_and_measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial, StopReason> {
+        self.run_hook(setup, Hook::Prepare)?;
+        if planned.purpose != Purpose::WarmUp {
+            self.observers.before(context!(self, setup, planned))?;
+        }
+        self.measure(setup, planned)
+    }
+
+    /// Undoes what a workload has prepared for a trial that did not end as planned.
+    fn conclude_despite_stop(&mut self, setup: &Setup) {
+        let Workload::Command(workload) = &setup.workload else { return };
+        let (folder, stop) = (self.output_folder(), AtomicBool::new(false));
+        let Some(testbed) = self.testbed.as_mut() else { return };
+        if let Err(error) = testbed.run_hook(workload, Hook::Conclude, &folder, &stop) {
+            (self.on_event)(Event::Warning(&error.to_string()));
+        }
     }
 
     /// Runs the workload once, without observers and hooks.
@@ -248,12 +269,15 @@ impl Runner<'_> {
             warm_up.workload.set_length(duration);
             warm_up.workload.set_receipts(None);
             let planned = PlannedTrial { purpose: Purpose::WarmUp, ..planned };
-            self.run_hook(&warm_up, Hook::Prepare)?;
-            let trial = self.measure(&warm_up, planned)?;
-            self.run_hook(&warm_up, Hook::Conclude)?;
+            let measured = self.prepare_and_measure(&warm_up, planned);
+            if !measured.as_ref().is_ok_and(|trial| !trial.interrupted) {
+                self.conclude_despite_stop(&warm_up);
+            }
+            let trial = measured?;
             if trial.interrupted {
                 return Err(StopReason::Stopped);
             }
+            self.run_hook(&warm_up, Hook::Conclude)?;
             self.backlog = backlog(&trial);
         }
         Ok(())

@@ -18,7 +18,7 @@ use record::{
 };
 
 use self::{
-    quantities::{file_sizes, quantities, sum},
+    quantities::{FileState, LAST_RATE, PEAK_MEMORY, file_states, quantities, sum},
     supervisors::LinkCounter,
 };
 use super::{Testbed, TestbedError};
@@ -32,6 +32,8 @@ const OUTPUT_FOLDER: &str = ".output";
 /// Length of the bins in which flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
+/// A longer time without a sample hides peaks of memory and rates.
+const MAX_UNSAMPLED: Duration = Duration::from_millis(500);
 
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
@@ -134,13 +136,16 @@ impl Testbed {
             Some(ByteSource::Path(path)) => Some(self.with_scratch_path(path)),
             _ => None,
         };
-        let before = path.as_deref().map(file_sizes).unwrap_or_default();
+        let before = path.as_deref().map(file_states).unwrap_or_default();
         let outputs = output_paths(&jobs);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();
         let mut flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
         let mut peak_memory_bytes = None;
+        let (mut sampled, mut unsampled) = (Instant::now(), Duration::ZERO);
         let mut sample = |links: Option<Vec<LinkCounter>>| {
+            unsampled = unsampled.max(sampled.elapsed());
+            sampled = Instant::now();
             peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
             let Some(links) = links else { return Ok(()) };
             flows.sample()?;
@@ -158,6 +163,7 @@ impl Testbed {
         }
         let elapsed_s = started.elapsed().as_secs_f64();
         let flows = flows.finish();
+        let mut warnings = Vec::new();
         let moved_bytes = match &workload.bytes {
             None => None,
             Some(ByteSource::Declared(bytes)) => {
@@ -166,11 +172,21 @@ impl Testbed {
                 Some(bytes * report.runs.iter().filter(is_complete).count() as u64).filter(|bytes| *bytes > 0)
             }
             Some(ByteSource::Path(_)) => {
-                let after = path.as_deref().map(file_sizes).unwrap_or_default();
-                let grown = after
-                    .iter()
-                    .map(|(file, size)| size.saturating_sub(before.get(file).copied().unwrap_or(0)));
-                Some(grown.sum()).filter(|bytes| *bytes > 0)
+                let after = path.as_deref().map(file_states).unwrap_or_default();
+                // How many bytes went into a file that was there before is unknown: its begin may have been written anew.
+                let is_changed = |(file, now): (_, &FileState)| {
+                    before.get(file).is_some_and(|before| before.bytes > 0 && before != now)
+                };
+                if after.iter().any(is_changed) {
+                    let message = "files that were there before the trial have changed, so that the bytes moved and the goodput \
+                                   are unknown; remove them in `prepare`";
+                    warnings.push(Warning::new("moved_bytes_unknown", message));
+                    None
+                } else {
+                    let new =
+                        after.iter().filter(|(file, _)| before.get(file).is_none_or(|file| file.bytes == 0));
+                    Some(new.map(|(_, now)| now.bytes).sum()).filter(|bytes| *bytes > 0)
+                }
             }
             Some(ByteSource::Link) => {
                 Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
@@ -190,13 +206,22 @@ impl Testbed {
             flows,
             bin_s: FLOW_BIN.as_secs_f64(),
         };
-        let mut warnings = Vec::new();
         if memory.is_none() {
             let message = "this machine counts no memory for groups of processes (control groups): the peak memory of all \
              processes together is unknown";
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
         let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
+        if unsampled > MAX_UNSAMPLED {
+            quantities.remove(LAST_RATE);
+            quantities.remove(PEAK_MEMORY);
+            let message = format!(
+                "proofload itself was away for {:.1} s, so that the last rate and the peak memory are unknown; give it a \
+                 processor of its own",
+                unsampled.as_secs_f64()
+            );
+            warnings.push(Warning::new("samples_missing", message));
+        }
         if let (Some(ByteSource::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
             // Until the end of the trial, all of them have been sent.
             let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
@@ -231,6 +256,7 @@ impl Testbed {
         name: &str,
         folder: &Path,
     ) -> Result<Job, TestbedError> {
+        self.check_scratch_path(words)?;
         let output = self.scratch_output();
         for folder in [folder, &self.scratch, &output] {
             let explain =
@@ -269,6 +295,25 @@ impl Testbed {
     /// Replaces the marker of the scratch folder.
     fn with_scratch_path(&self, text: &str) -> String {
         text.replace(SCRATCH_MARKER, &self.scratch.display().to_string())
+    }
+
+    /// Refuses a line for the shell in which the path of the scratch folder would fall apart: `rm -rf {scratch}/copies` would
+    /// remove something else.
+    fn check_scratch_path(&self, words: &[String]) -> Result<(), TestbedError> {
+        let path = self.scratch.display().to_string();
+        let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+        match words {
+            [shell, option, line] if shell == "sh" && option == "-c" && line.contains(SCRATCH_MARKER) => {
+                match path.chars().find(|&c| !is_plain(c)) {
+                    Some(bad) => Err(TestbedError::Program(format!(
+                        "a shell would split or change the path of {{scratch}}, {path}, at {bad:?}; give a folder without such \
+                         characters with --out, or write the command as a list of words"
+                    ))),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn scratch_output(&self) -> PathBuf {

@@ -27,16 +27,16 @@ const SEEN: [&str; 15] = [
     "wrong-kinds",
 ];
 
-/// Compares a file of the documentation with what the code generates; `UPDATE_SCHEMA` writes it.
+/// Compares a file of the documentation with what the code generates; `UPDATE_DOCS` writes it.
 fn published(path: &str, wanted: impl FnOnce(&str) -> String) {
     let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
     let present = fs::read_to_string(&path).unwrap_or_default();
     let wanted = wanted(&present);
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &wanted).unwrap();
         return;
     }
-    assert!(present == wanted, "{path}: run `UPDATE_SCHEMA=1 cargo test -p study` and commit docs");
+    assert!(present == wanted, "{path}: run `make docs` and commit docs");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn the_published_schema_is_the_one_of_this_code() {
 
 #[test]
 fn the_documented_keys_of_a_workload_are_those_of_this_code() {
-    const BEGIN: &str = "<!-- options: written by `UPDATE_SCHEMA=1 cargo test -p study` -->\n";
+    const BEGIN: &str = "<!-- options: written by `make docs` -->\n";
     const END: &str = "<!-- end of options -->";
     published("study.md", |text| {
         let (before, rest) = text.split_once(BEGIN).expect("docs/study.md has the options' beginning");

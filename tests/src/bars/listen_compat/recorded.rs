@@ -5,13 +5,9 @@ use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use testing::http::{exchange, post};
 
-use crate::{
-    bars::Outcome,
-    listen::ListenCall,
-    temporary::TemporaryFolder,
-    wire::{exchange, post},
-};
+use crate::{bars::Outcome, listen::ListenCall, temporary::TemporaryFolder};
 
 const RECORDED: &str = include_str!("../../../data/fluentd.jsonl");
 const PAGE: &str = include_str!("../../../../docs/listen.md");
@@ -154,7 +150,7 @@ fn answered<'r>(section: &str, rows: impl Iterator<Item = &'r Row>) -> Result<Ve
             + &header("Content-Encoding", &row.encoding)
             + "Connection: close\r\n";
         let answer = exchange(listen.address(), &post(&row.path, &headers, &bytes(&row.body)))?;
-        answers.push((row, answer.status(), Vec::new()));
+        answers.push((row, answer.status, Vec::new()));
     }
     listen.stop()?;
     let mut stored: BTreeMap<String, Vec<[String; 3]>> = BTreeMap::new();

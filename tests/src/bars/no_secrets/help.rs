@@ -1,16 +1,12 @@
 //! Waiting for what other processes write.
 
-use std::{
-    fs,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, thread, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use testing::{PATIENCE, find};
 
 use super::{KINDS, Search};
-use crate::{bars::seconds, process::Process};
+use crate::process::Process;
 
 /// An nginx that writes down what it is sent.
 pub(super) struct Listening {
@@ -63,10 +59,5 @@ pub(super) fn holds(folder: &Path, end: &str, text: &str) -> bool {
 }
 
 pub(super) fn wait(what: &str, is_so: impl Fn() -> bool) -> Result<()> {
-    let deadline = Instant::now() + seconds(20);
-    while !is_so() {
-        ensure!(Instant::now() < deadline, "within 20 s it did not come to this: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
+    find(PATIENCE, || is_so().then_some(())).with_context(|| format!("it did not come to this: {what}"))
 }

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
+use zune_png::zune_core::{bytestream::ZCursor, options::DecoderOptions};
 
 use super::{TemporaryFolder, chromium, seconds};
 
@@ -25,7 +26,7 @@ struct Picture<'a> {
 /// The pictures of a page, and the names of those that show no data.
 ///
 /// # Errors
-/// When there are none, the browser fails, or a picture without data is not noticed.
+/// When the browser fails, or a picture without data is not noticed.
 pub(super) fn without_data(folder: &TemporaryFolder, page: &Path) -> Result<(usize, Vec<String>)> {
     let html = fs::read_to_string(page)?;
     let style = between(&html, "<style>", "</style>").next().context("the page has no style")?;
@@ -80,7 +81,9 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
         .arg(format!("file://{}", page.display()));
     let finished = browser.run(seconds(60))?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
-    let rows = coloured_by_row(Path::new(&file))?;
+    let rows = coloured_by_row(Path::new(&file)).context("chromium left no screenshot")?;
+    // The next screenshot is not to be taken for this one.
+    fs::remove_file(&file)?;
     let mut top = 0;
     let mut blank = Vec::new();
     for picture in shown {
@@ -96,18 +99,17 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
 
 /// How many pixels of each row have a colour, not black, white or a grey.
 fn coloured_by_row(file: &Path) -> Result<Vec<usize>> {
-    let mut decoder = png::Decoder::new(std::io::BufReader::new(fs::File::open(file)?));
-    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
-    let mut reader = decoder.read_info()?;
-    let mut pixels = vec![0; reader.output_buffer_size().context("the screenshot is too large")?];
-    let info = reader.next_frame(&mut pixels)?;
-    let samples = info.color_type.samples();
-    ensure!(samples >= 3, "the screenshot has no colours: {:?}", info.color_type);
+    let mut decoder = zune_png::PngDecoder::new(ZCursor::new(fs::read(file)?));
+    decoder.set_options(DecoderOptions::default().png_set_strip_to_8bit(true));
+    let pixels = decoder.decode_raw().context("the screenshot cannot be read")?;
+    let (width, _) = decoder.dimensions().context("the screenshot has no size")?;
+    let samples = decoder.colorspace().context("the screenshot has no pixels")?.num_components();
+    ensure!(samples >= 3, "the screenshot has no colours: {samples} samples a pixel");
     let is_coloured = |pixel: &[u8]| {
         let (least, most) = (pixel[..3].iter().min(), pixel[..3].iter().max());
         most.zip(least).is_some_and(|(most, least)| most - least > 60)
     };
-    let rows = pixels[..info.buffer_size()].chunks(info.line_size);
+    let rows = pixels.chunks(width * samples);
     Ok(rows.map(|row| row.chunks_exact(samples).filter(|pixel| is_coloured(pixel)).count()).collect())
 }
 

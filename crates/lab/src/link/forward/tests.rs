@@ -57,6 +57,7 @@ fn a_device_that_is_gone_is_not_waited_for() {
     for devices in [[gone(), gone()], [gone(), Arc::clone(&quiet)], [quiet, gone()]] {
         let forwarder = Forwarder::start("link-test", devices, pipes(), 1 << 20).unwrap();
         forwarder.counters().expect("it runs");
+        // The time in which it must use little of a processor.
         thread::sleep(Duration::from_millis(300));
         // No packets were moved, so the link's counters do not show this processor time.
         let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());

@@ -52,16 +52,16 @@ mod tests {
 
     use super::*;
 
-    /// Checks that a file of the documentation agrees with the code; `UPDATE_SCHEMA` writes the file.
+    /// Checks that a file of the documentation agrees with the code; `UPDATE_DOCS` writes the file.
     fn check_published(path: &str, expected: impl FnOnce(&str) -> String) {
         let path = format!("{}/../../docs/{path}", env!("CARGO_MANIFEST_DIR"));
         let present = fs::read_to_string(&path).unwrap_or_default();
         let expected = expected(&present);
-        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(&path, &expected).unwrap();
             return;
         }
-        assert!(present == expected, "{path}: run `UPDATE_SCHEMA=1 cargo test -p proofload` and commit docs");
+        assert!(present == expected, "{path}: run `make docs` and commit docs");
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_documented_options_are_up_to_date() {
-        const BEGIN: &str = "<!-- options: written by `UPDATE_SCHEMA=1 cargo test -p proofload` -->\n";
+        const BEGIN: &str = "<!-- options: written by `make docs` -->\n";
         const END: &str = "<!-- end of options -->";
         check_published("listen.md", |text| {
             let (before, rest) = text.split_once(BEGIN).expect("docs/listen.md has the options' beginning");

@@ -71,6 +71,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::Accounting => "counts do not add up",
         VoidRule::LittlesLaw => "Little's law broken",
         VoidRule::WorkerLost => "worker lost",
+        VoidRule::Unmeasured => "quantity not measured",
         VoidRule::Unaudited => "not audited",
         VoidRule::Link => "emulated link",
     }

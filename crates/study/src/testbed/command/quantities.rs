@@ -14,6 +14,9 @@ use record::{ByteSource, CommandTrial, Flow, Warning};
 use super::GOODPUT;
 use crate::CommandWorkload;
 
+/// Names of quantities that need samples.
+pub(super) const LAST_RATE: &str = "last_5_s_bit_per_s";
+pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 /// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
 const LAST_RATE_S: f64 = 5.0;
 
@@ -31,7 +34,7 @@ pub(super) fn quantities(
         ("system_s".to_owned(), trial.system_s),
         ("largest_process_bytes".to_owned(), trial.largest_process_bytes as f64),
     ]);
-    if !trial.flows.is_empty() {
+    if !trial.plan.hosts.is_empty() {
         quantities.extend([
             ("sent_bytes".to_owned(), total("sent", |flow| flow.bytes)),
             ("received_bytes".to_owned(), total("received", |flow| flow.bytes)),
@@ -39,9 +42,9 @@ pub(super) fn quantities(
             ("received_packets".to_owned(), total("received", |flow| flow.packets)),
         ]);
         let rate = last_rate(trial, "sent").max(last_rate(trial, "received"));
-        quantities.insert("last_5_s_bit_per_s".to_owned(), rate);
+        quantities.insert(LAST_RATE.to_owned(), rate);
     }
-    quantities.extend(trial.peak_memory_bytes.map(|bytes| ("peak_memory_bytes".to_owned(), bytes as f64)));
+    quantities.extend(trial.peak_memory_bytes.map(|bytes| (PEAK_MEMORY.to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
         if workload.bytes != Some(ByteSource::Link) && trial.failed_ratio() == 0.0 {
@@ -75,6 +78,13 @@ pub(super) fn quantities(
         };
         quantities.insert(number.quantity.clone(), value);
     }
+    quantities.retain(|name, value| {
+        if !value.is_finite() {
+            let message = format!("{name} is too large a number: it is unknown");
+            warnings.push(Warning::new("number_not_found", message));
+        }
+        value.is_finite()
+    });
     quantities
 }
 
@@ -100,9 +110,18 @@ fn has_direction(name: &str, direction: &str) -> bool {
     name.rsplit(' ').next() == Some(direction)
 }
 
-/// Sizes of a file, or of all files in a folder, by device, inode and creation time: a file that was replaced counts
+/// A file at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileState {
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written.
+    written: (i64, i64),
+}
+
+/// States of a file, or of all files in a folder, by device, inode and creation time: a file that was replaced counts
 /// as another.
-pub(super) fn file_sizes(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u64> {
+pub(super) fn file_states(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), FileState> {
     let mut files = BTreeMap::new();
     // The path itself may be a symbolic link; links within the folder do not count.
     if let Ok(metadata) = fs::metadata(&path) {
@@ -111,11 +130,12 @@ pub(super) fn file_sizes(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), u6
     files
 }
 
-fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), u64>) {
+fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), FileState>) {
     if !metadata.is_dir() {
         let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
-        files.insert((metadata.dev(), metadata.ino(), made_ns), metadata.len());
+        let state = FileState { bytes: metadata.len(), written: (metadata.mtime(), metadata.mtime_nsec()) };
+        files.insert((metadata.dev(), metadata.ino(), made_ns), state);
         return;
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {

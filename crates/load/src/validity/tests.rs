@@ -1,0 +1,257 @@
+use record::{Counts, Decision};
+
+use super::*;
+use crate::testing;
+
+const DECIDES: Option<Decision> =
+    Some(Decision { response_time_ns: 50_000_000, longest_ns: 50_000_000, loss_ratio: 0.01 });
+
+/// A trial of one second. The generator waited for a processor for `wait_s`, and one request in fifty took a second.
+fn waited(wait_s: f64) -> WorkerResult {
+    let mut result = WorkerResult { elapsed_ns: 1_000_000_000, ..WorkerResult::default() };
+    result.http.cpu.threads = 1;
+    result.http.cpu.runqueue_wait_s = Some(wait_s);
+    result.http.counts.scheduled = 1_000;
+    result.http.counts.completed = 1_000;
+    result.http.response_time.observed.record_n_ns(1_000_000, 980);
+    result.http.response_time.observed.record_n_ns(1_000_000_000, 20);
+    result
+}
+
+#[test]
+fn a_generator_that_waits_for_its_processor_says_nothing_against_the_target() {
+    let rules = |plan: HttpPlan, wait_s| processor_shared(&plan, &waited(wait_s)).map(|(rule, _)| rule);
+    let open = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+    assert_eq!(rules(open.clone(), 0.3), Some(VoidRule::ProcessorShared));
+    assert_eq!(rules(open.clone(), 0.2), None);
+    assert_eq!(rules(HttpPlan { decides: None, ..open }, 0.3), None, "without a goal nothing is decided");
+    let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
+    assert_eq!(rules(users.clone(), 0.3), Some(VoidRule::ProcessorShared));
+    let waited_ns = users.timeout_ns.min(users.drain_ns);
+    let untimed = Decision { response_time_ns: waited_ns, longest_ns: waited_ns, loss_ratio: 0.0 };
+    assert_eq!(rules(HttpPlan { decides: Some(untimed), ..users }, 0.3), None, "no goal bounds a time");
+}
+
+#[test]
+fn a_target_that_never_answers_loses_no_throughput_by_absences() {
+    let mut result =
+        WorkerResult { elapsed_ns: 60_000_000_000, users_delayed_ns: 20e6, ..WorkerResult::default() };
+    result.http.counts.scheduled = 5;
+    assert_eq!(late(&testing::closed(2), &result), None);
+    (result.http.counts.completed, result.users_span_ns) = (5, 100e6);
+    assert!(late(&testing::closed(2), &result).is_some());
+}
+
+#[test]
+fn bursts_may_be_refused_and_users_may_not() {
+    let mut result = waited(0.0);
+    result.http.errors.add(ErrorClass::Reset, 100);
+    let open = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+    let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
+    assert!(!is_decided_by_refusals(&open, &result) && is_decided_by_refusals(&users, &result));
+    result.http.counts.completed = 0;
+    assert!(is_decided_by_refusals(&open, &result), "everything was refused");
+}
+
+/// A valid trial of a second: a thousand requests of a millisecond, one after the other.
+fn valid() -> WorkerResult {
+    let mut result = WorkerResult {
+        elapsed_ns: 1_000_000_000,
+        sending_ns: 1_000_000_000,
+        in_flight_integral_ns: 1e9,
+        planned: Some(1_000),
+        ..WorkerResult::default()
+    };
+    result.http.counts = Counts { scheduled: 1_000, sent: 1_000, completed: 1_000, ..Counts::default() };
+    result.http.response_time.observed.record_n_ns(1_000_000, 1_000);
+    result.http.service_time.observed.record_n_ns(1_000_000, 1_000);
+    result.http.cpu.threads = 2;
+    result
+}
+
+/// Adds `n` failures that the trial accounts for.
+fn fail(result: &mut WorkerResult, class: ErrorClass, n: u64) {
+    result.http.errors.add(class, n);
+    for count in
+        [&mut result.http.counts.scheduled, &mut result.http.counts.sent, &mut result.http.counts.failed]
+    {
+        *count += n;
+    }
+    result.planned = Some(result.http.counts.scheduled);
+}
+
+/// Makes `times` of the thousand response times last 10 ms, of which 9 ms may be the generator's.
+fn lengthen(result: &mut WorkerResult, times: u64) {
+    result.http.response_time = Default::default();
+    (times..1_000).for_each(|_| result.http.response_time.record_ns(1_000_000, 0));
+    (0..times).for_each(|_| result.http.response_time.record_ns(10_000_000, 9_000_000));
+}
+
+#[test]
+fn each_rule_is_broken_beyond_its_bound_and_not_at_it() {
+    use VoidRule::*;
+    type Change = fn(&mut WorkerResult);
+    let cases: [(&str, Change, &[VoidRule]); 32] = [
+        ("sound", |_| {}, &[]),
+        ("one time in twenty is its own", |r| lengthen(r, 50), &[]),
+        ("p90 is its own", |r| lengthen(r, 150), &[Late]),
+        ("p50 is its own", |r| lengthen(r, 600), &[Late]),
+        ("the throughput is 7.9 % too low", |r| r.delay_at_end_ns = 79_000_000, &[]),
+        ("the throughput is 8.1 % too low", |r| r.delay_at_end_ns = 81_000_000, &[Late]),
+        ("unsent", |r| r.http.counts.never_sent = 1, &[RateNotReached, Accounting]),
+        (
+            "unsent for the target",
+            |r| {
+                (r.http.counts.never_sent, r.http.counts.never_sent_busy) = (1, 1);
+                (r.http.counts.scheduled, r.planned) = (1_001, Some(1_001));
+            },
+            &[],
+        ),
+        ("a thread at 95 %", |r| r.http.cpu.busiest_thread_ratio = 0.95, &[]),
+        ("a thread at 96 %", |r| r.http.cpu.busiest_thread_ratio = 0.96, &[CpuExhausted]),
+        ("a loop at 95 %", |r| r.http.cpu.busiest_loop_ratio = 0.95, &[]),
+        ("a loop at 96 %", |r| r.http.cpu.busiest_loop_ratio = 0.96, &[CpuExhausted]),
+        ("25 % of two threads waited", |r| r.http.cpu.runqueue_wait_s = Some(0.5), &[]),
+        ("26 % of two threads waited", |r| r.http.cpu.runqueue_wait_s = Some(0.52), &[ProcessorShared]),
+        ("unopened", |r| r.http.counts.connections_unopened = 1, &[UnopenedConnections]),
+        (
+            "no descriptor for a connection",
+            |r| {
+                r.http.connection_errors.add(ErrorClass::Descriptors, 1);
+            },
+            &[LocalExhaustion],
+        ),
+        ("no buffer for a request", |r| fail(r, ErrorClass::Buffers, 1), &[LocalExhaustion]),
+        ("reset by the target", |r| fail(r, ErrorClass::Reset, 1), &[]),
+        ("fewer taken than planned", |r| r.planned = Some(1_001), &[Accounting]),
+        ("an unknown plan", |r| r.planned = None, &[]),
+        ("scheduled and not accounted for", |r| r.http.counts.scheduled += 1, &[Accounting]),
+        ("sent and not accounted for", |r| r.http.counts.sent += 1, &[Accounting]),
+        ("retried", |r| (r.http.counts.sent, r.http.counts.retried) = (1_001, 1), &[]),
+        ("retried unsent", |r| (r.http.counts.retried, r.http.counts.retried_unsent) = (1, 1), &[]),
+        (
+            "failed unsent",
+            |r| {
+                fail(r, ErrorClass::ConnectRefused, 1);
+                (r.http.counts.sent, r.http.counts.failed_unsent) = (1_000, 1);
+            },
+            &[],
+        ),
+        (
+            "left in flight",
+            |r| {
+                fail(r, ErrorClass::Reset, 1);
+                (r.http.counts.failed, r.http.counts.in_flight) = (0, 1);
+            },
+            &[],
+        ),
+        ("a response time too many", |r| r.http.response_time.observed.record_ns(1_000_000), &[Accounting]),
+        (
+            "a service time too few",
+            |r| {
+                r.http.service_time = Default::default();
+                r.http.service_time.observed.record_n_ns(1_000_000, 999);
+            },
+            &[Accounting],
+        ),
+        ("in flight for 2 % longer", |r| r.in_flight_integral_ns = 1.02e9, &[]),
+        ("in flight for 3 % longer", |r| r.in_flight_integral_ns = 1.03e9, &[LittlesLaw]),
+        ("in flight for 3 % shorter", |r| r.in_flight_integral_ns = 0.97e9, &[LittlesLaw]),
+        (
+            "lost",
+            |r| (r.lost_workers, r.http.counts.sent, r.in_flight_integral_ns) = (1, 0, 2e9),
+            &[WorkerLost],
+        ),
+    ];
+    let plan = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+    for (name, change, expected) in cases {
+        let mut result = valid();
+        change(&mut result);
+        let reasons = judge(&plan, &result);
+        let rules: Vec<VoidRule> = reasons.iter().map(|reason| reason.rule).collect();
+        assert_eq!(rules, expected, "{name}: {reasons:#?}");
+    }
+}
+
+#[test]
+fn a_trial_of_less_than_200_ms_is_not_judged_by_its_processors() {
+    let plan = HttpPlan { decides: DECIDES, ..testing::open(1_000.0, 1, 10) };
+    for (elapsed_ns, is_judged) in [(MIN_TRIAL_NS - 1, false), (MIN_TRIAL_NS, true)] {
+        let mut result = WorkerResult { elapsed_ns, delay_at_end_ns: 500_000_000, ..valid() };
+        (result.http.cpu.busiest_thread_ratio, result.http.cpu.runqueue_wait_s) = (1.0, Some(0.2));
+        for rule in [late, cpu_exhausted, processor_shared] {
+            assert_eq!(rule(&plan, &result).is_some(), is_judged, "{elapsed_ns} ns");
+        }
+        fail(&mut result, ErrorClass::Reset, 10);
+        result.http.counts.completed = 0;
+        for rule in [late, cpu_exhausted, processor_shared] {
+            assert_eq!(rule(&plan, &result), None, "the target refused everything");
+        }
+    }
+}
+
+#[test]
+fn a_percentile_with_fewer_than_ten_times_above_it_is_not_judged() {
+    let of = |times: u64| {
+        let mut result = WorkerResult::default();
+        (0..times).for_each(|_| result.http.response_time.record_ns(10_000_000, 9_000_000));
+        own_percentile(&result).map(|told| told.contains("the response time's p50"))
+    };
+    assert_eq!((of(19), of(20)), (None, Some(true)));
+    let mut late_twice = WorkerResult::default();
+    (0..15).for_each(|_| late_twice.http.service_time.record_ns(10_000_000, 9_000_000));
+    (0..15).for_each(|_| late_twice.http.service_time.record_censored_ns(10_000_000, 9_000_000));
+    let told = own_percentile(&late_twice).unwrap();
+    let words = "the service time's p50 may be its own: measured 10.0 ms, of the target perhaps only 1.00 ms";
+    assert_eq!(told, words);
+}
+
+#[test]
+fn the_time_of_failures_and_unread_answers_is_time_in_flight() {
+    let mut result = WorkerResult { failed_in_flight_ns: 0.5e9, unread_ns: 0.25e9, ..valid() };
+    result.http.service_time.censored.record_n_ns(250_000_000, 1);
+    let (in_flight, rate_times_time) = littles_law_sides(&result);
+    assert!(in_flight == 1.0 && (rate_times_time - 2.0).abs() < 1e-3, "{rate_times_time}");
+}
+
+#[test]
+fn users_that_are_late_send_less() {
+    let users = HttpPlan { pipeline: 2, ..testing::closed(2) };
+    let result = WorkerResult { users_delayed_ns: 0.8e9, users_span_ns: 2e9, ..valid() };
+    assert_eq!(max_throughput_ratio(&users, &result), 1.25);
+    let open = testing::open(1_000.0, 1, 10);
+    assert_eq!(max_throughput_ratio(&open, &WorkerResult { delay_at_end_ns: 250_000_000, ..valid() }), 1.25);
+}
+
+#[test]
+fn only_the_target_can_refuse() {
+    let open = testing::open(1_000.0, 1, 10);
+    let users = HttpPlan { decides: DECIDES, ..testing::closed(10) };
+    for (class, refuses) in [
+        (ErrorClass::Reset, true),
+        (ErrorClass::Status, true),
+        (ErrorClass::Timeout, false),
+        (ErrorClass::ConnectTimeout, false),
+        (ErrorClass::Ports, false),
+    ] {
+        let mut result = valid();
+        result.http.counts.completed = 0;
+        assert!(!is_decided_by_refusals(&open, &result), "nothing was refused");
+        result.http.errors.add(class, 11);
+        assert_eq!(is_decided_by_refusals(&open, &result), refuses, "{class}");
+        assert_eq!(is_decided_by_refusals(&users, &result), refuses, "{class}");
+    }
+    let mut result = valid();
+    result.http.errors.add(ErrorClass::Reset, 10);
+    assert!(!is_decided_by_refusals(&users, &result), "one in a hundred is allowed");
+}
+
+#[test]
+fn absences_are_told_with_their_lengths() {
+    let told = |times| absences_in_words(&Away { times, total_s: 0.5, longest_s: 0.25 });
+    assert_eq!(told(0), "the generator sent late");
+    assert_eq!(told(1), "the generator was away from its work for 250 ms");
+    let several =
+        "the generator was away from its work 3 times, for 500 ms in all and at most 250 ms at a time";
+    assert_eq!(told(3), several);
+}

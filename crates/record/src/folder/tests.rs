@@ -1,0 +1,220 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{entry, plan};
+
+/// A result folder of one test, removed at its end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("proofload-record-{}-{number}", std::process::id())))
+    }
+
+    /// A folder with a plan, an environment and this number of trials.
+    fn with_trials(trials: u64) -> (Self, ResultFolder) {
+        let temporary = Self::new();
+        let folder = ResultFolder::create(&temporary.0).unwrap();
+        let environment = Environment { schema: environment::SCHEMA.to_owned(), ..Environment::default() };
+        folder.write_environment(&environment, &plan("one")).unwrap();
+        folder.write_plan(&plan("one")).unwrap();
+        let mut journal = folder.journal().unwrap();
+        (1..=trials).for_each(|index| journal.append(&entry(index)).unwrap());
+        (temporary, folder)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn result(trials: u64, ending: Ending) -> StudyResult {
+    StudyResult {
+        schema: RESULT_SCHEMA.to_owned(),
+        ending,
+        started_unix_s: 1.0,
+        elapsed_s: 2.0,
+        resumed: 0,
+        trials,
+        void_trials: 0,
+        outcomes: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (temporary, folder) = Temporary::with_trials(2);
+    folder.append_link(&json!({"schema": LINK_SCHEMA, "link": "a"})).unwrap();
+    assert!(folder.read().unwrap().result.is_none() && folder.result().unwrap().is_none());
+    folder.write_result(&result(2, Ending::Finished)).unwrap();
+    folder.write_study_file("title = \"one\"").unwrap();
+    let contents = ResultFolder::open(&temporary.0).unwrap().read().unwrap();
+    assert_eq!((contents.plan, folder.plan().unwrap()), (plan("one"), plan("one")));
+    assert_eq!(contents.environment, folder.environment().ok());
+    assert!(contents.environment.is_some());
+    assert_eq!(contents.trials, [entry(1), entry(2)]);
+    assert_eq!(folder.trials().unwrap(), contents.trials);
+    assert_eq!(contents.result, Some(result(2, Ending::Finished)));
+    assert_eq!(folder.result().unwrap(), contents.result);
+    assert_eq!(temporary.text("study.toml"), "title = \"one\"");
+    assert_eq!(folder.path(), temporary.0);
+}
+
+#[test]
+fn a_folder_holds_one_study() {
+    let (temporary, _) = Temporary::with_trials(0);
+    let is_taken = |path| matches!(ResultFolder::create(path), Err(FolderError::AlreadyHoldsResult { .. }));
+    assert!(is_taken(&temporary.0), "it has a plan");
+    fs::remove_file(temporary.0.join(PLAN)).unwrap();
+    assert!(!is_taken(&temporary.0), "it has no plan and no trial");
+    let missing = ResultFolder::open(&temporary.0).unwrap_err();
+    assert!(matches!(missing, FolderError::NotAResultFolder { missing: PLAN, .. }), "{missing}");
+    temporary.write(TRIALS, "x");
+    assert!(is_taken(&temporary.0), "it has a trial");
+}
+
+#[test]
+fn a_folder_with_other_files_is_left_alone() {
+    let temporary = Temporary::new();
+    fs::create_dir_all(&temporary.0).unwrap();
+    temporary.write("notes.txt", "mine");
+    let refused = ResultFolder::create(&temporary.0).unwrap_err().to_string();
+    assert!(refused.contains("is not empty: notes.txt is in it"), "{refused}");
+    fs::remove_file(temporary.0.join("notes.txt")).unwrap();
+    assert!(ResultFolder::create(&temporary.0).is_ok());
+}
+
+#[test]
+fn an_incomplete_last_line_is_ignored_and_then_removed() {
+    for (name, whole) in [(TRIALS, 2), (LINKS, 1)] {
+        let (temporary, folder) = Temporary::with_trials(2);
+        let link = json!({"schema": LINK_SCHEMA});
+        folder.append_link(&link).unwrap();
+        let before = temporary.text(name);
+        temporary.write(name, &format!("{before}{{\"crc32c\":\"0"));
+        assert_eq!(folder.read().unwrap().trials.len(), 2, "{name}");
+        folder.journal().unwrap().append(&entry(3)).unwrap();
+        folder.append_link(&link).unwrap();
+        assert_eq!(folder.read().unwrap().trials.len(), 3, "{name}");
+        let after = temporary.text(name);
+        assert!(after.starts_with(&before) && after.lines().count() == whole + 1, "{name}: {after}");
+    }
+}
+
+#[test]
+fn two_runs_cannot_write_to_one_folder() {
+    let (_temporary, folder) = Temporary::with_trials(0);
+    let _first = folder.journal().unwrap();
+    let refused = folder.journal().unwrap_err().to_string();
+    assert!(refused.contains("another run writes to it"), "{refused}");
+}
+
+#[test]
+fn records_that_do_not_belong_together_are_refused() {
+    type Change = fn(&Temporary, &ResultFolder);
+    let cases: [(&str, Change, &str); 10] = [
+        (
+            "another plan",
+            |_, folder| folder.write_plan(&plan("two")).unwrap(),
+            "environment.json: it belongs to another study",
+        ),
+        (
+            "a link of another plan",
+            |temporary, folder| {
+                let (other, _) = Temporary::with_trials(0);
+                ResultFolder { path: other.0.clone() }.write_plan(&plan("two")).unwrap();
+                ResultFolder { path: other.0.clone() }.append_link(&json!({"schema": LINK_SCHEMA})).unwrap();
+                temporary.write(LINKS, &other.text(LINKS));
+                assert!(folder.trials().is_ok());
+            },
+            "links.jsonl, line 1: it belongs to another study",
+        ),
+        (
+            "a missing line",
+            |temporary, _| {
+                let text = temporary.text(TRIALS);
+                temporary.write(TRIALS, &(text.lines().nth(1).unwrap().to_owned() + "\n"));
+            },
+            "trials.jsonl, line 1: it holds trial 2 instead of trial 1",
+        ),
+        (
+            "a changed byte",
+            |temporary, _| temporary.write(TRIALS, &temporary.text(TRIALS).replacen(":1,", ":2,", 1)),
+            "trials.jsonl, line 1: its checksum is wrong",
+        ),
+        (
+            "another schema",
+            |temporary, _| temporary.write(PLAN, &temporary.text(PLAN).replace(PLAN_SCHEMA, "x/1")),
+            "its schema is x/1",
+        ),
+        (
+            "no record",
+            |temporary, _| temporary.write(PLAN, &seal::seal("{\"a\":1}", &[])),
+            "plan.json: missing field",
+        ),
+        (
+            "no plan in a record of an earlier version",
+            |temporary, _| temporary.write(LINKS, &(seal::seal("{\"a\":1}", &[]) + "\n")),
+            "it does not name its plan",
+        ),
+        (
+            "a result of more trials",
+            |_, folder| folder.write_result(&result(3, Ending::Interrupted)).unwrap(),
+            "it covers 3 trials, and trials.jsonl holds 2",
+        ),
+        (
+            "a finished study that went on",
+            |_, folder| folder.write_result(&result(1, Ending::Finished)).unwrap(),
+            "the study finished with 1 trials, and trials.jsonl holds 2",
+        ),
+        (
+            "a result of other trials",
+            |_, folder| folder.write_result(&result(1, Ending::Interrupted)).unwrap(),
+            "it covers other trials",
+        ),
+    ];
+    for (name, change, words) in cases {
+        let (temporary, folder) = Temporary::with_trials(2);
+        change(&temporary, &folder);
+        let refused = folder.read().unwrap_err().to_string();
+        assert!(refused.contains(words), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn a_result_may_cover_fewer_trials_if_the_study_went_on() {
+    let (_temporary, folder) = Temporary::with_trials(1);
+    folder.write_result(&result(1, Ending::Interrupted)).unwrap();
+    folder.journal().unwrap().append(&entry(2)).unwrap();
+    let contents = folder.read().unwrap();
+    assert_eq!((contents.trials.len(), contents.result.unwrap().trials), (2, 1));
+}
+
+#[test]
+fn what_cannot_be_read_is_no_missing_file() {
+    let (temporary, folder) = Temporary::with_trials(1);
+    for name in [ENVIRONMENT, TRIALS] {
+        let _ = fs::remove_file(temporary.0.join(name));
+        fs::create_dir(temporary.0.join(name)).unwrap();
+        let refused = folder.read().unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains("no regular file"), "{refused}");
+        fs::remove_dir(temporary.0.join(name)).unwrap();
+    }
+    let contents = folder.read().unwrap();
+    assert!(contents.environment.is_none() && contents.trials.is_empty());
+}

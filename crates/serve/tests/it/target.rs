@@ -1,0 +1,62 @@
+//! A target under test.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use serve::{Config, Report, Server};
+use testing::{http::Client, unread_bytes, until};
+
+pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\n\r\n";
+pub(crate) const GET_CLOSE: &[u8] = b"GET / HTTP/1.1\r\nHost: target\r\nConnection: close\r\n\r\n";
+
+/// A target that runs.
+pub(crate) struct Target {
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Report>,
+}
+
+impl Target {
+    pub(crate) fn start(config: Config) -> Self {
+        let server = Server::bind(config).unwrap();
+        let address = server.local_addrs()[0];
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || server.run(stop)
+        });
+        Self { address, stop, thread }
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address).unwrap()
+    }
+
+    /// Waits until it has read all that was sent.
+    pub(crate) fn has_read(&self) {
+        until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
+    }
+
+    /// Waits until it has closed all connections.
+    pub(crate) fn has_closed(&self) {
+        until("all is closed", || unread_bytes(self.address).is_empty());
+    }
+
+    /// Stops it and takes its report, in which every request must be in one class.
+    pub(crate) fn stop(self) -> Report {
+        let asked = Instant::now();
+        self.stop.store(true, Ordering::Relaxed);
+        let report = self.thread.join().unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(500), "stopped after {:?}", asked.elapsed());
+        assert_eq!(report.unaccounted(), 0, "{report}");
+        assert_eq!(report.answers, report.answers_by_status.values().sum::<u64>());
+        report
+    }
+}

@@ -1,0 +1,14 @@
+//! What tests of several crates use. Crates name it among their dev-dependencies only, so it may use no crate but `record`:
+//! one that depends on it would be compiled twice for its own unit tests.
+//!
+//! * [`http`]: a client that notices everything.
+//! * [`plans`]: plans and trials of which nothing is known yet.
+//! * [`until`] and [`find`]: waiting for what is about to happen; [`unread_bytes`]: whether a server has taken it.
+
+pub mod http;
+pub mod plans;
+mod sockets;
+mod wait;
+
+pub use sockets::unread_bytes;
+pub use wait::{PATIENCE, find, until};
