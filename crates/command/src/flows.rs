@@ -73,6 +73,11 @@ impl Flows {
         }
     }
 
+    /// All that was counted so far, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.counters.values().map(|counter| counter.last.0.saturating_sub(counter.first.0)).sum()
+    }
+
     /// The counted traffic, without interfaces that carried nothing.
     pub fn finish(self) -> BTreeMap<String, Flow> {
         let flow = |counter: Counter| Flow {
@@ -119,6 +124,7 @@ mod tests {
         flows.count("x".to_owned(), 1_600, 14);
         std::thread::sleep(Duration::from_millis(45));
         flows.count("x".to_owned(), 1_700, 15);
+        assert_eq!(flows.total_bytes(), 700);
         let flows = flows.finish();
         let flow = &flows["x"];
         assert_eq!((flow.bytes, flow.packets, flow.bins.iter().sum::<u64>()), (700, 5, 700));

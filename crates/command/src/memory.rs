@@ -23,10 +23,10 @@ impl MemoryGroup {
     /// # Errors
     /// If this machine counts no memory by control groups, or this user may not create one.
     pub fn create(journals: &Folder) -> io::Result<Self> {
-        let (root, version) = cgroups::root("memory")?
+        let (parent, version) = cgroups::parent("memory")?
             .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
-        let folder = root.join(format!("proofload-{}", journal.run()));
+        let folder = parent.join(format!("proofload-{}", journal.run()));
         journal.record(Change::ControlGroup { path: folder.clone() }).map_err(io::Error::other)?;
         fs::create_dir(&folder)?;
         Ok(Self { folder, version, journal: Some(journal) })

@@ -35,6 +35,8 @@ const GRACE_PERIOD: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
 /// Interval between checks of output and of stop requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// A wait that lasts this much longer than asked for may have ended long after the exit that it waited for.
+const MAX_LATENESS: Duration = Duration::from_millis(10);
 /// Size of a stream above which a copy is ended and has failed.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// How much of the end of standard error is reported for a failed copy.
@@ -62,7 +64,10 @@ pub fn run() -> io::Result<()> {
     for group in &job.groups {
         fs::write(group, "0")?;
     }
-    let report = run_copies(&job, &stop);
+    // Also interrupts the wait in which this process was stopped.
+    let was_stopped = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGCONT, Arc::clone(&was_stopped))?;
+    let report = run_copies(&job, &stop, &was_stopped);
     let temporary = job.report().with_extension("part");
     fs::write(&temporary, serde_json::to_vec(&report)?)?;
     fs::rename(temporary, job.report())
@@ -77,7 +82,7 @@ struct Copy {
     terminated_at: Option<Instant>,
 }
 
-fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
+fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report {
     let (started, began_s) = (Instant::now(), monotonic_s());
     let mut last_check = started;
     let (mut copies, mut shortage): (Vec<Copy>, _) = (Vec::new(), None);
@@ -92,7 +97,7 @@ fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
             last_check = Instant::now();
         }
     }
-    let mut interrupted = false;
+    let (mut interrupted, mut unseen_s) = (false, 0.0);
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
         let deadlines =
@@ -100,8 +105,13 @@ fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
         let until = deadlines.filter(|end| *end > Instant::now()).min();
         let until = until
             .map_or(POLL_INTERVAL, |end| end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
+        let (running, waited) = (running_copies(&copies), Instant::now());
         wait_for_exit(&copies, until);
+        let is_late = was_stopped.swap(false, Ordering::Relaxed) || waited.elapsed() > until + MAX_LATENESS;
         check_copies(&mut copies, job, started);
+        if running_copies(&copies) < running {
+            unseen_s = if is_late { waited.elapsed().as_secs_f64() } else { 0.0 };
+        }
         if stop.load(Ordering::Relaxed) && !interrupted {
             interrupted = true;
             copies.iter_mut().for_each(|copy| copy.terminate(Instant::now()));
@@ -114,6 +124,7 @@ fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
     Report {
         began_s,
         ended_s,
+        unseen_s,
         shortage,
         user_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.user_time())),
         system_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.system_time())),
@@ -121,6 +132,10 @@ fn run_copies(job: &Job, stop: &AtomicBool) -> Report {
         runs: copies.into_iter().map(|copy| copy.run).collect(),
         interrupted,
     }
+}
+
+fn running_copies(copies: &[Copy]) -> usize {
+    copies.iter().filter(|copy| copy.child.is_some()).count()
 }
 
 fn monotonic_s() -> f64 {
@@ -153,7 +168,7 @@ fn start(job: &Job, number: u32, shortage: &mut Option<String>) -> Copy {
             // The exit statuses of a shell.
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             copy.run.status = Some(if is_missing { 127 } else { 126 });
-            copy.run.last_lines = error.to_string();
+            copy.run.reason = Some(format!("could not be started: {error}"));
             let shortages = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC];
             if shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
                 let why = format!("copy {number} could not be started on this machine: {error}");
@@ -214,7 +229,7 @@ impl Copy {
         let streams = [job.output(self.number), job.errors(self.number)];
         let is_too_long = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > MAX_OUTPUT_BYTES);
         if self.terminated_at.is_none() && streams.iter().any(|path| is_too_long(path)) {
-            self.run.last_lines = format!("it wrote more than {} MiB", MAX_OUTPUT_BYTES >> 20);
+            self.run.reason = Some(format!("wrote more than {} MiB", MAX_OUTPUT_BYTES >> 20));
             self.terminated_at = Some(Instant::now());
             // SIGKILL prevents further output.
             let _ = kill_process_group(id, Signal::KILL);
@@ -227,7 +242,7 @@ impl Copy {
         let is_expected =
             self.terminated_at.is_none() && status.code().is_some_and(|code| job.expect.contains(&code));
         self.run.succeeded = self.run.stopped || is_expected;
-        if !self.run.succeeded && self.run.last_lines.is_empty() {
+        if !self.run.succeeded {
             self.run.last_lines = last_lines(&job.errors(self.number))
                 .or_else(|| last_lines(&job.output(self.number)))
                 .unwrap_or_default();

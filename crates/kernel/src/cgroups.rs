@@ -14,41 +14,82 @@ pub enum Version {
     Two,
 }
 
-/// The root of the hierarchy for a controller such as `cpu` or `memory`, and its version. `None` if no hierarchy is mounted,
-/// or if the root group of version 2 does not enable the controller for its children.
+/// The group in which this process can create groups for a controller such as `cpu` or `memory`, and its version. Processes
+/// in such a group stay within the limits of this process. `None` if no hierarchy is mounted, or if this process would have
+/// to leave a group of version 2 that has limits, because the group does not enable the controller for its children.
 ///
 /// # Errors
-/// When the mounts cannot be read.
-pub fn root(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
-    let mounts = crate::read("/proc/self/mountinfo")?;
-    Ok(find(&mounts, controller, |root| fs::read_to_string(root.join("cgroup.subtree_control"))))
+/// When the mounts or this process's groups cannot be read.
+pub fn parent(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
+    let (mounts, own) = (crate::read("/proc/self/mountinfo")?, crate::read("/proc/self/cgroup")?);
+    Ok(find(&mounts, &own, controller, |file| fs::read_to_string(file).unwrap_or_default()))
 }
 
-/// Finds the root in the text of `mountinfo`. `subtree_control` reads the controllers that a group of version 2 enables for
-/// its children.
+/// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
 fn find(
     mounts: &str,
+    own: &str,
     controller: &str,
-    subtree_control: impl Fn(&Path) -> io::Result<String>,
+    read: impl Fn(&Path) -> String,
 ) -> Option<(PathBuf, Version)> {
     // proc_pid_mountinfo(5): … root mount-point options … - type source super-options
     let mounts = mounts.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
         let mut kind = kind.split(' ');
-        Some((PathBuf::from(mount.split(' ').nth(4)?), kind.next()?, kind.nth(1)?))
+        Some((mount.next()?, Path::new(mount.next()?), kind.next()?, kind.nth(1)?))
     });
-    for (path, kind, options) in mounts {
+    for (root, point, kind, options) in mounts {
         match kind {
-            "cgroup" if options.split(',').any(|option| option == controller) => {
-                return Some((path, Version::One));
+            "cgroup" if has_word(options, ',', controller) => {
+                return Some((own_group(own, controller, root, point), Version::One));
             }
             "cgroup2" => {
-                let controllers = subtree_control(&path).unwrap_or_default();
-                if controllers.split_whitespace().any(|known| known == controller) {
-                    return Some((path, Version::Two));
+                if let Some(group) =
+                    enabled_ancestor(&own_group(own, "", root, point), point, controller, &read)
+                {
+                    return Some((group, Version::Two));
                 }
             }
             _ => {}
+        }
+    }
+    None
+}
+
+fn has_word(list: &str, separator: char, word: &str) -> bool {
+    list.split(separator).any(|known| known.trim() == word)
+}
+
+/// This process's group in the hierarchy of a controller (in that of version 2 if empty), which is mounted from `root` on at
+/// `point`.
+fn own_group(own: &str, controller: &str, root: &str, point: &Path) -> PathBuf {
+    // cgroups(7): number:controllers:path
+    let mut groups = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let path =
+        groups.find(|(controllers, _)| has_word(controllers, ',', controller)).map_or("/", |(_, path)| path);
+    let below_root = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+    point.join(below_root)
+}
+
+/// The nearest group, from `own` up to `point`, that enables the controller for its children; none if a group below has limits.
+fn enabled_ancestor(
+    own: &Path,
+    point: &Path,
+    controller: &str,
+    read: &impl Fn(&Path) -> String,
+) -> Option<PathBuf> {
+    for group in own.ancestors().take_while(|group| group.starts_with(point)) {
+        if has_word(&read(&group.join("cgroup.subtree_control")), ' ', controller) {
+            return Some(group.to_owned());
+        }
+        let limits = ["cpu.max", "cpuset.cpus", "io.max", "memory.high", "memory.max"];
+        let has_limit = |file| {
+            let limit = read(&group.join(file));
+            !limit.trim().is_empty() && !limit.starts_with("max")
+        };
+        if limits.into_iter().any(has_limit) {
+            return None;
         }
     }
     None
@@ -58,13 +99,34 @@ fn find(
 mod tests {
     use super::*;
 
+    const ONE: &str = "30 23 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n";
+    const TWO: &str = "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+
     #[test]
-    fn the_version_that_has_the_controller_is_found() {
-        let one = "30 23 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n";
-        let two = "31 23 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        let with = |list: &'static str| move |_: &Path| Ok(list.to_owned());
-        assert_eq!(find(&(two.to_owned() + one), "cpu", with("")).unwrap().1, Version::One);
-        assert_eq!(find(two, "cpu", with("memory cpu")).unwrap(), ("/sys/fs/cgroup".into(), Version::Two));
-        assert!(find(two, "cpu", with("cpuset memory")).is_none());
+    fn groups_are_made_within_the_own_one() {
+        let own = "4:cpuacct,cpu:/a/b\n0::/\n";
+        let nothing = |_: &Path| String::new();
+        let group = |mounts: &str| find(mounts, own, "cpu", nothing);
+        let below = Some(("/sys/fs/cgroup/cpu,cpuacct/a/b".into(), Version::One));
+        assert_eq!(group(ONE), below);
+        assert_eq!(group(&(TWO.to_owned() + ONE)), below, "version 2 does not enable it");
+        let of_container = ONE.replace(" / ", " /a ");
+        assert_eq!(group(&of_container), Some(("/sys/fs/cgroup/cpu,cpuacct/b".into(), Version::One)));
+        assert_eq!(group(TWO), None);
+    }
+
+    #[test]
+    fn a_group_of_version_2_is_left_only_if_it_has_no_limits() {
+        let group = |quota: &'static str, enabled: &'static str| {
+            let read = move |file: &Path| match file.to_str().unwrap() {
+                "/sys/fs/cgroup/a/b/cpu.max" => quota.to_owned(),
+                "/sys/fs/cgroup/a/cgroup.subtree_control" => enabled.to_owned(),
+                _ => String::new(),
+            };
+            find(TWO, "0::/a/b\n", "memory", read)
+        };
+        assert_eq!(group("max 100000\n", "cpu memory\n"), Some(("/sys/fs/cgroup/a".into(), Version::Two)));
+        assert_eq!(group("50000 100000\n", "cpu memory\n"), None);
+        assert_eq!(group("max 100000\n", "cpuset\n"), None);
     }
 }

@@ -21,14 +21,15 @@ pub(crate) struct Quotas {
 impl Quotas {
     /// Creates the parent group of the lab's groups.
     pub(crate) fn make(journal: &Journal) -> io::Result<Self> {
-        let (root, version) = cgroups::root("cpu")?
+        let (parent, version) = cgroups::parent("cpu")?
             .ok_or_else(|| {
                 io::Error::other(
                     "no control groups for processor time: mount the cpu controller of version 1, or enable it in the \
-                     root group of version 2 (echo +cpu > /sys/fs/cgroup/cgroup.subtree_control), or leave cpu_quota out",
+                     root group of version 2 (echo +cpu > /sys/fs/cgroup/cgroup.subtree_control) and start proofload in \
+                     a group without limits, or leave cpu_quota out",
                 )
             })?;
-        let folder = root.join(format!("proofload-{}", journal.run()));
+        let folder = parent.join(format!("proofload-{}", journal.run()));
         let quotas = Self { folder, version };
         make_group(&quotas.folder, journal)?;
         if version == Version::Two {

@@ -61,7 +61,12 @@ pub enum GoalQuantity {
 impl GoalQuantity {
     /// Whether an audit decides. Its findings are not random, so that such a goal must be met in every trial.
     pub fn is_audited(&self) -> bool {
-        matches!(self, Self::Lost | Self::Duplicated | Self::Corrupt)
+        match self {
+            Self::Lost | Self::Duplicated | Self::Corrupt => true,
+            Self::Errors | Self::ResponseTime { .. } | Self::ConnectTime { .. } | Self::Declared { .. } => {
+                false
+            }
+        }
     }
 
     /// The bound on a time in nanoseconds, if the goal has one.
@@ -113,8 +118,14 @@ impl Goal {
     fn loss_ratio_bounds(&self, trial: &Trial, audit: Option<&AuditResult>) -> (f64, f64) {
         let both = |ratio: f64| (ratio, ratio);
         match (&self.quantity, &trial.measured) {
-            (GoalQuantity::Lost | GoalQuantity::Duplicated | GoalQuantity::Corrupt, _) => {
-                both(audit.map_or(1.0, |audit| self.loss_ratio_in_audit(audit)))
+            (GoalQuantity::Lost, _) => {
+                both(lost_in_audit(audit, |audit| (audit.lost, audit.sent.all_acknowledged())))
+            }
+            (GoalQuantity::Duplicated, _) => {
+                both(lost_in_audit(audit, |audit| (audit.duplicated, audit.stored + audit.duplicated)))
+            }
+            (GoalQuantity::Corrupt, _) => {
+                both(lost_in_audit(audit, |audit| (audit.corrupt, audit.stored + audit.corrupt)))
             }
             // The figures of a failed program meet no goal.
             (GoalQuantity::Declared { .. }, Measured::Command(command)) if command.failed_ratio() > 0.0 => {
@@ -135,59 +146,64 @@ impl Goal {
             }
             (GoalQuantity::Errors, Measured::Command(command)) => both(command.failed_ratio()),
             // Programs have no response or connect times.
-            (_, Measured::Command(_)) => both(1.0),
-            (_, Measured::Http(http)) => {
-                // What is in flight when somebody interrupts a trial is not the service's loss.
-                let cut_off = if trial.interrupted { http.counts.in_flight } else { 0 };
-                self.loss_ratio_bounds_of_requests(http, cut_off)
+            (GoalQuantity::ResponseTime { .. } | GoalQuantity::ConnectTime { .. }, Measured::Command(_)) => {
+                both(1.0)
             }
-        }
-    }
-
-    /// As [`Self::loss_ratio_bounds`], for a goal that HTTP requests decide.
-    fn loss_ratio_bounds_of_requests(&self, http: &HttpTrial, cut_off: u64) -> (f64, f64) {
-        let counts = &http.counts;
-        let scheduled = counts.scheduled.saturating_sub(cut_off);
-        let ratio = |good: u64, planned: u64| match planned {
-            0 => 1.0,
-            planned => 1.0 - (good.min(planned) as f64 / planned as f64),
-        };
-        match self.quantity {
-            GoalQuantity::ResponseTime { bound_ns } => {
-                let (measured, possible) = http.response_time.count_up_to_ns(bound_ns);
-                (ratio(possible + counts.lost_delayed, scheduled), ratio(measured, scheduled))
+            (GoalQuantity::Errors, Measured::Http(http)) => {
+                let cut_off = cut_off(trial, http);
+                let scheduled = http.counts.scheduled.saturating_sub(cut_off);
+                if scheduled == 0 { both(1.0) } else { errors(http, scheduled, cut_off) }
             }
-            GoalQuantity::ConnectTime { bound_ns } => {
+            (GoalQuantity::ResponseTime { bound_ns }, Measured::Http(http)) => {
+                let counts = &http.counts;
+                let scheduled = counts.scheduled.saturating_sub(cut_off(trial, http));
+                let (measured, possible) = http.response_time.count_up_to_ns(*bound_ns);
+                (missed(possible + counts.lost_delayed, scheduled), missed(measured, scheduled))
+            }
+            (GoalQuantity::ConnectTime { bound_ns }, Measured::Http(http)) => {
+                let counts = &http.counts;
                 let refused = http.errors.connect_failures()
                     + http.retried_errors.connect_failures()
                     + http.connection_errors.connect_failures()
                     + counts.connections_unopened;
                 let (good, all) =
-                    (http.connect_time.count_up_to_ns(bound_ns), http.connect_time.count() + refused);
-                (ratio(good + counts.connects_delayed, all), ratio(good, all))
-            }
-            _ if scheduled == 0 => (1.0, 1.0),
-            _ => {
-                // A user's last request may be in flight when the trial ends. An arrival without an answer after the
-                // drain time is lost.
-                let unanswered = if http.plan.load.is_open() { counts.in_flight - cut_off } else { 0 };
-                let lost = counts.failed + counts.never_sent + unanswered;
-                let ratio = |lost: u64| {
-                    (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0)
-                };
-                (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
+                    (http.connect_time.count_up_to_ns(*bound_ns), http.connect_time.count() + refused);
+                (missed(good + counts.connects_delayed, all), missed(good, all))
             }
         }
     }
+}
 
-    /// The share lost to this goal by an audit.
-    fn loss_ratio_in_audit(&self, audit: &AuditResult) -> f64 {
-        let (found, of) = match self.quantity {
-            GoalQuantity::Duplicated => (audit.duplicated, audit.stored + audit.duplicated),
-            GoalQuantity::Corrupt => (audit.corrupt, audit.stored + audit.corrupt),
-            _ => (audit.lost, audit.sent.all_acknowledged()),
-        };
-        if found == 0 { 0.0 } else { (found as f64 / of.max(1) as f64).min(1.0) }
+/// Requests in flight when somebody interrupted the trial, which are not the service's loss.
+fn cut_off(trial: &Trial, http: &HttpTrial) -> u64 {
+    if trial.interrupted { http.counts.in_flight } else { 0 }
+}
+
+/// The share of what was planned that is not good; 1 if nothing was planned.
+fn missed(good: u64, planned: u64) -> f64 {
+    match planned {
+        0 => 1.0,
+        planned => 1.0 - (good.min(planned) as f64 / planned as f64),
+    }
+}
+
+/// The smallest possible and the measured share of failed requests.
+fn errors(http: &HttpTrial, scheduled: u64, cut_off: u64) -> (f64, f64) {
+    let counts = &http.counts;
+    // A user's last request may be in flight when the trial ends. An arrival without an answer after the drain time is
+    // lost.
+    let unanswered = if http.plan.load.is_open() { counts.in_flight - cut_off } else { 0 };
+    let lost = counts.failed + counts.never_sent + unanswered;
+    let ratio = |lost: u64| (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0);
+    (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
+}
+
+/// The share of what an audit found, and of how many; 1 without an audit.
+fn lost_in_audit(audit: Option<&AuditResult>, found_of: fn(&AuditResult) -> (u64, u64)) -> f64 {
+    match audit.map(found_of) {
+        None => 1.0,
+        Some((0, _)) => 0.0,
+        Some((found, of)) => (found as f64 / of.max(1) as f64).min(1.0),
     }
 }
 
@@ -230,8 +246,9 @@ mod tests {
         let mut audit =
             AuditResult { stored: 900, lost: 100, corrupt: 100, duplicated: 300, ..AuditResult::default() };
         audit.sent.written = 1_000;
-        let of =
-            |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 }.loss_ratio_in_audit(&audit);
+        let trial = trial_of(Measured::Http(Box::default()));
+        let goal = |quantity| Goal { name: String::new(), quantity, loss_ratio: 0.0 };
+        let of = |quantity| goal(quantity).loss_ratio_of(&trial, Some(&audit));
         assert_eq!(of(GoalQuantity::Lost), 0.1);
         assert_eq!(of(GoalQuantity::Duplicated), 0.25);
         assert_eq!(of(GoalQuantity::Corrupt), 0.1);
@@ -261,7 +278,8 @@ mod tests {
 
     /// The smallest possible and the measured loss, in thousandths.
     fn lost(goal: &Goal, http: &HttpTrial) -> (f64, f64) {
-        let (min, max) = goal.loss_ratio_bounds_of_requests(http, 0);
+        let trial = trial_of(Measured::Http(Box::new(http.clone())));
+        let (min, max) = goal.loss_ratio_bounds(&trial, None);
         ((min * 1e6).round() / 1e3, (max * 1e6).round() / 1e3)
     }
 

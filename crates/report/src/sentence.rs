@@ -209,8 +209,13 @@ fn failure(results: &Results) -> Option<&str> {
 pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, String)> {
     if answers.is_empty() {
         let why = failure(results).map(|why| format!("Not decided: {why}."));
-        let measured = || "Measured; the study has no goals.".to_owned();
-        return vec![(None, why.unwrap_or_else(measured))];
+        let mut trials = results.trials.iter().peekable();
+        let is_void = trials.peek().is_some() && trials.all(|entry| entry.trial.validity.is_void());
+        let measured = || match is_void {
+            true => "Not decided: every trial was void.".to_owned(),
+            false => "Measured; the study has no goals.".to_owned(),
+        };
+        return vec![(is_void.then_some(Status::Void), why.unwrap_or_else(measured))];
     }
     let same = |a: &Answer, b: &Answer| a.setting == b.setting && a.goal == b.goal;
     let mut sentences = Vec::new();

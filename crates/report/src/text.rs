@@ -45,12 +45,17 @@ pub fn quantity(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
+    // Larger numbers are no longer whole, and no unit helps to read them.
+    if value.abs() >= 1e18 {
+        return format!("{value:.3e}");
+    }
     match name {
         n if n.ends_with("_bytes_per_s") => format!("{}/s", show_bytes(value.max(0.0).round() as u64)),
         n if n.ends_with("_bit_per_s") => show_bit_rate(value),
         n if n.ends_with("_per_s") => show_rate(value),
         n if n.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3).round() as u64),
         n if n.ends_with("_ns") => show_time_ns(value.max(0.0).round() as u64),
+        n if n.ends_with("_s") && value >= 1e9 => format!("{} s", number(value)),
         n if n.ends_with("_s") => show_time_ns((value.max(0.0) * 1e9).round() as u64),
         n if n.ends_with("_bytes") => show_bytes(value.max(0.0).round() as u64),
         n if n.ends_with("_ratio") => share(value),
@@ -105,6 +110,9 @@ pub(crate) fn number(value: f64) -> String {
     }
     let sign = if value < 0.0 { "−" } else { "" };
     let size = value.abs();
+    if size >= 1e18 {
+        return format!("{sign}{size:.3e}");
+    }
     if size >= 1000.0 || size.fract() == 0.0 {
         return format!("{sign}{}", show_count(size.round() as u64));
     }

@@ -259,7 +259,13 @@ fn may_have_changed_result(away: LinkAway, late_packets: u64, trial: &Trial, goa
             }
             GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
             // A delay causes an error only if it exceeds the time after which a request is given up.
-            _ => return away.total_ns >= http.plan.timeout_ns.min(http.plan.drain_ns),
+            GoalQuantity::Errors
+            | GoalQuantity::Lost
+            | GoalQuantity::Duplicated
+            | GoalQuantity::Corrupt
+            | GoalQuantity::Declared { .. } => {
+                return away.total_ns >= http.plan.timeout_ns.min(http.plan.drain_ns);
+            }
         };
         let shorter = Goal { quantity, ..goal.clone() };
         let fewer = Goal { loss_ratio: goal.loss_ratio + held_up, ..goal.clone() };

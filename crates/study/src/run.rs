@@ -75,7 +75,7 @@ pub fn run(
     // It says why the earlier run ended.
     earlier_warnings.retain(|warning| warning.code != FAILED);
     let evidence = Evidence::new(folder, &done).map_err(|cause| FolderError::File {
-        what: "find",
+        what: "continue in",
         path: folder.path().to_owned(),
         cause,
     })?;

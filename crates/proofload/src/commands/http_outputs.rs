@@ -71,16 +71,16 @@ fn write_results(
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
     let single =
         SingleTrial::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
-    if let Some(folder) = &folder {
-        single.write(folder).map_err(Refusal::one)?;
-    }
+    let written = folder.as_ref().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
     let SingleTrial { plan, environment, entry, result } = single;
     let (environment, result) = (Some(environment), Some(result));
     let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
     let options = report::Options { colour: false, width_columns: None, page: None };
-    if let Some(folder) = &folder {
-        write_reports(&results, folder, &options)?;
-    }
+    let reported = match &folder {
+        Some(folder) if written.is_ok() => write_reports(&results, folder, &options),
+        _ => Ok(()),
+    };
+    // The page may be on another disk than the folder.
     let page = |output: &mut dyn std::io::Write| report::write(&results, Format::Html, &options, output);
-    html.map_or(Ok(()), |html| html.write(page))
+    written.and(reported).and(html.map_or(Ok(()), |html| html.write(page)))
 }

@@ -8,7 +8,7 @@ pub enum FolderError {
     /// A file or folder could not be read, written or created.
     #[error("cannot {what} {path}: {cause}")]
     File {
-        /// The verb: `read`, `write` or `make`.
+        /// The verb: `read`, `write`, `make` or `continue in`.
         what: &'static str,
         /// The file.
         path: PathBuf,

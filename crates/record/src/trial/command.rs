@@ -102,6 +102,9 @@ pub struct CommandRun {
     pub stopped: bool,
     /// Whether the copy ended as expected.
     pub succeeded: bool,
+    /// Why the copy failed, if its exit does not say that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The last lines of standard error, if the copy failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_lines: String,
@@ -123,7 +126,7 @@ impl CommandTrial {
     pub fn fail(&mut self, why: &str) {
         for run in &mut self.runs {
             run.succeeded = false;
-            run.last_lines = why.to_owned();
+            run.reason = Some(format!("ended as expected, but {why}"));
         }
     }
 
@@ -139,6 +142,7 @@ impl CommandTrial {
         let program = self.plan.command.first().map_or("the program", String::as_str);
         let at = if failed.host.is_empty() { String::new() } else { format!(" on {}", failed.host) };
         let how = match (failed.timed_out, failed.status, failed.signal) {
+            _ if failed.reason.is_some() => failed.reason.clone().unwrap_or_default(),
             (true, ..) => format!("ran longer than its timeout of {} s", self.plan.timeout_s.unwrap_or(0.0)),
             (_, Some(status), _) => format!("ended with status {status}"),
             (_, _, Some(signal)) => format!("was ended by signal {signal}"),
@@ -184,6 +188,9 @@ mod tests {
         trial.runs[0].succeeded = false;
         assert_eq!(trial.failed_ratio(), 0.5);
         trial.fail("wrong");
-        assert_eq!((trial.failed_ratio(), trial.runs[1].last_lines.as_str()), (1.0, "wrong"));
+        assert_eq!(
+            (trial.failed_ratio(), trial.failure().unwrap()),
+            (1.0, "the program ended as expected, but wrong".to_owned())
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Trials of programs, run on the hosts of a study or on this machine.
 
+mod moved;
 mod quantities;
+mod samples;
 mod supervisors;
 
 use std::{
@@ -16,10 +18,12 @@ use command::{Flows, Job, MemoryGroup};
 use record::{
     ByteSource, CommandTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
 };
+use rustix::{fs::statvfs, io::Errno};
 
 use self::{
-    quantities::{FileState, LAST_RATE, PEAK_MEMORY, file_states, quantities, sum},
-    supervisors::LinkCounter,
+    moved::{file_states, moved_bytes},
+    quantities::{LAST_RATE, PEAK_MEMORY, WALL_TIME, quantities},
+    samples::{Drain, Samples},
 };
 use super::{Testbed, TestbedError};
 use crate::{
@@ -34,6 +38,11 @@ const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 /// A longer time without a sample hides peaks of memory and rates.
 const MAX_UNSAMPLED: Duration = Duration::from_millis(500);
+
+/// A wall time that may be wrong by a larger share of it is unknown.
+const MAX_UNSEEN_RATIO: f64 = 0.01;
+/// Interval between samples of what the kernel sends after the programs have ended.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
@@ -90,7 +99,8 @@ impl Testbed {
         jobs[0].groups = group.iter().map(MemoryGroup::join_file).collect();
         let outputs = output_paths(&jobs);
         let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
-        keep_output(&outputs, folder);
+        // What is lost of a hook's output is in no result.
+        let _ = keep_output(&outputs, folder);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
@@ -133,99 +143,80 @@ impl Testbed {
             job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
         let path = match &workload.bytes {
-            Some(ByteSource::Path(path)) => Some(self.with_scratch_path(path)),
-            _ => None,
+            Some(ByteSource::Path(path)) => PathBuf::from(self.with_scratch_path(path)),
+            _ => PathBuf::new(),
         };
-        let before = path.as_deref().map(file_states).unwrap_or_default();
+        let before = file_states(&path);
         let outputs = output_paths(&jobs);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();
-        let mut flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
-        let mut peak_memory_bytes = None;
-        let (mut sampled, mut unsampled) = (Instant::now(), Duration::ZERO);
-        let mut sample = |links: Option<Vec<LinkCounter>>| {
-            unsampled = unsampled.max(sampled.elapsed());
-            sampled = Instant::now();
-            peak_memory_bytes = peak_memory_bytes.max(memory.as_ref().and_then(MemoryGroup::used_bytes));
-            let Some(links) = links else { return Ok(()) };
-            flows.sample()?;
-            links.into_iter().for_each(|(name, bytes, packets)| flows.count(name, bytes, packets));
-            Ok(())
-        };
-        let report = self.run_jobs(jobs, stop, &mut sample);
-        keep_output(&outputs, folder);
+        let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
+        let mut samples = Samples::start(flows, memory.as_ref());
+        let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
+        let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
         let report = report?;
-        let ended = Instant::now();
-        while self.sockets() > self.idle_sockets && ended.elapsed() < timeout && !stop.load(Ordering::Relaxed)
-        {
-            thread::sleep(FLOW_BIN);
-            sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
-        }
+        let (drain, is_sent) = self.drain(&mut samples, timeout, stop)?;
         let elapsed_s = started.elapsed().as_secs_f64();
-        let flows = flows.finish();
-        let mut warnings = Vec::new();
-        let moved_bytes = match &workload.bytes {
-            None => None,
-            Some(ByteSource::Declared(bytes)) => {
-                // It is unknown how many bytes a stopped copy has moved.
-                let is_complete = |run: &&record::CommandRun| run.succeeded && !run.stopped;
-                Some(bytes * report.runs.iter().filter(is_complete).count() as u64).filter(|bytes| *bytes > 0)
-            }
-            Some(ByteSource::Path(_)) => {
-                let after = path.as_deref().map(file_states).unwrap_or_default();
-                // How many bytes went into a file that was there before is unknown: its begin may have been written anew.
-                let is_changed = |(file, now): (_, &FileState)| {
-                    before.get(file).is_some_and(|before| before.bytes > 0 && before != now)
-                };
-                if after.iter().any(is_changed) {
-                    let message = "files that were there before the trial have changed, so that the bytes moved and the goodput \
-                                   are unknown; remove them in `prepare`";
-                    warnings.push(Warning::new("moved_bytes_unknown", message));
-                    None
-                } else {
-                    let new =
-                        after.iter().filter(|(file, _)| before.get(file).is_none_or(|file| file.bytes == 0));
-                    Some(new.map(|(_, now)| now.bytes).sum()).filter(|bytes| *bytes > 0)
-                }
-            }
-            Some(ByteSource::Link) => {
-                Some(sum(&flows, "sent", |flow| flow.bytes).max(sum(&flows, "received", |flow| flow.bytes)))
-            }
-        };
         let hosts = self.load_hosts();
-        let measured = CommandTrial {
+        let mut measured = CommandTrial {
             plan: workload.plan(hosts),
             runs: report.runs.into_iter().map(masked).collect(),
             wall_s: report.ended_s - report.began_s,
             user_s: report.user_s,
             system_s: report.system_s,
             // Samples may miss the peak, which is at least that of the largest process.
-            peak_memory_bytes: peak_memory_bytes.map(|bytes: u64| bytes.max(report.largest_process_bytes)),
+            peak_memory_bytes: samples.peak_memory_bytes.map(|bytes| bytes.max(report.largest_process_bytes)),
             largest_process_bytes: report.largest_process_bytes,
-            moved_bytes,
-            flows,
+            moved_bytes: None,
+            flows: samples.flows.finish(),
             bin_s: FLOW_BIN.as_secs_f64(),
         };
+        match workload.bytes.as_ref().map(|source| moved_bytes(source, &measured, &path, &before)) {
+            None => {}
+            Some(Ok(bytes)) => measured.moved_bytes = bytes,
+            Some(Err(warning)) => warnings.push(warning),
+        }
         if memory.is_none() {
-            let message = "this machine counts no memory for groups of processes (control groups): the peak memory of all \
-             processes together is unknown";
+            let message = "this machine counts no memory for groups of processes (control groups), or proofload would have to \
+                           leave a group with limits: the peak memory of all processes together is unknown";
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
         let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
-        if unsampled > MAX_UNSAMPLED {
+        let is_sound = measured.failed_ratio() == 0.0;
+        if let Some(bytes) =
+            measured.moved_bytes.filter(|_| is_sound || workload.bytes == Some(ByteSource::Link))
+        {
+            let sent_s = measured.wall_s + drain.seconds();
+            quantities.entry(GOODPUT.to_owned()).or_insert(bytes as f64 * 8.0 / sent_s.max(1e-9));
+        }
+        if !is_sent && drain.seconds() > 0.0 && workload.bytes != Some(ByteSource::Link) {
+            quantities.remove(GOODPUT);
+            let message = format!(
+                "the kernel still sent what the programs wrote {:.1} s after their end, so that the goodput is unknown: a \
+                 longer settle in [trial] waits for it",
+                timeout.as_secs_f64()
+            );
+            warnings.push(Warning::new("bytes_still_sent", message));
+        }
+        if samples.unsampled > MAX_UNSAMPLED {
             quantities.remove(LAST_RATE);
             quantities.remove(PEAK_MEMORY);
             let message = format!(
                 "proofload itself was away for {:.1} s, so that the last rate and the peak memory are unknown; give it a \
                  processor of its own",
-                unsampled.as_secs_f64()
+                samples.unsampled.as_secs_f64()
             );
             warnings.push(Warning::new("samples_missing", message));
         }
-        if let (Some(ByteSource::Link), Some(bytes)) = (&workload.bytes, measured.moved_bytes) {
-            // Until the end of the trial, all of them have been sent.
-            let rate = bytes as f64 * 8.0 / elapsed_s.max(1e-9);
-            quantities.entry(GOODPUT.to_owned()).or_insert(rate);
+        if report.unseen_s > MAX_UNSEEN_RATIO * measured.wall_s {
+            quantities.remove(WALL_TIME);
+            quantities.remove(GOODPUT);
+            let message = format!(
+                "the process that runs the programs was itself away for up to {:.2} s when they ended, so that the wall time \
+                 and the goodput are unknown; give proofload a processor of its own",
+                report.unseen_s
+            );
+            warnings.push(Warning::new("end_not_seen", message));
         }
         warnings.extend(measured.failure().map(|why| Warning::new("program_failed", why)));
         Ok(Trial {
@@ -246,6 +237,29 @@ impl Testbed {
             quantities,
             measured: Measured::Command(Box::new(measured)),
         })
+    }
+
+    /// Counts what the kernel sends after the programs have ended, until their connections are gone, at most for `timeout`.
+    /// Returns also whether they are gone.
+    fn drain(
+        &mut self,
+        samples: &mut Samples<'_>,
+        timeout: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(Drain, bool), TestbedError> {
+        let ended = Instant::now();
+        let mut drain = Drain(vec![(0.0, samples.flows.total_bytes())]);
+        loop {
+            if self.sockets() <= self.idle_sockets {
+                return Ok((drain, true));
+            }
+            if ended.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
+                return Ok((drain, false));
+            }
+            thread::sleep(DRAIN_INTERVAL);
+            samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+            drain.0.push((ended.elapsed().as_secs_f64(), samples.flows.total_bytes()));
+        }
     }
 
     /// A job for all copies of a command; the caller fills in copies and limits.
@@ -344,13 +358,26 @@ fn output_paths(jobs: &[Job]) -> Vec<[PathBuf; 2]> {
     jobs.iter().flat_map::<Vec<_>, _>(of).collect()
 }
 
-/// Copies the output of programs, with secrets masked. Output that cannot be copied is lost.
-fn keep_output(outputs: &[[PathBuf; 2]], folder: &Path) {
+/// Copies the output of programs, with secrets masked. Returns a warning if some of it is lost.
+fn keep_output(outputs: &[[PathBuf; 2]], folder: &Path) -> Option<Warning> {
+    let mut lost = None;
     for from in outputs.iter().flatten() {
-        if let (Some(name), Ok(bytes)) = (from.file_name(), fs::read(from)) {
-            let _ = fs::write(folder.join(name), &*secrets::mask::mask_learned(&bytes));
-        }
+        let Some(name) = from.file_name().filter(|_| from.exists()) else { continue };
+        let copied = fs::read(from).and_then(|bytes| {
+            // The program may have met a full disk without a word.
+            let has_space = statvfs(from).is_ok_and(|disk| disk.f_bavail > 0);
+            fs::write(folder.join(name), &*secrets::mask::mask_learned(&bytes))?;
+            if has_space { Ok(()) } else { Err(Errno::NOSPC.into()) }
+        });
+        lost = lost.or(copied.err().map(|error| (name, error)));
     }
+    let (name, error) = lost?;
+    let message = format!(
+        "{} may lack some of what the program wrote ({error}), and so may numbers that are read from it: make room on the disk of \
+         the result folder",
+        folder.join(name).display()
+    );
+    Some(Warning::new("output_lost", message))
 }
 
 fn masked(mut run: record::CommandRun) -> record::CommandRun {

@@ -1,24 +1,21 @@
 //! Computes the quantities of a trial of programs.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    time::UNIX_EPOCH,
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use command::number_in;
-use record::{ByteSource, CommandTrial, Flow, Warning};
+use record::{CommandTrial, Flow, Warning};
 
-use super::GOODPUT;
+use super::moved::{has_direction, sum};
 use crate::CommandWorkload;
 
-/// Names of quantities that need samples.
+/// Names of quantities that are unknown if proofload itself was away.
+pub(super) const WALL_TIME: &str = "wall_s";
 pub(super) const LAST_RATE: &str = "last_5_s_bit_per_s";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 /// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
 const LAST_RATE_S: f64 = 5.0;
+/// The last rate of a shorter trial is unknown: its first and last bins are not full.
+const FEWEST_BINS: usize = 10;
 
 /// The quantities that the workload declares, by name.
 pub(super) fn quantities(
@@ -29,7 +26,7 @@ pub(super) fn quantities(
 ) -> BTreeMap<String, f64> {
     let total = |direction, of: fn(&Flow) -> u64| sum(&trial.flows, direction, of) as f64;
     let mut quantities = BTreeMap::from([
-        ("wall_s".to_owned(), trial.wall_s),
+        (WALL_TIME.to_owned(), trial.wall_s),
         ("user_s".to_owned(), trial.user_s),
         ("system_s".to_owned(), trial.system_s),
         ("largest_process_bytes".to_owned(), trial.largest_process_bytes as f64),
@@ -41,15 +38,13 @@ pub(super) fn quantities(
             ("sent_packets".to_owned(), total("sent", |flow| flow.packets)),
             ("received_packets".to_owned(), total("received", |flow| flow.packets)),
         ]);
-        let rate = last_rate(trial, "sent").max(last_rate(trial, "received"));
-        quantities.insert(LAST_RATE.to_owned(), rate);
+        let is_upload = total("sent", |flow| flow.bytes) >= total("received", |flow| flow.bytes);
+        let rate = last_rate(trial, if is_upload { "sent" } else { "received" });
+        quantities.extend(rate.map(|rate| (LAST_RATE.to_owned(), rate)));
     }
     quantities.extend(trial.peak_memory_bytes.map(|bytes| (PEAK_MEMORY.to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
-        if workload.bytes != Some(ByteSource::Link) && trial.failed_ratio() == 0.0 {
-            quantities.insert(GOODPUT.to_owned(), bytes as f64 * 8.0 / trial.wall_s.max(1e-9));
-        }
     }
     for read in &workload.read {
         let number = &read.number;
@@ -88,61 +83,21 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The rate in one direction at the end of a trial, in bits per second. The end is the last bin that carried at least
-/// a hundredth of the fullest: the final messages of programs are no steady state.
-fn last_rate(trial: &CommandTrial, direction: &str) -> f64 {
+/// The rate in one direction at the end of a trial, in bits per second; none if the trial was too short. The end is the last
+/// bin that carried at least a hundredth of the fullest: the final messages of programs are no steady state.
+fn last_rate(trial: &CommandTrial, direction: &str) -> Option<f64> {
     let own = || trial.flows.iter().filter(|(name, _)| has_direction(name, direction));
     let bin_count = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
     let bytes_in_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
     let bins: Vec<u64> = (0..bin_count).map(bytes_in_bin).collect();
     let fullest = bins.iter().copied().max().unwrap_or(0);
     let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).map_or(0, |last| last + 1);
+    if fullest > 0 && end < FEWEST_BINS {
+        return None;
+    }
     let bin_count = ((LAST_RATE_S / trial.bin_s).round() as usize).min(end / 2).max(1);
     let bytes: u64 = bins[end.saturating_sub(bin_count)..end].iter().sum();
-    bytes as f64 * 8.0 / (bin_count as f64 * trial.bin_s)
-}
-
-pub(super) fn sum(flows: &BTreeMap<String, Flow>, direction: &str, of: impl Fn(&Flow) -> u64) -> u64 {
-    flows.iter().filter(|(name, _)| has_direction(name, direction)).map(|(_, flow)| of(flow)).sum()
-}
-
-fn has_direction(name: &str, direction: &str) -> bool {
-    name.rsplit(' ').next() == Some(direction)
-}
-
-/// A file at a moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileState {
-    /// Its size.
-    pub bytes: u64,
-    /// When it was last written.
-    written: (i64, i64),
-}
-
-/// States of a file, or of all files in a folder, by device, inode and creation time: a file that was replaced counts
-/// as another.
-pub(super) fn file_states(path: impl AsRef<Path>) -> BTreeMap<(u64, u64, i64), FileState> {
-    let mut files = BTreeMap::new();
-    // The path itself may be a symbolic link; links within the folder do not count.
-    if let Ok(metadata) = fs::metadata(&path) {
-        add_files(path.as_ref(), &metadata, &mut files);
-    }
-    files
-}
-
-fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut BTreeMap<(u64, u64, i64), FileState>) {
-    if !metadata.is_dir() {
-        let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
-        let state = FileState { bytes: metadata.len(), written: (metadata.mtime(), metadata.mtime_nsec()) };
-        files.insert((metadata.dev(), metadata.ino(), made_ns), state);
-        return;
-    }
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if let Ok(metadata) = entry.metadata() {
-            add_files(&entry.path(), &metadata, files);
-        }
-    }
+    Some(bytes as f64 * 8.0 / (bin_count as f64 * trial.bin_s))
 }
 
 #[cfg(test)]
@@ -158,10 +113,12 @@ mod tests {
         };
         let mut bins = vec![1_000; 20];
         bins.extend([10_000; 60]);
-        assert_eq!(rate(&bins), 800_000.0, "only the last 5 s");
+        assert_eq!(rate(&bins), Some(800_000.0), "only the last 5 s");
         bins.extend([0, 0, 50, 0, 20]);
-        assert_eq!(rate(&bins), 800_000.0, "what is said at the end does not count");
-        assert_eq!(rate(&[0, 0, 500, 1_500]), 80_000.0, "the second half of a short trial");
-        assert_eq!(rate(&[]), 0.0);
+        assert_eq!(rate(&bins), Some(800_000.0), "what is said at the end does not count");
+        let short = [[0; 8], [1_000; 8]].concat();
+        assert_eq!(rate(&short), Some(80_000.0), "the second half of a short trial");
+        assert_eq!(rate(&short[..9]), None, "a part of a bin would be a large part of it");
+        assert_eq!(rate(&[]), Some(0.0));
     }
 }

@@ -1,0 +1,162 @@
+//! The bytes that programs moved.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::UNIX_EPOCH,
+};
+
+use record::{ByteSource, CommandTrial, Flow, Warning};
+use rustix::fs::{SeekFrom, seek};
+
+/// A file at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileState {
+    /// Its size.
+    bytes: u64,
+    /// When it was last written.
+    written: (i64, i64),
+    /// Bytes of it that hold data: those that were preallocated, but never written, do not.
+    data_bytes: u64,
+}
+
+/// Files by device, inode and creation time: a file that was replaced counts as another.
+pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
+
+/// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial.
+///
+/// # Errors
+/// A warning that says why the bytes are unknown.
+pub(super) fn moved_bytes(
+    source: &ByteSource,
+    trial: &CommandTrial,
+    path: &Path,
+    before: &FileStates,
+) -> Result<Option<u64>, Warning> {
+    let bytes = match source {
+        ByteSource::Declared(bytes) => {
+            // It is unknown how many bytes a stopped copy has moved.
+            let complete = trial.runs.iter().filter(|run| run.succeeded && !run.stopped).count();
+            bytes * complete as u64
+        }
+        ByteSource::Path(_) => {
+            let after = file_states(path);
+            // A program may preallocate its file. If it ended by itself, it has moved all of it, holes included.
+            let is_stopped = trial.runs.iter().any(|run| run.stopped);
+            let of = |now: &FileState| if is_stopped { now.data_bytes } else { now.bytes };
+            // How many bytes went into a file that was there before is unknown: its begin may have been written anew.
+            let is_changed = |(file, now): (_, &FileState)| {
+                let was = before.get(file).filter(|was| was.bytes > 0);
+                was.is_some_and(|was| (was.bytes, was.written) != (now.bytes, now.written))
+            };
+            if after.iter().any(is_changed) {
+                let message = "files that were there before the trial have changed, so that the bytes moved and the goodput \
+                               are unknown; remove them in `prepare`";
+                return Err(Warning::new("moved_bytes_unknown", message));
+            }
+            let new = after.iter().filter(|(file, _)| before.get(file).is_none_or(|was| was.bytes == 0));
+            new.map(|(_, now)| of(now)).sum()
+        }
+        ByteSource::Link => {
+            // Nothing at all is a measurement, too.
+            let [sent, received] =
+                ["sent", "received"].map(|direction| sum(&trial.flows, direction, |flow| flow.bytes));
+            return Ok(Some(sent.max(received)));
+        }
+    };
+    Ok(Some(bytes).filter(|bytes| *bytes > 0))
+}
+
+/// The sum over all interfaces in one direction.
+pub(super) fn sum(flows: &BTreeMap<String, Flow>, direction: &str, of: impl Fn(&Flow) -> u64) -> u64 {
+    flows.iter().filter(|(name, _)| has_direction(name, direction)).map(|(_, flow)| of(flow)).sum()
+}
+
+pub(super) fn has_direction(name: &str, direction: &str) -> bool {
+    name.rsplit(' ').next() == Some(direction)
+}
+
+/// States of a file, or of all files in a folder.
+pub(super) fn file_states(path: &Path) -> FileStates {
+    let mut files = BTreeMap::new();
+    // The path itself may be a symbolic link; links within the folder do not count.
+    if let Ok(metadata) = fs::metadata(path) {
+        add_files(path, &metadata, &mut files);
+    }
+    files
+}
+
+fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut FileStates) {
+    if !metadata.is_dir() {
+        let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
+        let state = FileState {
+            bytes: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            data_bytes: if metadata.is_file() { data_bytes(path, metadata.len()) } else { 0 },
+        };
+        files.insert((metadata.dev(), metadata.ino(), made_ns), state);
+        return;
+    }
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if let Ok(metadata) = entry.metadata() {
+            add_files(&entry.path(), &metadata, files);
+        }
+    }
+}
+
+/// Bytes of a file that hold data (lseek(2), `SEEK_DATA`); its size where the file system does not tell.
+fn data_bytes(path: &Path, size: u64) -> u64 {
+    let Ok(file) = File::open(path) else { return size };
+    let (mut total, mut position) = (0, 0);
+    while let Ok(data) = seek(&file, SeekFrom::Data(position)) {
+        let Ok(hole) = seek(&file, SeekFrom::Hole(data)) else { return size };
+        (total, position) = (total + hole.saturating_sub(data), hole);
+        if hole <= data || hole >= size {
+            break;
+        }
+    }
+    total.min(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use record::CommandRun;
+    use rustix::fs::{FallocateFlags, fallocate};
+
+    use super::*;
+
+    #[test]
+    fn preallocated_bytes_count_once_the_program_ended_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = File::create(&path).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
+        file.write_all(&[7; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        let moved = |stopped| {
+            let run = CommandRun { succeeded: true, stopped, ..CommandRun::default() };
+            let trial = CommandTrial { runs: vec![run], ..CommandTrial::default() };
+            moved_bytes(&ByteSource::Path(String::new()), &trial, folder.path(), &FileStates::new()).unwrap()
+        };
+        assert_eq!((moved(true), moved(false)), (Some(1 << 20), Some(8 << 20)));
+    }
+
+    #[test]
+    fn files_that_were_there_before_and_changed_make_the_bytes_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "four").unwrap();
+        let before = file_states(&path);
+        let trial = CommandTrial::default();
+        let moved = || moved_bytes(&ByteSource::Path(String::new()), &trial, folder.path(), &before);
+        fs::write(folder.path().join("new"), "three").unwrap();
+        assert_eq!(moved(), Ok(Some(5)));
+        fs::write(&path, "longer").unwrap();
+        assert!(moved().is_err());
+    }
+}
