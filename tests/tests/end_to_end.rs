@@ -7,6 +7,7 @@ mod ending;
 mod lab;
 mod links;
 mod listen;
+mod programs;
 mod says;
 mod stages;
 mod study;

@@ -12,7 +12,10 @@ use std::{
 
 use command::{Job, Report};
 use lab::plan::{Flood, Process, Program};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::statvfs,
+    process::{Pid, Signal, kill_process},
+};
 
 use super::FLOW_BIN;
 use crate::testbed::{Testbed, TestbedError};
@@ -81,8 +84,10 @@ impl Testbed {
             let Some(mut report) = Report::read(&path) else {
                 let how = supervisor.ended().map_or_else(String::new, |status| format!(" ({status})"));
                 let lines = supervisor.last_lines();
+                let is_full = statvfs(&job.folder).is_ok_and(|disk| disk.f_bavail == 0);
+                let why = if is_full { "; the disk of the result folder is full: make room" } else { "" };
                 return Err(TestbedError::Program(format!(
-                    "the process that runs {} ended without a report{how}{lines}",
+                    "the process that runs {} ended without a report{how}{lines}{why}",
                     job.command.first().map_or("the program", String::as_str)
                 )));
             };
