@@ -163,6 +163,27 @@ mod tests {
     }
 
     #[test]
+    fn the_approximation_excludes_about_as_many_as_all_ways_do() {
+        for (a, b) in [(25, 26), (10, 50), (40, 35)] {
+            for alpha in [0.05, 0.01] {
+                let ranks: Vec<usize> = (1..=a + b).collect();
+                let mut below = 0.0;
+                let is_rare = |probability: &&f64| {
+                    below += **probability;
+                    below <= alpha / 2.0
+                };
+                let exact = sums(&ranks, b)[b * (b + 1) / 2..].iter().take_while(is_rare).count();
+                let (outside, confidence) = excluded_per_side(a, b, alpha);
+                assert!(
+                    (exact.saturating_sub(4)..=exact).contains(&outside),
+                    "{a}, {b}, {alpha}: {outside} for {exact}"
+                );
+                assert_eq!(confidence, 1.0 - alpha);
+            }
+        }
+    }
+
+    #[test]
     fn least_p_values() {
         for (a, b, least) in [(3, 3, 0.1), (4, 4, 2.0 / 70.0), (6, 6, 2.0 / 924.0), (1, 1, 1.0)] {
             assert!((min_p_value(a, b) - least).abs() < 1e-12);
