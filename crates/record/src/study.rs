@@ -308,6 +308,26 @@ pub struct TrialEntry {
 }
 
 impl TrialEntry {
+    /// The entry of a trial without goals that no search asked for, at the start of a study of one setting.
+    pub fn alone(index: u64, trial: Trial) -> Self {
+        Self {
+            schema: ENTRY_SCHEMA.to_owned(),
+            index,
+            block: 0,
+            setting: 0,
+            purpose: Purpose::Repeat,
+            load: None,
+            attempt: 0,
+            loss_ratios: Vec::new(),
+            growth_per_s: None,
+            audit: None,
+            noticed: Vec::new(),
+            asked_s: None,
+            study_time_s: 0.0,
+            trial,
+        }
+    }
+
     /// Whether the trial meets the goal with this index in the plan: the trial is valid and lost no more than allowed.
     pub fn meets(&self, goal: usize, plan: &StudyPlan) -> bool {
         let loss_and_goal = self.loss_ratios.get(goal).zip(plan.goals.get(goal));

@@ -3,11 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::json;
 
-use crate::{
-    Measured, Purpose, StudyPlan, Trial, TrialEntry, Validity,
-    study::{ENTRY_SCHEMA, PLAN_SCHEMA},
-    trial,
-};
+use crate::{Measured, StudyPlan, Trial, TrialEntry, Validity, study::PLAN_SCHEMA, trial};
 
 /// Compares the schema of a type with its file in docs/schema. Writes the file if `UPDATE_DOCS` is set.
 pub(crate) fn assert_published<T: JsonSchema>(file: &str) {
@@ -47,20 +43,5 @@ pub(crate) fn trial_of(measured: Measured) -> Trial {
 
 /// A repeat without requests.
 pub(crate) fn entry(index: u64) -> TrialEntry {
-    TrialEntry {
-        schema: ENTRY_SCHEMA.to_owned(),
-        index,
-        block: 0,
-        setting: 0,
-        purpose: Purpose::Repeat,
-        load: None,
-        attempt: 0,
-        loss_ratios: Vec::new(),
-        growth_per_s: None,
-        audit: None,
-        noticed: Vec::new(),
-        asked_s: None,
-        study_time_s: 0.0,
-        trial: trial_of(Measured::Http(Box::default())),
-    }
+    TrialEntry::alone(index, trial_of(Measured::Http(Box::default())))
 }

@@ -9,10 +9,9 @@ use std::{
 use fleet::{FleetError, Workers};
 use load::{MachineLimits, Tick, TrialContext, conclude};
 use record::{
-    Ending, Environment, HttpPlan, Kind, Purpose, ResultFolder, Setting, StudyPlan, StudyResult, Trial,
-    TrialEntry,
+    Ending, Environment, HttpPlan, Kind, ResultFolder, Setting, StudyPlan, StudyResult, Trial, TrialEntry,
     folder::FolderError,
-    study::{ENTRY_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
+    study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
 use crate::{environment, outcome};
@@ -92,22 +91,7 @@ impl SingleTrial {
             inputs: String::new(),
             secrets: None,
         };
-        let entry = TrialEntry {
-            schema: ENTRY_SCHEMA.to_owned(),
-            index: 1,
-            block: 0,
-            setting: 0,
-            purpose: Purpose::Repeat,
-            load: None,
-            attempt: 0,
-            loss_ratios: Vec::new(),
-            growth_per_s: None,
-            audit: None,
-            noticed: Vec::new(),
-            asked_s: None,
-            study_time_s: 0.0,
-            trial: trial.clone(),
-        };
+        let entry = TrialEntry::alone(1, trial.clone());
         let outcomes = outcome::outcomes(&plan, std::slice::from_ref(&entry)).map_err(io::Error::other)?;
         let result = StudyResult {
             schema: RESULT_SCHEMA.to_owned(),
