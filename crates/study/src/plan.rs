@@ -135,7 +135,11 @@ fn blocks(study: &Study) -> Vec<Vec<usize>> {
 /// The workload for users, without the load that a search varies.
 fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
     let target = setup.target.as_ref();
-    let target = target.map(|target| format!("target {} ({})", target.name, secrets::mask(&target.what)));
+    let target = target.map(|target| match (target.name.as_str(), secrets::mask(&target.what)) {
+        // The only target of `proofload limit`.
+        ("target", what) => format!("target {what}"),
+        (name, what) => format!("target {name} ({what})"),
+    });
     match &setup.workload {
         Workload::Http(workload) => workload.masked().in_words(target, varied.and_then(LoadUnit::key)),
         Workload::Command(workload) => {
