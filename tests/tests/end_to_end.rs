@@ -128,7 +128,7 @@ fn completed(output: &Output, requests: u64) -> Result<&Trial> {
 fn sound(trial: &Trial, requests: u64) -> bool {
     let counts = &trial.counts;
     let all = counts.completed == requests && counts.failed == 0 && adds_up(trial);
-    all && (is_crowded(trial) || !trial.validity.is_void())
+    all && (is_crowded(&trial.validity) || !trial.validity.is_void())
 }
 
 #[test]
