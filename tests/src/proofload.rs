@@ -171,7 +171,7 @@ impl Output {
     /// When it ended otherwise or left no trial.
     pub fn trial_even_if_crowded(&self, code: i32) -> Result<&Trial> {
         match &self.trial {
-            Some(trial) if self.code == Some(3) && is_crowded(trial) => Ok(trial),
+            Some(trial) if self.code == Some(3) && is_crowded(&trial.validity) => Ok(trial),
             _ => self.trial_with_code(code),
         }
     }
@@ -221,11 +221,11 @@ pub fn adds_up(trial: &Trial) -> bool {
 }
 
 /// Whether a trial is void, but only because the generator did not get the processor time it wanted.
-pub fn is_crowded(trial: &Trial) -> bool {
+pub fn is_crowded(validity: &Validity) -> bool {
     let crowded = |reason: &VoidReason| {
         matches!(reason.rule, VoidRule::Late | VoidRule::CpuExhausted | VoidRule::ProcessorShared)
     };
-    trial.validity.is_void() && trial.validity.reasons().iter().all(crowded)
+    validity.is_void() && validity.reasons().iter().all(crowded)
 }
 
 /// Failures of some classes together, of requests and of connections.

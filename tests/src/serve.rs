@@ -87,6 +87,11 @@ impl Serve {
         format!("http://{}/", self.addresses[0])
     }
 
+    /// Sends it a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
     /// Interrupts it and reads what it says it did.
     ///
     /// # Errors

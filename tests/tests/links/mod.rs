@@ -30,7 +30,7 @@ fn a_link_dies_with_its_program() -> Result<()> {
     for index in 0..2 {
         ensure!(link.interfaces(index)?.contains(&"link0".to_owned()), "no interface in host {index}");
     }
-    link.program().signal(rustix::process::Signal::KILL);
+    link.program().signal(Signal::KILL);
     for index in 0..2 {
         let is_left = || link.interfaces(index).is_ok_and(|names| names.contains(&"link0".to_owned()));
         until(&format!("no interface is left in host {index}"), || !is_left());

@@ -1,10 +1,12 @@
 //! Studies from outside: run, interrupted, taken up again, reported, compared.
 
+mod listeners;
+
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Output, Proofload, proofload::binary, temporary::TemporaryFolder};
-use record::{BoundKind, Ending, Purpose, ResultFolder, StudyResult};
+use record::{BoundKind, Ending, ResultFolder, StudyResult};
 use rustix::process::Signal;
 use testing::until;
 
@@ -106,13 +108,19 @@ fn a_study_on_hosts_is_run_reported_and_compared_with_itself() -> Result<()> {
 
     let same = folder.file("result");
     let compared = Proofload::new(&format!("compare {same} {same} --json -"))?.run()?;
-    let comparison: serde_json::Value =
-        serde_json::from_str(&compared.stdout).with_context(|| compared.described())?;
-    ensure!(comparison["verdict"] != "a_better" && comparison["verdict"] != "b_better", "{comparison}");
+    // On a crowded machine all trials may be void, or all of one level. Then nothing may be compared, and that is told.
+    let is_refused =
+        |compared: &Output| compared.code == Some(2) && compared.stderr.contains("look at the void trials");
+    if valid.is_empty() {
+        ensure!(is_refused(&compared), "{}", compared.described());
+    } else {
+        let comparison: serde_json::Value =
+            serde_json::from_str(&compared.stdout).with_context(|| compared.described())?;
+        ensure!(comparison["verdict"] != "a_better" && comparison["verdict"] != "b_better", "{comparison}");
+    }
     let levels = Proofload::new(&format!("compare {same} --factor users=4,8"))?.run()?;
-    // On a crowded machine all trials of a level may be void.
-    let told =
-        levels.stdout.contains("throughput_per_s") || levels.stderr.contains("look at the void trials");
+    let has_both = (0..2).all(|setting| valid.iter().any(|entry| entry.setting == setting));
+    let told = if has_both { levels.stdout.contains("throughput_per_s") } else { is_refused(&levels) };
     ensure!(told, "{}", levels.described());
     let unknown = Proofload::new(&format!("compare {same} --factor users=4,9"))?.run()?;
     ensure!(unknown.code == Some(2) && unknown.stderr.contains("'9'"), "{}", unknown.described());
@@ -277,87 +285,6 @@ fn a_report_of_no_result_says_so() -> Result<()> {
     let output = Proofload::new(&format!("report {}", folder.path().display()))?.run()?;
     ensure!(output.code == Some(2) && output.stderr.contains("no result folder"), "{}", output.described());
     ensure!(!Path::new(&folder.file("report.html")).exists());
-    Ok(())
-}
-
-/// A data listener: the smallest part of the shipped study.
-fn listener_study(words: &str) -> Result<(TemporaryFolder, Output)> {
-    let folder = TemporaryFolder::new()?;
-    let study = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies/http-listener.toml");
-    let words = format!("run {study} --out {} -q {words}", folder.file("result"));
-    let output = Proofload::new(&words)?.run()?;
-    Ok((folder, output))
-}
-
-#[test]
-fn listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
-    let _alone = QUIET.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (folder, output) = listener_study(
-        "--set target=listen,nginx --set method=jmeter --set search.min=2 --set search.max=8 --set search.confirm=2 \
-         --set workload.http.loops=20 --set budget=60s",
-    )?;
-    let result = result(&folder).with_context(|| output.described())?;
-    ensure!(result.ending == Ending::Finished, "{:?}", result.warnings);
-    let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
-    for entry in &trials {
-        let audit = entry.audit.as_ref().with_context(|| format!("trial {} has no audit", entry.index))?;
-        ensure!(audit.is_clean() && audit.is_conclusive(), "trial {}: {audit:?}", entry.index);
-        ensure!(audit.sent.all_acknowledged() == http(entry).counts.completed, "{audit:?}");
-        ensure!(audit.stored >= audit.sent.all_acknowledged(), "{audit:?}");
-    }
-    for outcome in &result.outcomes {
-        let search = outcome.searches.first().context("no search was made")?;
-        let is_cut_short =
-            |kind: &BoundKind| matches!(kind, BoundKind::Unfinished | BoundKind::GeneratorBound { .. });
-        // A crowded machine may give up trials as void; what was audited above stands all the same.
-        if search.goals.iter().all(|goal| is_cut_short(&goal.kind)) && result.void_trials > 0 {
-            continue;
-        }
-        ensure!(search.goals.iter().all(|goal| goal.kind == BoundKind::AtLeast), "{:?}", search.goals);
-        let confirmed = search.confirmation.as_ref().context("the lower bound was not confirmed")?;
-        // A crowded machine gives some up as void.
-        let counts = confirmed.planned == 2 && (1..=2).contains(&confirmed.valid);
-        ensure!(confirmed.load == 8.0 && counts, "{confirmed:?}");
-        ensure!(confirmed.summaries.iter().any(|summary| summary.quantity == "stored_events_per_s"));
-        let audit = outcome.audit.context("the audits were not added up")?;
-        ensure!(audit.is_clean() && audit.acknowledged > 0, "{audit:?}");
-    }
-    let kept = fs::read_dir(folder.path().join("result/receipts"))?.count();
-    let confirming = trials.iter().filter(|entry| entry.purpose == Purpose::Confirm).count();
-    ensure!(kept == confirming, "receipts of {kept} trials are kept, {confirming} confirmed a bound");
-    ensure!(!folder.path().join("result/stored").exists(), "what the targets stored was left behind");
-    let mut told = vec!["acknowledged", "bytes stored"];
-    told.extend((confirming > 0).then_some("further trials at the lower bound, 8 users"));
-    for part in told {
-        ensure!(output.stdout.contains(part), "'{part}' is not told: {}", output.described());
-    }
-    Ok(())
-}
-
-#[test]
-fn what_a_listener_lost_is_told_and_kept() -> Result<()> {
-    let _shared = beside_others();
-    // Looked for where nothing lies, everything that was acknowledged is lost.
-    let (folder, output) = listener_study(
-        "--set target=nginx --set method=jmeter --set search.min=2 --set search.max=3 --set workload.http.loops=5 \
-         --set audit.flush=200ms --set audit.files=[\"{target_folder}/none/*.log\"]",
-    )?;
-    let result = result(&folder).with_context(|| output.described())?;
-    if result.void_trials == 0 {
-        ensure!(output.code == Some(1), "{}", output.described());
-        let goals = &result.outcomes[0].searches[0].goals;
-        let lost = goals.iter().find(|goal| goal.goal == "nothing lost").context("there is no such goal")?;
-        ensure!(
-            lost.kind == BoundKind::Below && result.outcomes[0].searches[0].confirmation.is_none(),
-            "{lost:?}"
-        );
-    }
-    let audit = result.outcomes[0].audit.context("nothing was audited")?;
-    ensure!(audit.lost == audit.acknowledged && audit.stored == 0 && audit.lost > 0, "{audit:?}");
-    let kept = folder.path().join("result/stored-of-trial-1/local-nginx/bodies.log");
-    ensure!(fs::read_to_string(&kept)?.contains("\"proofload\":\""), "{} holds no events", kept.display());
-    let junit = report(&folder, "--junit -")?;
-    ensure!(junit.contains("name=\"audit\"") && junit.contains("<failure"), "{junit}");
     Ok(())
 }
 
