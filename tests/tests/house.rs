@@ -40,8 +40,8 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     (
         "study",
         &[
-            "audit", "command", "fleet", "kernel", "lab", "load", "record", "search", "secrets", "settings",
-            "undo",
+            "audit", "clock", "command", "fleet", "kernel", "lab", "load", "record", "search", "secrets",
+            "settings", "undo",
         ],
     ),
     ("undo", &[]),

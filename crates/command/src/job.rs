@@ -50,9 +50,9 @@ pub struct Report {
     pub began_s: f64,
     /// When the last copy had ended, by the same clock.
     pub ended_s: f64,
-    /// How long before that the supervisor itself was away, in seconds: the last copy may have ended so much earlier. 0 unless
-    /// it was stopped, or lacked a processor.
-    pub unseen_s: f64,
+    /// Whether these two times are right within 1 %: the supervisor itself was not away when it started the copies, nor when
+    /// the last one ended.
+    pub is_seen: bool,
     /// User time of all processes, in seconds.
     pub user_s: f64,
     /// System time of all processes, in seconds.
@@ -96,10 +96,10 @@ impl Report {
 
     /// Merges the report of another supervisor of the same trial.
     pub fn merge(&mut self, other: Self) {
-        self.began_s = if self.runs.is_empty() { other.began_s } else { self.began_s.min(other.began_s) };
-        if other.ended_s >= self.ended_s {
-            (self.ended_s, self.unseen_s) = (other.ended_s, other.unseen_s);
-        }
+        let is_first = self.runs.is_empty();
+        self.began_s = if is_first { other.began_s } else { self.began_s.min(other.began_s) };
+        self.is_seen = (is_first || self.is_seen) && other.is_seen;
+        self.ended_s = self.ended_s.max(other.ended_s);
         self.runs.extend(other.runs);
         self.shortage = self.shortage.take().or(other.shortage);
         self.user_s += other.user_s;

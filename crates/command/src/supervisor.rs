@@ -37,6 +37,10 @@ const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A wait that lasts this much longer than asked for may have ended long after the exit that it waited for.
 const MAX_LATENESS: Duration = Duration::from_millis(10);
+/// Starting a copy takes less, unless this process lacks a processor.
+const MAX_START: Duration = Duration::from_millis(100);
+/// A wall time that may be wrong by a larger share of it is unknown.
+const MAX_UNSEEN_RATIO: f64 = 0.01;
 /// Size of a stream above which a copy is ended and has failed.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// How much of the end of standard error is reported for a failed copy.
@@ -62,15 +66,21 @@ pub fn run() -> io::Result<()> {
         return Err(io::Error::other("the process that started this one has ended"));
     }
     for group in &job.groups {
-        fs::write(group, "0")?;
+        fs::write(group, "0").map_err(|error| explained("join", group, &error))?;
     }
     // Also interrupts the wait in which this process was stopped.
     let was_stopped = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGCONT, Arc::clone(&was_stopped))?;
     let report = run_copies(&job, &stop, &was_stopped);
     let temporary = job.report().with_extension("part");
-    fs::write(&temporary, serde_json::to_vec(&report)?)?;
-    fs::rename(temporary, job.report())
+    let written = fs::write(&temporary, serde_json::to_vec(&report)?);
+    written
+        .and_then(|()| fs::rename(&temporary, job.report()))
+        .map_err(|error| explained("write", &temporary, &error))
+}
+
+fn explained(verb: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {verb} {}: {error}", path.display()))
 }
 
 /// A copy of the program.
@@ -84,20 +94,25 @@ struct Copy {
 
 fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report {
     let (started, began_s) = (Instant::now(), monotonic_s());
-    let mut last_check = started;
+    let (mut last_check, mut last_start, mut unseen_start) = (started, started, Duration::ZERO);
     let (mut copies, mut shortage): (Vec<Copy>, _) = (Vec::new(), None);
     for &number in &job.copies {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         copies.push(start(job, number, &mut shortage));
+        let start_time = last_start.elapsed();
+        if was_stopped.swap(false, Ordering::Relaxed) || start_time > MAX_START {
+            unseen_start += start_time;
+        }
+        last_start = Instant::now();
         // With many copies, the first may end before the last has started.
         if last_check.elapsed() > CHECK_INTERVAL_WHILE_STARTING {
-            check_copies(&mut copies, job, started);
+            check_copies(&mut copies, job, started, Duration::ZERO);
             last_check = Instant::now();
         }
     }
-    let (mut interrupted, mut unseen_s) = (false, 0.0);
+    let (mut interrupted, mut unseen_end) = (false, Duration::ZERO);
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
         let deadlines =
@@ -108,9 +123,10 @@ fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report 
         let (running, waited) = (running_copies(&copies), Instant::now());
         wait_for_exit(&copies, until);
         let is_late = was_stopped.swap(false, Ordering::Relaxed) || waited.elapsed() > until + MAX_LATENESS;
-        check_copies(&mut copies, job, started);
+        let unseen = if is_late { waited.elapsed() } else { Duration::ZERO };
+        check_copies(&mut copies, job, started, unseen);
         if running_copies(&copies) < running {
-            unseen_s = if is_late { waited.elapsed().as_secs_f64() } else { 0.0 };
+            unseen_end = unseen;
         }
         if stop.load(Ordering::Relaxed) && !interrupted {
             interrupted = true;
@@ -118,13 +134,14 @@ fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report 
         }
     }
     let ended_s = monotonic_s();
+    let unseen_s = (unseen_start + unseen_end).as_secs_f64();
     kill_orphans();
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Report {
         began_s,
         ended_s,
-        unseen_s,
+        is_seen: unseen_s <= MAX_UNSEEN_RATIO * (ended_s - began_s),
         shortage,
         user_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.user_time())),
         system_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.system_time())),
@@ -142,9 +159,9 @@ fn monotonic_s() -> f64 {
     clock::monotonic_ns() as f64 / 1e9
 }
 
-/// Records copies that have ended, and ends those whose time is up.
-fn check_copies(copies: &mut [Copy], job: &Job, started: Instant) {
-    copies.iter_mut().for_each(|copy| copy.check(job));
+/// Records copies that have ended, at most so long ago as is `unseen`, and ends those whose time is up.
+fn check_copies(copies: &mut [Copy], job: &Job, started: Instant, unseen: Duration) {
+    copies.iter_mut().for_each(|copy| copy.check(job, unseen));
     let now = Instant::now();
     for copy in copies.iter_mut().filter(|copy| copy.child.is_some() && copy.terminated_at.is_none()) {
         if job.stop_after.is_some_and(|length| now >= started + length) {
@@ -214,7 +231,7 @@ fn wait_for_exit(copies: &[Copy], timeout: Duration) {
 
 impl Copy {
     /// Records the exit of the copy, and ends it if it writes too much.
-    fn check(&mut self, job: &Job) {
+    fn check(&mut self, job: &Job, unseen: Duration) {
         let Some((child, _)) = &mut self.child else { return };
         let id = Pid::from_child(child);
         // Before the copy is waited for, no other process group can have its number, so the kill hits only its descendants.
@@ -223,7 +240,7 @@ impl Copy {
             let _ = kill_process_group(id, Signal::KILL);
             let status = child.wait();
             self.child = None;
-            self.record_exit(status.unwrap_or_default(), job);
+            self.record_exit(status.unwrap_or_default(), job, unseen);
             return;
         }
         let streams = [job.output(self.number), job.errors(self.number)];
@@ -236,8 +253,10 @@ impl Copy {
         }
     }
 
-    fn record_exit(&mut self, status: ExitStatus, job: &Job) {
-        self.run.wall_s = self.started.elapsed().as_secs_f64();
+    fn record_exit(&mut self, status: ExitStatus, job: &Job, unseen: Duration) {
+        let wall = self.started.elapsed();
+        self.run.wall_s =
+            (unseen.as_secs_f64() <= MAX_UNSEEN_RATIO * wall.as_secs_f64()).then_some(wall.as_secs_f64());
         (self.run.status, self.run.signal) = (status.code(), status.signal());
         let is_expected =
             self.terminated_at.is_none() && status.code().is_some_and(|code| job.expect.contains(&code));

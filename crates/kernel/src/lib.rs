@@ -78,9 +78,24 @@ pub fn tcp_sockets() -> io::Result<u64> {
     number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
 }
 
+/// Number of sockets that their programs have closed and whose last bytes the other side has not acknowledged, in the text of
+/// `/proc/net/tcp` or `tcp6` (states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h).
+pub fn unsent_sockets(table: &str) -> usize {
+    let states = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3));
+    states.filter(|state| matches!(*state, "04" | "09" | "0B")).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn closed_sockets_with_bytes_to_send_are_counted() {
+        let line =
+            |state| format!("   0: 0100007F:1F90 0100007F:9C40 {state} 00000000:00000000 00:00000000\n");
+        let table = ["01", "04", "05", "06", "08", "09", "0A", "0B"].map(line).concat();
+        assert_eq!(unsent_sockets(&format!("  sl  local_address rem_address   st tx_queue\n{table}")), 3);
+    }
 
     #[test]
     fn numbers_are_read_after_their_names() {

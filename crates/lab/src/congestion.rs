@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, fs, io};
 use rustix::fs::{FlockOperation, flock};
 use undo::{Change, Journal};
 
-use crate::{lab::Error, plan::Plan};
+use crate::{
+    lab::{Error, Lab},
+    plan::Plan,
+};
 
 /// The setting that chooses the algorithm.
 pub(crate) const SETTING: &str = "net.ipv4.tcp_congestion_control";
@@ -48,6 +51,22 @@ pub(crate) fn while_allowed(
     let chosen = choose();
     added.into_iter().try_for_each(|entry| journal.undo(entry))?;
     chosen
+}
+
+/// Names the hosts that kept the machine's algorithm although the lab's default is another; none if there is none.
+pub(crate) fn other_than_default(lab: &Lab) -> Option<String> {
+    let (hosts, own) = (&lab.plan().hosts, || kernel::read(kernel::sysctl_path(SETTING)));
+    let other = lab.hosts().zip(hosts).filter(|(_, host)| !host.sysctls.contains_key(SETTING)).find_map(
+        |(handle, host)| {
+            let used = handle.inside(own).ok()?;
+            (used.trim() != DEFAULT).then(|| (host.name.clone(), used.trim().to_owned()))
+        },
+    );
+    let (host, used) = other?;
+    Some(format!(
+        "hosts such as {host} use the congestion control {used} and not {DEFAULT}, because the machine does not allow them to \
+         choose: on the machine itself, root can add {DEFAULT} to {ALLOWED}"
+    ))
 }
 
 /// The available algorithms, for a message.

@@ -25,7 +25,7 @@ use undo::{Change, Folder, Journal, ProcessId};
 pub(crate) use bring_up::PLAN_FILE;
 
 use crate::{
-    link,
+    congestion, link,
     namespace::Namespace,
     plan::{self, Plan},
     preflight,
@@ -259,6 +259,11 @@ impl Lab {
     /// The plan of the lab.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Says which hosts use another congestion control than the lab's default; none if there is none.
+    pub fn other_congestion(&self) -> Option<String> {
+        congestion::other_than_default(self)
     }
 
     /// All hosts, in the order of the plan.

@@ -45,19 +45,22 @@ pub fn quantity(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
+    if value < 0.0 {
+        return format!("−{}", quantity(name, -value));
+    }
     // Larger numbers are no longer whole, and no unit helps to read them.
-    if value.abs() >= 1e18 {
+    if value >= 1e18 {
         return format!("{value:.3e}");
     }
     match name {
-        n if n.ends_with("_bytes_per_s") => format!("{}/s", show_bytes(value.max(0.0).round() as u64)),
+        n if n.ends_with("_bytes_per_s") => format!("{}/s", show_bytes(value.round() as u64)),
         n if n.ends_with("_bit_per_s") => show_bit_rate(value),
         n if n.ends_with("_per_s") => show_rate(value),
-        n if n.ends_with("_us") => show_time_ns((value.max(0.0) * 1e3).round() as u64),
-        n if n.ends_with("_ns") => show_time_ns(value.max(0.0).round() as u64),
+        n if n.ends_with("_us") => show_time_ns((value * 1e3).round() as u64),
+        n if n.ends_with("_ns") => show_time_ns(value.round() as u64),
         n if n.ends_with("_s") && value >= 1e9 => format!("{} s", number(value)),
-        n if n.ends_with("_s") => show_time_ns((value.max(0.0) * 1e9).round() as u64),
-        n if n.ends_with("_bytes") => show_bytes(value.max(0.0).round() as u64),
+        n if n.ends_with("_s") => show_time_ns((value * 1e9).round() as u64),
+        n if n.ends_with("_bytes") => show_bytes(value.round() as u64),
         n if n.ends_with("_ratio") => share(value),
         _ => number(value),
     }
@@ -89,7 +92,7 @@ pub(crate) fn interval(summary: &QuantitySummary) -> String {
     if summary.values.len() < 2 {
         return median;
     }
-    let unit = median.trim_start_matches(|c: char| c.is_ascii_digit() || c == ',' || c == '.');
+    let unit = median.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ',' | '.' | '−'));
     let (low, high) = (show(summary.low), show(summary.high));
     match (low.strip_suffix(unit), high.strip_suffix(unit)) {
         (Some(low), Some(high)) => format!("{median} [{low}, {high}]"),

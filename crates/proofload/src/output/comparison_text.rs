@@ -40,10 +40,15 @@ pub(crate) fn render(comparison: &Comparison) -> String {
 
 fn cells(row: &Row) -> [String; 8] {
     let statistics = &row.statistics;
+    // The difference of two shares is in percentage points.
+    let difference = |value: f64| match row.quantity.ends_with("_ratio") {
+        true => format!("{:.3} pp", value * 100.0),
+        false => show_quantity(&row.quantity, value),
+    };
     let effect = |value: f64| match statistics.scale {
         Scale::Ratio => format!("{:+.2} %", (value - 1.0) * 100.0),
-        // Only the share of failed requests is compared by difference; its unit is percentage points.
-        Scale::Difference => format!("{:+.3} pp", value * 100.0),
+        Scale::Difference if value > 0.0 => format!("+{}", difference(value)),
+        Scale::Difference => difference(value),
     };
     let quantity = match &row.goal {
         Some(goal) => format!("{} ({})", row.quantity, printable(goal)),
@@ -51,7 +56,7 @@ fn cells(row: &Row) -> [String; 8] {
     };
     let resolvable = match (statistics.resolvable, statistics.scale) {
         (Some(share), Scale::Ratio) => format!("{:.1} %", share * 100.0),
-        (Some(value), Scale::Difference) => format!("{:.3} pp", value * 100.0),
+        (Some(value), Scale::Difference) => difference(value),
         (None, _) => "–".to_owned(),
     };
     let verdict = match statistics.verdict {

@@ -129,7 +129,9 @@ impl StudyProgress {
                 let p99 = show_time_ns(http.response_time.percentile(0.99).ns);
                 format!("{}, p99 {p99}", show_rate(http.throughput_per_s))
             }
-            Measured::Command(command) => show_time_ns((command.wall_s * 1e9) as u64),
+            Measured::Command(command) => {
+                command.wall_s.map_or_else(|| "–".to_owned(), |wall_s| show_time_ns((wall_s * 1e9) as u64))
+            }
         };
         format!("{:>5.0} s  {}  {figures}  {verdict}", self.started.elapsed().as_secs_f64(), self.running)
     }

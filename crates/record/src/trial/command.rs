@@ -66,8 +66,8 @@ pub struct CommandTrial {
     pub plan: CommandPlan,
     /// One entry per copy.
     pub runs: Vec<CommandRun>,
-    /// From the start of the first copy to the end of the last, in seconds.
-    pub wall_s: f64,
+    /// From the start of the first copy to the end of the last, in seconds; none if the end was not seen in time.
+    pub wall_s: Option<f64>,
     /// User CPU time of all processes of the copies, in seconds.
     pub user_s: f64,
     /// System CPU time of all processes of the copies, in seconds.
@@ -94,8 +94,8 @@ pub struct CommandRun {
     pub status: Option<i32>,
     /// The signal that ended the copy, if one did.
     pub signal: Option<i32>,
-    /// Time from start to end, in seconds.
-    pub wall_s: f64,
+    /// Time from start to end, in seconds; none if the end was not seen in time.
+    pub wall_s: Option<f64>,
     /// Whether the copy exceeded the timeout.
     pub timed_out: bool,
     /// Whether the copy was stopped after `stop_after_s`.

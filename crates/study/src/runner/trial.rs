@@ -262,6 +262,10 @@ impl Runner<'_> {
             error => failed(error),
         })?);
         self.testbed_setting = Some(planned.setting);
+        let other = self.testbed.as_mut().and_then(Testbed::lab).and_then(|lab| lab.other_congestion());
+        if let Some(message) = other {
+            self.warn(Warning::new("other_congestion", message));
+        }
         self.run_hook(setup, Hook::Setup)?;
         self.probe_once(setup, planned.setting)?;
         if let Some(duration) = self.study.trial.warm_up {

@@ -4,13 +4,12 @@ mod moved;
 mod quantities;
 mod samples;
 mod supervisors;
+mod traffic;
 
 use std::{
-    fs::{self, File},
-    io,
+    fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+    sync::atomic::AtomicBool,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -22,8 +21,9 @@ use rustix::{fs::statvfs, io::Errno};
 
 use self::{
     moved::{file_states, moved_bytes},
-    quantities::{LAST_RATE, PEAK_MEMORY, WALL_TIME, quantities},
-    samples::{Drain, Samples},
+    quantities::{LAST_RATE, PEAK_MEMORY, quantities},
+    samples::Samples,
+    traffic::sending_s,
 };
 use super::{Testbed, TestbedError};
 use crate::{
@@ -36,13 +36,10 @@ const OUTPUT_FOLDER: &str = ".output";
 /// Length of the bins in which flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
-/// A longer time without a sample hides peaks of memory and rates.
-const MAX_UNSAMPLED: Duration = Duration::from_millis(500);
-
-/// A wall time that may be wrong by a larger share of it is unknown.
-const MAX_UNSEEN_RATIO: f64 = 0.01;
-/// Interval between samples of what the kernel sends after the programs have ended.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// A longer time without a sample hides peaks of memory and rates, in seconds.
+const MAX_UNSAMPLED_S: f64 = 0.5;
+/// A time without a sample that is a larger share of the trial distorts its last rate, too.
+const MAX_UNSAMPLED_RATIO: f64 = 0.05;
 
 pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
@@ -138,7 +135,7 @@ impl Testbed {
             jobs.push(job);
         }
         self.substitute_files(&mut jobs);
-        let memory = MemoryGroup::create(&self.journals).ok();
+        let memory = MemoryGroup::create(&self.journals);
         for job in &mut jobs {
             job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
@@ -151,17 +148,17 @@ impl Testbed {
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
-        let mut samples = Samples::start(flows, memory.as_ref());
+        let mut samples = Samples::start(flows, memory.as_ref().ok());
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
         let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
         let report = report?;
-        let (drain, is_sent) = self.drain(&mut samples, timeout, stop)?;
+        let (drain, is_sent) = self.drain(&mut samples, report.ended_s, timeout, stop)?;
         let elapsed_s = started.elapsed().as_secs_f64();
-        let hosts = self.load_hosts();
+        let (hosts, counters) = (self.load_hosts(), self.counters());
         let mut measured = CommandTrial {
             plan: workload.plan(hosts),
             runs: report.runs.into_iter().map(masked).collect(),
-            wall_s: report.ended_s - report.began_s,
+            wall_s: report.is_seen.then_some(report.ended_s - report.began_s),
             user_s: report.user_s,
             system_s: report.system_s,
             // Samples may miss the peak, which is at least that of the largest process.
@@ -171,51 +168,57 @@ impl Testbed {
             flows: samples.flows.finish(),
             bin_s: FLOW_BIN.as_secs_f64(),
         };
-        match workload.bytes.as_ref().map(|source| moved_bytes(source, &measured, &path, &before)) {
+        match workload.bytes.as_ref().map(|source| moved_bytes(source, &measured, &counters, &path, &before))
+        {
             None => {}
-            Some(Ok(bytes)) => measured.moved_bytes = bytes,
+            Some(Ok(bytes)) => measured.moved_bytes = Some(bytes),
             Some(Err(warning)) => warnings.push(warning),
         }
-        if memory.is_none() {
-            let message = "this machine counts no memory for groups of processes (control groups), or proofload would have to \
-                           leave a group with limits: the peak memory of all processes together is unknown";
+        if let Err(error) = &memory {
+            let message = format!(
+                "the peak memory of all processes together is unknown, because proofload could make no control group for \
+                 them: {error}; root can"
+            );
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
-        let mut quantities = quantities(workload, &measured, &outputs, &mut warnings);
-        let is_sound = measured.failed_ratio() == 0.0;
-        if let Some(bytes) =
-            measured.moved_bytes.filter(|_| is_sound || workload.bytes == Some(ByteSource::Link))
+        let mut quantities = quantities(workload, &measured, &counters, &outputs, &mut warnings);
+        let is_link = workload.bytes == Some(ByteSource::Link);
+        match (measured.moved_bytes, measured.wall_s) {
+            (Some(bytes), Some(wall_s)) if is_link || measured.failed_ratio() == 0.0 => {
+                match sending_s(wall_s, &drain, is_sent || is_link) {
+                    Ok(seconds) => {
+                        quantities
+                            .entry(GOODPUT.to_owned())
+                            .or_insert(bytes as f64 * 8.0 / seconds.max(1e-9));
+                    }
+                    Err(why) => {
+                        let message = format!("the goodput is unknown: {why}");
+                        warnings.push(Warning::new("goodput_unknown", message));
+                    }
+                }
+            }
+            _ => {}
+        }
+        let unsampled_s = samples.unsampled.as_secs_f64();
+        let mut unknown = Vec::new();
+        if unsampled_s > MAX_UNSAMPLED_S.min(MAX_UNSAMPLED_RATIO * elapsed_s)
+            && quantities.remove(LAST_RATE).is_some()
         {
-            let sent_s = measured.wall_s + drain.seconds();
-            quantities.entry(GOODPUT.to_owned()).or_insert(bytes as f64 * 8.0 / sent_s.max(1e-9));
+            unknown.push("the last rate");
         }
-        if !is_sent && drain.seconds() > 0.0 && workload.bytes != Some(ByteSource::Link) {
-            quantities.remove(GOODPUT);
-            let message = format!(
-                "the kernel still sent what the programs wrote {:.1} s after their end, so that the goodput is unknown: a \
-                 longer settle in [trial] waits for it",
-                timeout.as_secs_f64()
-            );
-            warnings.push(Warning::new("bytes_still_sent", message));
+        if unsampled_s > MAX_UNSAMPLED_S && quantities.remove(PEAK_MEMORY).is_some() {
+            unknown.push("the peak memory");
         }
-        if samples.unsampled > MAX_UNSAMPLED {
-            quantities.remove(LAST_RATE);
-            quantities.remove(PEAK_MEMORY);
+        if !unknown.is_empty() {
             let message = format!(
-                "proofload itself was away for {:.1} s, so that the last rate and the peak memory are unknown; give it a \
-                 processor of its own",
-                samples.unsampled.as_secs_f64()
+                "proofload itself was away for {unsampled_s:.2} s: unknown for that reason: {}; give it a processor of its own",
+                unknown.join(", ")
             );
             warnings.push(Warning::new("samples_missing", message));
         }
-        if report.unseen_s > MAX_UNSEEN_RATIO * measured.wall_s {
-            quantities.remove(WALL_TIME);
-            quantities.remove(GOODPUT);
-            let message = format!(
-                "the process that runs the programs was itself away for up to {:.2} s when they ended, so that the wall time \
-                 and the goodput are unknown; give proofload a processor of its own",
-                report.unseen_s
-            );
+        if !report.is_seen {
+            let message = "the process that runs the programs was itself away when they were started or ended, so that the wall \
+                           time and the goodput are unknown; give proofload a processor of its own";
             warnings.push(Warning::new("end_not_seen", message));
         }
         warnings.extend(measured.failure().map(|why| Warning::new("program_failed", why)));
@@ -237,29 +240,6 @@ impl Testbed {
             quantities,
             measured: Measured::Command(Box::new(measured)),
         })
-    }
-
-    /// Counts what the kernel sends after the programs have ended, until their connections are gone, at most for `timeout`.
-    /// Returns also whether they are gone.
-    fn drain(
-        &mut self,
-        samples: &mut Samples<'_>,
-        timeout: Duration,
-        stop: &AtomicBool,
-    ) -> Result<(Drain, bool), TestbedError> {
-        let ended = Instant::now();
-        let mut drain = Drain(vec![(0.0, samples.flows.total_bytes())]);
-        loop {
-            if self.sockets() <= self.idle_sockets {
-                return Ok((drain, true));
-            }
-            if ended.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
-                return Ok((drain, false));
-            }
-            thread::sleep(DRAIN_INTERVAL);
-            samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
-            drain.0.push((ended.elapsed().as_secs_f64(), samples.flows.total_bytes()));
-        }
     }
 
     /// A job for all copies of a command; the caller fills in copies and limits.
@@ -337,18 +317,6 @@ impl Testbed {
     fn load_hosts(&self) -> Vec<String> {
         let Some(lab) = &self.lab else { return Vec::new() };
         self.setup.from.iter().map(|&host| lab.plan().hosts[host].name.clone()).collect()
-    }
-
-    /// The file `net/dev` of each host that the load comes from.
-    fn interfaces(&self) -> Result<Vec<(String, File)>, TestbedError> {
-        let Some(lab) = &self.lab else { return Ok(Vec::new()) };
-        let hosts: Vec<_> = lab.hosts().collect();
-        let open = |&host: &usize| {
-            // An open file stays in the network namespace it was opened in.
-            let file = hosts[host].inside(|| File::open("/proc/thread-self/net/dev"))?;
-            Ok((hosts[host].name().to_owned(), file))
-        };
-        self.setup.from.iter().map(open).collect::<io::Result<_>>().map_err(TestbedError::Host)
     }
 }
 

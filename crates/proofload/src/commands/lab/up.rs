@@ -77,7 +77,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
     } else {
         announce(&lab, started.elapsed(), false)?;
     }
-    if let Some(why) = lab.cpu_contention() {
+    for why in lab.cpu_contention().map(str::to_owned).into_iter().chain(lab.other_congestion()) {
         standard::message(format_args!("proofload: {why}"));
     }
     let failure = keep_up(&lab, &stop);

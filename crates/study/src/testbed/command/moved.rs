@@ -32,14 +32,24 @@ pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
 pub(super) fn moved_bytes(
     source: &ByteSource,
     trial: &CommandTrial,
+    counters: &Counters,
     path: &Path,
     before: &FileStates,
-) -> Result<Option<u64>, Warning> {
-    let bytes = match source {
+) -> Result<u64, Warning> {
+    let unknown = |why: &str| {
+        Err(Warning::new(
+            "moved_bytes_unknown",
+            format!("the bytes moved and the goodput are unknown: {why}"),
+        ))
+    };
+    match source {
         ByteSource::Declared(bytes) => {
             // It is unknown how many bytes a stopped copy has moved.
             let complete = trial.runs.iter().filter(|run| run.succeeded && !run.stopped).count();
-            bytes * complete as u64
+            match complete {
+                0 => unknown("no copy has ended by itself"),
+                _ => Ok(bytes * complete as u64),
+            }
         }
         ByteSource::Path(_) => {
             let after = file_states(path);
@@ -52,30 +62,38 @@ pub(super) fn moved_bytes(
                 was.is_some_and(|was| (was.bytes, was.written) != (now.bytes, now.written))
             };
             if after.iter().any(is_changed) {
-                let message = "files that were there before the trial have changed, so that the bytes moved and the goodput \
-                               are unknown; remove them in `prepare`";
-                return Err(Warning::new("moved_bytes_unknown", message));
+                return unknown(
+                    "files that were there before the trial have changed; remove them in `prepare`",
+                );
             }
             let new = after.iter().filter(|(file, _)| before.get(file).is_none_or(|was| was.bytes == 0));
-            new.map(|(_, now)| of(now)).sum()
+            match new.map(|(_, now)| of(now)).sum() {
+                0 => unknown(&format!("there is no new file with content at {}", path.display())),
+                bytes => Ok(bytes),
+            }
         }
-        ByteSource::Link => {
-            // Nothing at all is a measurement, too.
-            let [sent, received] =
-                ["sent", "received"].map(|direction| sum(&trial.flows, direction, |flow| flow.bytes));
-            return Ok(Some(sent.max(received)));
-        }
-    };
-    Ok(Some(bytes).filter(|bytes| *bytes > 0))
+        // Nothing at all is a measurement, too.
+        ByteSource::Link => Ok(counters.larger(&trial.flows).map(|flow| flow.bytes).sum()),
+    }
 }
 
-/// The sum over all interfaces in one direction.
-pub(super) fn sum(flows: &BTreeMap<String, Flow>, direction: &str, of: impl Fn(&Flow) -> u64) -> u64 {
-    flows.iter().filter(|(name, _)| has_direction(name, direction)).map(|(_, flow)| of(flow)).sum()
+/// Names of the flows that show what arrived from the load's hosts and at them: what an emulated link delivered, or what a
+/// host counted on another interface.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub sent: Vec<String>,
+    pub received: Vec<String>,
 }
 
-pub(super) fn has_direction(name: &str, direction: &str) -> bool {
-    name.rsplit(' ').next() == Some(direction)
+impl Counters {
+    /// The flows of the direction that carried more.
+    pub(super) fn larger<'f>(&self, flows: &'f BTreeMap<String, Flow>) -> impl Iterator<Item = &'f Flow> {
+        let of =
+            |names: &[String]| -> Vec<&'f Flow> { names.iter().filter_map(|name| flows.get(name)).collect() };
+        let bytes = |flows: &[&Flow]| flows.iter().map(|flow| flow.bytes).sum::<u64>();
+        let (sent, received) = (of(&self.sent), of(&self.received));
+        if bytes(&sent) >= bytes(&received) { sent } else { received }.into_iter()
+    }
 }
 
 /// States of a file, or of all files in a folder.
@@ -141,9 +159,10 @@ mod tests {
         let moved = |stopped| {
             let run = CommandRun { succeeded: true, stopped, ..CommandRun::default() };
             let trial = CommandTrial { runs: vec![run], ..CommandTrial::default() };
-            moved_bytes(&ByteSource::Path(String::new()), &trial, folder.path(), &FileStates::new()).unwrap()
+            let (source, none) = (ByteSource::Path(String::new()), Counters::default());
+            moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new()).unwrap()
         };
-        assert_eq!((moved(true), moved(false)), (Some(1 << 20), Some(8 << 20)));
+        assert_eq!((moved(true), moved(false)), (1 << 20, 8 << 20));
     }
 
     #[test]
@@ -153,9 +172,11 @@ mod tests {
         fs::write(&path, "four").unwrap();
         let before = file_states(&path);
         let trial = CommandTrial::default();
-        let moved = || moved_bytes(&ByteSource::Path(String::new()), &trial, folder.path(), &before);
+        let (source, none) = (ByteSource::Path(String::new()), Counters::default());
+        let moved = || moved_bytes(&source, &trial, &none, folder.path(), &before);
+        assert!(moved().unwrap_err().message.contains("no new file"));
         fs::write(folder.path().join("new"), "three").unwrap();
-        assert_eq!(moved(), Ok(Some(5)));
+        assert_eq!(moved(), Ok(5));
         fs::write(&path, "longer").unwrap();
         assert!(moved().is_err());
     }

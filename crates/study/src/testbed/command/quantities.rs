@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use command::number_in;
 use record::{CommandTrial, Flow, Warning};
 
-use super::moved::{has_direction, sum};
+use super::moved::Counters;
 use crate::CommandWorkload;
 
 /// Names of quantities that are unknown if proofload itself was away.
-pub(super) const WALL_TIME: &str = "wall_s";
+const WALL_TIME: &str = "wall_s";
 pub(super) const LAST_RATE: &str = "last_5_s_bit_per_s";
 pub(super) const PEAK_MEMORY: &str = "peak_memory_bytes";
 /// Length of the end of a trial that gives its last rate, in seconds; half the trial if that is shorter.
@@ -21,12 +21,15 @@ const FEWEST_BINS: usize = 10;
 pub(super) fn quantities(
     workload: &CommandWorkload,
     trial: &CommandTrial,
+    counters: &Counters,
     outputs: &[[PathBuf; 2]],
     warnings: &mut Vec<Warning>,
 ) -> BTreeMap<String, f64> {
-    let total = |direction, of: fn(&Flow) -> u64| sum(&trial.flows, direction, of) as f64;
+    let total = |direction: &str, of: fn(&Flow) -> u64| {
+        let own = trial.flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(direction));
+        own.map(|(_, flow)| of(flow)).sum::<u64>() as f64
+    };
     let mut quantities = BTreeMap::from([
-        (WALL_TIME.to_owned(), trial.wall_s),
         ("user_s".to_owned(), trial.user_s),
         ("system_s".to_owned(), trial.system_s),
         ("largest_process_bytes".to_owned(), trial.largest_process_bytes as f64),
@@ -38,10 +41,10 @@ pub(super) fn quantities(
             ("sent_packets".to_owned(), total("sent", |flow| flow.packets)),
             ("received_packets".to_owned(), total("received", |flow| flow.packets)),
         ]);
-        let is_upload = total("sent", |flow| flow.bytes) >= total("received", |flow| flow.bytes);
-        let rate = last_rate(trial, if is_upload { "sent" } else { "received" });
+        let rate = last_rate(counters.larger(&trial.flows).collect(), trial.bin_s);
         quantities.extend(rate.map(|rate| (LAST_RATE.to_owned(), rate)));
     }
+    quantities.extend(trial.wall_s.map(|wall_s| (WALL_TIME.to_owned(), wall_s)));
     quantities.extend(trial.peak_memory_bytes.map(|bytes| (PEAK_MEMORY.to_owned(), bytes as f64)));
     if let Some(bytes) = trial.moved_bytes {
         quantities.insert("moved_bytes".to_owned(), bytes as f64);
@@ -83,21 +86,20 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The rate in one direction at the end of a trial, in bits per second; none if the trial was too short. The end is the last
+/// The rate of these flows at the end of a trial, in bits per second; none if the trial was too short. The end is the last
 /// bin that carried at least a hundredth of the fullest: the final messages of programs are no steady state.
-fn last_rate(trial: &CommandTrial, direction: &str) -> Option<f64> {
-    let own = || trial.flows.iter().filter(|(name, _)| has_direction(name, direction));
-    let bin_count = own().map(|(_, flow)| flow.bins.len()).max().unwrap_or(0);
-    let bytes_in_bin = |bin: usize| own().filter_map(|(_, flow)| flow.bins.get(bin)).sum::<u64>();
+fn last_rate(flows: Vec<&Flow>, bin_s: f64) -> Option<f64> {
+    let bin_count = flows.iter().map(|flow| flow.bins.len()).max().unwrap_or(0);
+    let bytes_in_bin = |bin: usize| flows.iter().filter_map(|flow| flow.bins.get(bin)).sum::<u64>();
     let bins: Vec<u64> = (0..bin_count).map(bytes_in_bin).collect();
     let fullest = bins.iter().copied().max().unwrap_or(0);
     let end = bins.iter().rposition(|bytes| *bytes * 100 >= fullest.max(1)).map_or(0, |last| last + 1);
     if fullest > 0 && end < FEWEST_BINS {
         return None;
     }
-    let bin_count = ((LAST_RATE_S / trial.bin_s).round() as usize).min(end / 2).max(1);
+    let bin_count = ((LAST_RATE_S / bin_s).round() as usize).min(end / 2).max(1);
     let bytes: u64 = bins[end.saturating_sub(bin_count)..end].iter().sum();
-    Some(bytes as f64 * 8.0 / (bin_count as f64 * trial.bin_s))
+    Some(bytes as f64 * 8.0 / (bin_count as f64 * bin_s))
 }
 
 #[cfg(test)]
@@ -106,11 +108,7 @@ mod tests {
 
     #[test]
     fn the_last_seconds_end_with_the_last_that_was_sent() {
-        let rate = |bins: &[u64]| {
-            let flow = Flow { bins: bins.to_vec(), ..Flow::default() };
-            let flows = BTreeMap::from([("client eth0 sent".to_owned(), flow)]);
-            last_rate(&CommandTrial { flows, bin_s: 0.1, ..CommandTrial::default() }, "sent")
-        };
+        let rate = |bins: &[u64]| last_rate(vec![&Flow { bins: bins.to_vec(), ..Flow::default() }], 0.1);
         let mut bins = vec![1_000; 20];
         bins.extend([10_000; 60]);
         assert_eq!(rate(&bins), Some(800_000.0), "only the last 5 s");

@@ -17,12 +17,15 @@ pub(super) struct Samples<'a> {
     /// The longest time without a sample.
     pub unsampled: Duration,
     sampled: Instant,
+    /// When traffic was sampled, in seconds of CLOCK_MONOTONIC, and all bytes until then: the last time and the time before.
+    traffic: [(f64, u64); 2],
 }
 
 impl<'a> Samples<'a> {
     pub(super) fn start(flows: Flows, memory: Option<&'a MemoryGroup>) -> Self {
         let (peak_memory_bytes, unsampled) = (None, Duration::ZERO);
-        Self { flows, memory, peak_memory_bytes, unsampled, sampled: Instant::now() }
+        let traffic = [(monotonic_s(), 0); 2];
+        Self { flows, memory, peak_memory_bytes, unsampled, sampled: Instant::now(), traffic }
     }
 
     /// Samples the memory, and if the counters of the links are given, all traffic.
@@ -34,25 +37,38 @@ impl<'a> Samples<'a> {
         let Some(links) = links else { return Ok(()) };
         self.flows.sample()?;
         links.into_iter().for_each(|(name, bytes, packets)| self.flows.count(name, bytes, packets));
+        self.traffic = [self.traffic[1], (monotonic_s(), self.flows.total_bytes())];
         Ok(())
+    }
+
+    /// What is sent after the programs have ended, at `ended_s`. Called after a sample.
+    pub(super) fn drain_since(&self, ended_s: f64) -> Drain {
+        Drain(self.traffic.map(|(at_s, bytes)| (at_s - ended_s, bytes)).to_vec())
+    }
+
+    /// Adds the last sample.
+    pub(super) fn extend(&self, drain: &mut Drain, ended_s: f64) {
+        drain.0.push((self.traffic[1].0 - ended_s, self.traffic[1].1));
     }
 }
 
-/// The traffic after the programs have ended: times since their end, in seconds, with all bytes until then.
-#[derive(Debug, Default)]
-pub(super) struct Drain(pub Vec<(f64, u64)>);
+fn monotonic_s() -> f64 {
+    clock::monotonic_ns() as f64 / 1e9
+}
+
+/// Samples of the traffic around and after the end of the programs: seconds since their end, and all bytes until then.
+#[derive(Debug)]
+pub(super) struct Drain(Vec<(f64, u64)>);
 
 impl Drain {
-    /// How long after the end of the programs the kernel had sent what they wrote, in seconds: but for a hundredth of what it
-    /// sent after their end. 0 if it sent less than a hundredth of all bytes after their end.
-    pub(super) fn seconds(&self) -> f64 {
-        let (Some(&(_, first)), Some(&(_, last))) = (self.0.first(), self.0.last()) else { return 0.0 };
-        let late = last - first;
-        if late <= last / 100 {
-            return 0.0;
-        }
-        let is_sent = |(_, bytes): &&(f64, u64)| *bytes >= last - late / 100;
-        self.0.iter().find(is_sent).map_or(0.0, |(after_s, _)| *after_s)
+    /// How long after the end of the programs the kernel had sent all but a hundredth of the bytes, in seconds: at least, and
+    /// at most.
+    pub(super) fn sent_s(&self) -> (f64, f64) {
+        let last_bytes = self.0.last().map_or(0, |(_, bytes)| *bytes);
+        let is_sent = |(_, bytes): &(f64, u64)| *bytes >= last_bytes - last_bytes / 100;
+        let Some(sent) = self.0.iter().position(is_sent) else { return (0.0, 0.0) };
+        let at_s = |sample: usize| self.0[sample].0.max(0.0);
+        (sent.checked_sub(1).map_or(0.0, at_s), at_s(sent))
     }
 }
 
@@ -62,10 +78,14 @@ mod tests {
 
     #[test]
     fn what_is_sent_after_the_end_takes_its_time() {
-        let seconds = |samples: &[(f64, u64)]| Drain(samples.to_vec()).seconds();
-        assert_eq!(seconds(&[]), 0.0);
-        assert_eq!(seconds(&[(0.0, 10_000), (0.1, 10_050), (0.2, 10_100)]), 0.0, "farewells");
-        assert_eq!(seconds(&[(0.0, 10_000), (0.1, 15_000), (0.2, 20_000), (0.4, 20_050)]), 0.2);
-        assert_eq!(seconds(&[(0.0, 0), (0.1, 5)]), 0.1);
+        let sent_s = |samples: &[(f64, u64)]| Drain(samples.to_vec()).sent_s();
+        assert_eq!(sent_s(&[(-0.1, 9_950), (0.01, 10_000), (0.2, 10_040)]), (0.0, 0.0), "farewells");
+        assert_eq!(sent_s(&[(-0.1, 5_000), (0.01, 10_000)]), (0.0, 0.01), "at the end or just after it");
+        assert_eq!(
+            sent_s(&[(-0.1, 0), (0.0, 10_000), (0.1, 15_000), (0.2, 20_000), (0.4, 20_050)]),
+            (0.1, 0.2)
+        );
+        assert_eq!(sent_s(&[(-0.1, 100), (2.0, 20_000)]), (0.0, 2.0), "nobody looked");
+        assert_eq!(sent_s(&[(0.5, 100), (2.0, 20_000)]), (0.5, 2.0));
     }
 }
