@@ -14,6 +14,10 @@ pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
 /// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
 pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
 
+/// A wall time that may be wrong by a larger share, and by more seconds, is unknown.
+const MAX_AWAY_RATIO: f64 = 0.01;
+const MAX_AWAY_S: f64 = 0.005;
+
 /// What a supervisor runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
@@ -50,9 +54,11 @@ pub struct Report {
     pub began_s: f64,
     /// When the last copy had ended, by the same clock.
     pub ended_s: f64,
-    /// Whether these two times are right within 1 %: the supervisor itself was not away when it started the copies, nor when
-    /// the last one ended.
-    pub is_seen: bool,
+    /// For how long the supervisor itself may have been away when it started the copies and when the last one ended, in
+    /// seconds.
+    pub away_s: f64,
+    /// Why the supervisor and its copies are outside of the groups of [`Job::groups`], if they are.
+    pub outside: Option<String>,
     /// User time of all processes, in seconds.
     pub user_s: f64,
     /// System time of all processes, in seconds.
@@ -94,11 +100,16 @@ impl Report {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 
+    /// From the start of the first copy to the end of the last, in seconds; none if that may be wrong by more than 1 % and 5 ms.
+    pub fn wall_s(&self) -> Option<f64> {
+        wall_s(self.ended_s - self.began_s, self.away_s)
+    }
+
     /// Merges the report of another supervisor of the same trial.
     pub fn merge(&mut self, other: Self) {
-        let is_first = self.runs.is_empty();
-        self.began_s = if is_first { other.began_s } else { self.began_s.min(other.began_s) };
-        self.is_seen = (is_first || self.is_seen) && other.is_seen;
+        self.began_s = if self.runs.is_empty() { other.began_s } else { self.began_s.min(other.began_s) };
+        self.away_s = self.away_s.max(other.away_s);
+        self.outside = self.outside.take().or(other.outside);
         self.ended_s = self.ended_s.max(other.ended_s);
         self.runs.extend(other.runs);
         self.shortage = self.shortage.take().or(other.shortage);
@@ -106,5 +117,34 @@ impl Report {
         self.system_s += other.system_s;
         self.largest_process_bytes = self.largest_process_bytes.max(other.largest_process_bytes);
         self.interrupted |= other.interrupted;
+    }
+}
+
+/// A wall time, unless the time away makes too large a part of it.
+pub(crate) fn wall_s(wall_s: f64, away_s: f64) -> Option<f64> {
+    (away_s <= (MAX_AWAY_RATIO * wall_s).max(MAX_AWAY_S)).then_some(wall_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_lasts_from_the_first_start_to_the_last_end() {
+        let report = |began_s, ended_s, away_s| Report {
+            runs: vec![CommandRun::default()],
+            began_s,
+            ended_s,
+            away_s,
+            ..Report::default()
+        };
+        let merged = |first: Report, second: Report| {
+            let mut all = Report::default();
+            [first, second].into_iter().for_each(|report| all.merge(report));
+            all.wall_s()
+        };
+        assert_eq!(merged(report(5.0, 5.5, 0.06), report(4.0, 104.0, 0.0)), Some(100.0), "60 ms of 100 s");
+        assert_eq!(merged(report(4.0, 6.0, 0.0), report(5.0, 7.0, 0.06)), None, "2 % of 3 s");
+        assert_eq!(report(1.0, 1.25, 0.005).wall_s(), Some(0.25), "5 ms are tolerated");
     }
 }

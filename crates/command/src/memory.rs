@@ -24,12 +24,21 @@ impl MemoryGroup {
     /// If this machine counts no memory by control groups, or this user may not create one.
     pub fn create(journals: &Folder) -> io::Result<Self> {
         let (parent, version) = cgroups::parent("memory")?
-            .ok_or_else(|| io::Error::other("there are no control groups for memory"))?;
+            .ok_or_else(|| {
+            io::Error::other(
+                "this machine has none for memory, or proofload would have to leave one with limits (docs/command.md)",
+            )
+        })?;
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
         let folder = parent.join(format!("proofload-{}", journal.run()));
         journal.record(Change::ControlGroup { path: folder.clone() }).map_err(io::Error::other)?;
         fs::create_dir(&folder)?;
         Ok(Self { folder, version, journal: Some(journal) })
+    }
+
+    /// Whether a process that joins such a group leaves its group for processor time: in version 2 there is one hierarchy.
+    pub fn takes_quota() -> bool {
+        !matches!(cgroups::parent("memory"), Ok(Some((_, Version::One))))
     }
 
     /// The file to which a process writes `0` to join.

@@ -52,11 +52,7 @@ mod tests {
         }
         assert_eq!(of("{config}\n{\"a\": 1}\n{\"a\": 2}\n", "/a"), Some(2.0));
         let pretty = "ready\n{\n  \"rate\": 5,\n  \"per\": [\n{\"rate\": 3},\n    {\"rate\": 2}\n  ]\n}\n";
-        assert_eq!(
-            of(&pretty.replace("\n{\"rate\": 3}", "\n    {\"rate\": 3}"), "/rate"),
-            Some(5.0),
-            "not a nested one"
-        );
+        assert_eq!(of(pretty, "/rate"), Some(5.0), "not a nested one");
         assert_eq!(number_in(b"\xef\xbb\xbf{\"a\": 1, \"b\": \"\xff\"}", "/a"), Some(1.0));
     }
 }

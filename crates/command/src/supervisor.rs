@@ -7,7 +7,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     os::{fd::OwnedFd, unix::process::CommandExt, unix::process::ExitStatusExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -27,7 +27,7 @@ use rustix::{
     },
 };
 
-use crate::{JOB_VARIABLE, Job, Report};
+use crate::{JOB_VARIABLE, Job, Report, job::wall_s};
 
 /// Time that a program has to end after SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -37,10 +37,6 @@ const CHECK_INTERVAL_WHILE_STARTING: Duration = Duration::from_millis(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A wait that lasts this much longer than asked for may have ended long after the exit that it waited for.
 const MAX_LATENESS: Duration = Duration::from_millis(10);
-/// Starting a copy takes less, unless this process lacks a processor.
-const MAX_START: Duration = Duration::from_millis(100);
-/// A wall time that may be wrong by a larger share of it is unknown.
-const MAX_UNSEEN_RATIO: f64 = 0.01;
 /// Size of a stream above which a copy is ended and has failed.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// How much of the end of standard error is reported for a failed copy.
@@ -65,13 +61,14 @@ pub fn run() -> io::Result<()> {
     if job.parent.is_some() && job.parent != parent {
         return Err(io::Error::other("the process that started this one has ended"));
     }
-    for group in &job.groups {
-        fs::write(group, "0").map_err(|error| explained("join", group, &error))?;
-    }
+    let join = |group: &PathBuf| {
+        fs::write(group, "0").err().map(|error| explained("join", group, &error).to_string())
+    };
+    let outside = job.groups.iter().find_map(join);
     // Also interrupts the wait in which this process was stopped.
     let was_stopped = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGCONT, Arc::clone(&was_stopped))?;
-    let report = run_copies(&job, &stop, &was_stopped);
+    let report = Report { outside, ..run_copies(&job, &stop, Absences::new(&was_stopped)) };
     let temporary = job.report().with_extension("part");
     let written = fs::write(&temporary, serde_json::to_vec(&report)?);
     written
@@ -83,6 +80,33 @@ fn explained(verb: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {}: {error}", path.display()))
 }
 
+/// The times in which this process was stopped, or waited for a processor.
+struct Absences<'a> {
+    was_stopped: &'a AtomicBool,
+    since: Instant,
+    waited_ns: u64,
+}
+
+impl<'a> Absences<'a> {
+    fn new(was_stopped: &'a AtomicBool) -> Self {
+        let waited_ns = kernel::waited_for_processor_ns().unwrap_or(0);
+        Self { was_stopped, since: Instant::now(), waited_ns }
+    }
+
+    /// How long this process was away since the last call, at most. It may also have been frozen if the call comes later than
+    /// `due` after the last one.
+    fn take(&mut self, due: Option<Duration>) -> Duration {
+        let elapsed = self.since.elapsed();
+        let before_ns = self.waited_ns;
+        (self.since, self.waited_ns) = (Instant::now(), kernel::waited_for_processor_ns().unwrap_or(0));
+        let is_late = due.is_some_and(|due| elapsed > due + MAX_LATENESS);
+        match self.was_stopped.swap(false, Ordering::Relaxed) || is_late {
+            true => elapsed,
+            false => Duration::from_nanos(self.waited_ns.saturating_sub(before_ns)),
+        }
+    }
+}
+
 /// A copy of the program.
 struct Copy {
     number: u32,
@@ -92,27 +116,24 @@ struct Copy {
     terminated_at: Option<Instant>,
 }
 
-fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report {
-    let (started, began_s) = (Instant::now(), monotonic_s());
-    let (mut last_check, mut last_start, mut unseen_start) = (started, started, Duration::ZERO);
+fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Report {
+    let (started, began_s) = (Instant::now(), clock::monotonic_s());
+    let mut last_check = started;
     let (mut copies, mut shortage): (Vec<Copy>, _) = (Vec::new(), None);
     for &number in &job.copies {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         copies.push(start(job, number, &mut shortage));
-        let start_time = last_start.elapsed();
-        if was_stopped.swap(false, Ordering::Relaxed) || start_time > MAX_START {
-            unseen_start += start_time;
-        }
-        last_start = Instant::now();
         // With many copies, the first may end before the last has started.
         if last_check.elapsed() > CHECK_INTERVAL_WHILE_STARTING {
             check_copies(&mut copies, job, started, Duration::ZERO);
             last_check = Instant::now();
         }
     }
-    let (mut interrupted, mut unseen_end) = (false, Duration::ZERO);
+    let (mut interrupted, mut away_at_end) = (copies.len() < job.copies.len(), Duration::ZERO);
+    // A copy that was started late makes all of them take longer.
+    let away_at_start = absences.take(None);
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
         let deadlines =
@@ -120,28 +141,27 @@ fn run_copies(job: &Job, stop: &AtomicBool, was_stopped: &AtomicBool) -> Report 
         let until = deadlines.filter(|end| *end > Instant::now()).min();
         let until = until
             .map_or(POLL_INTERVAL, |end| end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
-        let (running, waited) = (running_copies(&copies), Instant::now());
+        let running = running_copies(&copies);
         wait_for_exit(&copies, until);
-        let is_late = was_stopped.swap(false, Ordering::Relaxed) || waited.elapsed() > until + MAX_LATENESS;
-        let unseen = if is_late { waited.elapsed() } else { Duration::ZERO };
-        check_copies(&mut copies, job, started, unseen);
+        let away = absences.take(Some(until));
+        check_copies(&mut copies, job, started, away);
         if running_copies(&copies) < running {
-            unseen_end = unseen;
+            away_at_end = away;
         }
         if stop.load(Ordering::Relaxed) && !interrupted {
             interrupted = true;
             copies.iter_mut().for_each(|copy| copy.terminate(Instant::now()));
         }
     }
-    let ended_s = monotonic_s();
-    let unseen_s = (unseen_start + unseen_end).as_secs_f64();
+    let ended_s = clock::monotonic_s();
     kill_orphans();
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Report {
         began_s,
         ended_s,
-        is_seen: unseen_s <= MAX_UNSEEN_RATIO * (ended_s - began_s),
+        away_s: (away_at_start + away_at_end).as_secs_f64(),
+        outside: None,
         shortage,
         user_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.user_time())),
         system_s: usage.as_ref().map_or(0.0, |usage| seconds(usage.system_time())),
@@ -155,13 +175,9 @@ fn running_copies(copies: &[Copy]) -> usize {
     copies.iter().filter(|copy| copy.child.is_some()).count()
 }
 
-fn monotonic_s() -> f64 {
-    clock::monotonic_ns() as f64 / 1e9
-}
-
-/// Records copies that have ended, at most so long ago as is `unseen`, and ends those whose time is up.
-fn check_copies(copies: &mut [Copy], job: &Job, started: Instant, unseen: Duration) {
-    copies.iter_mut().for_each(|copy| copy.check(job, unseen));
+/// Records copies that have ended, of which `away` may have been spent unseen, and ends those whose time is up.
+fn check_copies(copies: &mut [Copy], job: &Job, started: Instant, away: Duration) {
+    copies.iter_mut().for_each(|copy| copy.check(job, away));
     let now = Instant::now();
     for copy in copies.iter_mut().filter(|copy| copy.child.is_some() && copy.terminated_at.is_none()) {
         if job.stop_after.is_some_and(|length| now >= started + length) {
@@ -231,7 +247,7 @@ fn wait_for_exit(copies: &[Copy], timeout: Duration) {
 
 impl Copy {
     /// Records the exit of the copy, and ends it if it writes too much.
-    fn check(&mut self, job: &Job, unseen: Duration) {
+    fn check(&mut self, job: &Job, away: Duration) {
         let Some((child, _)) = &mut self.child else { return };
         let id = Pid::from_child(child);
         // Before the copy is waited for, no other process group can have its number, so the kill hits only its descendants.
@@ -240,7 +256,7 @@ impl Copy {
             let _ = kill_process_group(id, Signal::KILL);
             let status = child.wait();
             self.child = None;
-            self.record_exit(status.unwrap_or_default(), job, unseen);
+            self.record_exit(status.unwrap_or_default(), job, away);
             return;
         }
         let streams = [job.output(self.number), job.errors(self.number)];
@@ -253,10 +269,8 @@ impl Copy {
         }
     }
 
-    fn record_exit(&mut self, status: ExitStatus, job: &Job, unseen: Duration) {
-        let wall = self.started.elapsed();
-        self.run.wall_s =
-            (unseen.as_secs_f64() <= MAX_UNSEEN_RATIO * wall.as_secs_f64()).then_some(wall.as_secs_f64());
+    fn record_exit(&mut self, status: ExitStatus, job: &Job, away: Duration) {
+        self.run.wall_s = wall_s(self.started.elapsed().as_secs_f64(), away.as_secs_f64());
         (self.run.status, self.run.signal) = (status.code(), status.signal());
         let is_expected =
             self.terminated_at.is_none() && status.code().is_some_and(|code| job.expect.contains(&code));

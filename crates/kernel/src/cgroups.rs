@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// A version of control groups.
@@ -40,18 +40,17 @@ fn find(
         Some((mount.next()?, Path::new(mount.next()?), kind.next()?, kind.nth(1)?))
     });
     for (root, point, kind, options) in mounts {
-        match kind {
+        let found = match kind {
             "cgroup" if has_word(options, ',', controller) => {
-                return Some((own_group(own, controller, root, point), Version::One));
+                own_group(own, controller, root, point).map(|group| (group, Version::One))
             }
-            "cgroup2" => {
-                if let Some(group) =
-                    enabled_ancestor(&own_group(own, "", root, point), point, controller, &read)
-                {
-                    return Some((group, Version::Two));
-                }
-            }
-            _ => {}
+            "cgroup2" => own_group(own, "", root, point)
+                .and_then(|group| enabled_ancestor(&group, point, controller, &read))
+                .map(|group| (group, Version::Two)),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
         }
     }
     None
@@ -62,14 +61,15 @@ fn has_word(list: &str, separator: char, word: &str) -> bool {
 }
 
 /// This process's group in the hierarchy of a controller (in that of version 2 if empty), which is mounted from `root` on at
-/// `point`.
-fn own_group(own: &str, controller: &str, root: &str, point: &Path) -> PathBuf {
+/// `point`; none if the mount does not show it.
+fn own_group(own: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
     // cgroups(7): number:controllers:path
     let mut groups = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let path =
-        groups.find(|(controllers, _)| has_word(controllers, ',', controller)).map_or("/", |(_, path)| path);
-    let below_root = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-    point.join(below_root)
+    let (_, path) = groups.find(|(controllers, _)| has_word(controllers, ',', controller))?;
+    let below_root = Path::new(path).strip_prefix(root).ok()?;
+    // A group outside of this process's namespace begins with `..`.
+    let is_below = below_root.components().all(|part| matches!(part, Component::Normal(_)));
+    is_below.then(|| point.join(below_root))
 }
 
 /// The nearest group, from `own` up to `point`, that enables the controller for its children; none if a group below has limits.
@@ -113,6 +113,10 @@ mod tests {
         let of_container = ONE.replace(" / ", " /a ");
         assert_eq!(group(&of_container), Some(("/sys/fs/cgroup/cpu,cpuacct/b".into(), Version::One)));
         assert_eq!(group(TWO), None);
+        let elsewhere = ONE.replace(" / ", " /b ");
+        assert_eq!(group(&elsewhere), None, "another part of the hierarchy is mounted");
+        assert_eq!(group(&(elsewhere + ONE)), below);
+        assert_eq!(find(ONE, "4:cpu:/../b\n", "cpu", nothing), None, "outside of the namespace");
     }
 
     #[test]

@@ -79,10 +79,16 @@ pub fn tcp_sockets() -> io::Result<u64> {
 }
 
 /// Number of sockets that their programs have closed and whose last bytes the other side has not acknowledged, in the text of
-/// `/proc/net/tcp` or `tcp6` (states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h).
-pub fn unsent_sockets(table: &str) -> usize {
-    let states = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(3));
-    states.filter(|state| matches!(*state, "04" | "09" | "0B")).count()
+/// `/proc/net/tcp` or `tcp6`: in the states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h, with more in their
+/// queue than the end of the stream, which counts as a byte.
+pub fn unacknowledged_sockets(table: &str) -> usize {
+    let is_unacknowledged = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(3);
+        let is_closed = matches!(fields.next(), Some("04" | "09" | "0B"));
+        let queue = fields.next().and_then(|queues| queues.split(':').next());
+        is_closed && queue.is_some_and(|bytes| u64::from_str_radix(bytes, 16).is_ok_and(|bytes| bytes > 1))
+    };
+    table.lines().skip(1).filter(is_unacknowledged).count()
 }
 
 #[cfg(test)]
@@ -91,10 +97,17 @@ mod tests {
 
     #[test]
     fn closed_sockets_with_bytes_to_send_are_counted() {
-        let line =
-            |state| format!("   0: 0100007F:1F90 0100007F:9C40 {state} 00000000:00000000 00:00000000\n");
-        let table = ["01", "04", "05", "06", "08", "09", "0A", "0B"].map(line).concat();
-        assert_eq!(unsent_sockets(&format!("  sl  local_address rem_address   st tx_queue\n{table}")), 3);
+        let count = |queue: &str| {
+            let line =
+                |state| format!("0: 0100007F:1F90 0100007F:9C40 {state} {queue}:00000000 00:00000000\n");
+            let table = ["01", "04", "05", "06", "08", "09", "0A", "0B"].map(line).concat();
+            unacknowledged_sockets(&format!("sl  local_address rem_address   st tx_queue\n{table}"))
+        };
+        assert_eq!(
+            (count("000005A8"), count("00000001")),
+            (3, 0),
+            "the end of the stream is no byte of the program"
+        );
     }
 
     #[test]

@@ -37,9 +37,9 @@ pub struct CommandPlan {
 pub enum ByteSource {
     /// The user states the number for each copy.
     Declared(u64),
-    /// The growth of a file, or of all files in a folder, during the trial.
+    /// The size of a new file, or of the new files in a folder.
     Path(String),
-    /// The bytes that the hosts of the load sent or received on their interfaces, whichever is more.
+    /// The bytes that arrived from the hosts of the load or at them, whichever is more.
     Link,
 }
 
@@ -66,7 +66,7 @@ pub struct CommandTrial {
     pub plan: CommandPlan,
     /// One entry per copy.
     pub runs: Vec<CommandRun>,
-    /// From the start of the first copy to the end of the last, in seconds; none if the end was not seen in time.
+    /// From the start of the first copy to the end of the last, in seconds; none if start or end were not seen in time.
     pub wall_s: Option<f64>,
     /// User CPU time of all processes of the copies, in seconds.
     pub user_s: f64,
@@ -79,7 +79,7 @@ pub struct CommandTrial {
     pub largest_process_bytes: u64,
     /// Bytes moved by all copies, if known.
     pub moved_bytes: Option<u64>,
-    /// The traffic of the load's hosts, by interface and direction.
+    /// The traffic of the load's hosts by interface and direction, and that of the emulated links.
     pub flows: BTreeMap<String, Flow>,
     /// Length of the flows' bins, in seconds.
     pub bin_s: f64,
@@ -124,7 +124,7 @@ pub struct Flow {
 impl CommandTrial {
     /// Marks all copies as failed, for a reason found after they ended.
     pub fn fail(&mut self, why: &str) {
-        for run in &mut self.runs {
+        for run in self.runs.iter_mut().filter(|run| run.succeeded) {
             run.succeeded = false;
             run.reason = Some(format!("ended as expected, but {why}"));
         }
@@ -188,9 +188,9 @@ mod tests {
         trial.runs[0].succeeded = false;
         assert_eq!(trial.failed_ratio(), 0.5);
         trial.fail("wrong");
-        assert_eq!(
-            (trial.failed_ratio(), trial.failure().unwrap()),
-            (1.0, "the program ended as expected, but wrong".to_owned())
-        );
+        assert_eq!(trial.failed_ratio(), 1.0);
+        assert_eq!(trial.failure().unwrap(), "the program did not end", "its own failure came first");
+        trial.runs.remove(0);
+        assert_eq!(trial.failure().unwrap(), "the program ended as expected, but wrong");
     }
 }

@@ -131,7 +131,7 @@ pub(super) fn schema() -> serde_json::Value {
         "timeout": time("A copy that takes longer has failed.", "60s"),
         "stop_after": time("The copies are ended after this time, which is no failure.", "15s"),
         "expect": { "type": ["integer", "array", "string"], "items": { "type": "integer" }, "default": 0, "description": "Exit statuses that count as success.", "examples": [0] },
-        "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what the hosts sent or received.", "100MB"), { "const": "link" }, moved] },
+        "bytes": { "anyOf": [size("Bytes that each copy moves, or \"link\": what arrived from the hosts or at them.", "100MB"), { "const": "link" }, moved] },
         "read": { "type": "array", "items": number, "description": "Numbers that are read from the program's output." },
     });
     described_table("Any program as the load, run on hosts of the study or here.", properties, &["run"])

@@ -77,7 +77,11 @@ impl Runner<'_> {
             written.map_err(|error| StopReason::Failed(error.to_string()))?;
             return Err(StopReason::Stopped);
         }
-        self.conclude(&setup, &mut trial)?;
+        if let Err(why) = self.conclude(&setup, &mut trial) {
+            // The hook was ended midway.
+            self.conclude_despite_stop(&setup);
+            return Err(why);
+        }
         let mut observed = self.observers.after(context!(self, &setup, planned), &trial)?;
         trial.quantities.append(&mut observed.quantities);
         let asked_s = duration.map(|duration| duration.as_secs_f64());
@@ -180,7 +184,8 @@ impl Runner<'_> {
                     &self.options.command,
                 );
                 testbed.failure().map_err(failed)?;
-                trial.map_err(failed)
+                let is_stopped = self.options.stop.load(Ordering::Relaxed);
+                trial.map_err(|error| if is_stopped { StopReason::Stopped } else { failed(error) })
             }
         }
     }

@@ -7,9 +7,9 @@ mod supervisors;
 mod traffic;
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -135,7 +135,11 @@ impl Testbed {
             jobs.push(job);
         }
         self.substitute_files(&mut jobs);
-        let memory = MemoryGroup::create(&self.journals);
+        let memory = match self.has_quota() {
+            // In a group for the memory, programs would leave that of their quota.
+            true if MemoryGroup::takes_quota() => Err(io::Error::other("their host's cpu_quota has one")),
+            _ => MemoryGroup::create(&self.journals),
+        };
         for job in &mut jobs {
             job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
@@ -148,21 +152,30 @@ impl Testbed {
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
-        let mut samples = Samples::start(flows, memory.as_ref().ok());
+        let mut samples = Samples::start(flows, self.counters(), memory.as_ref().ok());
+        // Links begin to count with their first sample.
+        samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
+        let drained = report.map(|report| {
+            let drained = self.drain(&mut samples, report.ended_s, timeout, stop);
+            (report, drained)
+        });
         let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
-        let report = report?;
-        let (drain, is_sent) = self.drain(&mut samples, report.ended_s, timeout, stop)?;
+        let (report, drained) = drained?;
+        let (drain, is_sent) = drained?;
         let elapsed_s = started.elapsed().as_secs_f64();
-        let (hosts, counters) = (self.load_hosts(), self.counters());
+        let (hosts, counters) = (self.load_hosts(), samples.counters);
         let mut measured = CommandTrial {
             plan: workload.plan(hosts),
+            wall_s: report.wall_s(),
             runs: report.runs.into_iter().map(masked).collect(),
-            wall_s: report.is_seen.then_some(report.ended_s - report.began_s),
             user_s: report.user_s,
             system_s: report.system_s,
             // Samples may miss the peak, which is at least that of the largest process.
-            peak_memory_bytes: samples.peak_memory_bytes.map(|bytes| bytes.max(report.largest_process_bytes)),
+            peak_memory_bytes: samples
+                .peak_memory_bytes
+                .filter(|_| report.outside.is_none())
+                .map(|bytes| bytes.max(report.largest_process_bytes)),
             largest_process_bytes: report.largest_process_bytes,
             moved_bytes: None,
             flows: samples.flows.finish(),
@@ -174,10 +187,9 @@ impl Testbed {
             Some(Ok(bytes)) => measured.moved_bytes = Some(bytes),
             Some(Err(warning)) => warnings.push(warning),
         }
-        if let Err(error) = &memory {
+        if let Some(why) = report.outside.or(memory.as_ref().err().map(ToString::to_string)) {
             let message = format!(
-                "the peak memory of all processes together is unknown, because proofload could make no control group for \
-                 them: {error}; root can"
+                "the peak memory of all processes together is unknown, because they run in no control group of their own: {why}"
             );
             warnings.push(Warning::new("peak_memory_unknown", message));
         }
@@ -216,7 +228,7 @@ impl Testbed {
             );
             warnings.push(Warning::new("samples_missing", message));
         }
-        if !report.is_seen {
+        if measured.wall_s.is_none() {
             let message = "the process that runs the programs was itself away when they were started or ended, so that the wall \
                            time and the goodput are unknown; give proofload a processor of its own";
             warnings.push(Warning::new("end_not_seen", message));
@@ -228,7 +240,7 @@ impl Testbed {
             command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
             started_unix_s,
             elapsed_s,
-            interrupted: report.interrupted,
+            interrupted: report.interrupted || !is_sent && stop.load(Ordering::Relaxed),
             validity: Validity::from_reasons(
                 report
                     .shortage
@@ -308,6 +320,12 @@ impl Testbed {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a host that the load comes from has a quota of processor time.
+    fn has_quota(&self) -> bool {
+        let Some(lab) = &self.lab else { return false };
+        self.setup.from.iter().any(|&host| lab.plan().hosts[host].cpu_quota.is_some())
     }
 
     fn scratch_output(&self) -> PathBuf {

@@ -44,11 +44,13 @@ pub(super) fn moved_bytes(
     };
     match source {
         ByteSource::Declared(bytes) => {
-            // It is unknown how many bytes a stopped copy has moved.
-            let complete = trial.runs.iter().filter(|run| run.succeeded && !run.stopped).count();
-            match complete {
-                0 => unknown("no copy has ended by itself"),
-                _ => Ok(bytes * complete as u64),
+            let complete = trial.runs.iter().filter(|run| run.succeeded).count();
+            match bytes.checked_mul(complete as u64) {
+                _ if trial.runs.iter().any(|run| run.stopped) => unknown(
+                    "nobody knows how many a stopped copy has moved; count them by a path or at the link",
+                ),
+                None | Some(0) => unknown("no copy has moved its bytes, or too many"),
+                Some(bytes) => Ok(bytes),
             }
         }
         ByteSource::Path(_) => {
@@ -107,13 +109,13 @@ pub(super) fn file_states(path: &Path) -> FileStates {
 }
 
 fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut FileStates) {
-    if !metadata.is_dir() {
+    if metadata.is_file() {
         let made_s = metadata.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made_ns = made_s.map_or(0, |made| made.as_nanos() as i64);
         let state = FileState {
             bytes: metadata.len(),
             written: (metadata.mtime(), metadata.mtime_nsec()),
-            data_bytes: if metadata.is_file() { data_bytes(path, metadata.len()) } else { 0 },
+            data_bytes: data_bytes(path, metadata.len()),
         };
         files.insert((metadata.dev(), metadata.ino(), made_ns), state);
         return;
@@ -147,6 +149,27 @@ mod tests {
     use rustix::fs::{FallocateFlags, fallocate};
 
     use super::*;
+
+    #[test]
+    fn the_direction_that_carried_more_is_counted_by_what_links_delivered() {
+        let flow = |bytes| Flow { bytes, ..Flow::default() };
+        let flows = BTreeMap::from([
+            ("client wan sent".to_owned(), flow(900)),
+            ("link wan a to b".to_owned(), flow(500)),
+            ("link wan b to a".to_owned(), flow(20)),
+            ("client lan received".to_owned(), flow(40)),
+        ]);
+        let counters = Counters {
+            sent: vec!["link wan a to b".to_owned()],
+            received: vec!["link wan b to a".to_owned(), "client lan received".to_owned()],
+        };
+        let trial = CommandTrial { flows, ..CommandTrial::default() };
+        let moved =
+            |counters| moved_bytes(&ByteSource::Link, &trial, counters, Path::new(""), &FileStates::new());
+        assert_eq!(moved(&counters), Ok(500));
+        let other = Counters { sent: counters.received.clone(), received: Vec::new() };
+        assert_eq!(moved(&other), Ok(60));
+    }
 
     #[test]
     fn preallocated_bytes_count_once_the_program_ended_by_itself() {

@@ -7,25 +7,26 @@ use std::{
 
 use command::{Flows, MemoryGroup};
 
-use super::supervisors::LinkCounter;
+use super::{moved::Counters, supervisors::LinkCounter};
 
 /// Samples the memory of programs and their traffic.
 pub(super) struct Samples<'a> {
     pub flows: Flows,
+    pub counters: Counters,
     pub memory: Option<&'a MemoryGroup>,
     pub peak_memory_bytes: Option<u64>,
     /// The longest time without a sample.
     pub unsampled: Duration,
     sampled: Instant,
-    /// When traffic was sampled, in seconds of CLOCK_MONOTONIC, and all bytes until then: the last time and the time before.
+    /// When traffic was sampled, in seconds of CLOCK_MONOTONIC, and the bytes until then: the last time and the time before.
     traffic: [(f64, u64); 2],
 }
 
 impl<'a> Samples<'a> {
-    pub(super) fn start(flows: Flows, memory: Option<&'a MemoryGroup>) -> Self {
-        let (peak_memory_bytes, unsampled) = (None, Duration::ZERO);
-        let traffic = [(monotonic_s(), 0); 2];
-        Self { flows, memory, peak_memory_bytes, unsampled, sampled: Instant::now(), traffic }
+    pub(super) fn start(flows: Flows, counters: Counters, memory: Option<&'a MemoryGroup>) -> Self {
+        let traffic = [(clock::monotonic_s(), 0); 2];
+        let (peak_memory_bytes, unsampled, sampled) = (None, Duration::ZERO, Instant::now());
+        Self { flows, counters, memory, peak_memory_bytes, unsampled, sampled, traffic }
     }
 
     /// Samples the memory, and if the counters of the links are given, all traffic.
@@ -37,7 +38,9 @@ impl<'a> Samples<'a> {
         let Some(links) = links else { return Ok(()) };
         self.flows.sample()?;
         links.into_iter().for_each(|(name, bytes, packets)| self.flows.count(name, bytes, packets));
-        self.traffic = [self.traffic[1], (monotonic_s(), self.flows.total_bytes())];
+        let [sent, received] =
+            [&self.counters.sent, &self.counters.received].map(|names| self.flows.bytes_of(names));
+        self.traffic = [self.traffic[1], (clock::monotonic_s(), sent.max(received))];
         Ok(())
     }
 
@@ -52,19 +55,24 @@ impl<'a> Samples<'a> {
     }
 }
 
-fn monotonic_s() -> f64 {
-    clock::monotonic_ns() as f64 / 1e9
-}
-
-/// Samples of the traffic around and after the end of the programs: seconds since their end, and all bytes until then.
+/// Samples of the traffic around and after the end of the programs: seconds since their end, and the bytes until then.
 #[derive(Debug)]
 pub(super) struct Drain(Vec<(f64, u64)>);
 
 impl Drain {
+    #[cfg(test)]
+    pub(super) fn of(samples: &[(f64, u64)]) -> Self {
+        Self(samples.to_vec())
+    }
+
     /// How long after the end of the programs the kernel had sent all but a hundredth of the bytes, in seconds: at least, and
     /// at most.
     pub(super) fn sent_s(&self) -> (f64, f64) {
         let last_bytes = self.0.last().map_or(0, |(_, bytes)| *bytes);
+        // Without hosts, nobody sees traffic.
+        if last_bytes == 0 {
+            return (0.0, 0.0);
+        }
         let is_sent = |(_, bytes): &(f64, u64)| *bytes >= last_bytes - last_bytes / 100;
         let Some(sent) = self.0.iter().position(is_sent) else { return (0.0, 0.0) };
         let at_s = |sample: usize| self.0[sample].0.max(0.0);
@@ -78,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_after_the_end_takes_its_time() {
-        let sent_s = |samples: &[(f64, u64)]| Drain(samples.to_vec()).sent_s();
+        let sent_s = |samples: &[(f64, u64)]| Drain::of(samples).sent_s();
+        assert_eq!(sent_s(&[(0.1, 0), (0.2, 0)]), (0.0, 0.0), "nothing");
         assert_eq!(sent_s(&[(-0.1, 9_950), (0.01, 10_000), (0.2, 10_040)]), (0.0, 0.0), "farewells");
         assert_eq!(sent_s(&[(-0.1, 5_000), (0.01, 10_000)]), (0.0, 0.01), "at the end or just after it");
         assert_eq!(

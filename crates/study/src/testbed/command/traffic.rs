@@ -35,15 +35,14 @@ impl Testbed {
         let mut drain = samples.drain_since(ended_s);
         let mut tables = self.tcp_tables().map_err(TestbedError::Host)?;
         loop {
-            if unsent_sockets(&mut tables).map_err(TestbedError::Host)? == 0 {
-                return Ok((drain, true));
-            }
-            if started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
-                return Ok((drain, false));
-            }
-            thread::sleep(DRAIN_INTERVAL);
+            // What was acknowledged before is in the sample.
+            let is_sent = unacknowledged_sockets(&mut tables).map_err(TestbedError::Host)? == 0;
             samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
             samples.extend(&mut drain, ended_s);
+            if is_sent || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
+                return Ok((drain, is_sent));
+            }
+            thread::sleep(DRAIN_INTERVAL);
         }
     }
 
@@ -83,7 +82,11 @@ impl Testbed {
     /// The tables of TCP sockets of the hosts that the load comes from. Without IPv6, there is only one for each.
     fn tcp_tables(&self) -> io::Result<Vec<File>> {
         let mut tables = self.open_on_hosts("net/tcp")?;
-        tables.extend(self.open_on_hosts("net/tcp6").unwrap_or_default());
+        match self.open_on_hosts("net/tcp6") {
+            Ok(more) => tables.extend(more),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         Ok(tables)
     }
 
@@ -118,13 +121,28 @@ pub(super) fn sending_s(wall_s: f64, drain: &Drain, is_sent: bool) -> Result<f64
     Ok(wall_s + if least_s > 0.0 { most_s } else { 0.0 })
 }
 
-fn unsent_sockets(tables: &mut [File]) -> io::Result<usize> {
+fn unacknowledged_sockets(tables: &mut [File]) -> io::Result<usize> {
     let mut count = 0;
     for table in tables {
         let mut text = String::new();
         table.rewind()?;
         table.read_to_string(&mut text)?;
-        count += kernel::unsent_sockets(&text);
+        count += kernel::unacknowledged_sockets(&text);
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_in_which_nobody_looked_is_no_time_of_sending() {
+        let seconds = |samples: &[(f64, u64)], is_sent| sending_s(1.0, &Drain::of(samples), is_sent);
+        assert_eq!(seconds(&[(-0.1, 1_000), (0.01, 1_000)], true), Ok(1.0));
+        assert_eq!(seconds(&[(-0.1, 500), (0.01, 1_000)], true), Ok(1.0));
+        assert_eq!(seconds(&[(-0.1, 500), (0.5, 900), (0.55, 1_000)], true), Ok(1.55));
+        assert!(seconds(&[(-0.1, 500), (0.5, 1_000)], true).unwrap_err().contains("nobody looked"));
+        assert!(seconds(&[(-0.1, 500), (0.01, 1_000)], false).unwrap_err().contains("settle"));
+    }
 }
