@@ -93,17 +93,23 @@ impl<'a> Absences<'a> {
         Self { was_stopped, since: Instant::now(), waited_ns }
     }
 
-    /// How long this process was away since the last call, at most. It may also have been frozen if the call comes later than
-    /// `due` after the last one.
-    fn take(&mut self, due: Option<Duration>) -> Duration {
+    /// How long this process was away since the last call, at most: stopped, or without a processor. If the call comes later
+    /// than `due` after the last one, it may have been frozen.
+    fn take(&mut self, due: Duration) -> Duration {
         let elapsed = self.since.elapsed();
         let before_ns = self.waited_ns;
         (self.since, self.waited_ns) = (Instant::now(), kernel::waited_for_processor_ns().unwrap_or(0));
-        let is_late = due.is_some_and(|due| elapsed > due + MAX_LATENESS);
-        match self.was_stopped.swap(false, Ordering::Relaxed) || is_late {
+        match self.was_stopped.swap(false, Ordering::Relaxed) || elapsed > due.saturating_add(MAX_LATENESS) {
             true => elapsed,
             false => Duration::from_nanos(self.waited_ns.saturating_sub(before_ns)),
         }
+    }
+
+    /// As [`Self::take`] while copies are started: then, this process waits for processors that its own copies use.
+    fn take_at_start(&mut self) -> Duration {
+        let is_stopped = self.was_stopped.load(Ordering::Relaxed);
+        let away = self.take(Duration::MAX);
+        if is_stopped { away } else { Duration::ZERO }
     }
 }
 
@@ -133,7 +139,7 @@ fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Repor
     }
     let (mut interrupted, mut away_at_end) = (copies.len() < job.copies.len(), Duration::ZERO);
     // A copy that was started late makes all of them take longer.
-    let away_at_start = absences.take(None);
+    let away_at_start = absences.take_at_start();
     while copies.iter().any(|copy| copy.child.is_some()) {
         let deadline_of = |copy: &Copy| Some(copy.started + job.timeout.filter(|_| copy.child.is_some())?);
         let deadlines =
@@ -143,7 +149,7 @@ fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Repor
             .map_or(POLL_INTERVAL, |end| end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
         let running = running_copies(&copies);
         wait_for_exit(&copies, until);
-        let away = absences.take(Some(until));
+        let away = absences.take(until);
         check_copies(&mut copies, job, started, away);
         if running_copies(&copies) < running {
             away_at_end = away;
