@@ -240,9 +240,9 @@ fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
     let service_s = result.http.service_time.observed.mean_ns() / 1e9;
     let bound = if service_s > 0.0 {
         format!(
-            ": at a mean service time of {:.1} ms they carry at most {:.0} requests/s (Little's law)",
+            ": at a mean service time of {:.1} ms they carry at most {} requests/s (Little's law)",
             service_s * 1e3,
-            planned as f64 * f64::from(plan.pipeline) / service_s
+            show_count((planned as f64 * f64::from(plan.pipeline) / service_s).round() as u64)
         )
     } else {
         String::new()

@@ -7,7 +7,7 @@ use testing::PATIENCE;
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
-    lab::Labs,
+    lab::{Labs, SshdFolder},
     process::{Finished, Launch, Process},
     proofload::binary,
     temporary::TemporaryFolder,
@@ -123,6 +123,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     fs::create_dir(folder.path().join("bin"))?;
     symlink(binary()?, folder.path().join("bin/proofload"))?;
+    let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let file = labs.file("readme.toml", LAB)?;
     let (up, _) = labs.up(&file)?;
