@@ -81,7 +81,7 @@ fn each_warning_is_given_beyond_its_bound_and_not_at_it() {
         ),
         (
             |r| r.http.counts.never_sent_busy = 2,
-            Some(("connections_busy", "a mean service time of 1.0 ms they carry at most 9998 requests/s")),
+            Some(("connections_busy", "a mean service time of 1.0 ms they carry at most 9,998 requests/s")),
         ),
         (
             |r| {
