@@ -49,6 +49,27 @@ fn an_end_that_nobody_saw_gives_no_wall_time() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn an_interrupt_on_hosts_undoes_what_was_prepared() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let [began, concluded, cleaned] = ["began", "concluded", "cleaned"].map(|name| folder.file(name));
+    let file = folder.file("study.toml");
+    let hooks =
+        format!("setup = \"true\"\nconclude = \"echo > {concluded}\"\ncleanup = \"echo > {cleaned}\"\n");
+    let workload = format!("[workload.command]\nrun = \"echo > {began}; exec sleep 30\"\n{hooks}");
+    fs::write(&file, format!("title = \"t\"\n[hosts]\nhost = {{}}\n{workload}"))?;
+    let mut running = Proofload::new(&format!("run {file} --out {} -q", folder.file("result")))?.start()?;
+    until("the program has begun", || Path::new(&began).exists());
+    running.process.signal(Signal::INT);
+    let output = running.finish()?;
+    ensure!(output.code == Some(130), "{}", output.described());
+    for hook in [&concluded, &cleaned] {
+        ensure!(Path::new(hook).exists(), "{hook} is missing: {}", output.described());
+    }
+    Ok(())
+}
+
 /// The first child of a process that runs programs.
 fn child(process: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;

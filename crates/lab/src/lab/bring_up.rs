@@ -43,8 +43,11 @@ impl Lab {
         for stage in 0..=stages.unwrap_or(0) {
             let planned: Vec<plan::Process> =
                 self.plan.processes.iter().filter(|process| process.stage == stage).cloned().collect();
-            let started: Vec<Process> =
-                planned.iter().map(|process| self.start(process)).collect::<Result<_, _>>()?;
+            let mut started = Vec::new();
+            for process in &planned {
+                self.options.check_not_cancelled()?;
+                started.push(self.start(process)?);
+            }
             for (planned, process) in planned.iter().zip(&started) {
                 self.wait_until_ready(planned, process)?;
             }
@@ -56,7 +59,6 @@ impl Lab {
 
     /// Starts a process without waiting until it is ready.
     pub(super) fn start(&mut self, planned: &plan::Process) -> Result<Process, Error> {
-        self.options.check_not_cancelled()?;
         let failed = |cause| Error::failed(format!("start {}", planned.name), cause);
         // A process may be started several times; each run has its own files.
         let mut names = (1..).map(|time| match time {

@@ -118,6 +118,9 @@ fn add_files(path: &Path, metadata: &fs::Metadata, files: &mut FileStates) {
             data_bytes: data_bytes(path, metadata.len()),
         };
         files.insert((metadata.dev(), metadata.ino(), made_ns), state);
+    }
+    // A link to a folder is none.
+    if !metadata.is_dir() {
         return;
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
@@ -186,6 +189,17 @@ mod tests {
             moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new()).unwrap()
         };
         assert_eq!((moved(true), moved(false)), (1 << 20, 8 << 20));
+    }
+
+    #[test]
+    fn links_within_a_folder_lead_nowhere() {
+        let [folder, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        fs::write(other.path().join("old"), "old").unwrap();
+        std::os::unix::fs::symlink(other.path(), folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(other.path().join("old"), folder.path().join("file")).unwrap();
+        assert!(file_states(folder.path()).is_empty());
+        fs::write(folder.path().join("new"), "new").unwrap();
+        assert_eq!(file_states(folder.path()).len(), 1);
     }
 
     #[test]
