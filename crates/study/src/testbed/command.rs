@@ -22,7 +22,7 @@ use rustix::{fs::statvfs, io::Errno};
 use self::{
     moved::{file_states, moved_bytes},
     quantities::{LAST_RATE, PEAK_MEMORY, quantities},
-    samples::Samples,
+    samples::{Samples, sent_after_s},
     traffic::sending_s,
 };
 use super::{Testbed, TestbedError};
@@ -112,7 +112,7 @@ impl Testbed {
     }
 
     /// Runs one trial and keeps the programs' output in `folder`. Counts what the kernel still sends for them until
-    /// their connections are gone, at most for `timeout`.
+    /// the other sides have acknowledged it, at most for `timeout`.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
@@ -156,13 +156,10 @@ impl Testbed {
         // Links begin to count with their first sample.
         samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
-        let drained = report.map(|report| {
-            let drained = self.drain(&mut samples, report.ended_s, timeout, stop);
-            (report, drained)
-        });
+        let drained = report.and_then(|report| Ok((report, self.drain(&mut samples, timeout, stop)?)));
         let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
-        let (report, drained) = drained?;
-        let (drain, is_sent) = drained?;
+        let (report, is_sent) = drained?;
+        let sent_after_s = sent_after_s(&samples.traffic, report.ended_s);
         let elapsed_s = started.elapsed().as_secs_f64();
         let (hosts, counters) = (self.load_hosts(), samples.counters);
         let mut measured = CommandTrial {
@@ -197,7 +194,7 @@ impl Testbed {
         let is_link = workload.bytes == Some(ByteSource::Link);
         match (measured.moved_bytes, measured.wall_s) {
             (Some(bytes), Some(wall_s)) if is_link || measured.failed_ratio() == 0.0 => {
-                match sending_s(wall_s, &drain, is_sent || is_link) {
+                match sending_s(wall_s, sent_after_s, is_sent || is_link) {
                     Ok(seconds) => {
                         quantities
                             .entry(GOODPUT.to_owned())

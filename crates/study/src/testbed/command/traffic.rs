@@ -10,10 +10,7 @@ use std::{
 
 use lab::plan::LinkKind;
 
-use super::{
-    moved::Counters,
-    samples::{Drain, Samples},
-};
+use super::{moved::Counters, samples::Samples};
 use crate::testbed::{Testbed, TestbedError};
 
 /// A goodput that may be wrong by a larger share is unknown.
@@ -23,24 +20,21 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Testbed {
     /// Counts what the kernel sends after the programs have ended, until the other sides have acknowledged all of it, at most
-    /// for `timeout`. Returns also whether they have.
+    /// for `timeout`. Returns whether they have.
     pub(super) fn drain(
         &mut self,
         samples: &mut Samples<'_>,
-        ended_s: f64,
         timeout: Duration,
         stop: &AtomicBool,
-    ) -> Result<(Drain, bool), TestbedError> {
+    ) -> Result<bool, TestbedError> {
         let started = Instant::now();
-        let mut drain = samples.drain_since(ended_s);
         let mut tables = self.tcp_tables().map_err(TestbedError::Host)?;
         loop {
             // What was acknowledged before is in the sample.
             let is_sent = unacknowledged_sockets(&mut tables).map_err(TestbedError::Host)? == 0;
             samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
-            samples.extend(&mut drain, ended_s);
             if is_sent || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
-                return Ok((drain, is_sent));
+                return Ok(is_sent);
             }
             thread::sleep(DRAIN_INTERVAL);
         }
@@ -99,12 +93,12 @@ impl Testbed {
     }
 }
 
-/// How long the programs and the kernel sent, in seconds.
+/// How long the programs and the kernel sent, in seconds. `after_s`: how long the kernel still did after their end, at least
+/// and at most.
 ///
 /// # Errors
 /// Why that is not known well enough.
-pub(super) fn sending_s(wall_s: f64, drain: &Drain, is_sent: bool) -> Result<f64, String> {
-    let (least_s, most_s) = drain.sent_s();
+pub(super) fn sending_s(wall_s: f64, (least_s, most_s): (f64, f64), is_sent: bool) -> Result<f64, String> {
     if !is_sent {
         return Err(
             "the kernel still sent what the programs had written; a longer settle in [trial] waits for it"
@@ -134,11 +128,11 @@ fn unacknowledged_sockets(tables: &mut [File]) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::samples::sent_after_s, *};
 
     #[test]
     fn a_time_in_which_nobody_looked_is_no_time_of_sending() {
-        let seconds = |samples: &[(f64, u64)], is_sent| sending_s(1.0, &Drain::of(samples), is_sent);
+        let seconds = |samples: &[(f64, u64)], is_sent| sending_s(1.0, sent_after_s(samples, 0.0), is_sent);
         assert_eq!(seconds(&[(-0.1, 1_000), (0.01, 1_000)], true), Ok(1.0));
         assert_eq!(seconds(&[(-0.1, 500), (0.01, 1_000)], true), Ok(1.0));
         assert_eq!(seconds(&[(-0.1, 500), (0.5, 900), (0.55, 1_000)], true), Ok(1.55));
