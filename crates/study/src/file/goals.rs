@@ -133,8 +133,11 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
     {
         reader.mistake(value.span(), format!("no value is at least {least} and at most {most}"));
     }
-    let words = [("≥", at_least), ("≤", at_most)];
-    let words = words.iter().filter_map(|(sign, bound)| Some(format!("{sign} {}", show_number((*bound)?))));
+    let words = [("≥", least, at_least), ("≤", most, at_most)];
+    let words = words.into_iter().filter_map(|(sign, value, bound)| match value?.get_ref().as_str() {
+        Some(text) => Some(format!("{sign} {}", text.trim())),
+        None => Some(format!("{sign} {}", show_number(bound?))),
+    });
     let words = format!("{name} {}", words.collect::<Vec<_>>().join(" and "));
     let quantity = GoalQuantity::Declared { quantity: name, at_most, at_least };
     Some((Goal { name: words, quantity, loss_ratio: 0.0 }, value.span()))
