@@ -346,6 +346,8 @@ fn last_lines(path: &Path) -> Option<String> {
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_REPORTED_BYTES))).ok()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
+    // Of a file with holes, such as a sparse log, only the text is of use.
+    bytes.retain(|byte| *byte != 0);
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");
