@@ -49,8 +49,7 @@ impl Flows {
             file.rewind()?;
             file.read_to_string(&mut text)?;
             for (interface, received, sent) in interfaces(&text) {
-                found.push((format!("{host} {interface} received"), received));
-                found.push((format!("{host} {interface} sent"), sent));
+                found.extend(Flow::names_of_interface(host, &interface).into_iter().zip([sent, received]));
             }
         }
         found.into_iter().for_each(|(name, (bytes, packets))| self.count(name, bytes, packets));
@@ -77,10 +76,9 @@ impl Flows {
         }
     }
 
-    /// What these counters have counted so far, in bytes.
-    pub fn bytes_of(&self, names: &[String]) -> u64 {
-        let own = names.iter().filter_map(|name| self.counters.get(name));
-        own.map(|counter| counter.last.0.saturating_sub(counter.first.0)).sum()
+    /// What a counter has counted so far, in bytes.
+    pub fn bytes_of(&self, name: &str) -> u64 {
+        self.counters.get(name).map_or(0, |counter| counter.last.0.saturating_sub(counter.first.0))
     }
 
     /// The counted traffic, without interfaces that carried nothing.
@@ -129,7 +127,7 @@ mod tests {
         flows.count("x".to_owned(), 1_600, 14);
         std::thread::sleep(Duration::from_millis(45));
         flows.count("x".to_owned(), 1_700, 15);
-        assert_eq!(flows.bytes_of(&["x".to_owned(), "y".to_owned()]), 700);
+        assert_eq!((flows.bytes_of("x"), flows.bytes_of("y")), (700, 0));
         let flows = flows.finish();
         let flow = &flows["x"];
         assert_eq!((flow.bytes, flow.packets, flow.bins.iter().sum::<u64>()), (700, 5, 700));

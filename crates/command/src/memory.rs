@@ -18,27 +18,29 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Creates a control group and records it in a journal of `journals`.
+    /// Creates a control group for programs and records it in a journal of `journals`. `has_quota`: their host has a quota of
+    /// processor time. In version 2, which has one hierarchy, they would leave its group for this one.
     ///
     /// # Errors
-    /// If this machine counts no memory by control groups, or this user may not create one.
-    pub fn create(journals: &Folder) -> io::Result<Self> {
+    /// If this machine counts no memory by control groups, if this user may not create one, or for a quota in version 2.
+    pub fn create(journals: &Folder, has_quota: bool) -> io::Result<Self> {
         let (parent, version) = cgroups::parent("memory")?
             .ok_or_else(|| {
             io::Error::other(
-                "this machine has none for memory, or proofload would have to leave one with limits (docs/command.md)",
+                "this machine has none for memory, or proofload would have to leave one with limits; start it in a group without \
+                 limits (docs/command.md)",
             )
         })?;
+        if has_quota && version == Version::Two {
+            return Err(io::Error::other(
+                "they are in that of their host's cpu_quota; leave it out to measure the memory",
+            ));
+        }
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;
         let folder = parent.join(format!("proofload-{}", journal.run()));
         journal.record(Change::ControlGroup { path: folder.clone() }).map_err(io::Error::other)?;
-        fs::create_dir(&folder)?;
+        cgroups::create(&folder)?;
         Ok(Self { folder, version, journal: Some(journal) })
-    }
-
-    /// Whether a process that joins such a group leaves its group for processor time: in version 2 there is one hierarchy.
-    pub fn takes_quota() -> bool {
-        !matches!(cgroups::parent("memory"), Ok(Some((_, Version::One))))
     }
 
     /// The file to which a process writes `0` to join.

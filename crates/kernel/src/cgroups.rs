@@ -25,6 +25,23 @@ pub fn parent(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
     Ok(find(&mounts, &own, controller, |file| fs::read_to_string(file).unwrap_or_default()))
 }
 
+/// Creates a control group.
+///
+/// # Errors
+/// When this user may not, or the kernel refuses.
+pub fn create(path: &Path) -> io::Result<()> {
+    fs::create_dir(path).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; run proofload as root",
+            _ => "",
+        };
+        io::Error::new(
+            error.kind(),
+            format!("cannot create the control group {}: {error}{advice}", path.display()),
+        )
+    })
+}
+
 /// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
 fn find(
     mounts: &str,

@@ -57,8 +57,5 @@ impl Quotas {
 
 fn make_group(path: &Path, journal: &Journal) -> io::Result<()> {
     journal.record(Change::ControlGroup { path: path.to_owned() }).map_err(io::Error::other)?;
-    let explain = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot make the control group {}: {error}", path.display()))
-    };
-    fs::create_dir(path).map_err(explain)
+    cgroups::create(path)
 }

@@ -121,6 +121,21 @@ pub struct Flow {
     pub bins: Vec<u64>,
 }
 
+impl Flow {
+    /// The last words of the names of an interface's two flows.
+    pub const INTERFACE_DIRECTIONS: [&str; 2] = ["sent", "received"];
+
+    /// Names of the flows of an interface, in the order of [`Self::INTERFACE_DIRECTIONS`].
+    pub fn names_of_interface(host: &str, interface: &str) -> [String; 2] {
+        Self::INTERFACE_DIRECTIONS.map(|direction| format!("{host} {interface} {direction}"))
+    }
+
+    /// Names of the flows of an emulated link: from its first host to its second, and back.
+    pub fn names_of_link(link: &str) -> [String; 2] {
+        ["a to b", "b to a"].map(|direction| format!("link {link} {direction}"))
+    }
+}
+
 impl CommandTrial {
     /// Marks all copies as failed, for a reason found after they ended.
     pub fn fail(&mut self, why: &str) {

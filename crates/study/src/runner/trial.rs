@@ -215,7 +215,7 @@ impl Runner<'_> {
                     command.fail(&why);
                     trial.quantities.remove(GOODPUT);
                 }
-                trial.warnings.push(Warning::new("program_failed", why));
+                trial.warnings.push(Warning::new("conclude_failed", why));
                 Ok(())
             }
             other => other,

@@ -7,7 +7,7 @@ mod supervisors;
 mod traffic;
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -92,7 +92,7 @@ impl Testbed {
         let mut jobs = vec![job];
         self.substitute_files(&mut jobs);
         // If the supervisor is killed, the group's removal ends its processes.
-        let group = MemoryGroup::create(&self.journals).ok();
+        let group = MemoryGroup::create(&self.journals, self.has_quota()).ok();
         jobs[0].groups = group.iter().map(MemoryGroup::join_file).collect();
         let outputs = output_paths(&jobs);
         let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
@@ -135,11 +135,7 @@ impl Testbed {
             jobs.push(job);
         }
         self.substitute_files(&mut jobs);
-        let memory = match self.has_quota() {
-            // In a group for the memory, programs would leave that of their quota.
-            true if MemoryGroup::takes_quota() => Err(io::Error::other("their host's cpu_quota has one")),
-            _ => MemoryGroup::create(&self.journals),
-        };
+        let memory = MemoryGroup::create(&self.journals, self.has_quota());
         for job in &mut jobs {
             job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
@@ -154,7 +150,7 @@ impl Testbed {
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
         let mut samples = Samples::start(flows, self.counters(), memory.as_ref().ok());
         // Links begin to count with their first sample.
-        samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+        samples.sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
         let drained = report.and_then(|report| Ok((report, self.drain(&mut samples, timeout, stop)?)));
         let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
@@ -178,7 +174,10 @@ impl Testbed {
             flows: samples.flows.finish(),
             bin_s: FLOW_BIN.as_secs_f64(),
         };
-        match workload.bytes.as_ref().map(|source| moved_bytes(source, &measured, &counters, &path, &before))
+        match workload
+            .bytes
+            .as_ref()
+            .map(|source| moved_bytes(source, &measured, &counters, &path, &before, started_unix_s))
         {
             None => {}
             Some(Ok(bytes)) => measured.moved_bytes = Some(bytes),

@@ -25,7 +25,11 @@ pub(super) struct FileState {
 /// Files by device, inode and creation time: a file that was replaced counts as another.
 pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
 
-/// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial.
+/// The clock that file systems read lags by up to one tick of the kernel.
+const CLOCK_LAG_S: f64 = 0.02;
+
+/// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial, which began at
+/// `began_unix_s`.
 ///
 /// # Errors
 /// A warning that says why the bytes are unknown.
@@ -35,6 +39,7 @@ pub(super) fn moved_bytes(
     counters: &Counters,
     path: &Path,
     before: &FileStates,
+    began_unix_s: f64,
 ) -> Result<u64, Warning> {
     let unknown = |why: &str| {
         Err(Warning::new(
@@ -68,6 +73,13 @@ pub(super) fn moved_bytes(
                     "files that were there before the trial have changed; remove them in `prepare`",
                 );
             }
+            // Where the file system does not tell, the creation time is 0.
+            let is_older = |made_ns: i64| made_ns > 0 && made_ns as f64 / 1e9 < began_unix_s - CLOCK_LAG_S;
+            if after.keys().any(|file| !before.contains_key(file) && is_older(file.2)) {
+                return unknown(
+                    "a file that was made before the trial has come by a link or a rename, which move no bytes",
+                );
+            }
             let new = after.iter().filter(|(file, _)| before.get(file).is_none_or(|was| was.bytes == 0));
             match new.map(|(_, now)| of(now)).sum() {
                 0 => unknown(&format!("there is no new file with content at {}", path.display())),
@@ -85,6 +97,8 @@ pub(super) fn moved_bytes(
 pub(super) struct Counters {
     pub sent: Vec<String>,
     pub received: Vec<String>,
+    /// The two directions of each emulated link of the lab, and of each other interface of the load's hosts.
+    pub lines: Vec<[String; 2]>,
 }
 
 impl Counters {
@@ -165,12 +179,14 @@ mod tests {
         let counters = Counters {
             sent: vec!["link wan a to b".to_owned()],
             received: vec!["link wan b to a".to_owned(), "client lan received".to_owned()],
+            ..Counters::default()
         };
         let trial = CommandTrial { flows, ..CommandTrial::default() };
-        let moved =
-            |counters| moved_bytes(&ByteSource::Link, &trial, counters, Path::new(""), &FileStates::new());
+        let moved = |counters| {
+            moved_bytes(&ByteSource::Link, &trial, counters, Path::new(""), &FileStates::new(), 0.0)
+        };
         assert_eq!(moved(&counters), Ok(500));
-        let other = Counters { sent: counters.received.clone(), received: Vec::new() };
+        let other = Counters { sent: counters.received.clone(), ..Counters::default() };
         assert_eq!(moved(&other), Ok(60));
     }
 
@@ -186,7 +202,7 @@ mod tests {
             let run = CommandRun { succeeded: true, stopped, ..CommandRun::default() };
             let trial = CommandTrial { runs: vec![run], ..CommandTrial::default() };
             let (source, none) = (ByteSource::Path(String::new()), Counters::default());
-            moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new()).unwrap()
+            moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new(), 0.0).unwrap()
         };
         assert_eq!((moved(true), moved(false)), (1 << 20, 8 << 20));
     }
@@ -210,11 +226,31 @@ mod tests {
         let before = file_states(&path);
         let trial = CommandTrial::default();
         let (source, none) = (ByteSource::Path(String::new()), Counters::default());
-        let moved = || moved_bytes(&source, &trial, &none, folder.path(), &before);
+        let moved = || moved_bytes(&source, &trial, &none, folder.path(), &before, 0.0);
         assert!(moved().unwrap_err().message.contains("no new file"));
         fs::write(folder.path().join("new"), "three").unwrap();
         assert_eq!(moved(), Ok(5));
         fs::write(&path, "longer").unwrap();
         assert!(moved().is_err());
+    }
+
+    #[test]
+    fn an_old_file_that_is_linked_or_renamed_was_not_moved() {
+        let [folder, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let old = other.path().join("old");
+        fs::write(&old, "old").unwrap();
+        let made = fs::metadata(&old).unwrap().created().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        let path = folder.path().join("new");
+        let (source, none) = (ByteSource::Path(String::new()), Counters::default());
+        let moved = |began_unix_s| {
+            moved_bytes(&source, &CommandTrial::default(), &none, &path, &FileStates::new(), began_unix_s)
+        };
+        std::os::unix::fs::symlink(&old, &path).unwrap();
+        let later_s = made.as_secs_f64() + 1.0;
+        assert!(moved(later_s).unwrap_err().message.contains("link or a rename"));
+        fs::remove_file(&path).unwrap();
+        fs::rename(&old, &path).unwrap();
+        assert!(moved(later_s).is_err());
+        assert_eq!(moved(made.as_secs_f64()), Ok(3), "made in the trial");
     }
 }

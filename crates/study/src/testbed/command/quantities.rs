@@ -25,6 +25,7 @@ pub(super) fn quantities(
     outputs: &[[PathBuf; 2]],
     warnings: &mut Vec<Warning>,
 ) -> BTreeMap<String, f64> {
+    let [sent, received] = Flow::INTERFACE_DIRECTIONS;
     let total = |direction: &str, of: fn(&Flow) -> u64| {
         let own = trial.flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(direction));
         own.map(|(_, flow)| of(flow)).sum::<u64>() as f64
@@ -36,10 +37,10 @@ pub(super) fn quantities(
     ]);
     if !trial.plan.hosts.is_empty() {
         quantities.extend([
-            ("sent_bytes".to_owned(), total("sent", |flow| flow.bytes)),
-            ("received_bytes".to_owned(), total("received", |flow| flow.bytes)),
-            ("sent_packets".to_owned(), total("sent", |flow| flow.packets)),
-            ("received_packets".to_owned(), total("received", |flow| flow.packets)),
+            ("sent_bytes".to_owned(), total(sent, |flow| flow.bytes)),
+            ("received_bytes".to_owned(), total(received, |flow| flow.bytes)),
+            ("sent_packets".to_owned(), total(sent, |flow| flow.packets)),
+            ("received_packets".to_owned(), total(received, |flow| flow.packets)),
         ]);
         let rate = last_rate(counters.larger(&trial.flows).collect(), trial.bin_s);
         quantities.extend(rate.map(|rate| (LAST_RATE.to_owned(), rate)));

@@ -12,6 +12,7 @@ use std::{
 
 use command::{Job, Report};
 use lab::plan::{Flood, Process, Program};
+use record::Flow;
 use rustix::{
     fs::statvfs,
     process::{Pid, Signal, kill_process},
@@ -25,10 +26,20 @@ const KILL_AFTER: Duration = Duration::from_secs(6);
 /// Interval between samples of the memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A direction of a link: its name, and the bytes and packets that it has carried.
-pub(super) type LinkCounter = (String, u64, u64);
+/// The counters of a direction of an emulated link.
+pub(super) struct LinkCounter {
+    /// Name of its flow.
+    pub flow: String,
+    /// Bytes and packets that have arrived at its end.
+    pub delivered: (u64, u64),
+    /// Packets that were handed to it.
+    pub offered_packets: u64,
+    /// Packets of these that it no longer holds: delivered, lost or dropped.
+    pub finished_packets: u64,
+}
+
 /// Samples what the programs use. At the end of a bin it gets the counters of the links.
-pub(super) type Sample<'a> = &'a mut dyn FnMut(Option<Vec<LinkCounter>>) -> io::Result<()>;
+pub(super) type Sample<'a> = &'a mut dyn FnMut(Option<&[LinkCounter]>) -> io::Result<()>;
 
 enum Supervisor {
     OnHost(lab::Process),
@@ -73,10 +84,10 @@ impl Testbed {
             sample(None).map_err(TestbedError::Host)?;
             if Instant::now() >= bin_end {
                 bin_end += FLOW_BIN;
-                sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+                sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
             }
         }
-        sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+        sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
         let mut all = Report::default();
         let hosts = self.load_hosts();
         for (number, (mut supervisor, job)) in supervisors.into_iter().zip(&jobs).enumerate() {
@@ -136,15 +147,17 @@ impl Testbed {
         let mut counts = Vec::new();
         for (name, link) in self.lab.iter_mut().flat_map(lab::Lab::links) {
             let failed = |error| TestbedError::Program(format!("a link of the lab: {error}"));
-            for (direction, counters) in
-                ["a to b", "b to a"].into_iter().zip(link.counters().map_err(failed)?)
-            {
+            let counters = link.counters().map_err(failed)?;
+            for (flow, counters) in Flow::names_of_link(name).into_iter().zip(counters) {
                 let pipe = counters.pipe;
-                counts.push((
-                    format!("link {name} {direction}"),
-                    pipe.delivered_bytes,
-                    pipe.delivered_packets,
-                ));
+                counts.push(LinkCounter {
+                    flow,
+                    delivered: (pipe.delivered_bytes, pipe.delivered_packets),
+                    offered_packets: pipe.offered_packets,
+                    finished_packets: pipe
+                        .offered_packets
+                        .saturating_sub(pipe.queue_packets + pipe.flying_packets),
+                });
             }
         }
         Ok(counts)

@@ -9,18 +9,20 @@ use std::{
 };
 
 use lab::plan::LinkKind;
+use record::Flow;
 
-use super::{moved::Counters, samples::Samples};
+use super::{moved::Counters, samples::Samples, supervisors::LinkCounter};
 use crate::testbed::{Testbed, TestbedError};
 
 /// A goodput that may be wrong by a larger share is unknown.
 const MAX_GOODPUT_ERROR: f64 = 0.1;
 /// Interval between samples after the programs have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
+const TABLE_BUFFER_BYTES: usize = 1 << 16;
 
 impl Testbed {
-    /// Counts what the kernel sends after the programs have ended, until the other sides have acknowledged all of it, at most
-    /// for `timeout`. Returns whether they have.
+    /// Counts what the kernel sends after the programs have ended, until the other sides have acknowledged all of it and
+    /// emulated links have delivered what they held, at most for `timeout`. Returns whether they have.
     pub(super) fn drain(
         &mut self,
         samples: &mut Samples<'_>,
@@ -29,10 +31,15 @@ impl Testbed {
     ) -> Result<bool, TestbedError> {
         let started = Instant::now();
         let mut tables = self.tcp_tables().map_err(TestbedError::Host)?;
+        let (mut links, mut is_acknowledged) = (DrainedLinks::default(), false);
         loop {
-            // What was acknowledged before is in the sample.
-            let is_sent = unacknowledged_sockets(&mut tables).map_err(TestbedError::Host)? == 0;
-            samples.sample(Some(self.link_counters()?)).map_err(TestbedError::Host)?;
+            // What was acknowledged before is in the sample. The tables take the kernel milliseconds, so they are read no longer
+            // than necessary.
+            is_acknowledged =
+                is_acknowledged || unacknowledged_sockets(&mut tables).map_err(TestbedError::Host)? == 0;
+            let counters = self.link_counters()?;
+            samples.sample(Some(&counters)).map_err(TestbedError::Host)?;
+            let is_sent = links.check(&counters) && is_acknowledged;
             if is_sent || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
                 return Ok(is_sent);
             }
@@ -46,18 +53,20 @@ impl Testbed {
         let Some(lab) = &self.lab else { return counters };
         let plan = lab.plan();
         for link in &plan.links {
+            let emulated =
+                matches!(link.kind, LinkKind::Emulated(_)).then(|| Flow::names_of_link(&link.name));
+            counters.lines.extend(emulated.clone());
             for (index, end) in
                 link.ends.iter().enumerate().filter(|(_, end)| self.setup.from.contains(&end.host))
             {
-                let [sent, received] = match (&link.kind, index) {
-                    (LinkKind::Emulated(_), 0) => {
-                        ["a to b", "b to a"].map(|way| format!("link {} {way}", link.name))
+                let [sent, received] = match (&emulated, index) {
+                    (Some([there, back]), 0) => [there.clone(), back.clone()],
+                    (Some([there, back]), _) => [back.clone(), there.clone()],
+                    (None, _) => {
+                        let names = Flow::names_of_interface(&plan.hosts[end.host].name, &end.device);
+                        counters.lines.push(names.clone());
+                        names
                     }
-                    (LinkKind::Emulated(_), _) => {
-                        ["b to a", "a to b"].map(|way| format!("link {} {way}", link.name))
-                    }
-                    _ => ["sent", "received"]
-                        .map(|way| format!("{} {} {way}", plan.hosts[end.host].name, end.device)),
                 };
                 counters.sent.push(sent);
                 counters.received.push(received);
@@ -93,6 +102,37 @@ impl Testbed {
     }
 }
 
+/// Finds when emulated links have finished all packets that they held at the end of the programs, and those that these packets
+/// became on links behind them. Later packets of others do not count.
+#[derive(Debug, Default)]
+struct DrainedLinks {
+    /// The packets that each direction has to finish first.
+    offered_packets: Vec<u64>,
+    /// How often all directions have finished theirs.
+    times: usize,
+}
+
+impl DrainedLinks {
+    /// Whether the links are drained, by their counters now.
+    fn check(&mut self, links: &[LinkCounter]) -> bool {
+        let offered = || links.iter().map(|link| link.offered_packets).collect();
+        if self.offered_packets.is_empty() {
+            self.offered_packets = offered();
+        }
+        // A packet may pass all links one after the other.
+        while self.times < links.len()
+            && links
+                .iter()
+                .zip(&self.offered_packets)
+                .all(|(link, offered)| link.finished_packets >= *offered)
+        {
+            self.times += 1;
+            self.offered_packets = offered();
+        }
+        self.times >= links.len()
+    }
+}
+
 /// How long the programs and the kernel sent, in seconds. `after_s`: how long the kernel still did after their end, at least
 /// and at most.
 ///
@@ -107,8 +147,9 @@ pub(super) fn sending_s(wall_s: f64, (least_s, most_s): (f64, f64), is_sent: boo
     }
     if most_s - least_s > MAX_GOODPUT_ERROR * (wall_s + most_s) {
         return Err(format!(
-            "the last bytes were sent within {:.0} ms after the end of the programs, in which nobody looked: the trial is too \
-             short, or proofload needs a processor of its own",
+            "the last bytes were sent between {:.0} and {:.0} ms after the end of the programs, and nobody looked in between: the \
+             trial is too short, or proofload needs a processor of its own",
+            least_s * 1e3,
             most_s * 1e3
         ));
     }
@@ -117,8 +158,10 @@ pub(super) fn sending_s(wall_s: f64, (least_s, most_s): (f64, f64), is_sent: boo
 
 fn unacknowledged_sockets(tables: &mut [File]) -> io::Result<usize> {
     let mut count = 0;
+    // Each read walks all of the kernel's table.
+    let mut text = String::with_capacity(TABLE_BUFFER_BYTES);
     for table in tables {
-        let mut text = String::new();
+        text.clear();
         table.rewind()?;
         table.read_to_string(&mut text)?;
         count += kernel::unacknowledged_sockets(&text);
@@ -132,11 +175,33 @@ mod tests {
 
     #[test]
     fn a_time_in_which_nobody_looked_is_no_time_of_sending() {
-        let seconds = |samples: &[(f64, u64)], is_sent| sending_s(1.0, sent_after_s(samples, 0.0), is_sent);
+        let seconds = |samples: &[(f64, u64)], is_sent| {
+            let samples: Vec<_> = samples.iter().map(|&(at_s, bytes)| (at_s, vec![[bytes, 0]])).collect();
+            sending_s(1.0, sent_after_s(&samples, 0.0), is_sent)
+        };
         assert_eq!(seconds(&[(-0.1, 1_000), (0.01, 1_000)], true), Ok(1.0));
         assert_eq!(seconds(&[(-0.1, 500), (0.01, 1_000)], true), Ok(1.0));
         assert_eq!(seconds(&[(-0.1, 500), (0.5, 900), (0.55, 1_000)], true), Ok(1.55));
         assert!(seconds(&[(-0.1, 500), (0.5, 1_000)], true).unwrap_err().contains("nobody looked"));
         assert!(seconds(&[(-0.1, 500), (0.01, 1_000)], false).unwrap_err().contains("settle"));
+    }
+
+    #[test]
+    fn links_are_drained_one_after_the_other() {
+        let link = |offered_packets, finished_packets| LinkCounter {
+            flow: String::new(),
+            delivered: (0, 0),
+            offered_packets,
+            finished_packets,
+        };
+        assert!(DrainedLinks::default().check(&[]));
+        assert!(DrainedLinks::default().check(&[link(5, 5), link(3, 3)]), "empty");
+        let mut links = DrainedLinks::default();
+        assert!(!links.check(&[link(10, 5), link(5, 5)]));
+        assert!(
+            !links.check(&[link(12, 10), link(10, 6)]),
+            "the second link holds what the first has delivered"
+        );
+        assert!(links.check(&[link(20, 15), link(15, 12)]), "what came later does not count");
     }
 }
