@@ -1,7 +1,7 @@
 //! Output files that the user asks for by an option.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -15,8 +15,15 @@ use crate::{exit::Refusal, output::standard};
 pub(crate) enum Destination {
     /// Standard output, given as `-`.
     Stdout,
-    /// A file and its path.
-    File(PathBuf, File),
+    /// A file.
+    File(OutputFile),
+}
+
+/// An opened file. If it was made for this output and is still empty at the end, it is removed.
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    file: File,
+    is_new: bool,
 }
 
 impl Destination {
@@ -29,8 +36,16 @@ impl Destination {
             return Ok(Self::Stdout);
         }
         // Truncated only by `write`: a run that is refused before must not destroy an older result.
-        match File::options().write(true).create(true).truncate(false).open(path) {
-            Ok(file) => Ok(Self::File(path.to_owned(), file)),
+        let mut options = File::options();
+        options.write(true);
+        let opened = match options.clone().create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                options.create(true).truncate(false).open(path).map(|file| (file, false))
+            }
+            created => created.map(|file| (file, true)),
+        };
+        match opened {
+            Ok((file, is_new)) => Ok(Self::File(OutputFile { path: path.to_owned(), file, is_new })),
             Err(error) => Err(format!("{option}: cannot write {}: {error}", path.display())),
         }
     }
@@ -59,11 +74,12 @@ impl Destination {
                     PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::printable_lines);
                 write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
             }
-            Self::File(path, file) => {
+            Self::File(output) => {
+                let OutputFile { path, file, .. } = &output;
                 // Pipes and devices cannot be truncated.
                 let is_file = file.metadata().is_ok_and(|about| about.is_file());
                 let truncate = || if is_file { file.set_len(0) } else { Ok(()) };
-                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(&file), write));
+                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(file), write));
                 written.map_err(|error| {
                     // A partial file looks like a whole one. An error here is not reported: the first error is.
                     let _ = truncate();
@@ -82,6 +98,15 @@ impl Destination {
             serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), value)?;
             output.write_all(b"\n")
         })
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if self.is_new && self.file.metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
+            // Nobody needs to know of an empty file that stays.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -109,4 +134,22 @@ fn write_and_flush(
 ) -> io::Result<()> {
     write(&mut output)?;
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_writes_nothing_leaves_no_file_and_harms_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let [new, old] = ["new", "old"].map(|name| folder.path().join(name));
+        fs::write(&old, "").unwrap();
+        let open = |path: &Path| Destination::open("--json", path).unwrap();
+        drop((open(&new), open(&old)));
+        assert!(!new.exists() && old.exists());
+        open(&new).write(|output| output.write_all(b"x")).unwrap();
+        drop(open(&new));
+        assert_eq!(fs::read(&new).unwrap(), b"x");
+    }
 }
