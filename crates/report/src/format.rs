@@ -4,12 +4,14 @@ use std::io;
 
 use crate::{
     Results,
-    export::{self, Export},
+    export::{github, html, json, junit, openmetrics, terminal},
 };
 
 /// Renders a result.
 pub fn render(results: &Results, format: Format, options: &Options) -> String {
-    format.export().render(results, options)
+    let mut text = Vec::new();
+    write(results, format, options, &mut text).expect("writing to memory cannot fail");
+    String::from_utf8(text).expect("every format is text")
 }
 
 /// Writes a result without holding long formats in memory.
@@ -22,7 +24,16 @@ pub fn write(
     options: &Options,
     output: &mut dyn io::Write,
 ) -> io::Result<()> {
-    format.export().write(results, options, output)
+    let text = match format {
+        Format::Json => return json::write(results, output),
+        Format::Terminal => terminal::render(results, options),
+        Format::Html => html::render(results),
+        Format::Junit => junit::render(results),
+        Format::OpenMetrics => openmetrics::render(results),
+        Format::Github => github::render(results),
+        Format::GithubAnnotations => github::render_annotations(results),
+    };
+    output.write_all(text.as_bytes())
 }
 
 /// Options of the formats.
@@ -69,18 +80,13 @@ impl Format {
 
     /// The file in a result folder; `None` for a format that goes to standard output.
     pub fn file_name(self) -> Option<&'static str> {
-        self.export().file_name()
-    }
-
-    fn export(self) -> &'static dyn Export {
         match self {
-            Self::Terminal => &export::Terminal,
-            Self::Html => &export::Html,
-            Self::Json => &export::Json,
-            Self::Junit => &export::Junit,
-            Self::OpenMetrics => &export::OpenMetrics,
-            Self::Github => &export::Github,
-            Self::GithubAnnotations => &export::GithubAnnotations,
+            Self::Terminal | Self::GithubAnnotations => None,
+            Self::Html => Some("report.html"),
+            Self::Json => Some("report.json"),
+            Self::Junit => Some("junit.xml"),
+            Self::OpenMetrics => Some("metrics.txt"),
+            Self::Github => Some("summary.md"),
         }
     }
 }

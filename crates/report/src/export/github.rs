@@ -3,10 +3,9 @@
 use std::fmt::Write;
 
 use crate::{
-    Options, Results, Status,
+    Results, Status,
     answer::{self, Answer},
     confirmed,
-    export::Export,
     reading::{Reading, readings},
     sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -14,63 +13,47 @@ use crate::{
     warnings::warnings,
 };
 
-/// Markdown for the file in `GITHUB_STEP_SUMMARY`.
-pub(crate) struct Github;
-
-/// `::error::` and `::warning::` lines for standard output.
-pub(crate) struct GithubAnnotations;
-
 /// Most settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 4;
 
-impl Export for Github {
-    fn file_name(&self) -> Option<&'static str> {
-        Some("summary.md")
-    }
-
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = write_summary(&mut out, results);
-        out
-    }
+/// Markdown for the file in `GITHUB_STEP_SUMMARY`.
+pub(crate) fn render(results: &Results) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_summary(&mut out, results);
+    out
 }
 
-impl Export for GithubAnnotations {
-    fn file_name(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let title = text::clipped(&results.plan.title, 80);
-        let not_met = |setting: usize, sentence: String| {
-            let message = format!("{}: {sentence}", results.setting_name(setting));
-            let message = message_escaped(&text::printable(&message));
-            format!("::error title={}::{message}\n", property_escaped(&title))
+/// `::error::` and `::warning::` lines for standard output.
+pub(crate) fn render_annotations(results: &Results) -> String {
+    let title = text::clipped(&results.plan.title, 80);
+    let not_met = |setting: usize, sentence: String| {
+        let message = format!("{}: {sentence}", results.setting_name(setting));
+        let message = message_escaped(&text::printable(&message));
+        format!("::error title={}::{message}\n", property_escaped(&title))
+    };
+    let audits = confirmed::audited(results).into_iter();
+    let audits = audits.filter(|audited| audited.status() == Status::NotMet);
+    let audits: String = audits.map(|audited| not_met(audited.setting, audited.sentence())).collect();
+    let confirmed = confirmed::confirmed(results).into_iter();
+    let unconfirmed = confirmed.filter(|confirmed| confirmed.status() == Status::NotMet);
+    let unconfirmed: String =
+        unconfirmed.map(|confirmed| not_met(confirmed.setting, confirmed.sentence())).collect();
+    let lines = answer::answers(results).into_iter().filter_map(|answer| {
+        let command = match answer.status {
+            Status::NotMet | Status::Void => "error",
+            Status::Unfinished => "warning",
+            Status::Met => return None,
         };
-        let audits = confirmed::audited(results).into_iter();
-        let audits = audits.filter(|audited| audited.status() == Status::NotMet);
-        let audits: String = audits.map(|audited| not_met(audited.setting, audited.sentence())).collect();
-        let confirmed = confirmed::confirmed(results).into_iter();
-        let unconfirmed = confirmed.filter(|confirmed| confirmed.status() == Status::NotMet);
-        let unconfirmed: String =
-            unconfirmed.map(|confirmed| not_met(confirmed.setting, confirmed.sentence())).collect();
-        let lines = answer::answers(results).into_iter().filter_map(|answer| {
-            let command = match answer.status {
-                Status::NotMet | Status::Void => "error",
-                Status::Unfinished => "warning",
-                Status::Met => return None,
-            };
-            let mut setting = String::new();
-            if results.plan.settings.len() > 1 {
-                setting = format!("{}: ", text::printable(&results.setting_name(answer.setting)));
-            }
-            let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
-            let message = message_escaped(&format!("{setting}{block}{}", answer.sentence));
-            Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
-        });
-        lines.collect::<String>() + &unconfirmed + &audits
-    }
+        let mut setting = String::new();
+        if results.plan.settings.len() > 1 {
+            setting = format!("{}: ", text::printable(&results.setting_name(answer.setting)));
+        }
+        let block = answer.block.map(|block| format!("{}: ", text::block(block))).unwrap_or_default();
+        let message = message_escaped(&format!("{setting}{block}{}", answer.sentence));
+        Some(format!("::{command} title={}::{message}\n", property_escaped(&title)))
+    });
+    lines.collect::<String>() + &unconfirmed + &audits
 }
 
 fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {

@@ -4,9 +4,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::{BoundKind, GoalOutcome};
 
 use crate::{
-    Options, Results,
+    Results,
     answer::{self, Answer},
-    export::Export,
     reading::{Reading, readings},
     summary::{banner, trials_line},
     text,
@@ -30,9 +29,6 @@ mod validity;
 
 use limits::Limits;
 
-/// The HTML page.
-pub(crate) struct Html;
-
 /// The largest page, in bytes.
 const MAX_BYTES: usize = 1_000_000;
 
@@ -41,21 +37,16 @@ const STYLE: &str = include_str!("html/style.css");
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-impl Export for Html {
-    fn file_name(&self) -> Option<&'static str> {
-        Some("report.html")
-    }
-
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let readings = readings(results);
-        let answers = answer::answers_with(results, &readings);
-        let mut page = Page { results, readings, answers, limits: Limits::FULL };
-        loop {
-            let text = page.render().into_string();
-            match page.limits.smaller() {
-                Some(smaller) if text.len() > MAX_BYTES => page.limits = smaller,
-                _ => return text,
-            }
+/// The HTML page.
+pub(crate) fn render(results: &Results) -> String {
+    let readings = readings(results);
+    let answers = answer::answers_with(results, &readings);
+    let mut page = Page { results, readings, answers, limits: Limits::FULL };
+    loop {
+        let text = page.render().into_string();
+        match page.limits.smaller() {
+            Some(smaller) if text.len() > MAX_BYTES => page.limits = smaller,
+            _ => return text,
         }
     }
 }

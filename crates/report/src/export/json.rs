@@ -9,46 +9,32 @@ use record::{
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::{Options, Results, answer, export::Export};
-
-/// Plan, environment, trials and result in one JSON document; histograms are reduced to their summaries.
-pub(crate) struct Json;
+use crate::{Results, answer};
 
 /// Name and version of the document's schema.
 const SCHEMA: &str = "proofload/report/1";
 
-impl Export for Json {
-    fn file_name(&self) -> Option<&'static str> {
-        Some("report.json")
-    }
-
-    fn render(&self, results: &Results, options: &Options) -> String {
-        let mut text = Vec::new();
-        self.write(results, options, &mut text).expect("writing to memory cannot fail");
-        String::from_utf8(text).expect("JSON is text")
-    }
-
-    fn write(&self, results: &Results, _: &Options, output: &mut dyn Write) -> io::Result<()> {
-        let answers = answer::answers(results).into_iter().map(|answer| {
-            json!({
-                "setting": answer.setting,
-                "goal": answer.goal,
-                "block": answer.block,
-                "status": answer.status.word().replace(' ', "_"),
-                "sentence": answer.sentence,
-            })
-        });
-        let document = Document {
-            schema: SCHEMA,
-            answers: answers.collect(),
-            plan: &results.plan,
-            environment: &results.environment,
-            result: &results.result,
-            trials: Trials(&results.trials),
-        };
-        serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), &document)?;
-        output.write_all(b"\n")
-    }
+/// Plan, environment, trials and result in one JSON document; histograms are reduced to their summaries.
+pub(crate) fn write(results: &Results, output: &mut dyn Write) -> io::Result<()> {
+    let answers = answer::answers(results).into_iter().map(|answer| {
+        json!({
+            "setting": answer.setting,
+            "goal": answer.goal,
+            "block": answer.block,
+            "status": answer.status.word().replace(' ', "_"),
+            "sentence": answer.sentence,
+        })
+    });
+    let document = Document {
+        schema: SCHEMA,
+        answers: answers.collect(),
+        plan: &results.plan,
+        environment: &results.environment,
+        result: &results.result,
+        trials: Trials(&results.trials),
+    };
+    serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), &document)?;
+    output.write_all(b"\n")
 }
 
 #[derive(Serialize)]

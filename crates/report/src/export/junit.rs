@@ -5,29 +5,19 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use crate::{
-    Options, Results, Status,
+    Results, Status,
     answer::{self, Answer},
-    confirmed,
-    export::Export,
-    text,
+    confirmed, text,
 };
 
 /// JUnit XML: a goal that is met is a pass, not met a failure, not decided an error, unfinished is skipped.
-pub(crate) struct Junit;
-
-impl Export for Junit {
-    fn file_name(&self) -> Option<&'static str> {
-        Some("junit.xml")
+pub(crate) fn render(results: &Results) -> String {
+    let mut report = Report::new(text::printable(&results.plan.title));
+    let answers = answer::answers(results);
+    for number in 0..results.plan.settings.len() {
+        report.add_test_suite(suite(results, number, &answers));
     }
-
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let mut report = Report::new(text::printable(&results.plan.title));
-        let answers = answer::answers(results);
-        for number in 0..results.plan.settings.len() {
-            report.add_test_suite(suite(results, number, &answers));
-        }
-        report.to_string().expect("the text has no characters that XML forbids")
-    }
+    report.to_string().expect("the text has no characters that XML forbids")
 }
 
 fn suite(results: &Results, setting: usize, answers: &[Answer]) -> TestSuite {

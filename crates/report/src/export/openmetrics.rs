@@ -10,27 +10,18 @@ use record::{
 };
 
 use crate::{
-    Options, Results, answer, confirmed,
-    export::Export,
+    Results, answer, confirmed,
     reading::{Reading, readings},
     setting::{self, SettingFigures},
     text,
 };
 
 /// OpenMetrics 1.0 text.
-pub(crate) struct OpenMetrics;
-
-impl Export for OpenMetrics {
-    fn file_name(&self) -> Option<&'static str> {
-        Some("metrics.txt")
-    }
-
-    fn render(&self, results: &Results, _: &Options) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = write_all(&mut out, results);
-        out
-    }
+pub(crate) fn render(results: &Results) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_all(&mut out, results);
+    out
 }
 
 /// A metric family with all its samples.

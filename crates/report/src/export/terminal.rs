@@ -6,7 +6,6 @@ use crate::{
     Options, Results, Status,
     answer::{self, Answer},
     confirmed::{self, Confirmed},
-    export::Export,
     reading::{Reading, readings},
     sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -19,19 +18,11 @@ use comfy_table::{
 };
 
 /// Text for standard output.
-pub(crate) struct Terminal;
-
-impl Export for Terminal {
-    fn file_name(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn render(&self, results: &Results, options: &Options) -> String {
-        let mut out = Page { text: String::new(), options };
-        // Writing to a string cannot fail.
-        let _ = write_all(&mut out, results);
-        out.text
-    }
+pub(crate) fn render(results: &Results, options: &Options) -> String {
+    let mut out = Page { text: String::new(), options };
+    // Writing to a string cannot fail.
+    let _ = write_all(&mut out, results);
+    out.text
 }
 
 /// Most settings and trials listed with a warning.
