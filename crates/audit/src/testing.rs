@@ -1,12 +1,9 @@
 //! Events and folders for the unit tests of this crate.
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{fs, path::PathBuf};
 
 use record::receipt::Numbering;
+use tempfile::TempDir;
 
 /// An event as it is sent.
 pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
@@ -18,18 +15,16 @@ pub(crate) fn event(numbering: &Numbering, client: u32, number: u32) -> String {
 }
 
 /// A temporary folder with a folder for receipts and one for files.
-pub(crate) struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub PathBuf, #[expect(dead_code, reason = "removes the folder on drop")] TempDir);
 
 impl Folder {
     /// Creates the folders.
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("proofload-audit-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
         fs::create_dir_all(path.join("receipts")).unwrap();
         fs::create_dir_all(path.join("files")).unwrap();
-        Self(path)
+        Self(path, folder)
     }
 
     /// Writes a file into the folder.
@@ -37,11 +32,5 @@ impl Folder {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

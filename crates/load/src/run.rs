@@ -305,17 +305,17 @@ fn seconds(time: nix::sys::time::TimeVal) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     use record::{EventPlan, ReceiptPlan};
+    use tempfile::TempDir;
 
     use super::*;
     use crate::testing;
 
-    fn plan(folder: &str) -> (PathBuf, Arc<HttpPlan>) {
-        let folder = std::env::temp_dir().join(format!("proofload-run-{folder}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        let events = EventPlan { receipts: Some(ReceiptPlan::new(&folder)), ..testing::events() };
+    fn plan() -> (TempDir, Arc<HttpPlan>) {
+        let folder = tempfile::tempdir().unwrap();
+        let events = EventPlan { receipts: Some(ReceiptPlan::new(folder.path())), ..testing::events() };
         (folder, Arc::new(HttpPlan { events: Some(events), threads: 2, ..testing::closed(2) }))
     }
 
@@ -326,24 +326,21 @@ mod tests {
 
     #[test]
     fn a_cancelled_start_leaves_no_receipts() {
-        let (folder, plan) = plan("off");
+        let (folder, plan) = plan();
         assert!(matches!(run_cancelled(&plan), RunError::Cancelled));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_folder_with_receipts_of_another_run_is_refused() {
-        let (folder, plan) = plan("used");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("receipts-9.jsonl"), "").unwrap();
+        let (folder, plan) = plan();
+        fs::write(folder.path().join("receipts-9.jsonl"), "").unwrap();
         let error = run_cancelled(&plan);
         assert!(
             matches!(&error, RunError::Receipts(why) if why.to_string().contains("another run")),
             "{error}"
         );
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -236,14 +236,14 @@ mod tests {
 
     #[test]
     fn samples_come_from_a_file_of_times_and_all_its_mistakes_are_named() {
-        let path = std::env::temp_dir().join(format!("proofload-distribution-{}", std::process::id()));
-        std::fs::write(&path, "10ms # warm\n\n30ms\n").unwrap();
-        let drawn = Distribution::from_file(&path).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path();
+        std::fs::write(path, "10ms # warm\n\n30ms\n").unwrap();
+        let drawn = Distribution::from_file(path).unwrap();
         assert_eq!(drawn.mean_ns(), 20e6);
-        std::fs::write(&path, "10ms\nsoon\n3 days\n").unwrap();
-        let mistakes = Distribution::from_file(&path).unwrap_err();
+        std::fs::write(path, "10ms\nsoon\n3 days\n").unwrap();
+        let mistakes = Distribution::from_file(path).unwrap_err();
         assert!(mistakes.contains(":2:") && mistakes.contains(":3:"), "{mistakes}");
-        std::fs::remove_file(&path).unwrap();
     }
 
     proptest! {

@@ -69,15 +69,14 @@ mod tests {
 
     #[test]
     fn endless_files_are_refused_and_pipes_are_read_to_their_end() {
-        let folder = std::env::temp_dir().join(format!("input-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (file, pipe) = (folder.join("file"), folder.join("pipe"));
+        let folder = tempfile::tempdir().unwrap();
+        let [file, pipe] = ["file", "pipe"].map(|name| folder.path().join(name));
         fs::write(&file, "1234").unwrap();
         assert_eq!(read(&file, 4).unwrap(), b"1234");
         assert!(read(&file, 3).unwrap_err().ends_with("more than 3 B, the largest size that is read"));
         assert!(read(Path::new("/dev/zero"), 1 << 20).unwrap_err().contains("the largest size that is read"));
         assert_eq!(read(Path::new("/dev/null"), 4).unwrap(), b"");
-        assert!(read(&folder, 4).is_err());
+        assert!(read(folder.path(), 4).is_err());
 
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert!(read(&pipe, 4).unwrap_err().contains("it has given no data"));
@@ -94,6 +93,5 @@ mod tests {
         });
         assert_eq!(read(&pipe, 4).unwrap(), b"abcd");
         writer.join().unwrap();
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn receipts_and_stored_files_are_kept_only_where_needed() {
-        let path = std::env::temp_dir().join(format!("evidence-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("result");
         let folder = ResultFolder::create(&path).unwrap();
         let mut evidence = Evidence::new(&folder, &[]).unwrap();
         for (trial, is_clean, keep_receipts, kept) in
@@ -161,6 +162,5 @@ mod tests {
         fs::create_dir_all(evidence.clear_stored().unwrap()).unwrap();
         evidence.keep_or_remove_stored().unwrap();
         assert!(!path.join("stored").exists(), "nothing was found in these");
-        fs::remove_dir_all(&path).unwrap();
     }
 }

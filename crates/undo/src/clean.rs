@@ -180,13 +180,12 @@ mod tests {
     use crate::Journal;
 
     /// A folder of journals for one test.
-    struct Scratch(Folder);
+    struct Scratch(Folder, #[expect(dead_code, reason = "removes the folder on drop")] tempfile::TempDir);
 
     impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("undo-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            Self(Folder::at(path).unwrap())
+        fn new() -> Self {
+            let temporary = tempfile::tempdir().unwrap();
+            Self(Folder::at(temporary.path().join("journals")).unwrap(), temporary)
         }
 
         fn files(&self) -> usize {
@@ -202,15 +201,9 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(self.0.path());
-        }
-    }
-
     #[test]
     fn what_is_left_is_undone_on_drop() {
-        let scratch = Scratch::new("drop");
+        let scratch = Scratch::new();
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let path = scratch.0.path().join(format!("{}.things", journal.run()));
         journal.record(Change::Folder { path: path.clone() }).unwrap();
@@ -222,7 +215,7 @@ mod tests {
 
     #[test]
     fn only_dead_owners_are_cleaned_up_after() {
-        let scratch = Scratch::new("dead");
+        let scratch = Scratch::new();
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let path = scratch.0.path().join(format!("{}.things", journal.run()));
         journal.record(Change::Folder { path: path.clone() }).unwrap();
@@ -244,7 +237,7 @@ mod tests {
     #[test]
     fn an_owner_that_is_dying_is_waited_for() {
         for _ in 0..5 {
-            let scratch = Scratch::new("dying");
+            let scratch = Scratch::new();
             // Freeing much memory makes the end slow.
             let script = "x = bytearray(100 << 20); print(flush=True); import time; time.sleep(60)";
             let mut owner = std::process::Command::new("python3")
@@ -274,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_journal_is_reported_and_kept() {
-        let scratch = Scratch::new("unreadable");
+        let scratch = Scratch::new();
         let path = scratch.0.path().join("0123456789abcdef.journal");
         for text in ["", "no journal\n", "{}\n"] {
             fs::write(&path, text).unwrap();
@@ -285,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_damaged_line_affects_no_other_line() {
-        let scratch = Scratch::new("damaged");
+        let scratch = Scratch::new();
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let path = scratch.0.path().join(format!("{}.things", journal.run()));
         for _ in 0..2 {
@@ -317,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_unprovable_change_is_not_recorded() {
-        let scratch = Scratch::new("proof");
+        let scratch = Scratch::new();
         let journal = Journal::open(&scratch.0, "test", "a").unwrap();
         let refused = journal.record(Change::Folder { path: "/home".into() }).unwrap_err();
         assert!(matches!(refused, Error::Unprovable(_)));
@@ -342,7 +335,7 @@ mod tests {
 
     #[test]
     fn unfinished_journals_of_dead_owners_are_removed() {
-        let scratch = Scratch::new("stillborn");
+        let scratch = Scratch::new();
         let own = ProcessId::own().unwrap();
         for (pid, start) in [(own.pid, own.start_ticks), (own.pid, own.start_ticks + 1)] {
             fs::write(scratch.0.path().join(format!(".0123456789abcdef.{pid}.{start}")), "").unwrap();

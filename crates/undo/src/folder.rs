@@ -76,9 +76,8 @@ mod tests {
 
     #[test]
     fn folders_that_others_could_write_to_are_refused() {
-        let base = std::env::temp_dir().join(format!("undo-folder-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&base);
-        fs::create_dir(&base).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path();
         assert!(Folder::at(base.join("new")).is_ok() && Folder::at(base.join("new")).is_ok());
         fs::set_permissions(base.join("new"), fs::Permissions::from_mode(0o755)).unwrap();
         let refused = Folder::at(base.join("new")).unwrap_err().to_string();
@@ -87,6 +86,5 @@ mod tests {
         symlink(base.join("new"), base.join("link")).unwrap();
         assert!(Folder::at(base.join("link")).is_err());
         assert!(Folder::at(base.join("none/below")).is_err());
-        fs::remove_dir_all(&base).unwrap();
     }
 }

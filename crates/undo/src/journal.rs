@@ -258,9 +258,8 @@ mod tests {
 
     #[test]
     fn an_incomplete_record_is_removed() {
-        let path = std::env::temp_dir().join(format!("undo-full-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        let folder = Folder::at(path.clone()).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = Folder::at(temporary.path().join("journals")).unwrap();
         let journal = Journal::open(&folder, "test", "a").unwrap();
         let things = Change::Folder { path: folder.path().join(format!("{}.things", journal.run())) };
         // The kernel also sends a signal when a file is too long.
@@ -278,7 +277,5 @@ mod tests {
         let read = read(&journal.path).unwrap().unwrap();
         assert!(read.damage.is_none() && written < 10_000, "{:?}", read.damage);
         assert_eq!(read.open.len(), written + 1);
-        drop(journal);
-        fs::remove_dir_all(path).unwrap();
     }
 }

@@ -228,14 +228,13 @@ mod tests {
 
     #[test]
     fn a_count_never_goes_back() {
-        let path = std::env::temp_dir().join(format!("link-drops-{}", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         fs::write(&path, "link0: 0 0 0 0 0 0 0 0 100 7 0 42 0 0 0 0\n").unwrap();
         let file = File::open(&path).unwrap();
         let mut counter = DropCounter { file, device: "link0".to_owned(), last: 0 };
         assert_eq!(counter.read(), 42);
         fs::write(&path, "  lo: 0\n").unwrap();
         assert_eq!(counter.read(), 42);
-        fs::remove_file(&path).unwrap();
     }
 
     #[test]

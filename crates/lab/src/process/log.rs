@@ -152,28 +152,26 @@ impl AwaitedText {
 mod tests {
     use super::*;
 
-    fn log(name: &str, limit: u64, awaited: Option<&str>) -> (std::path::PathBuf, Log) {
-        let path = std::env::temp_dir().join(format!("lab-log-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+    fn log(limit: u64, awaited: Option<&str>) -> (tempfile::TempPath, Log) {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let log = Log::create(&path, limit, awaited).unwrap();
         (path, log)
     }
 
     #[test]
     fn a_short_log_is_kept_whole() {
-        let (path, mut log) = log("short", 100, None);
+        let (path, mut log) = log(100, None);
         log.push(b"one\n");
         log.push(b"two");
         assert!(!log.flooded());
         log.finish();
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo");
         assert_eq!(log.last_lines(), ["one", "two"]);
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn of_a_flood_the_beginning_and_the_end_are_kept() {
-        let (path, mut log) = log("flood", 1_000, None);
+        let (path, mut log) = log(1_000, None);
         log.push(b"first\n");
         (0..100_000).for_each(|i| log.push(format!("line {i}\n").as_bytes()));
         assert!(log.flooded());
@@ -184,13 +182,12 @@ mod tests {
         );
         assert!(text.len() < 1_100 + TAIL_BYTES, "{}", text.len());
         assert_eq!(log.last_lines().last().unwrap(), "line 99999");
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn secrets_are_masked_however_they_are_read() {
         secrets::mask::learn("log-secret-1");
-        let (path, mut log) = log("secret", 1 << 20, Some("log-secret-1"));
+        let (path, mut log) = log(1 << 20, Some("log-secret-1"));
         log.push(b"got log-sec");
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         log.push(b"ret-1\nand log-sec");
@@ -201,18 +198,16 @@ mod tests {
         log.finish();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("got ***\nand ***") && !text.contains("log-"), "{text:.100}");
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn a_text_is_found_across_reads() {
-        let (path, mut log) = log("text", 10, Some("ready now"));
+        let (_path, mut log) = log(10, Some("ready now"));
         log.push(b"not rea");
         assert!(!log.has_seen_text());
         log.push(b"dyrea");
         log.push(b"dy no");
         log.push(b"w\n");
         assert!(log.has_seen_text());
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -281,24 +281,22 @@ mod tests {
 
     #[test]
     fn receipts_are_refused_when_numbers_ran_out() {
-        let folder = std::env::temp_dir().join(format!("proofload-ledger-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = tempfile::tempdir().unwrap();
         let header = header();
         let mut runs = OutcomeRuns::default();
         runs.push(EventOutcome::Written, 1, u32::MAX - 1);
         assert_eq!(runs.lines(0).map(|run| run.to).last(), Some(u32::MAX - 2));
         runs.push(EventOutcome::Written, 1, 2);
         assert_eq!(runs.events(), u32::MAX - 1, "numbers do not wrap around");
-        let file = ReceiptFile::create(&folder.join("receipts-0.jsonl"), &header).unwrap();
+        let file = ReceiptFile::create(&folder.path().join("receipts-0.jsonl"), &header).unwrap();
         let error = file.finish(&ledger(runs)).unwrap_err().to_string();
         assert!(error.contains("client 000008 sent more"), "{error}");
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_folder_with_receipts_of_any_worker_is_refused() {
-        let folder = std::env::temp_dir().join(format!("proofload-used-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("receipts");
         let header = header();
         check_folder(&folder, None).unwrap();
         let file = ReceiptFile::create(&folder.join("receipts-5.jsonl"), &header).unwrap();
@@ -311,7 +309,6 @@ mod tests {
         fs::write(folder.join("receipts-1.jsonl"), "{").unwrap();
         check_folder(&folder, Some(header.run)).unwrap();
         check_folder(&folder, None).unwrap_err();
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     proptest! {

@@ -140,8 +140,8 @@ fn a_number_of_random_arrivals_has_no_duration() {
 
 #[test]
 fn secrets_of_a_url_a_file_and_a_field_are_sent_and_named() {
-    let path = std::env::temp_dir().join(format!("load-headers-{}", std::process::id()));
-    std::fs::write(&path, "# note\n\nX-Colour: red-4711\nbroken secret-line\n").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "# note\n\nX-Colour: red-4711\nbroken secret-line\n").unwrap();
     let workload = |url: &str, headers: &[&str]| HttpWorkload {
         url: url.to_owned(),
         headers: headers.iter().map(|header| (*header).to_owned()).collect(),
@@ -151,7 +151,7 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_named() {
         let mistakes = workload.plan(&LIMITS).unwrap_err();
         mistakes.into_iter().map(|m| format!("{}: {}", m.field, m.message)).collect::<Vec<_>>()
     };
-    let file = format!("@{}", path.display());
+    let file = format!("@{}", file.path().display());
     let broken = messages(workload("http://ann:p@127.0.0.1:1/", &[&file, "Authorization: x", "secret"]));
     assert_eq!(broken.len(), 3, "{broken:?}");
     assert!(broken[0].contains(":4: not a name, a colon and a value"), "{broken:?}");
@@ -164,7 +164,6 @@ fn secrets_of_a_url_a_file_and_a_field_are_sent_and_named() {
     assert!(
         messages(workload("127.0.0.1:1", &["@/no/such"]))[0].starts_with("headers: cannot read /no/such: ")
     );
-    std::fs::remove_file(&path).unwrap();
 
     let sound =
         workload("http://ann@127.0.0.1:1/?page=2&sig=x", &["Accept: y", "X-Api-Key: k", "X-T: $${T}"]);

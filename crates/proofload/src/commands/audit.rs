@@ -114,15 +114,14 @@ mod tests {
 
     #[test]
     fn a_pattern_without_files_is_refused_and_an_empty_folder_is_not() {
-        let folder = std::env::temp_dir().join(format!("proofload-audit-{}", std::process::id()));
-        let (receipts, stored) = (folder.join("receipts"), folder.join("stored"));
+        let folder = tempfile::tempdir().unwrap();
+        let [receipts, stored] = ["receipts", "stored"].map(|name| folder.path().join(name));
         fs::create_dir_all(&receipts).unwrap();
         fs::create_dir_all(&stored).unwrap();
         let (receipts, stored) = (receipts.display().to_string(), stored.display().to_string());
         let nowhere = audit_line(&[&format!("{stored}/**/*.log"), "--receipts", &receipts]);
         let empty = audit_line(&[&stored, "--receipts", &receipts]);
         let no_receipts = audit_line(&[&stored, "--receipts", "/does/not/exist"]);
-        fs::remove_dir_all(&folder).unwrap();
         assert!(nowhere.unwrap_err().contains("/**/*.log' matches no file: "));
         // The folder is searched; without receipts nothing may be concluded.
         assert_eq!(empty, Ok(Exit::Void));

@@ -1,18 +1,15 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde_json::json;
 
 use super::*;
 use crate::testing::{entry, plan};
 
 /// A result folder of one test, removed at its end.
-struct Temporary(PathBuf);
+struct Temporary(PathBuf, #[expect(dead_code, reason = "removes the folder on drop")] tempfile::TempDir);
 
 impl Temporary {
     fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(std::env::temp_dir().join(format!("proofload-record-{}-{number}", std::process::id())))
+        let folder = tempfile::tempdir().unwrap();
+        Self(folder.path().join("result"), folder)
     }
 
     /// A folder with a plan, an environment and this number of trials.
@@ -33,12 +30,6 @@ impl Temporary {
 
     fn write(&self, name: &str, text: &str) {
         fs::write(self.0.join(name), text).unwrap();
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

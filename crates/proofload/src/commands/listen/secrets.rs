@@ -67,13 +67,11 @@ mod tests {
     use super::*;
 
     fn read_text(text: &str, mode: u32, line: Reader) -> Result<Secrets, String> {
-        let name = format!("proofload-secrets-{}-{:?}", std::process::id(), std::thread::current().id());
-        let path = std::env::temp_dir().join(name);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets");
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let result = read(&path, line);
-        fs::remove_file(&path).unwrap();
-        result
+        read(&path, line)
     }
 
     #[test]

@@ -90,10 +90,9 @@ fn chunks_have_a_size_of_their_own() {
 
 #[test]
 fn a_file_is_the_body() {
-    let path = std::env::temp_dir().join(format!("proofload-body-{}", std::process::id()));
-    std::fs::write(&path, [0, 1, 255]).unwrap();
-    let config = args(&format!("--body-file {}", path.display())).config();
-    std::fs::remove_file(&path).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, [0, 1, 255]).unwrap();
+    let config = args(&format!("--body-file {}", file.path().display())).config();
     assert_eq!(config.unwrap().0.body, Body::Bytes(vec![0, 1, 255]));
 }
 
