@@ -35,6 +35,9 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// The copies are ended after this time, which is no failure.
     pub stop_after: Option<Duration>,
+    /// For how long at most the supervisor waits, after the copies have ended, until the other sides have acknowledged what the
+    /// host still sends for them. Without it, the supervisor does not look.
+    pub settle: Option<Duration>,
     /// Files of control groups that the supervisor joins with all its descendants.
     pub groups: Vec<PathBuf>,
     /// Folder of the copies' output (see [`Job::output`]) and of the report.
@@ -54,6 +57,8 @@ pub struct Report {
     pub began_s: f64,
     /// When the last copy had ended, by the same clock.
     pub ended_s: f64,
+    /// What the host still sent after that.
+    pub rest: Rest,
     /// For how long the supervisor itself may have been away when it started the copies and when the last one ended, in
     /// seconds.
     pub away_s: f64,
@@ -70,6 +75,21 @@ pub struct Report {
     /// Why this machine could not start all copies, if it could not.
     #[serde(rename = "wants")]
     pub shortage: Option<String>,
+}
+
+/// What a host still sent after its programs had ended. Times are seconds of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rest {
+    /// When the supervisor first looked, and how many bytes of TCP the other sides had not acknowledged then.
+    pub looked_s: f64,
+    /// See `looked_s`.
+    pub bytes: u64,
+    /// The last two times at which the supervisor looked: between them, the last byte was acknowledged if `is_acknowledged`.
+    pub between_s: (f64, f64),
+    /// Whether all bytes were acknowledged in time.
+    pub is_acknowledged: bool,
+    /// Whether the host has sent more datagrams of UDP than segments of TCP since the copies were started.
+    pub sends_datagrams: bool,
 }
 
 impl Job {
@@ -109,6 +129,7 @@ impl Report {
     pub fn merge(&mut self, other: Self) {
         self.began_s = if self.runs.is_empty() { other.began_s } else { self.began_s.min(other.began_s) };
         self.away_s = self.away_s.max(other.away_s);
+        self.rest = if self.runs.is_empty() { other.rest } else { self.rest.merged(other.rest) };
         self.outside = self.outside.take().or(other.outside);
         self.ended_s = self.ended_s.max(other.ended_s);
         self.runs.extend(other.runs);
@@ -117,6 +138,23 @@ impl Report {
         self.system_s += other.system_s;
         self.largest_process_bytes = self.largest_process_bytes.max(other.largest_process_bytes);
         self.interrupted |= other.interrupted;
+    }
+}
+
+impl Rest {
+    /// If nobody looks: nothing is sent after `ended_s`.
+    pub(crate) fn none(ended_s: f64) -> Self {
+        Self { looked_s: ended_s, between_s: (ended_s, ended_s), is_acknowledged: true, ..Self::default() }
+    }
+
+    fn merged(self, other: Self) -> Self {
+        Self {
+            looked_s: self.looked_s.max(other.looked_s),
+            bytes: self.bytes + other.bytes,
+            between_s: if self.between_s.1 > other.between_s.1 { self.between_s } else { other.between_s },
+            is_acknowledged: self.is_acknowledged && other.is_acknowledged,
+            sends_datagrams: self.sends_datagrams || other.sends_datagrams,
+        }
     }
 }
 

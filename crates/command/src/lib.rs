@@ -10,9 +10,10 @@ mod flows;
 mod job;
 mod memory;
 mod numbers;
+mod rest;
 pub mod supervisor;
 
 pub use flows::Flows;
-pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report};
+pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report, Rest};
 pub use memory::MemoryGroup;
 pub use numbers::number_in;

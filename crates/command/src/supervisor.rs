@@ -27,7 +27,7 @@ use rustix::{
     },
 };
 
-use crate::{JOB_VARIABLE, Job, Report, job::wall_s};
+use crate::{JOB_VARIABLE, Job, Report, Rest, job::wall_s, rest::Watch};
 
 /// Time that a program has to end after SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -123,6 +123,8 @@ struct Copy {
 }
 
 fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Report {
+    // Without the tables, nothing is known of what the host sends.
+    let watch = job.settle.and_then(|settle| Some((settle, Watch::start().ok()?)));
     let (started, began_s) = (Instant::now(), clock::monotonic_s());
     let mut last_check = started;
     let (mut copies, mut shortage): (Vec<Copy>, _) = (Vec::new(), None);
@@ -161,11 +163,13 @@ fn run_copies(job: &Job, stop: &AtomicBool, mut absences: Absences<'_>) -> Repor
     }
     let ended_s = clock::monotonic_s();
     kill_orphans();
+    let rest = watch.and_then(|(settle, watch)| watch.finish(ended_s, settle, stop).ok());
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Report {
         began_s,
         ended_s,
+        rest: rest.unwrap_or_else(|| Rest::none(ended_s)),
         away_s: (away_at_start + away_at_end).as_secs_f64(),
         outside: None,
         shortage,

@@ -78,17 +78,18 @@ pub fn tcp_sockets() -> io::Result<u64> {
     number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
 }
 
-/// Number of sockets that their programs have closed and whose last bytes the other side has not acknowledged, in the text of
-/// `/proc/net/tcp` or `tcp6`: in the states FIN_WAIT1, LAST_ACK and CLOSING of include/net/tcp_states.h, with more in their
-/// queue than the end of the stream, which counts as a byte.
-pub fn unacknowledged_sockets(table: &str) -> usize {
-    let is_unacknowledged = |line: &&str| {
-        let mut fields = line.split_whitespace().skip(3);
-        let is_closed = matches!(fields.next(), Some("04" | "09" | "0B"));
-        let queue = fields.next().and_then(|queues| queues.split(':').next());
-        is_closed && queue.is_some_and(|bytes| u64::from_str_radix(bytes, 16).is_ok_and(|bytes| bytes > 1))
+/// Bytes that ended programs have left to the kernel and that the other sides have not acknowledged, in the text of
+/// `/proc/net/tcp` or `tcp6`: those of sockets without an inode in the states FIN_WAIT1, LAST_ACK and CLOSING of
+/// include/net/tcp_states.h, without the end of the stream, which counts as a byte there.
+pub fn unacknowledged_bytes(table: &str) -> u64 {
+    let left = |line: &str| {
+        // proc_pid_net(5): sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_left = matches!(fields.get(3), Some(&("04" | "09" | "0B"))) && fields.get(9) == Some(&"0");
+        let queue = fields.get(4).filter(|_| is_left)?.split(':').next()?;
+        Some(u64::from_str_radix(queue, 16).ok()?.saturating_sub(1))
     };
-    table.lines().skip(1).filter(is_unacknowledged).count()
+    table.lines().skip(1).filter_map(left).sum()
 }
 
 #[cfg(test)]
@@ -96,18 +97,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closed_sockets_with_bytes_to_send_are_counted() {
-        let count = |queue: &str| {
-            let line =
-                |state| format!("0: 0100007F:1F90 0100007F:9C40 {state} {queue}:00000000 00:00000000\n");
+    fn the_bytes_of_closed_sockets_that_nobody_holds_are_counted() {
+        let count = |queue: &str, inode: u32| {
+            let line = |state| {
+                format!(
+                    "0: 0100007F:1F90 0100007F:9C40 {state} {queue}:00000000 00:00000000 00000000 0 0 {inode}\n"
+                )
+            };
             let table = ["01", "04", "05", "06", "08", "09", "0A", "0B"].map(line).concat();
-            unacknowledged_sockets(&format!("sl  local_address rem_address   st tx_queue\n{table}"))
+            unacknowledged_bytes(&format!("sl  local_address rem_address   st tx_queue\n{table}"))
         };
-        assert_eq!(
-            (count("000005A8"), count("00000001")),
-            (3, 0),
-            "the end of the stream is no byte of the program"
-        );
+        assert_eq!(count("000005A9", 0), 3 * 1448);
+        assert_eq!(count("00000001", 0), 0, "the end of the stream is no byte of the program");
+        assert_eq!(count("000005A9", 7), 0, "another program's");
     }
 
     #[test]

@@ -125,3 +125,57 @@ bytes = BYTES
     }
     Ok(())
 }
+
+#[test]
+fn traffic_of_others_does_not_lengthen_a_trial() -> Result<()> {
+    let _shared = beside_others();
+    // Another program of the same host fills a slow link, whose queue never empties.
+    let study = r#"
+title = "beside others"
+[hosts]
+client = {}
+far = {}
+other = {}
+[[links]]
+name = "way"
+between = ["client", "far"]
+rate = "100mbit"
+delay = "5ms"
+[[links]]
+name = "slow"
+between = ["client", "other"]
+rate = "1mbit"
+delay = "200ms"
+[[processes]]
+on = "other"
+command = ["socat", "-u", "TCP-LISTEN:5001,fork,reuseaddr", "OPEN:/dev/null"]
+ready = "tcp:5001"
+[[processes]]
+on = "client"
+command = ["socat", "-u", "OPEN:/dev/zero", "TCP:{other}:5001"]
+[targets.sink]
+on = "far"
+command = ["socat", "-u", "TCP-LISTEN:5001,fork,reuseaddr", "OPEN:/dev/null"]
+port = 5001
+ready = "tcp:5001"
+[workload.command]
+from = "client"
+target = "sink"
+run = "exec socat -u SYSTEM:'head -c 2000000 /dev/zero' TCP:{far}:5001"
+bytes = "2000000B"
+"#;
+    let entry = trial(study, |_| Ok(()))?;
+    let quantity = |name| entry.trial.quantities.get(name).copied();
+    if entry.trial.validity.is_void() {
+        return Ok(());
+    }
+    // A crowded machine may not know when the program ended.
+    let (Some(wall_s), Some(goodput)) = (quantity("wall_s"), quantity("goodput_bit_per_s")) else {
+        ensure!(has_warning(&entry, "goodput_unknown") || has_warning(&entry, "end_not_seen"));
+        return Ok(());
+    };
+    let sending_s = 16e6 / goodput;
+    // The socket's buffer holds less than a quarter of the bytes, and the link carries them in 40 ms.
+    ensure!(sending_s < wall_s + 0.5 * wall_s.max(0.2), "{sending_s} s, of which the program ran {wall_s} s");
+    Ok(())
+}

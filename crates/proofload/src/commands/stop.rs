@@ -12,16 +12,15 @@ use signal_hook::{
 
 use crate::exit::Refusal;
 
-/// A flag that the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT or SIGTERM
-/// ends the program at once with status 130.
+/// A flag that the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT ends the program at
+/// once with status 130; a second SIGTERM does not, because timeout(1) sends it twice.
 pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Refusal> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));
+    // Registered first: the shutdown must check the flag before the same signal sets it.
+    flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).map_err(|e| failed(SIGINT, e))?;
     for signal in [SIGINT, SIGTERM] {
-        // Registered first: the shutdown must check the flag before the same signal sets it.
-        flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
-            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
-            .map_err(|e| failed(signal, e))?;
+        flag::register(signal, Arc::clone(&stop)).map_err(|e| failed(signal, e))?;
     }
     // A closing terminal sends SIGHUP twice, from the kernel and from the shell: only the first one counts.
     if !is_ignored(SIGHUP) {

@@ -20,9 +20,9 @@ use record::{
 use rustix::{fs::statvfs, io::Errno};
 
 use self::{
-    moved::{file_states, moved_bytes},
+    moved::{file_states, moved_bytes, next_tick_unix_ns, unknown_bytes},
     quantities::{LAST_RATE, PEAK_MEMORY, quantities},
-    samples::{Samples, sent_after_s},
+    samples::Samples,
     traffic::sending_s,
 };
 use super::{Testbed, TestbedError};
@@ -111,13 +111,13 @@ impl Testbed {
         }
     }
 
-    /// Runs one trial and keeps the programs' output in `folder`. Counts what the kernel still sends for them until
-    /// the other sides have acknowledged it, at most for `timeout`.
+    /// Runs one trial and keeps the programs' output in `folder`. Waits for what the kernel still sends for them until the other
+    /// sides have acknowledged it, at most for `settle`.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
         folder: &Path,
-        timeout: Duration,
+        settle: Duration,
         stop: &AtomicBool,
         command: &[String],
     ) -> Result<Trial, TestbedError> {
@@ -132,6 +132,8 @@ impl Testbed {
             job.copies = copies;
             job.expect.clone_from(&workload.expect);
             (job.timeout, job.stop_after) = (workload.timeout, workload.stop_after);
+            // This machine's own sockets are not the load's alone.
+            job.settle = self.lab.is_some().then_some(settle);
             jobs.push(job);
         }
         self.substitute_files(&mut jobs);
@@ -144,20 +146,26 @@ impl Testbed {
             _ => PathBuf::new(),
         };
         let before = file_states(&path);
+        let began_unix_ns = next_tick_unix_ns();
         let outputs = output_paths(&jobs);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();
         let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
-        let mut samples = Samples::start(flows, self.counters(), memory.as_ref().ok());
+        let mut samples = Samples::start(flows, memory.as_ref().ok());
         // Links begin to count with their first sample.
-        samples.sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
+        let links_before = self.link_counters()?;
+        samples.sample(Some(&links_before)).map_err(TestbedError::Host)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
-        let drained = report.and_then(|report| Ok((report, self.drain(&mut samples, timeout, stop)?)));
+        let drained = report.and_then(|mut report| {
+            if report.rest.sends_datagrams {
+                self.drain(&mut samples, &mut report.rest, settle, stop)?;
+            }
+            Ok(report)
+        });
         let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
-        let (report, is_sent) = drained?;
-        let sent_after_s = sent_after_s(&samples.traffic, report.ended_s);
+        let report = drained?;
         let elapsed_s = started.elapsed().as_secs_f64();
-        let (hosts, counters) = (self.load_hosts(), samples.counters);
+        let (hosts, counters) = (self.load_hosts(), self.counters());
         let mut measured = CommandTrial {
             plan: workload.plan(hosts),
             wall_s: report.wall_s(),
@@ -174,11 +182,15 @@ impl Testbed {
             flows: samples.flows.finish(),
             bin_s: FLOW_BIN.as_secs_f64(),
         };
-        match workload
-            .bytes
-            .as_ref()
-            .map(|source| moved_bytes(source, &measured, &counters, &path, &before, started_unix_s))
-        {
+        let unseen = match &workload.bytes {
+            Some(source) if report.rest.sends_datagrams => self.unseen_datagrams(source, &links_before)?,
+            _ => None,
+        };
+        let moved = workload.bytes.as_ref().map(|source| match &unseen {
+            Some(why) => Err(unknown_bytes(why)),
+            None => moved_bytes(source, &measured, &counters, &path, &before, began_unix_ns),
+        });
+        match moved {
             None => {}
             Some(Ok(bytes)) => measured.moved_bytes = Some(bytes),
             Some(Err(warning)) => warnings.push(warning),
@@ -193,7 +205,7 @@ impl Testbed {
         let is_link = workload.bytes == Some(ByteSource::Link);
         match (measured.moved_bytes, measured.wall_s) {
             (Some(bytes), Some(wall_s)) if is_link || measured.failed_ratio() == 0.0 => {
-                match sending_s(wall_s, sent_after_s, is_sent || is_link) {
+                match sending_s(wall_s, report.began_s, &report.rest, bytes, is_link) {
                     Ok(seconds) => {
                         quantities
                             .entry(GOODPUT.to_owned())
@@ -236,7 +248,7 @@ impl Testbed {
             command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
             started_unix_s,
             elapsed_s,
-            interrupted: report.interrupted || !is_sent && stop.load(Ordering::Relaxed),
+            interrupted: report.interrupted || !report.rest.is_acknowledged && stop.load(Ordering::Relaxed),
             validity: Validity::from_reasons(
                 report
                     .shortage
@@ -278,6 +290,7 @@ impl Testbed {
             expect: vec![0],
             timeout: None,
             stop_after: None,
+            settle: None,
             groups: Vec::new(),
             folder: output,
             name: name.to_owned(),

@@ -5,11 +5,15 @@ use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::Path,
-    time::UNIX_EPOCH,
+    thread,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use record::{ByteSource, CommandTrial, Flow, Warning};
-use rustix::fs::{SeekFrom, seek};
+use rustix::{
+    fs::{SeekFrom, seek},
+    time::{ClockId, clock_gettime},
+};
 
 /// A file at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +29,8 @@ pub(super) struct FileState {
 /// Files by device, inode and creation time: a file that was replaced counts as another.
 pub(super) type FileStates = BTreeMap<(u64, u64, i64), FileState>;
 
-/// The clock that file systems read lags by up to one tick of the kernel.
-const CLOCK_LAG_S: f64 = 0.02;
-
 /// The bytes that the programs moved, if known. `before` is the state of the files at `path` before the trial, which began at
-/// `began_unix_s`.
+/// `began_unix_ns` ([`next_tick_unix_ns`]).
 ///
 /// # Errors
 /// A warning that says why the bytes are unknown.
@@ -39,14 +40,9 @@ pub(super) fn moved_bytes(
     counters: &Counters,
     path: &Path,
     before: &FileStates,
-    began_unix_s: f64,
+    began_unix_ns: i64,
 ) -> Result<u64, Warning> {
-    let unknown = |why: &str| {
-        Err(Warning::new(
-            "moved_bytes_unknown",
-            format!("the bytes moved and the goodput are unknown: {why}"),
-        ))
-    };
+    let unknown = |why: &str| Err(unknown_bytes(why));
     match source {
         ByteSource::Declared(bytes) => {
             let complete = trial.runs.iter().filter(|run| run.succeeded).count();
@@ -74,7 +70,7 @@ pub(super) fn moved_bytes(
                 );
             }
             // Where the file system does not tell, the creation time is 0.
-            let is_older = |made_ns: i64| made_ns > 0 && made_ns as f64 / 1e9 < began_unix_s - CLOCK_LAG_S;
+            let is_older = |made_ns: i64| made_ns > 0 && made_ns < began_unix_ns;
             if after.keys().any(|file| !before.contains_key(file) && is_older(file.2)) {
                 return unknown(
                     "a file that was made before the trial has come by a link or a rename, which move no bytes",
@@ -91,14 +87,36 @@ pub(super) fn moved_bytes(
     }
 }
 
+/// The warning that the bytes are unknown.
+pub(super) fn unknown_bytes(why: &str) -> Warning {
+    let message = format!("the bytes moved and the goodput are unknown: {why}");
+    Warning::new("moved_bytes_unknown", message)
+}
+
+/// Waits for the next tick of the clock that file systems read, and returns it in nanoseconds: the files that are there have
+/// an earlier creation time, and those that come have not.
+pub(super) fn next_tick_unix_ns() -> i64 {
+    let read_ns = || {
+        let time = clock_gettime(ClockId::RealtimeCoarse);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    };
+    let now_ns = read_ns();
+    // A tick takes 1 to 10 ms.
+    for _ in 0..100 {
+        if read_ns() != now_ns {
+            break;
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+    read_ns()
+}
+
 /// Names of the flows that show what arrived from the load's hosts and at them: what an emulated link delivered, or what a
 /// host counted on another interface.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub sent: Vec<String>,
     pub received: Vec<String>,
-    /// The two directions of each emulated link of the lab, and of each other interface of the load's hosts.
-    pub lines: Vec<[String; 2]>,
 }
 
 impl Counters {
@@ -179,14 +197,12 @@ mod tests {
         let counters = Counters {
             sent: vec!["link wan a to b".to_owned()],
             received: vec!["link wan b to a".to_owned(), "client lan received".to_owned()],
-            ..Counters::default()
         };
         let trial = CommandTrial { flows, ..CommandTrial::default() };
-        let moved = |counters| {
-            moved_bytes(&ByteSource::Link, &trial, counters, Path::new(""), &FileStates::new(), 0.0)
-        };
+        let moved =
+            |counters| moved_bytes(&ByteSource::Link, &trial, counters, Path::new(""), &FileStates::new(), 0);
         assert_eq!(moved(&counters), Ok(500));
-        let other = Counters { sent: counters.received.clone(), ..Counters::default() };
+        let other = Counters { sent: counters.received.clone(), received: Vec::new() };
         assert_eq!(moved(&other), Ok(60));
     }
 
@@ -202,7 +218,7 @@ mod tests {
             let run = CommandRun { succeeded: true, stopped, ..CommandRun::default() };
             let trial = CommandTrial { runs: vec![run], ..CommandTrial::default() };
             let (source, none) = (ByteSource::Path(String::new()), Counters::default());
-            moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new(), 0.0).unwrap()
+            moved_bytes(&source, &trial, &none, folder.path(), &FileStates::new(), 0).unwrap()
         };
         assert_eq!((moved(true), moved(false)), (1 << 20, 8 << 20));
     }
@@ -226,7 +242,7 @@ mod tests {
         let before = file_states(&path);
         let trial = CommandTrial::default();
         let (source, none) = (ByteSource::Path(String::new()), Counters::default());
-        let moved = || moved_bytes(&source, &trial, &none, folder.path(), &before, 0.0);
+        let moved = || moved_bytes(&source, &trial, &none, folder.path(), &before, 0);
         assert!(moved().unwrap_err().message.contains("no new file"));
         fs::write(folder.path().join("new"), "three").unwrap();
         assert_eq!(moved(), Ok(5));
@@ -239,18 +255,20 @@ mod tests {
         let [folder, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let old = other.path().join("old");
         fs::write(&old, "old").unwrap();
-        let made = fs::metadata(&old).unwrap().created().unwrap().duration_since(UNIX_EPOCH).unwrap();
         let path = folder.path().join("new");
         let (source, none) = (ByteSource::Path(String::new()), Counters::default());
-        let moved = |began_unix_s| {
-            moved_bytes(&source, &CommandTrial::default(), &none, &path, &FileStates::new(), began_unix_s)
+        let moved = |began_unix_ns| {
+            moved_bytes(&source, &CommandTrial::default(), &none, &path, &FileStates::new(), began_unix_ns)
         };
         std::os::unix::fs::symlink(&old, &path).unwrap();
-        let later_s = made.as_secs_f64() + 1.0;
-        assert!(moved(later_s).unwrap_err().message.contains("link or a rename"));
+        let began_unix_ns = next_tick_unix_ns();
+        assert!(moved(began_unix_ns).unwrap_err().message.contains("link or a rename"));
         fs::remove_file(&path).unwrap();
         fs::rename(&old, &path).unwrap();
-        assert!(moved(later_s).is_err());
-        assert_eq!(moved(made.as_secs_f64()), Ok(3), "made in the trial");
+        assert!(moved(began_unix_ns).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::write(&old, "new").unwrap();
+        fs::rename(&old, &path).unwrap();
+        assert_eq!(moved(began_unix_ns), Ok(3), "made in the trial");
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct LinkCounter {
     pub offered_packets: u64,
     /// Packets of these that it no longer holds: delivered, lost or dropped.
     pub finished_packets: u64,
+    /// Packets of these that it has lost or dropped.
+    pub lost_packets: u64,
 }
 
 /// Samples what the programs use. At the end of a bin it gets the counters of the links.
@@ -154,6 +156,9 @@ impl Testbed {
                     flow,
                     delivered: (pipe.delivered_bytes, pipe.delivered_packets),
                     offered_packets: pipe.offered_packets,
+                    lost_packets: pipe.dropped_queue_packets
+                        + pipe.dropped_loss_packets
+                        + pipe.dropped_down_packets,
                     finished_packets: pipe
                         .offered_packets
                         .saturating_sub(pipe.queue_packets + pipe.flying_packets),

@@ -1,47 +1,59 @@
 //! What the hosts of a load send and receive, also after their programs have ended.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
-    io::{self, Read, Seek},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
+use command::Rest;
 use lab::plan::LinkKind;
-use record::Flow;
+use record::{ByteSource, Flow};
 
 use super::{moved::Counters, samples::Samples, supervisors::LinkCounter};
 use crate::testbed::{Testbed, TestbedError};
 
 /// A goodput that may be wrong by a larger share is unknown.
 const MAX_GOODPUT_ERROR: f64 = 0.1;
+/// A program that leaves no larger share of its bytes to the kernel has waited for its data: the rest is its farewell.
+const MAX_FAREWELL: f64 = 0.01;
+/// If links lose a larger share of datagrams, it is unknown how many bytes have arrived.
+const MAX_LOST_DATAGRAMS: f64 = 0.01;
 /// Interval between samples after the programs have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
-const TABLE_BUFFER_BYTES: usize = 1 << 16;
+
+/// The ways that packets can take from the load's hosts.
+#[derive(Debug, Default)]
+struct Ways {
+    /// The flows of emulated links outwards, by the number of links before them.
+    emulated: Vec<Vec<String>>,
+    /// A segment whose ports have a rate. Nobody sees their queues.
+    rated_segment: Option<String>,
+}
 
 impl Testbed {
-    /// Counts what the kernel sends after the programs have ended, until the other sides have acknowledged all of it and
-    /// emulated links have delivered what they held, at most for `timeout`. Returns whether they have.
+    /// Waits until the emulated links have delivered the datagrams that they held when the programs had ended, at most for
+    /// `timeout`.
     pub(super) fn drain(
         &mut self,
         samples: &mut Samples<'_>,
+        rest: &mut Rest,
         timeout: Duration,
         stop: &AtomicBool,
-    ) -> Result<bool, TestbedError> {
+    ) -> Result<(), TestbedError> {
         let started = Instant::now();
-        let mut tables = self.tcp_tables().map_err(TestbedError::Host)?;
-        let (mut links, mut is_acknowledged) = (DrainedLinks::default(), false);
+        let mut links = DrainedLinks { ways: self.ways().emulated, offered_packets: Vec::new() };
+        let mut between_s = rest.between_s;
         loop {
-            // What was acknowledged before is in the sample. The tables take the kernel milliseconds, so they are read no longer
-            // than necessary.
-            is_acknowledged =
-                is_acknowledged || unacknowledged_sockets(&mut tables).map_err(TestbedError::Host)? == 0;
             let counters = self.link_counters()?;
             samples.sample(Some(&counters)).map_err(TestbedError::Host)?;
-            let is_sent = links.check(&counters) && is_acknowledged;
-            if is_sent || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
-                return Ok(is_sent);
+            let is_drained = links.check(&counters);
+            between_s = (between_s.1, clock::monotonic_s());
+            if is_drained || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
+                (rest.between_s, rest.is_acknowledged) = (between_s, rest.is_acknowledged && is_drained);
+                return Ok(());
             }
             thread::sleep(DRAIN_INTERVAL);
         }
@@ -53,21 +65,17 @@ impl Testbed {
         let Some(lab) = &self.lab else { return counters };
         let plan = lab.plan();
         for link in &plan.links {
-            let emulated =
-                matches!(link.kind, LinkKind::Emulated(_)).then(|| Flow::names_of_link(&link.name));
-            counters.lines.extend(emulated.clone());
             for (index, end) in
                 link.ends.iter().enumerate().filter(|(_, end)| self.setup.from.contains(&end.host))
             {
-                let [sent, received] = match (&emulated, index) {
-                    (Some([there, back]), 0) => [there.clone(), back.clone()],
-                    (Some([there, back]), _) => [back.clone(), there.clone()],
-                    (None, _) => {
-                        let names = Flow::names_of_interface(&plan.hosts[end.host].name, &end.device);
-                        counters.lines.push(names.clone());
-                        names
-                    }
+                let mut names = match link.kind {
+                    LinkKind::Emulated(_) => Flow::names_of_link(&link.name),
+                    _ => Flow::names_of_interface(&plan.hosts[end.host].name, &end.device),
                 };
+                if index > 0 && matches!(link.kind, LinkKind::Emulated(_)) {
+                    names.reverse();
+                }
+                let [sent, received] = names;
                 counters.sent.push(sent);
                 counters.received.push(received);
             }
@@ -75,133 +83,197 @@ impl Testbed {
         counters
     }
 
+    /// Why it is unknown how many bytes of these have arrived, if the program sends datagrams: nobody sends lost ones again.
+    /// `before` are the counters of the links before the trial.
+    pub(super) fn unseen_datagrams(
+        &mut self,
+        source: &ByteSource,
+        before: &[LinkCounter],
+    ) -> Result<Option<String>, TestbedError> {
+        let (ways, after) = (self.ways(), self.link_counters()?);
+        let segment = match (source, ways.rated_segment) {
+            (ByteSource::Path(_), _) | (ByteSource::Link, None) => return Ok(None),
+            (ByteSource::Declared(_), None) => return Ok(lost_datagrams(&ways.emulated, before, &after)),
+            (_, Some(segment)) => segment,
+        };
+        Ok(Some(format!(
+            "the program sends datagrams, and the queues of the segment {segment} may lose them unseen; count the bytes that \
+             arrive, by a path, or give the rate to a link of two hosts with a delay"
+        )))
+    }
+
+    fn ways(&self) -> Ways {
+        let (mut ways, mut passed) = (Ways::default(), BTreeSet::new());
+        let Some(lab) = &self.lab else { return ways };
+        let plan = lab.plan();
+        let mut hosts: BTreeSet<usize> = self.setup.from.iter().copied().collect();
+        let mut reached = hosts.clone();
+        while !hosts.is_empty() {
+            let (mut way, mut next) = (Vec::new(), BTreeSet::new());
+            for (number, link) in plan.links.iter().enumerate() {
+                if passed.contains(&number) || !link.ends.iter().any(|end| hosts.contains(&end.host)) {
+                    continue;
+                }
+                passed.insert(number);
+                match link.kind {
+                    LinkKind::Emulated(_) => {
+                        let flows = link.ends.iter().zip(Flow::names_of_link(&link.name));
+                        way.extend(flows.filter(|(end, _)| hosts.contains(&end.host)).map(|(_, flow)| flow));
+                    }
+                    LinkKind::Segment { port_rate_bits_per_s: Some(_) } => {
+                        ways.rated_segment = Some(link.name.clone());
+                    }
+                    LinkKind::Segment { .. } | LinkKind::Pair => {}
+                }
+                next.extend(link.ends.iter().map(|end| end.host).filter(|&host| plan.hosts[host].forward));
+            }
+            hosts = next.difference(&reached).copied().collect();
+            reached.extend(&hosts);
+            ways.emulated.push(way);
+        }
+        ways
+    }
+
     /// The file `net/dev` of each host that the load comes from.
     pub(super) fn interfaces(&self) -> Result<Vec<(String, File)>, TestbedError> {
-        let names = self.load_hosts();
-        let files = self.open_on_hosts("net/dev").map_err(TestbedError::Host)?;
-        Ok(names.into_iter().zip(files).collect())
-    }
-
-    /// The tables of TCP sockets of the hosts that the load comes from. Without IPv6, there is only one for each.
-    fn tcp_tables(&self) -> io::Result<Vec<File>> {
-        let mut tables = self.open_on_hosts("net/tcp")?;
-        match self.open_on_hosts("net/tcp6") {
-            Ok(more) => tables.extend(more),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        Ok(tables)
-    }
-
-    /// A file of `/proc` on each host that the load comes from. It stays in the network namespace it was opened in.
-    fn open_on_hosts(&self, path: &str) -> io::Result<Vec<File>> {
         let Some(lab) = &self.lab else { return Ok(Vec::new()) };
         let hosts: Vec<_> = lab.hosts().collect();
-        let open = |&host: &usize| hosts[host].inside(|| File::open(format!("/proc/thread-self/{path}")));
-        self.setup.from.iter().map(open).collect()
+        let open = |&host: &usize| {
+            let file = hosts[host].inside(|| File::open("/proc/thread-self/net/dev"))?;
+            Ok((lab.plan().hosts[host].name.clone(), file))
+        };
+        self.setup.from.iter().map(open).collect::<Result<_, _>>().map_err(TestbedError::Host)
     }
 }
 
-/// Finds when emulated links have finished all packets that they held at the end of the programs, and those that these packets
-/// became on links behind them. Later packets of others do not count.
-#[derive(Debug, Default)]
+/// Finds when emulated links have finished what they held at the end of the programs, and what became of these packets on the
+/// links behind them. Links are queues, so later packets of others do not count.
 struct DrainedLinks {
-    /// The packets that each direction has to finish first.
+    /// See [`Ways::emulated`].
+    ways: Vec<Vec<String>>,
+    /// The packets that the first links have to finish, once these have been seen.
     offered_packets: Vec<u64>,
-    /// How often all directions have finished theirs.
-    times: usize,
 }
 
 impl DrainedLinks {
     /// Whether the links are drained, by their counters now.
     fn check(&mut self, links: &[LinkCounter]) -> bool {
-        let offered = || links.iter().map(|link| link.offered_packets).collect();
-        if self.offered_packets.is_empty() {
-            self.offered_packets = offered();
+        while let Some(first) = self.ways.first() {
+            let links: Vec<&LinkCounter> = links.iter().filter(|link| first.contains(&link.flow)).collect();
+            if self.offered_packets.is_empty() {
+                self.offered_packets = links.iter().map(|link| link.offered_packets).collect();
+            }
+            let mut pairs = links.iter().zip(&self.offered_packets);
+            if pairs.any(|(link, offered)| link.finished_packets < *offered) {
+                return false;
+            }
+            self.ways.remove(0);
+            self.offered_packets.clear();
         }
-        // A packet may pass all links one after the other.
-        while self.times < links.len()
-            && links
-                .iter()
-                .zip(&self.offered_packets)
-                .all(|(link, offered)| link.finished_packets >= *offered)
-        {
-            self.times += 1;
-            self.offered_packets = offered();
-        }
-        self.times >= links.len()
+        true
     }
 }
 
-/// How long the programs and the kernel sent, in seconds. `after_s`: how long the kernel still did after their end, at least
-/// and at most.
+/// How long the programs and the kernel sent, in seconds. `wall_s`: how long the programs ran, from `began_s` on. `bytes`: what
+/// they moved, so far if `is_partial`.
 ///
 /// # Errors
 /// Why that is not known well enough.
-pub(super) fn sending_s(wall_s: f64, (least_s, most_s): (f64, f64), is_sent: bool) -> Result<f64, String> {
-    if !is_sent {
+pub(super) fn sending_s(
+    wall_s: f64,
+    began_s: f64,
+    rest: &Rest,
+    bytes: u64,
+    is_partial: bool,
+) -> Result<f64, String> {
+    let ended_s = began_s + wall_s;
+    // Nobody waits for datagrams.
+    let has_waited = !rest.sends_datagrams && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
+    // What comes after the first look is the farewell then.
+    let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
+    if !rest.is_acknowledged && !has_waited && !is_partial {
         return Err(
             "the kernel still sent what the programs had written; a longer settle in [trial] waits for it"
                 .to_owned(),
         );
     }
-    if most_s - least_s > MAX_GOODPUT_ERROR * (wall_s + most_s) {
+    let after_ms = |time_s: f64| (time_s - ended_s).max(0.0) * 1e3;
+    if most_s - least_s > MAX_GOODPUT_ERROR * (most_s - began_s) {
         return Err(format!(
             "the last bytes were sent between {:.0} and {:.0} ms after the end of the programs, and nobody looked in between: the \
              trial is too short, or proofload needs a processor of its own",
-            least_s * 1e3,
-            most_s * 1e3
+            after_ms(least_s),
+            after_ms(most_s)
         ));
     }
-    Ok(wall_s + if least_s > 0.0 { most_s } else { 0.0 })
+    Ok(if least_s > ended_s { (least_s + most_s) / 2.0 - began_s } else { wall_s })
 }
 
-fn unacknowledged_sockets(tables: &mut [File]) -> io::Result<usize> {
-    let mut count = 0;
-    // Each read walks all of the kernel's table.
-    let mut text = String::with_capacity(TABLE_BUFFER_BYTES);
-    for table in tables {
-        text.clear();
-        table.rewind()?;
-        table.read_to_string(&mut text)?;
-        count += kernel::unacknowledged_sockets(&text);
+fn lost_datagrams(ways: &[Vec<String>], before: &[LinkCounter], after: &[LinkCounter]) -> Option<String> {
+    let mut totals = (0, 0);
+    for (before, after) in before.iter().zip(after) {
+        if ways.iter().flatten().any(|flow| *flow == after.flow) {
+            totals.0 += after.lost_packets - before.lost_packets;
+            totals.1 += after.offered_packets - before.offered_packets;
+        }
     }
-    Ok(count)
+    let (lost, offered) = totals;
+    (lost as f64 > MAX_LOST_DATAGRAMS * offered as f64).then(|| {
+        format!(
+            "the program sends datagrams, and links have lost {lost} of {offered} packets; count the bytes that arrive, by a path"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::samples::sent_after_s, *};
+    use super::*;
+
+    fn rest(bytes: u64, looked_s: f64, between_s: (f64, f64), is_acknowledged: bool) -> Rest {
+        Rest { looked_s, bytes, between_s, is_acknowledged, sends_datagrams: false }
+    }
 
     #[test]
-    fn a_time_in_which_nobody_looked_is_no_time_of_sending() {
-        let seconds = |samples: &[(f64, u64)], is_sent| {
-            let samples: Vec<_> = samples.iter().map(|&(at_s, bytes)| (at_s, vec![[bytes, 0]])).collect();
-            sending_s(1.0, sent_after_s(&samples, 0.0), is_sent)
-        };
-        assert_eq!(seconds(&[(-0.1, 1_000), (0.01, 1_000)], true), Ok(1.0));
-        assert_eq!(seconds(&[(-0.1, 500), (0.01, 1_000)], true), Ok(1.0));
-        assert_eq!(seconds(&[(-0.1, 500), (0.5, 900), (0.55, 1_000)], true), Ok(1.55));
-        assert!(seconds(&[(-0.1, 500), (0.5, 1_000)], true).unwrap_err().contains("nobody looked"));
-        assert!(seconds(&[(-0.1, 500), (0.01, 1_000)], false).unwrap_err().contains("settle"));
+    fn what_the_kernel_sends_after_the_end_takes_its_time() {
+        let seconds = |rest: Rest| sending_s(1.0, 5.0, &rest, 10_000, false);
+        assert_eq!(seconds(rest(0, 6.002, (6.0, 6.002), true)), Ok(1.0));
+        assert_eq!(seconds(rest(100, 6.002, (6.2, 6.21), true)), Ok(1.0), "a farewell");
+        assert_eq!(seconds(rest(100, 6.002, (16.2, 16.21), false)), Ok(1.0), "a farewell to nobody");
+        assert_eq!(seconds(rest(5_000, 6.002, (6.4375, 6.5625), true)), Ok(1.5));
+        assert!(seconds(rest(5_000, 6.002, (6.1, 6.5), true)).unwrap_err().contains("nobody looked"));
+        assert!(seconds(rest(0, 6.5, (6.0, 6.5), true)).unwrap_err().contains("nobody looked"));
+        let unfinished = rest(5_000, 6.002, (16.4375, 16.5625), false);
+        assert!(seconds(unfinished).unwrap_err().contains("settle"));
+        assert_eq!(sending_s(1.0, 5.0, &unfinished, 10_000, true), Ok(11.5), "the bytes so far");
+        let datagrams =
+            |is_drained| Rest { sends_datagrams: true, ..rest(0, 6.002, (6.25, 6.375), is_drained) };
+        assert_eq!(seconds(datagrams(true)), Ok(1.3125));
+        assert!(seconds(datagrams(false)).unwrap_err().contains("settle"));
     }
 
     #[test]
     fn links_are_drained_one_after_the_other() {
-        let link = |offered_packets, finished_packets| LinkCounter {
-            flow: String::new(),
+        let link = |flow: &str, offered_packets, finished_packets| LinkCounter {
+            flow: flow.to_owned(),
             delivered: (0, 0),
             offered_packets,
             finished_packets,
+            lost_packets: finished_packets / 2,
         };
-        assert!(DrainedLinks::default().check(&[]));
-        assert!(DrainedLinks::default().check(&[link(5, 5), link(3, 3)]), "empty");
-        let mut links = DrainedLinks::default();
-        assert!(!links.check(&[link(10, 5), link(5, 5)]));
-        assert!(
-            !links.check(&[link(12, 10), link(10, 6)]),
-            "the second link holds what the first has delivered"
-        );
-        assert!(links.check(&[link(20, 15), link(15, 12)]), "what came later does not count");
+        let links = |first, second| {
+            [link("first", first, first - 5), link("second", second, second - 3), link("x", 9, 0)]
+        };
+        let ways: Vec<Vec<String>> = [vec!["first"], vec![], vec!["second"]]
+            .map(|way| way.iter().map(|flow| (*flow).to_owned()).collect())
+            .into();
+        let drained = || DrainedLinks { ways: ways.clone(), offered_packets: Vec::new() };
+        assert!(drained().check(&[link("x", 9, 0)]));
+        assert!(drained().check(&[link("first", 5, 5), link("second", 3, 3)]), "empty");
+        let mut watched = drained();
+        assert!(!watched.check(&links(10, 10)));
+        assert!(!watched.check(&links(15, 20)), "the second link holds what the first has delivered");
+        assert!(watched.check(&links(20, 23)), "what came later does not count");
+        assert_eq!(lost_datagrams(&ways, &links(10, 10), &links(10, 10)), None);
+        assert!(lost_datagrams(&ways, &links(10, 10), &links(30, 10)).unwrap().contains("lost 10 of 20"));
     }
 }

@@ -1,0 +1,139 @@
+//! Watches what a host still sends for programs that have ended.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::job::Rest;
+
+/// Interval between looks.
+const INTERVAL: Duration = Duration::from_micros(500);
+/// Size of the buffer for a table of sockets.
+const BUFFER_BYTES: usize = 1 << 16;
+/// The kernel fills a page, as far as whole lines fit, before it returns: a shorter text is the last.
+const LAST_READ_BYTES: usize = 2_048;
+
+/// The sockets and datagrams of this process's host.
+pub(crate) struct Watch {
+    tables: Vec<File>,
+    text: Vec<u8>,
+    sent_before: [u64; 2],
+}
+
+impl Watch {
+    /// Opens the tables of sockets and reads the counters of what was sent.
+    ///
+    /// # Errors
+    /// If `/proc` does not have them.
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut tables = vec![File::open("/proc/thread-self/net/tcp")?];
+        // Without IPv6, there is none.
+        tables.extend(File::open("/proc/thread-self/net/tcp6").ok());
+        Ok(Self { tables, text: vec![0; BUFFER_BYTES], sent_before: sent() })
+    }
+
+    /// Looks at the sockets until the other sides have acknowledged all bytes, at most for `settle`.
+    ///
+    /// # Errors
+    /// If the tables cannot be read.
+    pub(crate) fn finish(mut self, ended_s: f64, settle: Duration, stop: &AtomicBool) -> io::Result<Rest> {
+        let until = Instant::now() + settle;
+        let mut bytes = 0;
+        let mut tables = Vec::new();
+        for mut table in std::mem::take(&mut self.tables) {
+            let of_table = self.unacknowledged_bytes(&mut table)?;
+            bytes += of_table;
+            // Programs that have ended open no connections.
+            if of_table > 0 {
+                tables.push(table);
+            }
+        }
+        let looked_s = clock::monotonic_s();
+        let (first_bytes, mut between_s) = (bytes, (ended_s, looked_s));
+        while bytes > 0 && Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            thread::sleep(INTERVAL);
+            bytes = 0;
+            for table in &mut tables {
+                bytes += self.unacknowledged_bytes(table)?;
+            }
+            between_s = (between_s.1, clock::monotonic_s());
+        }
+        let ([datagrams, segments], before) = (sent(), self.sent_before);
+        let sends_datagrams = datagrams - before[0] > segments - before[1];
+        Ok(Rest { looked_s, bytes: first_bytes, between_s, is_acknowledged: bytes == 0, sends_datagrams })
+    }
+
+    fn unacknowledged_bytes(&mut self, table: &mut File) -> io::Result<u64> {
+        table.rewind()?;
+        let mut length = 0;
+        // Each read walks all of the kernel's table, which takes up to a millisecond.
+        loop {
+            if self.text.len() - length < BUFFER_BYTES / 2 {
+                self.text.resize(self.text.len() * 2, 0);
+            }
+            let read = table.read(&mut self.text[length..])?;
+            length += read;
+            if read < LAST_READ_BYTES {
+                return Ok(kernel::unacknowledged_bytes(&String::from_utf8_lossy(&self.text[..length])));
+            }
+        }
+    }
+}
+
+/// Datagrams of UDP and segments of TCP that this process's host has sent.
+fn sent() -> [u64; 2] {
+    let text = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+    let (both, ipv6) = (text("snmp"), text("snmp6"));
+    let datagrams = field(&both, "Udp: ", "OutDatagrams").unwrap_or(0);
+    // Segments of both versions of IP are counted together.
+    let segments = field(&both, "Tcp: ", "OutSegs").unwrap_or(0);
+    [datagrams + kernel::number(&ipv6, "Udp6OutDatagrams").unwrap_or(0), segments]
+}
+
+/// A number in the text of `net/snmp`, where a line of numbers follows the line of their names.
+fn field(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    names.split(' ').zip(numbers.split(' ')).find(|(other, _)| *other == name)?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream, UdpSocket},
+    };
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_names() {
+        let text = "Tcp: InSegs OutSegs\nTcp: 1 2\nUdp: InDatagrams OutSegs\nUdp: 5 7\n";
+        assert_eq!((field(text, "Udp: ", "OutSegs"), field(text, "Udp: ", "x")), (Some(7), None));
+        let before = sent();
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", "127.0.0.1:9").unwrap();
+        assert!(sent()[0] > before[0]);
+    }
+
+    #[test]
+    fn bytes_of_a_closed_connection_are_watched_until_they_are_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        while sender.write(&[0; 1 << 16]).is_ok() {}
+        let watch = Watch::start().unwrap();
+        drop(sender);
+        let stop = AtomicBool::new(false);
+        let rest = watch.finish(0.0, Duration::from_millis(20), &stop).unwrap();
+        assert!(rest.bytes > 10_000 && !rest.is_acknowledged, "nobody reads: {rest:?}");
+        let reader = thread::spawn(move || io::copy(&mut &receiver, &mut io::sink()));
+        let rest = Watch::start().unwrap().finish(0.0, Duration::from_secs(30), &stop).unwrap();
+        assert!(rest.is_acknowledged && rest.between_s.0 <= rest.between_s.1, "{rest:?}");
+        reader.join().unwrap().unwrap();
+    }
+}
