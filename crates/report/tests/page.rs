@@ -3,7 +3,7 @@
 mod fixtures;
 
 use fixtures::{searches, sweeps};
-use record::{Level, Setting};
+use record::{CensoredTimes, Level, Setting};
 use report::{Format, Options, Results, render};
 
 const MAX_BYTES: usize = 1_000_000;
@@ -135,4 +135,22 @@ fn the_page_of_a_large_study_stays_small() {
     let page = page(&results);
     assert!(page.len() <= MAX_BYTES, "{} bytes", page.len());
     assert!(page.contains("are shown, to keep this page small"));
+}
+
+#[test]
+fn a_chart_of_times_that_may_be_the_generators_is_replaced_by_a_sentence() {
+    let mut results = sweeps::one_setting();
+    for http in results.trials.iter_mut().filter_map(|entry| entry.trial.http_mut()) {
+        for times in [&mut http.response_time, &mut http.service_time] {
+            let count = times.observed.count();
+            *times = CensoredTimes::default();
+            (0..count).for_each(|_| times.record_ns(300_000_000, 200_000_000));
+        }
+    }
+    let chart = "role=\"img\" aria-label=\"Times by percentile";
+    let sentence = "may be the generator's own, so they are not drawn";
+    let page_of_own = page(&results);
+    assert!(!page_of_own.contains(chart) && page_of_own.contains(sentence));
+    let page_of_targets = page(&sweeps::one_setting());
+    assert!(page_of_targets.contains(chart) && !page_of_targets.contains(sentence));
 }

@@ -120,7 +120,9 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
         _ => Vec::new(),
     });
-    let y = Scale::log(times.collect::<Vec<f64>>());
+    let times: Vec<f64> = times.collect();
+    let has_points = !times.is_empty();
+    let y = Scale::log(times);
     layers.push(Layer::Points(Points::new(
         "≥: some requests were unanswered",
         "ink",
@@ -143,7 +145,9 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
     };
     html! {
         @if !group.name.is_empty() { h3 { bdi { (group.name) } } }
-        (figure(&chart, caption))
+        @if has_points { (figure(&chart, caption)) } @else {
+            p { "All of these times may be the generator's own, so they are not drawn." }
+        }
         (numbers(group))
     }
 }
