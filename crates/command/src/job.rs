@@ -88,8 +88,21 @@ pub struct Rest {
     pub between_s: (f64, f64),
     /// Whether all bytes were acknowledged in time.
     pub is_acknowledged: bool,
-    /// Whether the host has sent more datagrams of UDP than segments of TCP since the copies were started.
-    pub sends_datagrams: bool,
+    /// What the host has sent since the copies were started.
+    pub sent: Sent,
+}
+
+/// Counters of a host's network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Datagrams of UDP.
+    pub datagrams: u64,
+    /// Segments of TCP.
+    pub segments: u64,
+    /// Connections of TCP that were reset by either side while they were open, or by this one after that.
+    pub resets: u64,
+    /// Connections of MPTCP that it has opened. Nobody sees the bytes that wait in their sockets.
+    pub mptcp_connections: u64,
 }
 
 impl Job {
@@ -153,7 +166,12 @@ impl Rest {
             bytes: self.bytes + other.bytes,
             between_s: if self.between_s.1 > other.between_s.1 { self.between_s } else { other.between_s },
             is_acknowledged: self.is_acknowledged && other.is_acknowledged,
-            sends_datagrams: self.sends_datagrams || other.sends_datagrams,
+            sent: Sent {
+                datagrams: self.sent.datagrams + other.sent.datagrams,
+                segments: self.sent.segments + other.sent.segments,
+                resets: self.sent.resets + other.sent.resets,
+                mptcp_connections: self.sent.mptcp_connections + other.sent.mptcp_connections,
+            },
         }
     }
 }

@@ -14,6 +14,6 @@ mod rest;
 pub mod supervisor;
 
 pub use flows::Flows;
-pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report, Rest};
+pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report, Rest, Sent};
 pub use memory::MemoryGroup;
 pub use numbers::number_in;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::job::Rest;
+use crate::job::{Rest, Sent};
 
 /// Interval between looks.
 const INTERVAL: Duration = Duration::from_micros(500);
@@ -21,7 +21,7 @@ const LAST_READ_BYTES: usize = 2_048;
 pub(crate) struct Watch {
     tables: Vec<File>,
     text: Vec<u8>,
-    sent_before: [u64; 2],
+    sent_before: Sent,
 }
 
 impl Watch {
@@ -62,9 +62,14 @@ impl Watch {
             }
             between_s = (between_s.1, clock::monotonic_s());
         }
-        let ([datagrams, segments], before) = (sent(), self.sent_before);
-        let sends_datagrams = datagrams - before[0] > segments - before[1];
-        Ok(Rest { looked_s, bytes: first_bytes, between_s, is_acknowledged: bytes == 0, sends_datagrams })
+        let (now, before) = (sent(), self.sent_before);
+        let sent = Sent {
+            datagrams: now.datagrams.saturating_sub(before.datagrams),
+            segments: now.segments.saturating_sub(before.segments),
+            resets: now.resets.saturating_sub(before.resets),
+            mptcp_connections: now.mptcp_connections.saturating_sub(before.mptcp_connections),
+        };
+        Ok(Rest { looked_s, bytes: first_bytes, between_s, is_acknowledged: bytes == 0, sent })
     }
 
     fn unacknowledged_bytes(&mut self, table: &mut File) -> io::Result<u64> {
@@ -84,14 +89,19 @@ impl Watch {
     }
 }
 
-/// Datagrams of UDP and segments of TCP that this process's host has sent.
-fn sent() -> [u64; 2] {
+/// The counters of this process's host.
+fn sent() -> Sent {
     let text = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
     let (both, ipv6) = (text("snmp"), text("snmp6"));
+    // Those of TCP are of both versions of IP.
+    let tcp = |name| field(&both, "Tcp: ", name).unwrap_or(0);
     let datagrams = field(&both, "Udp: ", "OutDatagrams").unwrap_or(0);
-    // Segments of both versions of IP are counted together.
-    let segments = field(&both, "Tcp: ", "OutSegs").unwrap_or(0);
-    [datagrams + kernel::number(&ipv6, "Udp6OutDatagrams").unwrap_or(0), segments]
+    Sent {
+        datagrams: datagrams + kernel::number(&ipv6, "Udp6OutDatagrams").unwrap_or(0),
+        segments: tcp("OutSegs"),
+        resets: tcp("EstabResets") + tcp("OutRsts"),
+        mptcp_connections: field(&text("netstat"), "MPTcpExt: ", "MPCapableSYNTX").unwrap_or(0),
+    }
 }
 
 /// A number in the text of `net/snmp`, where a line of numbers follows the line of their names.
@@ -116,7 +126,7 @@ mod tests {
         assert_eq!((field(text, "Udp: ", "OutSegs"), field(text, "Udp: ", "x")), (Some(7), None));
         let before = sent();
         UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", "127.0.0.1:9").unwrap();
-        assert!(sent()[0] > before[0]);
+        assert!(sent().datagrams > before.datagrams);
     }
 
     #[test]

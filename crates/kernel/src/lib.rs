@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_closed_sockets_that_nobody_holds_are_counted() {
+    fn the_bytes_of_sockets_that_nobody_holds_are_counted() {
         let count = |queue: &str, inode: u32| {
             let line = |state| {
                 format!(

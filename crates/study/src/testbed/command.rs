@@ -23,7 +23,7 @@ use self::{
     moved::{file_states, moved_bytes, next_tick_unix_ns, unknown_bytes},
     quantities::{LAST_RATE, PEAK_MEMORY, quantities},
     samples::Samples,
-    traffic::sending_s,
+    traffic::{reset_connection, sending_s},
 };
 use super::{Testbed, TestbedError};
 use crate::{
@@ -157,7 +157,7 @@ impl Testbed {
         samples.sample(Some(&links_before)).map_err(TestbedError::Host)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
         let drained = report.and_then(|mut report| {
-            if report.rest.sends_datagrams {
+            if report.rest.sent.datagrams > 0 {
                 self.drain(&mut samples, &mut report.rest, settle, stop)?;
             }
             Ok(report)
@@ -183,13 +183,19 @@ impl Testbed {
             bin_s: FLOW_BIN.as_secs_f64(),
         };
         let unseen = match &workload.bytes {
-            Some(source) if report.rest.sends_datagrams => self.unseen_datagrams(source, &links_before)?,
-            _ => None,
+            Some(source) => self.unseen_datagrams(source, &report.rest, &links_before)?,
+            None => None,
         };
-        let moved = workload.bytes.as_ref().map(|source| match &unseen {
+        let mut moved = workload.bytes.as_ref().map(|source| match &unseen {
             Some(why) => Err(unknown_bytes(why)),
             None => moved_bytes(source, &measured, &counters, &path, &before, began_unix_ns),
         });
+        if let (Some(ByteSource::Declared(_)), Some(Ok(bytes))) = (&workload.bytes, &moved) {
+            let carried_bytes = counters.larger(&measured.flows).map(|flow| flow.bytes).sum();
+            if let Some(why) = reset_connection(&report.rest, *bytes, carried_bytes) {
+                moved = Some(Err(unknown_bytes(&why)));
+            }
+        }
         match moved {
             None => {}
             Some(Ok(bytes)) => measured.moved_bytes = Some(bytes),

@@ -10,7 +10,7 @@ use std::{
 
 use command::Rest;
 use lab::plan::LinkKind;
-use record::{ByteSource, Flow};
+use record::{ByteSource, Flow, units::show_bytes};
 
 use super::{moved::Counters, samples::Samples, supervisors::LinkCounter};
 use crate::testbed::{Testbed, TestbedError};
@@ -83,13 +83,17 @@ impl Testbed {
         counters
     }
 
-    /// Why it is unknown how many bytes of these have arrived, if the program sends datagrams: nobody sends lost ones again.
-    /// `before` are the counters of the links before the trial.
+    /// Why it is unknown how many bytes of these have arrived, if the program sends mostly datagrams: nobody sends lost ones
+    /// again. `before` are the counters of the links before the trial.
     pub(super) fn unseen_datagrams(
         &mut self,
         source: &ByteSource,
+        rest: &Rest,
         before: &[LinkCounter],
     ) -> Result<Option<String>, TestbedError> {
+        if rest.sent.datagrams <= rest.sent.segments {
+            return Ok(None);
+        }
         let (ways, after) = (self.ways(), self.link_counters()?);
         let segment = match (source, ways.rated_segment) {
             (ByteSource::Path(_), _) | (ByteSource::Link, None) => return Ok(None),
@@ -186,9 +190,14 @@ pub(super) fn sending_s(
     bytes: u64,
     is_partial: bool,
 ) -> Result<f64, String> {
+    if rest.sent.mptcp_connections > 0 {
+        return Err(
+            "the program uses MPTCP, and nobody sees what its sockets still send; run it without".to_owned()
+        );
+    }
     let ended_s = began_s + wall_s;
     // Nobody waits for datagrams.
-    let has_waited = !rest.sends_datagrams && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
+    let has_waited = rest.sent.datagrams == 0 && rest.bytes as f64 <= MAX_FAREWELL * bytes as f64;
     // What comes after the first look is the farewell then.
     let (least_s, most_s) = if has_waited { (ended_s, rest.looked_s) } else { rest.between_s };
     if !rest.is_acknowledged && !has_waited && !is_partial {
@@ -209,6 +218,20 @@ pub(super) fn sending_s(
     Ok(if least_s > ended_s { (least_s + most_s) / 2.0 - began_s } else { wall_s })
 }
 
+/// Why not all of `bytes` can have arrived, of which the links of the hosts have carried `carried_bytes`: a program whose
+/// connection was reset may have ended before.
+pub(super) fn reset_connection(rest: &Rest, bytes: u64, carried_bytes: u64) -> Option<String> {
+    let is_handed_over = rest.sent.resets > 0 || rest.bytes as f64 > MAX_FAREWELL * bytes as f64;
+    (is_handed_over && carried_bytes < bytes).then(|| {
+        format!(
+            "a connection was reset, and the hosts' links have carried only {} of {}; see what the other side received, or count \
+             the bytes by a path",
+            show_bytes(carried_bytes),
+            show_bytes(bytes)
+        )
+    })
+}
+
 fn lost_datagrams(ways: &[Vec<String>], before: &[LinkCounter], after: &[LinkCounter]) -> Option<String> {
     let mut totals = (0, 0);
     for (before, after) in before.iter().zip(after) {
@@ -227,10 +250,12 @@ fn lost_datagrams(ways: &[Vec<String>], before: &[LinkCounter], after: &[LinkCou
 
 #[cfg(test)]
 mod tests {
+    use command::Sent;
+
     use super::*;
 
     fn rest(bytes: u64, looked_s: f64, between_s: (f64, f64), is_acknowledged: bool) -> Rest {
-        Rest { looked_s, bytes, between_s, is_acknowledged, sends_datagrams: false }
+        Rest { looked_s, bytes, between_s, is_acknowledged, sent: Sent::default() }
     }
 
     #[test]
@@ -245,10 +270,29 @@ mod tests {
         let unfinished = rest(5_000, 6.002, (16.4375, 16.5625), false);
         assert!(seconds(unfinished).unwrap_err().contains("settle"));
         assert_eq!(sending_s(1.0, 5.0, &unfinished, 10_000, true), Ok(11.5), "the bytes so far");
-        let datagrams =
-            |is_drained| Rest { sends_datagrams: true, ..rest(0, 6.002, (6.25, 6.375), is_drained) };
+        let datagrams = |is_drained| Rest {
+            sent: Sent { datagrams: 7, ..Sent::default() },
+            ..rest(0, 6.002, (6.25, 6.375), is_drained)
+        };
         assert_eq!(seconds(datagrams(true)), Ok(1.3125));
         assert!(seconds(datagrams(false)).unwrap_err().contains("settle"));
+        let mptcp = Sent { mptcp_connections: 1, ..Sent::default() };
+        assert!(seconds(Rest { sent: mptcp, ..rest(0, 6.002, (6.0, 6.002), true) }).is_err());
+    }
+
+    #[test]
+    fn bytes_of_a_reset_connection_must_have_been_carried() {
+        let of =
+            |resets, left| Rest { bytes: left, sent: Sent { resets, ..Sent::default() }, ..Rest::default() };
+        assert_eq!(
+            reset_connection(&of(0, 100), 10_000, 500),
+            None,
+            "compressed, or moved on the host itself"
+        );
+        assert_eq!(reset_connection(&of(1, 5_000), 10_000, 10_600), None);
+        for handed_over in [of(1, 0), of(0, 5_000)] {
+            assert!(reset_connection(&handed_over, 10_000, 9_000).unwrap().contains("was reset"));
+        }
     }
 
     #[test]
