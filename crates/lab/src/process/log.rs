@@ -152,15 +152,16 @@ impl AwaitedText {
 mod tests {
     use super::*;
 
-    fn log(limit: u64, awaited: Option<&str>) -> (tempfile::TempPath, Log) {
-        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    fn log(limit: u64, awaited: Option<&str>) -> (tempfile::TempDir, std::path::PathBuf, Log) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
         let log = Log::create(&path, limit, awaited).unwrap();
-        (path, log)
+        (folder, path, log)
     }
 
     #[test]
     fn a_short_log_is_kept_whole() {
-        let (path, mut log) = log(100, None);
+        let (_folder, path, mut log) = log(100, None);
         log.push(b"one\n");
         log.push(b"two");
         assert!(!log.flooded());
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn of_a_flood_the_beginning_and_the_end_are_kept() {
-        let (path, mut log) = log(1_000, None);
+        let (_folder, path, mut log) = log(1_000, None);
         log.push(b"first\n");
         (0..100_000).for_each(|i| log.push(format!("line {i}\n").as_bytes()));
         assert!(log.flooded());
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn secrets_are_masked_however_they_are_read() {
         secrets::mask::learn("log-secret-1");
-        let (path, mut log) = log(1 << 20, Some("log-secret-1"));
+        let (_folder, path, mut log) = log(1 << 20, Some("log-secret-1"));
         log.push(b"got log-sec");
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         log.push(b"ret-1\nand log-sec");
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_text_is_found_across_reads() {
-        let (_path, mut log) = log(10, Some("ready now"));
+        let (_folder, _, mut log) = log(10, Some("ready now"));
         log.push(b"not rea");
         assert!(!log.has_seen_text());
         log.push(b"dyrea");
