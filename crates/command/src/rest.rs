@@ -42,24 +42,12 @@ impl Watch {
     /// If the tables cannot be read.
     pub(crate) fn finish(mut self, ended_s: f64, settle: Duration, stop: &AtomicBool) -> io::Result<Rest> {
         let until = Instant::now() + settle;
-        let mut bytes = 0;
-        let mut tables = Vec::new();
-        for mut table in std::mem::take(&mut self.tables) {
-            let of_table = self.unacknowledged_bytes(&mut table)?;
-            bytes += of_table;
-            // Programs that have ended open no connections.
-            if of_table > 0 {
-                tables.push(table);
-            }
-        }
+        let mut bytes = self.unacknowledged_bytes()?;
         let looked_s = clock::monotonic_s();
         let (first_bytes, mut between_s) = (bytes, (ended_s, looked_s));
         while bytes > 0 && Instant::now() < until && !stop.load(Ordering::Relaxed) {
             thread::sleep(INTERVAL);
-            bytes = 0;
-            for table in &mut tables {
-                bytes += self.unacknowledged_bytes(table)?;
-            }
+            bytes = self.unacknowledged_bytes()?;
             between_s = (between_s.1, clock::monotonic_s());
         }
         let (now, before) = (sent(), self.sent_before);
@@ -72,7 +60,20 @@ impl Watch {
         Ok(Rest { looked_s, bytes: first_bytes, between_s, is_acknowledged: bytes == 0, sent })
     }
 
-    fn unacknowledged_bytes(&mut self, table: &mut File) -> io::Result<u64> {
+    fn unacknowledged_bytes(&mut self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for mut table in std::mem::take(&mut self.tables) {
+            let of_table = self.unacknowledged_bytes_in(&mut table)?;
+            bytes += of_table;
+            // Programs that have ended open no connections: a table without bytes stays so.
+            if of_table > 0 {
+                self.tables.push(table);
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn unacknowledged_bytes_in(&mut self, table: &mut File) -> io::Result<u64> {
         table.rewind()?;
         let mut length = 0;
         // Each read walks all of the kernel's table, which takes up to a millisecond.
@@ -94,21 +95,15 @@ fn sent() -> Sent {
     let text = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
     let (both, ipv6) = (text("snmp"), text("snmp6"));
     // Those of TCP are of both versions of IP.
-    let tcp = |name| field(&both, "Tcp: ", name).unwrap_or(0);
-    let datagrams = field(&both, "Udp: ", "OutDatagrams").unwrap_or(0);
+    let tcp = |name| kernel::protocol_number(&both, "Tcp", name).unwrap_or(0);
+    let datagrams = kernel::protocol_number(&both, "Udp", "OutDatagrams").unwrap_or(0);
     Sent {
         datagrams: datagrams + kernel::number(&ipv6, "Udp6OutDatagrams").unwrap_or(0),
         segments: tcp("OutSegs"),
         resets: tcp("EstabResets") + tcp("OutRsts"),
-        mptcp_connections: field(&text("netstat"), "MPTcpExt: ", "MPCapableSYNTX").unwrap_or(0),
+        mptcp_connections: kernel::protocol_number(&text("netstat"), "MPTcpExt", "MPCapableSYNTX")
+            .unwrap_or(0),
     }
-}
-
-/// A number in the text of `net/snmp`, where a line of numbers follows the line of their names.
-fn field(text: &str, protocol: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
-    let (names, numbers) = (lines.next()?, lines.next()?);
-    names.split(' ').zip(numbers.split(' ')).find(|(other, _)| *other == name)?.1.parse().ok()
 }
 
 #[cfg(test)]
@@ -121,9 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_by_their_names() {
-        let text = "Tcp: InSegs OutSegs\nTcp: 1 2\nUdp: InDatagrams OutSegs\nUdp: 5 7\n";
-        assert_eq!((field(text, "Udp: ", "OutSegs"), field(text, "Udp: ", "x")), (Some(7), None));
+    fn datagrams_are_counted() {
         let before = sent();
         UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", "127.0.0.1:9").unwrap();
         assert!(sent().datagrams > before.datagrams);

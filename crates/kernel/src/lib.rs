@@ -78,6 +78,14 @@ pub fn tcp_sockets() -> io::Result<u64> {
     number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
 }
 
+/// A protocol's number in the text of `/proc/net/snmp` or `/proc/net/netstat`, where a line of numbers follows the line of
+/// their names.
+pub fn protocol_number(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    names.split(' ').zip(numbers.split(' ')).find(|(other, _)| *other == name)?.1.parse().ok()
+}
+
 /// Bytes that ended programs have left to the kernel and that the other sides have not acknowledged, in the text of
 /// `/proc/net/tcp` or `tcp6`: those of sockets without an inode in the states FIN_WAIT1, LAST_ACK and CLOSING of
 /// include/net/tcp_states.h, without the end of the stream, which counts as a byte there.
@@ -118,6 +126,13 @@ mod tests {
         assert_eq!(number("Uid:\t65534\t65534\t65534\t65534\n", "Uid:"), Some(65_534));
         assert_eq!(number("total_inactive_file 5\ninactive_file 7\n", "inactive_file"), Some(7));
         assert_eq!(number("x 1", "y"), None);
+    }
+
+    #[test]
+    fn numbers_of_a_protocol_are_found_by_their_names() {
+        let text = "Tcp: InSegs OutSegs\nTcp: 1 2\nUdp: InDatagrams OutSegs\nUdp: 5 7\n";
+        let udp = |name| protocol_number(text, "Udp", name);
+        assert_eq!((udp("OutSegs"), udp("x")), (Some(7), None));
     }
 
     #[test]

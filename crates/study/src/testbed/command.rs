@@ -141,12 +141,15 @@ impl Testbed {
         for job in &mut jobs {
             job.groups = memory.iter().map(MemoryGroup::join_file).collect();
         }
-        let path = match &workload.bytes {
-            Some(ByteSource::Path(path)) => PathBuf::from(self.with_scratch_path(path)),
-            _ => PathBuf::new(),
+        let (path, before, began_unix_ns) = match &workload.bytes {
+            Some(ByteSource::Path(path)) => {
+                let path = PathBuf::from(self.with_scratch_path(path));
+                let before = file_states(&path);
+                (path, before, next_tick_unix_ns())
+            }
+            // Only for files, the trial waits for a tick.
+            _ => Default::default(),
         };
-        let before = file_states(&path);
-        let began_unix_ns = next_tick_unix_ns();
         let outputs = output_paths(&jobs);
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let started = Instant::now();

@@ -97,9 +97,6 @@ fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
 }
 
 /// Waits up to [`POLL_INTERVAL`] for output of the process, prints it and appends it to `received`; false at its end.
-///
-/// No other thread does this: when a process ends, the kernel sends a parent-death signal for each of its threads that
-/// was a parent, and a second SIGTERM would end the child before it has cleaned up.
 fn forward_output(child: &mut Child, received: &mut Vec<u8>) -> Result<bool, Refusal> {
     let Some(output) = &mut child.stdout else { return Ok(false) };
     match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&POLL_INTERVAL)) {

@@ -116,11 +116,11 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
             add(service, "service time", "dashed", Shape::Series(number + 3));
         }
     }
-    let times = layers.iter().flat_map(|layer| match layer {
+    let times_of = |layer: &Layer| match layer {
         Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
         _ => Vec::new(),
-    });
-    let times: Vec<f64> = times.collect();
+    };
+    let times: Vec<f64> = layers.iter().flat_map(times_of).collect();
     let has_points = !times.is_empty();
     let y = Scale::log(times);
     layers.push(Layer::Points(Points::new(
