@@ -48,11 +48,11 @@ if [[ $PURPOSE == check ]]; then
     stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
-    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --skip sample_of_
-    samples=("${tests[@]}" --test end_to_end -- "${TIMES[@]}")
-    stage counted-samples "${samples[@]}" --test-threads=2 counted_sample_of_
-    # One at a time: these measure.
-    stage samples "${samples[@]}" --test-threads=1 --skip counted_ sample_of_
+    # Samples of bars that count are among them. These wait more than they work: twice as many at a time as there are
+    # processors.
+    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_
+    # One at a time.
+    stage samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
 fi
 stage examples-in-comments "${tests[@]}" --doc
 

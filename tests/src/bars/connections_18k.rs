@@ -12,7 +12,7 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-fn run(_scale: Scale) -> Result<Outcome> {
+fn run(scale: Scale) -> Result<Outcome> {
     Plan {
         users: 18_000,
         client_processes: 1,
@@ -23,6 +23,7 @@ fn run(_scale: Scale) -> Result<Outcome> {
         listen: &["127.0.0.1:0"],
         ramp_up_s: 3,
         think_s: 3,
+        hold_s: scale.pick(4, 10),
     }
     .run()
 }

@@ -7,13 +7,13 @@ use super::{Bar, Outcome, Scale, many_connections::Plan};
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "connections-200k",
-    what: "200,000 connections (sample: 30,000) from this machine for 10 s, no error; memory reported",
+    what: "200,000 connections (sample: 22,000) from this machine for 10 s, no error; memory reported",
     full_seconds: 60,
     run,
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (users, ramp_up_s, think_s) = scale.pick((30_000, 4, 4), (200_000, 20, 15));
+    let (users, ramp_up_s, think_s) = scale.pick((22_000, 3, 3), (200_000, 20, 15));
     Plan {
         users,
         client_processes: Plan::processes_for(users).max(2),
@@ -25,6 +25,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         listen: &["127.0.0.1:0", "127.0.0.2:0"],
         ramp_up_s,
         think_s,
+        hold_s: scale.pick(4, 10),
     }
     .run()
 }

@@ -48,7 +48,7 @@ run = "serve"
 "#;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let kills = scale.pick(12, 200);
+    let kills = scale.pick(8, 200);
     let labs = Labs::new()?;
     let file = labs.file("crash.toml", FILE)?;
     // How long a life is, so that the moments are spread over all of it.

@@ -51,7 +51,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     };
     let mut random = Random::new(0x1ab);
     let (mut up, mut left) = (0, Vec::new());
-    let rounds = scale.pick(6, 50);
+    let rounds = scale.pick(4, 50);
     for round in 0..rounds {
         let way = WAYS[round as usize % WAYS.len()];
         let labs = if way == "nobody" { nobody.as_ref().unwrap_or(&root) } else { &root };

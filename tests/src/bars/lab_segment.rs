@@ -39,7 +39,7 @@ const MOST_MBIT_PER_S: f64 = 96.0;
 const LEAST_MBIT_PER_S: f64 = 93.0;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let flow_s = scale.pick(4, 15);
+    let flow_s = scale.pick(3, 15);
     let labs = Labs::new()?;
     let (lab, _) = labs.up(&labs.file("segment.toml", FILE)?)?;
     let mut outcome = Outcome::default();

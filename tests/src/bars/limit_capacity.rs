@@ -40,7 +40,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             "fixed",
             "constant",
             scale
-                .pick("--width 10% --trial 4s --repeats 1 --min 100 --budget 60s", "--width 2% --budget 80s"),
+                .pick("--width 10% --trial 2s --repeats 1 --min 100 --budget 40s", "--width 2% --budget 80s"),
         ),
         // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5 --budget 80s"),

@@ -16,8 +16,8 @@ pub(super) const BAR: Bar = Bar {
 };
 
 fn run(scale: Scale) -> Result<Outcome> {
-    // Four standard deviations of the smaller number are 0.052 %.
-    let (packets, distance) = scale.pick((60_000_u64, 0.052), (1_000_000, 0.01));
+    // Four standard deviations of the smaller number are 0.063 %.
+    let (packets, distance) = scale.pick((40_000_u64, 0.064), (1_000_000, 0.01));
     let mut outcome = Outcome::default();
     for (name, loss, percent) in [("random", "0.1%", 0.1), ("none", "0", 0.0)] {
         let options = format!(

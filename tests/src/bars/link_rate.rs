@@ -20,7 +20,7 @@ const SLOW_START_S: u64 = 5;
 
 fn run(scale: Scale) -> Result<Outcome> {
     // A sample is over before CUBIC has filled the path for good.
-    let (seconds, least) = scale.pick((6, 850.0), (30, 930.0));
+    let (seconds, least) = scale.pick((4, 850.0), (30, 930.0));
     let mut outcome = Outcome::default();
     let link = LinkedHosts::start("--rate 1gbit --delay 114ms --queue 2bdp")?;
     link.tune()?;

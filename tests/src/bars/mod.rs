@@ -135,8 +135,6 @@ impl Bar {
 
     /// Measures, prints a line for each figure, and tells whether all were reached.
     pub fn check(&self, scale: Scale) -> bool {
-        // Written past the test harness's capture: the figures belong in every log.
-        let mut out = io::stdout().lock();
         let begun = Instant::now();
         let measured = match scale {
             Scale::Sample => self.watched_sample(),
@@ -146,6 +144,9 @@ impl Bar {
             Ok(outcome) => (outcome.lines(self.name), outcome.passed(scale)),
             Err(error) => (format!("bar {} could not be measured FAIL\n{error:#}\n", self.name), false),
         };
+        // Written past the test harness's capture: the figures belong in every log. Locked only now, since bars run beside
+        // each other.
+        let mut out = io::stdout().lock();
         let _ = out.write_all(lines.as_bytes());
         let _ = writeln!(out, "    {}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
         let _ = out.flush();

@@ -25,7 +25,7 @@ const KERNELS: [&str; 2] = ["netem", "netem_tbf"];
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (pings, omitted_s, flow_s) = scale.pick((10, 4, 4), (200, 5, 60));
+    let (pings, omitted_s, flow_s) = scale.pick((5, 2, 3), (200, 5, 60));
     let script =
         format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
     let ran = Vm::default()

@@ -63,7 +63,7 @@ struct Sound {
 }
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let seconds = scale.pick(2, 5);
+    let seconds = scale.pick(1, 5);
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
