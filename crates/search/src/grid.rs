@@ -4,7 +4,7 @@ use crate::plan::Unit;
 
 /// Smallest share of a goal's width that whole steps make up.
 const MIN_SHARE: f64 = 0.99;
-/// Largest such share: below 1, so that rounding never makes an interval wider than asked.
+/// Largest such share: below 1, so that errors of rounding never make an interval wider than asked.
 const MAX_SHARE: f64 = 0.999_999;
 
 /// For whole-numbered loads, moves are narrower than the goal's width by one part in this many. An interval that was cut
@@ -131,7 +131,7 @@ impl Grid {
     /// A relative width in steps, rounded down, at least 1.
     pub(crate) fn width(&self, relative: f64) -> i64 {
         match &self.scale {
-            Scale::Continuous { step, .. } => self.whole_steps(-(-relative).ln_1p() / step),
+            Scale::Continuous { step, .. } => self.whole_steps(-(-relative).ln_1p() / step * MAX_SHARE),
             // The added fraction keeps a width of exactly a power of two of steps from being rounded down.
             Scale::Whole { step, .. } => {
                 let steps = self.whole_steps(-(-relative).ln_1p() / step + 1e-6);
@@ -199,10 +199,11 @@ fn common_steps(range: f64, widths: &[f64]) -> i64 {
         let mut all_fit = true;
         for width in widths {
             let exact = width / step;
-            let share = exact.floor() / exact;
-            if !(MIN_SHARE..=MAX_SHARE).contains(&share) {
+            // As many as `width` gives. With more than a hundred steps, a width always fits, so the loop ends.
+            let whole = (exact * MAX_SHARE).floor();
+            if whole < MIN_SHARE * exact {
                 all_fit = false;
-                let wanted = (exact.floor() + 1.0) / MAX_SHARE;
+                let wanted = (whole + 1.0) / MAX_SHARE;
                 next = next.max((wanted / exact * steps as f64).ceil() as i64);
             }
         }
@@ -219,6 +220,20 @@ mod tests {
 
     fn whole(min: f64, max: f64, width: f64) -> Grid {
         Grid::new(Unit::Whole, min, max, [width].into_iter())
+    }
+
+    #[test]
+    fn any_widths_have_a_grid() {
+        // The first two have a ratio at which one of them was always too close to a whole number.
+        for widths in [[0.002, 0.503_938_742_688_015_9], [0.002, 0.5], [1e-4, 0.9]] {
+            let grid = Grid::new(Unit::Continuous, 48.0, 49.0, widths.into_iter());
+            for width in widths {
+                let (lower, upper) = (grid.load(0), grid.load(grid.width(width)));
+                let asked = width.min(1.0 - 48.0 / 49.0);
+                let share = (1.0 - lower / upper) / asked;
+                assert!((0.98..=1.000_001).contains(&share), "{width}: {share} of {}", grid.last());
+            }
+        }
     }
 
     #[test]
