@@ -119,6 +119,9 @@ pub trait Wire {
     /// How long the handshake of an open connection took, in nanoseconds, if known.
     fn handshake_ns(&self, slot: SlotId) -> Option<u64>;
 
+    /// For how long a connection has been open that has not received bytes yet: lower and upper bound in nanoseconds, if known.
+    fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
+
     /// Closes a slot's connection and empties the slot.
     fn close(&mut self, slot: SlotId);
 

@@ -92,6 +92,12 @@ impl KernelWire {
     }
 
     /// Waits as [`Wire::wait`] does, starting at `now_ns`; returns the time of the end.
+    /// How long ago the last segment in sequence came, which the kernel rounds down to its ticks.
+    fn last_received_ns(&self, info: &libc::tcp_info) -> RangeInclusive<u64> {
+        let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
+        for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns
+    }
+
     fn wait_from(
         &mut self,
         mut now_ns: u64,
@@ -210,10 +216,13 @@ impl Wire for KernelWire {
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
         let info = tcp_info(self.socket(slot).ok()?)?;
-        // The age of the last segment in sequence, which may have filled a gap. The kernel rounds it down to its ticks.
-        let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
-        let came_out_of_sequence = info.tcpi_rcv_ooopack > 0;
-        came_out_of_sequence.then(|| for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns)
+        // The last segment in sequence may have filled a gap.
+        (info.tcpi_rcv_ooopack > 0).then(|| self.last_received_ns(&info))
+    }
+
+    fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
+        // The kernel counts the end of the handshake as the first time that something was received.
+        Some(self.last_received_ns(&tcp_info(self.socket(slot).ok()?)?))
     }
 
     fn handshake_ns(&self, slot: SlotId) -> Option<u64> {

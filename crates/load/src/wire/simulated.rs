@@ -95,6 +95,7 @@ struct Socket {
     incarnation: u64,
     exists: bool,
     open: bool,
+    opened_ns: u64,
     refused: Option<Errno>,
     /// Received bytes, each with its time.
     inbox: VecDeque<(u8, u64)>,
@@ -132,6 +133,13 @@ impl<T: Target> SimulatedWire<T> {
         self.agenda.push(Reverse((at_ns, index, slot, incarnation)));
     }
 
+    /// For how long something is the case, as a kernel tells that counts in milliseconds.
+    fn since_ns(&self, at_ns: u64) -> RangeInclusive<u64> {
+        let tick_ns = 1_000_000;
+        let for_ns = (self.now_ns - at_ns) / tick_ns * tick_ns;
+        for_ns.saturating_sub(tick_ns)..=for_ns + 2 * tick_ns
+    }
+
     /// Applies all events that are due.
     fn apply_due(&mut self, events: &mut Vec<Event>) {
         while let Some(&Reverse((at_ns, index, slot, incarnation))) = self.agenda.peek()
@@ -161,7 +169,7 @@ impl<T: Target> SimulatedWire<T> {
         let mut event = Event { slot, generation: 0, readable: false, writable: false, closed: false };
         match network_event {
             NetworkEvent::Opened => {
-                socket.open = true;
+                (socket.open, socket.opened_ns) = (true, at_ns);
                 event.writable = true;
             }
             NetworkEvent::Refused(errno) => {
@@ -202,7 +210,8 @@ impl<T: Target> Wire for SimulatedWire<T> {
             Socket { incarnation: incarnation + 1, exists: true, ..Socket::default() };
         match self.target.attempt(n, slot) {
             Attempt::Opens(after_ns) => {
-                self.slots[slot as usize].open = after_ns == 0;
+                let socket = &mut self.slots[slot as usize];
+                (socket.open, socket.opened_ns) = (after_ns == 0, self.now_ns + after_ns);
                 self.schedule(self.now_ns + after_ns, slot, NetworkEvent::Opened);
             }
             Attempt::OpensAndResets(after_ns) => {
@@ -287,10 +296,12 @@ impl<T: Target> Wire for SimulatedWire<T> {
 
     #[inline(never)]
     fn readable_for_ns(&self, _: SlotId) -> Option<RangeInclusive<u64>> {
-        // Like a kernel that counts in milliseconds.
-        let tick_ns = 1_000_000;
-        let for_ns = (self.now_ns - self.readable_ns) / tick_ns * tick_ns;
-        (self.hole_ns > 0).then(|| for_ns.saturating_sub(tick_ns)..=for_ns + 2 * tick_ns)
+        (self.hole_ns > 0).then(|| self.since_ns(self.readable_ns))
+    }
+
+    #[inline(never)]
+    fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
+        Some(self.since_ns(self.slots[slot as usize].opened_ns))
     }
 
     #[inline(never)]

@@ -89,12 +89,16 @@ impl<W: Wire> Worker<W> {
         if unnoticed_ns < MIN_ABSENCE_NS {
             return 0;
         }
-        let took_ns = now_ns.saturating_sub(began_ns);
-        self.wire.handshake_ns(id).map_or(unnoticed_ns, |handshake_ns| {
+        if let Some(handshake_ns) = self.wire.handshake_ns(id) {
             // The wake-up itself is no absence.
-            let own_ns = took_ns.saturating_sub(handshake_ns);
-            if own_ns < MIN_ABSENCE_NS { 0 } else { own_ns }
-        })
+            let own_ns = now_ns.saturating_sub(began_ns + handshake_ns);
+            return if own_ns < MIN_ABSENCE_NS { 0 } else { own_ns };
+        }
+        // A SYN was sent again, perhaps because the target's queue was full: the wait may have been for the handshake.
+        match self.wire.open_for_ns(id) {
+            Some(open_for_ns) if *open_for_ns.start() == 0 => 0,
+            open_for_ns => unnoticed_ns.min(open_for_ns.map_or(u64::MAX, |open_for_ns| *open_for_ns.end())),
+        }
     }
 
     pub(super) fn connect_failed(&mut self, id: SlotId, errno: Errno, now_ns: u64) {

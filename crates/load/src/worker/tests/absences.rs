@@ -268,6 +268,29 @@ fn an_accept_queue_that_a_burst_fills_is_the_generators_fault() {
     assert!(late > 100 && result.http.counts.connects_delayed >= late, "{late}: {:?}", result.http.counts);
 }
 
+/// Opens connections after a second, as a target whose accept queue was full, and answers at once.
+struct SlowHandshakes;
+
+impl Target for SlowHandshakes {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        Attempt::Opens(S + 20 * MS)
+    }
+
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        vec![(now_ns + MS, Action::Send(OK.to_vec()))]
+    }
+}
+
+#[test]
+fn waiting_for_a_handshake_is_no_absence() {
+    let plan = || HttpPlan { keepalive: false, duration_ns: Some(8 * S), ..testing::closed(4) };
+    let (sound, rules) = run_stopped(plan(), SlowHandshakes, &[], false);
+    assert_eq!((rules, sound.http.away.times), (vec![], 0), "{:?}", sound.http.away);
+    // A real absence is still found.
+    let (stopped, _) = run_stopped(plan(), SlowHandshakes, &[(3 * S, 300 * MS)], false);
+    assert!(stopped.http.away.total_s > 0.25, "{:?}", stopped.http.away);
+}
+
 #[test]
 fn an_absence_at_the_end_does_not_shorten_the_drain() {
     let plan = HttpPlan { drain_ns: 500 * MS, ..testing::open(500.0, 2, 20) };
