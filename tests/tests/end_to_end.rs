@@ -93,6 +93,7 @@ samples! {
     measured_sample_of_ocean_path "ocean-path",
     measured_sample_of_pacing "pacing",
     measured_sample_of_study_files "study-files",
+    measured_sample_of_verdict_table "verdict-table",
     measured_sample_of_vm_netem "vm-netem",
     measured_sample_of_void_rules "void-rules",
     measured_sample_of_generator_away "generator-away",

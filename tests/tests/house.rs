@@ -11,14 +11,14 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 25] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("events", &[]),
     ("fleet", &["clock", "load", "record"]),
     ("http1", &[]),
-    ("kernel", &[]),
+    ("kernel", &["record"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets"]),
     ("load", &["clock", "http1", "kernel", "record", "secrets", "settings"]),
@@ -41,10 +41,11 @@ const MAY_USE: [(&str, &[&str]); 24] = [
         "study",
         &[
             "audit", "clock", "command", "fleet", "kernel", "lab", "load", "record", "search", "secrets",
-            "settings", "undo",
+            "settings", "undo", "verdict",
         ],
     ),
     ("undo", &[]),
+    ("verdict", &["record"]),
     // What is no part of the program.
     ("bench", &["load", "proofload-tests", "record", "testing"]),
     ("proofload-tests", &["record", "testing"]),

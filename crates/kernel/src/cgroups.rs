@@ -1,6 +1,7 @@
 //! Control groups, of both versions.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Component, Path, PathBuf},
 };
@@ -40,6 +41,19 @@ pub fn create(path: &Path) -> io::Result<()> {
             format!("cannot create the control group {}: {error}{advice}", path.display()),
         )
     })
+}
+
+/// Adds what the file `cpu.stat` of a group says of its quota: for how many periods and for how long its processes were
+/// stopped.
+pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
+    let of = |name: &str| crate::number(stat, name);
+    // Version 2 has microseconds, version 1 nanoseconds.
+    let us = of("throttled_usec ").or_else(|| Some(of("throttled_time ")? / 1_000));
+    for (name, value) in [("periods", of("nr_throttled ")), ("us", us)] {
+        if let Some(value) = value {
+            values.insert(format!("cgroup.throttled_{name}"), value);
+        }
+    }
 }
 
 /// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
@@ -134,6 +148,20 @@ mod tests {
         assert_eq!(group(&elsewhere), None, "another part of the hierarchy is mounted");
         assert_eq!(group(&(elsewhere + ONE)), below);
         assert_eq!(find(ONE, "4:cpu:/../b\n", "cpu", nothing), None, "outside of the namespace");
+    }
+
+    #[test]
+    fn both_versions_tell_how_long_a_quota_stopped_a_group() {
+        let expected =
+            [("cgroup.throttled_periods".to_owned(), 7), ("cgroup.throttled_us".to_owned(), 1_500)];
+        for stat in [
+            "nr_periods 9\nnr_throttled 7\nthrottled_time 1500000\n",
+            "usage_usec 3\nnr_throttled 7\nthrottled_usec 1500\n",
+        ] {
+            let mut values = BTreeMap::new();
+            add_throttling(stat, &mut values);
+            assert_eq!(values, expected.clone().into());
+        }
     }
 
     #[test]

@@ -3,7 +3,11 @@
 //! The crate `undo` checks whether a process is ours.
 
 pub mod cgroups;
+pub mod counters;
 pub mod namespaces;
+pub mod programs;
+pub mod tcp;
+pub mod watch;
 
 use std::{
     fs, io,

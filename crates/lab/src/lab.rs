@@ -18,7 +18,10 @@ use std::{
     },
 };
 
-use kernel::namespaces::{self, Kind};
+use kernel::{
+    namespaces::{self, Kind},
+    watch::WatchedHost,
+};
 use settings::placeholders;
 use undo::{Change, Folder, Journal, ProcessId};
 
@@ -177,6 +180,16 @@ impl HostHandle<'_> {
     /// The process that owns the host's namespaces.
     pub fn holder(&self) -> ProcessId {
         self.lab.hosts[self.index].id()
+    }
+
+    /// What a watch needs to read the host's counters.
+    pub fn watched(&self) -> WatchedHost {
+        WatchedHost {
+            name: self.name().to_owned(),
+            network: self.lab.hosts[self.index].handle(),
+            // The lab keeps the file that lists the group's processes.
+            group: self.lab.control_groups.get(&self.index).and_then(|file| Some(file.parent()?.to_owned())),
+        }
     }
 
     /// Arguments with which this program enters the host (its network, processors and control group) and executes

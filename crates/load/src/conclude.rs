@@ -76,6 +76,7 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
         interrupted,
         validity,
         warnings,
+        verdict: None,
         quantities: BTreeMap::new(),
         measured: Measured::Http(Box::new(http)),
     }

@@ -130,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_failed_mostly_if_more_than_half_of_its_requests_did() {
+        let failed = |errors: u64| {
+            let mut http = HttpTrial::default();
+            http.counts.scheduled = 30;
+            http.errors.add(ErrorClass::Reset, errors);
+            crate::testing::trial_of(Measured::Http(Box::new(http))).mostly_failed()
+        };
+        assert_eq!([0, 15, 16, 30].map(failed), [false, false, true, true]);
+    }
+
+    #[test]
     fn each_failure_of_a_target_is_told_and_none_of_this_machine() {
         for &class in ErrorClass::ALL {
             let mut errors = ErrorCounts::default();

@@ -21,7 +21,7 @@ pub use error::FolderError;
 pub use journal::TrialJournal;
 
 use crate::{
-    Ending, Environment, StudyPlan, StudyResult, TrialEntry, environment,
+    Ending, Environment, StudyPlan, StudyResult, TrialEntry, counters, environment,
     study::{ENTRY_SCHEMA, LINK_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
@@ -31,6 +31,7 @@ const ENVIRONMENT: &str = "environment.json";
 const TRIALS: &str = "trials.jsonl";
 const RESULT: &str = "result.json";
 const LINKS: &str = "links.jsonl";
+const COUNTERS: &str = "counters.jsonl";
 
 /// A result folder; [`crate::study`] lists its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,16 +153,17 @@ impl ResultFolder {
     pub fn read(&self) -> Result<Contents, FolderError> {
         let plan = self.plan()?;
         let environment = match self.environment() {
-            Ok(environment) => Some(environment),
             Err(FolderError::NotAResultFolder { .. }) => None,
-            Err(other) => return Err(other),
+            environment => Some(environment?),
         };
         let plan_checksum = self.plan_checksum()?;
-        self.each_line(LINKS, |number, line| {
-            let text = line.strip_suffix(b"\n").unwrap_or(line);
-            let (_, members, _): (IgnoredAny, _, _) = self.unseal(LINKS, Some(number), text, LINK_SCHEMA)?;
-            self.check_plan(LINKS, Some(number), &members, &plan_checksum)
-        })?;
+        for (name, schema) in [(LINKS, LINK_SCHEMA), (COUNTERS, counters::SCHEMA)] {
+            self.each_line(name, |number, line| {
+                let text = line.strip_suffix(b"\n").unwrap_or(line);
+                let (_, members, _): (IgnoredAny, _, _) = self.unseal(name, Some(number), text, schema)?;
+                self.check_plan(name, Some(number), &members, &plan_checksum)
+            })?;
+        }
         let mut trials = Vec::new();
         // The checksums of the first 0, 1, 2, … lines.
         let mut checksums = vec![0];
@@ -350,9 +352,8 @@ impl ResultFolder {
             let why = format!("its schema is {other}, and this version of proofload reads only {schema}");
             return Err(invalid(why));
         }
-        let checksum = seal::checksum(text);
-        let checksum = checksum
-            .ok_or_else(|| invalid("its checksum is wrong: it was damaged, or changed by hand".to_owned()))?;
+        let damaged = || invalid("its checksum is wrong: it was damaged, or changed by hand".to_owned());
+        let checksum = seal::checksum(text).ok_or_else(damaged)?;
         let members = members.ok_or_else(|| invalid(format!("it is no record of schema {schema}")))?;
         let value = serde_json::from_slice(text).map_err(|cause| invalid(cause.to_string()))?;
         Ok((value, members, checksum))
@@ -392,8 +393,7 @@ impl ResultFolder {
 }
 
 fn to_json<T: Serialize>(value: &T) -> String {
-    let text = serde_json::to_string_pretty(value).expect("all maps in records have text keys");
-    text + "\n"
+    serde_json::to_string_pretty(value).expect("all maps in records have text keys") + "\n"
 }
 
 #[cfg(test)]

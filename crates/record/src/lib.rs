@@ -4,6 +4,7 @@
 //! `rate_per_s`, `received_bytes`). Histograms count nanoseconds.
 
 pub mod audit;
+pub mod counters;
 mod diagnosis;
 mod distribution;
 pub mod environment;
@@ -22,8 +23,10 @@ mod testing;
 pub mod trial;
 pub mod units;
 mod validity;
+mod verdict;
 
 pub use audit::{AuditExample, AuditFinding, AuditResult, EventCounts, PlaceCounts, ReadCounts};
+pub use counters::{Counters, HostCounters, ListenerUse, ProgramUse, SenderUse, TrialCounters};
 pub use distribution::Distribution;
 pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
@@ -44,3 +47,4 @@ pub use trial::{
     LittlesLaw, Measured, OutputNumber, OwnPercentile, Trial, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
+pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};

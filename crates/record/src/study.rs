@@ -7,13 +7,14 @@
 //! | `environment.json` | [`Environment`](crate::Environment) |
 //! | `trials.jsonl` | one [`TrialEntry`] per line, in the order of the runs; each is on disk before the next trial begins |
 //! | `links.jsonl` | one record per line for each emulated link: its certificate, and its figures in each trial |
+//! | `counters.jsonl` | [`TrialCounters`](crate::TrialCounters): one line per trial |
 //! | `interrupted-trial.json` | the trial that was interrupted, which does not count |
 //! | `receipts/N/` | the receipts of trial N; kept in a study with an audit if they say more than the audit |
 //! | `stored/PROCESS/` | the files of a target's process while it runs; kept if the audit found something |
 //! | `result.json` | [`StudyResult`]: the outcome; written at the end, also after an interrupt |
 //! | `report.html`, `junit.xml`, `metrics.txt` | reports, derived from the other files |
 //!
-//! Each record in `plan.json`, `environment.json`, `trials.jsonl`, `links.jsonl` and `result.json` begins with a checksum of
+//! Each record in `plan.json`, `environment.json`, `trials.jsonl`, `links.jsonl`, `counters.jsonl` and `result.json` begins with a checksum of
 //! the rest of the record (`crc32c`). All but the plan contain the checksum of their `plan`; the result also contains the
 //! checksum of the trials' lines (`trials_crc32c`).
 

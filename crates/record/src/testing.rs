@@ -36,6 +36,7 @@ pub(crate) fn trial_of(measured: Measured) -> Trial {
         interrupted: false,
         validity: Validity::from_reasons(Vec::new()),
         warnings: Vec::new(),
+        verdict: None,
         quantities: Default::default(),
         measured,
     }

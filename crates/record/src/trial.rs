@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{plan::LoadModel, validity::Validity};
+use crate::{plan::LoadModel, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
@@ -34,6 +34,9 @@ pub struct Trial {
     pub interrupted: bool,
     /// Whether the trial is valid or void.
     pub validity: Validity,
+    /// What bounded the trial; none if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Warnings for the reader.
     pub warnings: Vec<Warning>,
     /// The quantities of the kind and of the observers, by name. [`StudyPlan::quantities`](crate::StudyPlan) declares
@@ -87,6 +90,11 @@ impl Trial {
         }
     }
 
+    /// Whether the load comes at its own rate, whatever the target does.
+    pub fn is_open(&self) -> bool {
+        self.http().is_some_and(|http| matches!(http.plan.load, LoadModel::Open { .. }))
+    }
+
     /// The measurements of programs; none for another kind of trial.
     pub fn command(&self) -> Option<&CommandTrial> {
         match &self.measured {
@@ -118,6 +126,7 @@ impl<'de> Deserialize<'de> for Trial {
             elapsed_s,
             interrupted,
             validity,
+            verdict,
             warnings,
             quantities,
             kind,
@@ -137,6 +146,7 @@ impl<'de> Deserialize<'de> for Trial {
             elapsed_s,
             interrupted,
             validity,
+            verdict,
             warnings,
             quantities,
             measured,
@@ -165,6 +175,8 @@ struct Envelope {
     elapsed_s: f64,
     interrupted: bool,
     validity: Validity,
+    #[serde(default)]
+    verdict: Option<Verdict>,
     warnings: Vec<Warning>,
     #[serde(default)]
     quantities: BTreeMap<String, f64>,

@@ -4,6 +4,7 @@
 //! figures, such as the path of a search or merged histograms.
 
 mod answer;
+mod bounded;
 mod bounds;
 mod confirmed;
 mod export;

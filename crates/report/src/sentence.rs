@@ -1,6 +1,8 @@
 //! The answers of a study as sentences, one for each goal in each setting. Every format shows them.
 
-use record::{Bound, BoundKind, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, TrialEntry};
+use record::{
+    Bound, BoundKind, Cause, Ending, Goal, GoalOutcome, GoalQuantity, LoadUnit, TrialEntry, Verdict,
+};
 
 use crate::{
     Results, Status,
@@ -33,7 +35,8 @@ impl SearchAnswer<'_> {
         let show = |bound: &Bound| load_words(self.unit, bound.load);
         let (status, sentence) = match (&outcome.kind, &outcome.lower, &outcome.upper) {
             (BoundKind::Regular, Some(lower), Some(upper)) => {
-                (Status::Met, format!("Carries {} {with_goal}", self.between(lower, upper)))
+                let bound = self.bound_at(upper.load);
+                (Status::Met, format!("Carries {} {with_goal}{bound}", self.between(lower, upper)))
             }
             (BoundKind::Disputed, Some(lower), None) => (
                 Status::Met,
@@ -108,6 +111,15 @@ impl SearchAnswer<'_> {
             LoadUnit::Factor(name) => format!("{name} {}–{}", text::number(low), text::number(high)),
             unit => format!("{}–{}", text::number(low), load_words(unit, high)),
         }
+    }
+
+    /// What bounded the trials at the smallest load that is not carried, if it is determined, after a semicolon.
+    fn bound_at(&self, load: f64) -> String {
+        let verdicts = self.decisive(load).filter_map(|entry| entry.trial.verdict.as_ref());
+        let told = verdicts.filter(|verdict| {
+            verdict.bottlenecks.first().is_some_and(|first| first.cause != Cause::OfferedLoad)
+        });
+        told.filter_map(Verdict::in_words).next().map_or_else(String::new, |words| format!("; {words}"))
     }
 
     /// The main failure at a load where most requests failed, after a colon.

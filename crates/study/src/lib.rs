@@ -7,12 +7,14 @@
 
 mod audit_observer;
 pub mod compare;
+mod counted;
 mod environment;
 mod event;
 mod evidence;
 pub mod file;
 mod growth;
 mod judge;
+mod kernels;
 mod links;
 mod observer;
 mod observers;

@@ -10,10 +10,12 @@ use lab::{
     link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
 };
 use record::{
-    Goal, GoalQuantity, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA, units::show_time_ns,
+    Flow, Goal, GoalQuantity, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA,
+    units::show_time_ns,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use verdict::LinkUse;
 
 use crate::{
     observer::{Observation, Observer, TrialContext},
@@ -179,7 +181,10 @@ impl Links {
         let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
         let mut observed = Observation::default();
         observed.void_reasons.extend(lab.cpu_contention().map(|why| reason(why.to_owned())));
+        let mut rates = BTreeMap::new();
         for (name, link) in lab.links() {
+            let spec = link.spec();
+            rates.insert(name.to_owned(), [&spec.a_to_b, &spec.b_to_a].map(|shape| shape.rate_bits_per_s));
             let reasons = self.measured(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {
                 observed.void_reasons.push(reason(format!("link {name} is not certified: {reasons}")));
@@ -210,6 +215,9 @@ impl Links {
                     observed.quantities.insert(name, value(&carried) as f64);
                 }
             }
+            let uses = Flow::names_of_link(&name).into_iter().zip([a_to_b, b_to_a]).zip(rates[&name]);
+            let uses = uses.map(|((name, carried), rate)| link_use(name, &carried, rate, trial.elapsed_s));
+            observed.links.extend(uses);
             let away = after[0].away.since(before[0].away);
             if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
                 observed.void_unless_met.push(reason(format!(
@@ -231,6 +239,18 @@ impl Links {
         let failed =
             |error| LinkError::Traffic { what: "write down what was found", cause: io::Error::other(error) };
         self.folder.append_link(&record).map_err(failed)
+    }
+}
+
+/// What one direction of a link carried in a trial of this length.
+fn link_use(name: String, carried: &Carried, rate_bits_per_s: Option<u64>, elapsed_s: f64) -> LinkUse {
+    LinkUse {
+        name,
+        rate_bits_per_s: rate_bits_per_s.map(|rate| rate as f64),
+        carried_bits_per_s: carried.delivered_bytes as f64 * 8.0 / elapsed_s.max(f64::MIN_POSITIVE),
+        offered_packets: carried.offered_packets,
+        dropped_packets: carried.dropped_queue_packets,
+        lost_packets: carried.dropped_loss_packets,
     }
 }
 

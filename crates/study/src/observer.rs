@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-use record::{AuditResult, Goal, Purpose, Trial, VoidReason};
+use record::{AuditResult, Goal, Purpose, Trial, VoidReason, Warning};
 
-use crate::{stop_reason::StopReason, study::Setup, testbed::Testbed};
+use verdict::LinkUse;
+
+use crate::{counted::Counted, stop_reason::StopReason, study::Setup, testbed::Testbed};
 
 /// Looks at hosts and targets before and after each trial.
 pub(crate) trait Observer {
@@ -34,6 +36,12 @@ pub(crate) struct Observation {
     pub void_reasons: Vec<VoidReason>,
     /// Reasons that make the trial void unless it met its goals.
     pub void_unless_met: Vec<VoidReason>,
+    /// What the kernels of the hosts counted.
+    pub counted: Option<Counted>,
+    /// A warning about the observation.
+    pub warning: Option<Warning>,
+    /// What the links carried.
+    pub links: Vec<LinkUse>,
     /// Values of the quantities that the plan declares.
     pub quantities: BTreeMap<String, f64>,
 }

@@ -4,6 +4,7 @@ use record::{DeclaredQuantity, Trial};
 
 use crate::{
     evidence::Evidence,
+    kernels::Kernels,
     links::{self, Links},
     observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
@@ -15,11 +16,13 @@ use crate::{
 pub(crate) struct Observers {
     pub evidence: Evidence,
     pub links: Links,
+    pub kernels: Kernels,
 }
 
 impl Observers {
-    fn all(&mut self) -> [&mut dyn Observer; 2] {
-        [&mut self.evidence, &mut self.links]
+    fn all(&mut self) -> [&mut dyn Observer; 3] {
+        // The kernels last: what others look at beforehand does not count.
+        [&mut self.evidence, &mut self.links, &mut self.kernels]
     }
 
     pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result<(), StopReason> {
@@ -39,6 +42,9 @@ impl Observers {
             all.void_reasons.extend(observed.void_reasons);
             all.void_unless_met.extend(observed.void_unless_met);
             all.quantities.extend(observed.quantities);
+            all.links.extend(observed.links);
+            all.warning = all.warning.or(observed.warning);
+            all.counted = all.counted.or(observed.counted);
         }
         Ok(all)
     }

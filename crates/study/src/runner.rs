@@ -15,6 +15,7 @@ use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::Tria
 use crate::{
     event::{Event, Options},
     evidence::Evidence,
+    kernels::Kernels,
     links::Links,
     observers::Observers,
     outcome,
@@ -134,7 +135,7 @@ impl<'a> Runner<'a> {
             testbed: None,
             testbed_setting: None,
             probed_settings: Vec::new(),
-            observers: Observers { evidence, links: Links::new(folder) },
+            observers: Observers { evidence, links: Links::new(folder), kernels: Kernels::new(folder) },
             reported_adjustments: Vec::new(),
             pending_warnings: Vec::new(),
         }

@@ -14,7 +14,7 @@ use record::{
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
-use crate::{environment, outcome};
+use crate::{counted, environment, outcome};
 
 /// The content of a single trial's result folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +51,27 @@ pub fn run(
         Ok(measured) => Ok(conclude(plan, measured, circumstances)),
         Err(error) => Err((error, Box::new(plan))),
     }
+}
+
+/// Runs a plan on workers of this machine, and says what bounded the trial by what this machine's kernel counted.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_watched(
+    plan: HttpPlan,
+    worker: &[String],
+    stop: &Arc<AtomicBool>,
+    command: &[String],
+    on_tick: impl FnMut(&Tick),
+) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
+    let work = || run(plan, Workers::Here(worker), stop, command, on_tick);
+    let (trial, seen) = counted::watch_this_machine(work);
+    let mut trial = trial?;
+    match seen {
+        Ok(seen) => trial.verdict = Some(counted::verdict(&trial, true, &seen, &[])),
+        Err(error) => trial.warnings.push(counted::no_counters(&error)),
+    }
+    Ok(trial)
 }
 
 /// TrialContext of a trial that begins now, which the workers do not know.

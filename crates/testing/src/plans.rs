@@ -78,6 +78,7 @@ pub fn trial(http: HttpTrial) -> Trial {
         interrupted: false,
         validity: Validity::from_reasons(Vec::new()),
         warnings: Vec::new(),
+        verdict: None,
         quantities: BTreeMap::new(),
         measured: Measured::Http(Box::new(http)),
     }

@@ -61,6 +61,7 @@ mod study_folders;
 mod study_fresh;
 mod study_resume;
 mod unanswered_connects;
+mod verdict_table;
 mod vm_netem;
 mod void_rules;
 
@@ -74,6 +75,7 @@ pub const ALL: &[Bar] = &[
     descriptors::BAR,
     local_scarcity::BAR,
     void_rules::BAR,
+    verdict_table::BAR,
     generator_away::BAR,
     interrupt::BAR,
     connections_18k::BAR,

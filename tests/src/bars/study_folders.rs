@@ -282,6 +282,8 @@ fn large(folder: &Path, trials: usize) -> Result<()> {
     let environment = contents.environment.as_ref().context("an environment")?;
     result.write_environment(environment, &contents.plan)?;
     result.write_plan(&contents.plan)?;
+    // They name the plan that was replaced.
+    fs::remove_file(folder.join("counters.jsonl"))?;
     let plan = fs::read_to_string(folder.join("plan.json"))?;
     let plan = plan.get(11..19).context("it is sealed")?;
     let journal = fs::read_to_string(folder.join("trials.jsonl"))?;

@@ -28,8 +28,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let mut progress = Progress::new(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome =
-        single::run(plan, fleet::Workers::Here(&worker), &stop, &command, |tick| progress.show(tick));
+    let outcome = single::run_watched(plan, &worker, &stop, &command, |tick| progress.show(tick));
     progress.end();
     let trial = match outcome {
         Ok(trial) => trial,

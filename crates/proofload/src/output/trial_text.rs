@@ -25,6 +25,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
         writeln!(out, "\nINTERRUPTED after {:.1} s: the figures cover this time.", trial.elapsed_s)?;
     }
     write_validity(out, trial)?;
+    write_verdict(out, trial)?;
     write_counts(out, http, trial.elapsed_s)?;
     write_times(out, http)?;
     write_failures(out, http)?;
@@ -97,6 +98,17 @@ fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
             reasons.iter().try_for_each(|reason| writeln!(out, "  - {}", reason.evidence))
         }
     }
+}
+
+fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
+    let Some(verdict) = trial.verdict.as_ref().filter(|_| !trial.validity.is_void()) else { return Ok(()) };
+    let words = verdict.in_words().unwrap_or_else(|| "what bounded it is not determined".to_owned());
+    let (first, rest) = words.split_at(1);
+    writeln!(out, "{}{rest}.", first.to_uppercase())?;
+    for next in verdict.bottlenecks.iter().skip(1) {
+        writeln!(out, "  also: {} ({})", next.cause.words(), next.evidence)?;
+    }
+    Ok(())
 }
 
 fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt::Result {

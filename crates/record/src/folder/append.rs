@@ -8,7 +8,8 @@ use std::{
 
 use serde::Serialize;
 
-use super::{FolderError, LINKS, ResultFolder, seal};
+use super::{COUNTERS, FolderError, LINKS, ResultFolder, seal};
+use crate::TrialCounters;
 
 impl ResultFolder {
     /// Appends a record of a link. Removes an incomplete last line of a killed run first.
@@ -16,10 +17,22 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn append_link(&self, record: &impl Serialize) -> Result<(), FolderError> {
-        let path = self.file(LINKS);
+        self.append(LINKS, record)
+    }
+
+    /// Appends what the kernels of a trial's hosts counted. Removes an incomplete last line of a killed run first.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append_counters(&self, counters: &TrialCounters) -> Result<(), FolderError> {
+        self.append(COUNTERS, counters)
+    }
+
+    fn append(&self, name: &'static str, record: &impl Serialize) -> Result<(), FolderError> {
+        let path = self.file(name);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        self.cut_incomplete_line(LINKS, &file)?;
+        self.cut_incomplete_line(name, &file)?;
         let record = serde_json::to_string(record).expect("all maps in records have text keys");
         let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
         file.write_all(line.as_bytes()).map_err(failed)

@@ -13,6 +13,7 @@ use crate::{
 
 mod about;
 mod answers;
+mod bounded;
 mod curve;
 mod factors;
 mod flows;
@@ -70,6 +71,7 @@ impl Page<'_> {
     fn render(&self) -> Markup {
         let sections: Vec<Section> = [
             Some(answers::section(self)),
+            bounded::section(self),
             path::section(self),
             curve::section(self),
             factors::section(self),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::{
     Options, Results, Status,
     answer::{self, Answer},
+    bounded,
     confirmed::{self, Confirmed},
     reading::{Reading, readings},
     sentence,
@@ -117,6 +118,7 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
         write_confirmed(out, results, &confirmed)?;
     }
     write_repeats(out, results, &readings, &answers)?;
+    write_bounded(out, results)?;
     write_audits(out, results)?;
     writeln!(out.text, "\n{}", trials_line(results))?;
     for warning in warnings(results) {
@@ -180,6 +182,25 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
         }
         None => Ok(()),
     }
+}
+
+/// What bounded each setting. The first sentences say that of searches.
+fn write_bounded(out: &mut Page, results: &Results) -> std::fmt::Result {
+    let all = bounded::bounded(results);
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .filter(|bounded| !results.plan.settings[bounded.setting].searched)
+        .map(|bounded| {
+            let name = text::clipped(&results.setting_name(bounded.setting), MAX_NAME_CHARS);
+            std::iter::once(name).chain(bounded.row()).collect()
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out.text)?;
+    let header: Vec<&str> = std::iter::once("setting").chain(bounded::HEADER).collect();
+    out.table(&header, rows)
 }
 
 /// The audits of every setting, if there were any.

@@ -14,6 +14,7 @@ use record::{
 
 use super::{PlannedTrial, Runner};
 use crate::{
+    counted,
     event::Event,
     judge::judge,
     observer::TrialContext,
@@ -84,6 +85,7 @@ impl Runner<'_> {
         }
         let mut observed = self.observers.after(context!(self, &setup, planned), &trial)?;
         trial.quantities.append(&mut observed.quantities);
+        trial.warnings.extend(observed.warning.take());
         let asked_s = duration.map(|duration| duration.as_secs_f64());
         let judged = judge(
             &mut trial,
@@ -91,6 +93,11 @@ impl Runner<'_> {
             &self.plan.goals,
             self.plan.is_exploratory(planned.setting, asked_s),
         );
+        if let Some(seen) = &observed.counted {
+            let goals_met =
+                judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
+            trial.verdict = Some(counted::verdict(&trial, goals_met, seen, &observed.links));
+        }
         self.backlog = backlog(&trial);
         let mut entry = TrialEntry {
             schema: ENTRY_SCHEMA.to_owned(),

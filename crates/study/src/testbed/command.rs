@@ -265,6 +265,7 @@ impl Testbed {
                     .into_iter()
                     .collect(),
             ),
+            verdict: None,
             warnings,
             quantities,
             measured: Measured::Command(Box::new(measured)),

@@ -245,6 +245,11 @@ pub(super) const CASES: &[Case] = &[
         |copy, _| put(copy, "links.jsonl", "{\"schema\":\"proofload/link/1\",\"link\":\"wan\"}\n"),
         &["links.jsonl, line 1", WRITTEN],
     ),
+    refused(
+        "what a kernel counted, without its checksum",
+        |copy, _| put(copy, "counters.jsonl", "{\"schema\":\"proofload/counters/1\",\"trial\":1}\n"),
+        &["counters.jsonl, line 1", WRITTEN],
+    ),
     read(
         "a line of a link that a killed run had begun",
         |copy, _| put(copy, "links.jsonl", "{\"crc32c\":\"0123"),

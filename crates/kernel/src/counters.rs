@@ -1,0 +1,290 @@
+//! The kernel's counters of a network namespace and of the machine, by name.
+//!
+//! The names are those of the kernel where it has names, such as `TcpExt.ListenOverflows`; other names end in their unit.
+//! Counters that this version does not know are kept, and files that cannot be read are named.
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use record::Counters;
+
+/// Length of a tick of `/proc/stat` in milliseconds: `USER_HZ` is 100 on all architectures that proofload runs on.
+const TICK_MS: u64 = 10;
+
+/// Reads a file below `/proc`, here or in a copy of it. `net/…` stands for the files of one network namespace.
+pub type ReadFile<'a> = &'a dyn Fn(&str) -> io::Result<String>;
+
+type Values = BTreeMap<String, u64>;
+/// Parses a file; `None` if it is not of the expected form.
+type Parse = fn(&str, &mut Values) -> Option<()>;
+
+const NETWORK: [(&str, Parse); 7] = [
+    ("net/snmp", tables),
+    ("net/netstat", tables),
+    ("net/sockstat", sockets),
+    ("net/dev", interfaces),
+    ("net/stat/nf_conntrack", conntrack_events),
+    ("sys/net/netfilter/nf_conntrack_count", |text, values| number("conntrack.entries", text, values)),
+    ("sys/net/netfilter/nf_conntrack_max", |text, values| number("conntrack.max_entries", text, values)),
+];
+
+const MACHINE: [(&str, Parse); 6] = [
+    ("stat", processors),
+    ("net/softnet_stat", softnet),
+    ("pressure/cpu", |text, values| pressure("cpu", text, values)),
+    ("pressure/io", |text, values| pressure("io", text, values)),
+    ("pressure/memory", |text, values| pressure("memory", text, values)),
+    ("sys/fs/file-nr", open_files),
+];
+
+/// Names, or their beginnings, whose values rise and fall. All others only rise.
+const LEVELS: [&str; 10] = [
+    "Ip.Forwarding",
+    "Ip.DefaultTTL",
+    "Tcp.RtoAlgorithm",
+    "Tcp.RtoM",
+    "Tcp.MaxConn",
+    "Tcp.CurrEstab",
+    "sockstat.",
+    "files.",
+    "conntrack.entries",
+    "conntrack.max_entries",
+];
+
+/// Reads the counters of a network namespace.
+pub fn of_network(read: ReadFile<'_>) -> Counters {
+    parse(&NETWORK, read)
+}
+
+/// Reads the counters that all network namespaces of a machine share: processors, their queues of packets, pressure.
+pub fn of_machine(read: ReadFile<'_>) -> Counters {
+    parse(&MACHINE, read)
+}
+
+fn parse(files: &[(&str, Parse)], read: ReadFile<'_>) -> Counters {
+    let mut counters = Counters::default();
+    for (name, parse) in files {
+        let parsed = read(name).and_then(|text| {
+            let unknown = || io::Error::other("its form is not known");
+            parse(&text, &mut counters.values).ok_or_else(unknown)
+        });
+        if let Err(error) = parsed {
+            counters.missing.insert((*name).to_owned(), error.to_string());
+        }
+    }
+    counters
+}
+
+/// What has changed since `before`: the difference of what only rises, and the later value of what rises and falls. A counter
+/// that `before` does not have began at 0, as those of an interface that is new. One that fell was set back: its later value
+/// counts.
+pub fn since(mut now: Counters, before: &Counters) -> Counters {
+    for (name, value) in &mut now.values {
+        let was = before.get(name).filter(|was| *was <= *value && !is_level(name));
+        *value -= was.unwrap_or(0);
+    }
+    now.missing.extend(before.missing.clone());
+    now
+}
+
+/// Whether a counter's value rises and falls.
+fn is_level(name: &str) -> bool {
+    LEVELS.iter().any(|level| name.starts_with(level))
+}
+
+/// Reads a file of this machine for the calling thread, whose network namespace `net/…` stands for.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_own(name: &str) -> io::Result<String> {
+    let folder = if name.starts_with("net/") { "/proc/thread-self" } else { "/proc" };
+    crate::read(Path::new(folder).join(name))
+}
+
+/// Lines of names and lines of their values in turn, both after the same prefix.
+fn tables(text: &str, values: &mut Values) -> Option<()> {
+    let mut lines = text.lines();
+    while let Some((prefix, names)) = lines.next().and_then(|line| line.split_once(": ")) {
+        let numbers = lines.next()?.strip_prefix(prefix)?.strip_prefix(": ")?;
+        for (name, number) in names.split_whitespace().zip(numbers.split_whitespace()) {
+            // Tcp.MaxConn is -1 for "no limit".
+            if let Ok(number) = number.parse() {
+                values.insert(format!("{prefix}.{name}"), number);
+            }
+        }
+    }
+    Some(())
+}
+
+/// `TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1`
+fn sockets(text: &str, values: &mut Values) -> Option<()> {
+    for line in text.lines() {
+        let (protocol, fields) = line.split_once(": ")?;
+        let mut fields = fields.split_whitespace();
+        while let (Some(name), Some(number)) = (fields.next(), fields.next()) {
+            values.insert(format!("sockstat.{protocol}.{name}"), number.parse().ok()?);
+        }
+    }
+    Some(())
+}
+
+/// Two lines of headings, then `name: ` and 16 numbers.
+fn interfaces(text: &str, values: &mut Values) -> Option<()> {
+    const FIELDS: [(usize, &str); 8] = [
+        (0, "received_bytes"),
+        (1, "received_packets"),
+        (2, "receive_errors"),
+        (3, "receive_drops"),
+        (8, "sent_bytes"),
+        (9, "sent_packets"),
+        (10, "send_errors"),
+        (11, "send_drops"),
+    ];
+    for line in text.lines().skip(2) {
+        let (name, numbers) = line.trim_start().split_once(':')?;
+        let numbers: Vec<u64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        for (index, field) in FIELDS {
+            values.insert(format!("interface.{name}.{field}"), *numbers.get(index)?);
+        }
+    }
+    Some(())
+}
+
+/// A line of names, then a line of hexadecimal numbers for each processor. The number of entries, which is in each line, is
+/// left out.
+fn conntrack_events(text: &str, values: &mut Values) -> Option<()> {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next()?.split_whitespace().collect();
+    for line in lines {
+        for (name, number) in
+            names.iter().zip(line.split_whitespace()).filter(|(name, _)| **name != "entries")
+        {
+            *values.entry(format!("conntrack.{name}")).or_default() +=
+                u64::from_str_radix(number, 16).ok()?;
+        }
+    }
+    Some(())
+}
+
+fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
+    values.insert(name.to_owned(), text.trim().parse().ok()?);
+    Some(())
+}
+
+/// The time of each processor. The time at work is only sampled by the kernel; that without work is exact, so
+/// whoever wants to know how busy a processor was subtracts it from the time on the clock.
+fn processors(text: &str, values: &mut Values) -> Option<()> {
+    // proc_stat(5): user nice system idle iowait irq softirq steal
+    const FIELDS: [(usize, &str); 6] = [
+        (0, "user_ms"),
+        (2, "system_ms"),
+        (5, "interrupt_ms"),
+        (6, "softirq_ms"),
+        (7, "steal_ms"),
+        (3, "idle_ms"),
+    ];
+    for line in text.lines() {
+        let Some((name, ticks)) = line.split_once(' ') else { continue };
+        let Some(number) = name.strip_prefix("cpu").and_then(|number| number.parse::<u32>().ok()) else {
+            continue;
+        };
+        let ticks: Vec<u64> = ticks.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        for (index, field) in FIELDS {
+            // Waiting for a disk is time without work, too.
+            let waiting = if index == 3 { *ticks.get(4)? } else { 0 };
+            values.insert(format!("cpu{number}.{field}"), (ticks.get(index)? + waiting) * TICK_MS);
+        }
+    }
+    Some(())
+}
+
+/// A line of hexadecimal numbers for each processor: packets, drops at a full queue, times that the budget was used up, ….
+fn softnet(text: &str, values: &mut Values) -> Option<()> {
+    for line in text.lines() {
+        let numbers: Vec<u64> = line
+            .split_whitespace()
+            .map(|word| u64::from_str_radix(word, 16))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        for (index, field) in ["packets", "drops", "squeezes"].into_iter().enumerate() {
+            *values.entry(format!("softnet.{field}")).or_default() += *numbers.get(index)?;
+        }
+    }
+    Some(())
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, then the same for `full`.
+fn pressure(what: &str, text: &str, values: &mut Values) -> Option<()> {
+    for line in text.lines() {
+        let (share, total_us) = (line.split(' ').next()?, line.rsplit_once("total=")?.1);
+        values.insert(format!("pressure.{what}.{share}_us"), total_us.parse().ok()?);
+    }
+    Some(())
+}
+
+/// Open files, unused files, largest number.
+fn open_files(text: &str, values: &mut Values) -> Option<()> {
+    let mut numbers = text.split_whitespace();
+    values.insert("files.open".to_owned(), numbers.next()?.parse().ok()?);
+    values.insert("files.max".to_owned(), numbers.nth(1)?.parse().ok()?);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn this_machine_has_what_verdicts_need() {
+        let network = of_network(&read_own);
+        for name in
+            ["Tcp.RetransSegs", "TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop", "sockstat.TCP.inuse"]
+        {
+            assert!(network.get(name).is_some(), "{name}: {network:?}");
+        }
+        let machine = of_machine(&read_own);
+        for name in ["cpu0.idle_ms", "softnet.drops", "files.open"] {
+            assert!(machine.get(name).is_some(), "{name}: {machine:?}");
+        }
+    }
+
+    #[test]
+    fn changes_are_differences_of_what_only_rises() {
+        let at = |values: &[(&str, u64)]| Counters {
+            values: values.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
+            missing: BTreeMap::new(),
+        };
+        let before = at(&[("Tcp.InSegs", 5), ("Tcp.CurrEstab", 9), ("interface.a.sent_bytes", 70)]);
+        let now = at(&[("Tcp.InSegs", 8), ("Tcp.CurrEstab", 4), ("interface.a.sent_bytes", 20), ("new", 3)]);
+        let change =
+            at(&[("Tcp.InSegs", 3), ("Tcp.CurrEstab", 4), ("interface.a.sent_bytes", 20), ("new", 3)]);
+        assert_eq!(since(now, &before), change);
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let read = |name: &str| match name {
+            "net/snmp" => Ok("Tcp: A B\nTcp: 1 -1\nNew: C\nNew: 3\n".to_owned()),
+            "net/netstat" => Ok("TcpExt: A\nUdp: 1\n".to_owned()),
+            _ => Err(io::Error::other("not here")),
+        };
+        let counters = of_network(&read);
+        let values = [("New.C".to_owned(), 3), ("Tcp.A".to_owned(), 1)];
+        assert_eq!(counters.values, Values::from(values));
+        assert_eq!(counters.missing["net/netstat"], "its form is not known");
+        assert_eq!(counters.missing["net/dev"], "not here");
+        assert_eq!(counters.missing.len(), NETWORK.len() - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_fail(text: String, lines in "((some|Tcp:|cpu1|[a-z]+) ?[0-9a-f:= -]{0,30}\n){0,6}") {
+            for (_, parse) in NETWORK.iter().chain(&MACHINE) {
+                for text in [&text, &lines] {
+                    let _ = parse(text, &mut Values::new());
+                }
+            }
+        }
+    }
+}

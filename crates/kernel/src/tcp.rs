@@ -1,0 +1,327 @@
+//! TCP sockets of the calling thread's network namespace, as sock_diag(7) lists them.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use netlink_sys::{Socket, SocketAddr as Kernel, protocols::NETLINK_SOCK_DIAG};
+
+/// States of sockets, from include/net/tcp_states.h.
+const ESTABLISHED: u32 = 1;
+const LISTEN: u32 = 10;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_SKMEMINFO: u16 = 7;
+const TCP: u8 = 6;
+/// `NLM_F_REQUEST` and `NLM_F_DUMP`.
+const DUMP: u16 = 0x301;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const HEADER_BYTES: usize = 16;
+/// Size of `struct inet_diag_msg`.
+const MESSAGE_BYTES: usize = 72;
+/// Size of the buffer for answers. The kernel fills at most 32 KiB at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A listening socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// How many may wait: one more than this is refused.
+    pub backlog: u32,
+    /// The inode of the socket, by which its owners can be found in `/proc`.
+    pub inode: u32,
+}
+
+/// An established connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// The end in this network namespace.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Bytes that have arrived and that the program has not read.
+    pub unread_bytes: u32,
+    /// Bytes that the program has written and that the other end has not acknowledged.
+    pub unacknowledged_bytes: u32,
+    /// Memory of the send buffer that is in use, in bytes; with what the kernel needs beside the payload.
+    pub send_buffer_used_bytes: u32,
+    /// Size of the send buffer, in bytes; with what the kernel needs beside the payload. 0 if the kernel does not tell.
+    pub send_buffer_bytes: u32,
+    /// The kernel's information about the connection.
+    pub info: TcpInfo,
+}
+
+/// The fields of `struct tcp_info` (linux/tcp.h) that explain a rate; those that the kernel does not have are 0, and none
+/// where 0 would be a statement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Largest payload of a segment that is sent, in bytes.
+    pub segment_bytes: u32,
+    /// The congestion window, in segments.
+    pub congestion_window: u32,
+    /// Segments on their way.
+    pub in_flight: u32,
+    /// Segments sent again.
+    pub retransmits: u32,
+    /// Payload that the other end has acknowledged, in bytes. The side that connected counts one more, for its SYN.
+    pub acknowledged_bytes: u64,
+    /// Payload that has arrived, in bytes.
+    pub received_bytes: u64,
+    /// Time with something to send, in microseconds. It includes the two times below.
+    pub busy_us: Option<u64>,
+    /// Time for which the other end's receive window stopped the sender, in microseconds.
+    pub receive_window_limited_us: Option<u64>,
+    /// Time for which the own send buffer stopped the sender, in microseconds.
+    pub send_buffer_limited_us: Option<u64>,
+}
+
+/// All listening sockets.
+///
+/// # Errors
+/// When the kernel refuses the request, or answers in an unknown form.
+pub fn listeners() -> io::Result<Vec<Listener>> {
+    let mut all = Vec::new();
+    dump(LISTEN, usize::MAX, |entry| {
+        all.push(Listener {
+            address: entry.local,
+            waiting: entry.receive_queue,
+            backlog: entry.send_queue,
+            inode: entry.inode,
+        });
+    })?;
+    Ok(all)
+}
+
+/// Established connections, `limit` at most.
+///
+/// # Errors
+/// As those of [`listeners`].
+pub fn connections(limit: usize) -> io::Result<Vec<Connection>> {
+    let mut all = Vec::new();
+    dump(ESTABLISHED, limit, |entry| {
+        all.push(Connection {
+            local: entry.local,
+            remote: entry.remote,
+            unread_bytes: entry.receive_queue,
+            unacknowledged_bytes: entry.send_queue,
+            send_buffer_used_bytes: entry.send_buffer[0],
+            send_buffer_bytes: entry.send_buffer[1],
+            info: entry.info,
+        });
+    })?;
+    Ok(all)
+}
+
+/// A socket of a dump.
+struct Entry {
+    local: SocketAddr,
+    remote: SocketAddr,
+    receive_queue: u32,
+    send_queue: u32,
+    inode: u32,
+    /// The part of the send buffer that is in use, and its size.
+    send_buffer: [u32; 2],
+    info: TcpInfo,
+}
+
+/// Calls `take` for the sockets in a state, `limit` at most.
+fn dump(state: u32, limit: usize, mut take: impl FnMut(Entry)) -> io::Result<()> {
+    let mut left = limit;
+    for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.bind_auto()?;
+        socket.connect(&Kernel::new(0, 0))?;
+        socket.send(&request(family, state), 0)?;
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        let mut is_done = false;
+        while !is_done && left > 0 {
+            buffer.clear();
+            socket.recv(&mut buffer, 0)?;
+            for (kind, message) in messages(&buffer) {
+                match kind {
+                    NLMSG_DONE => is_done = true,
+                    NLMSG_ERROR => return Err(refused(message)),
+                    SOCK_DIAG_BY_FAMILY if left > 0 => {
+                        take(parse(message).ok_or_else(unknown)?);
+                        left -= 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn request(family: u8, state: u32) -> Vec<u8> {
+    // struct nlmsghdr, then struct inet_diag_req_v2 with an id of zeros.
+    let length = HEADER_BYTES + 56;
+    let mut request = Vec::with_capacity(length);
+    request.extend((length as u32).to_ne_bytes());
+    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    let extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_SKMEMINFO - 1);
+    request.extend([family, TCP, extensions, 0]);
+    request.extend((1_u32 << state).to_ne_bytes());
+    request.resize(length, 0);
+    request
+}
+
+/// The messages of a buffer with their kinds, up to the first that is cut.
+fn messages(mut buffer: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u32_at(buffer, 0)? as usize;
+        let kind = u16_at(buffer, 4)?;
+        let message = buffer.get(HEADER_BYTES..length)?;
+        buffer = buffer.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, message))
+    })
+}
+
+fn refused(message: &[u8]) -> io::Error {
+    u32_at(message, 0)
+        .map_or_else(unknown, |errno| io::Error::from_raw_os_error((errno as i32).wrapping_neg()))
+}
+
+fn unknown() -> io::Error {
+    io::Error::other("the kernel lists sockets in an unknown form")
+}
+
+/// Parses `struct inet_diag_msg` and the attributes behind it.
+fn parse(message: &[u8]) -> Option<Entry> {
+    let address = |at: usize| -> Option<IpAddr> {
+        let bytes: [u8; 16] = message.get(at..at + 16)?.try_into().ok()?;
+        let [a, b, c, d, ..] = bytes;
+        Some(match i32::from(message[0]) {
+            libc::AF_INET => Ipv4Addr::new(a, b, c, d).into(),
+            _ => Ipv6Addr::from(bytes).into(),
+        })
+    };
+    let attributes = message.get(MESSAGE_BYTES..)?;
+    let memory = attribute(attributes, INET_DIAG_SKMEMINFO).unwrap_or_default();
+    let port = |at: usize| Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?));
+    Some(Entry {
+        local: SocketAddr::new(address(8)?, port(4)?),
+        remote: SocketAddr::new(address(24)?, port(6)?),
+        receive_queue: u32_at(message, 56)?,
+        send_queue: u32_at(message, 60)?,
+        inode: u32_at(message, 68)?,
+        // SK_MEMINFO_WMEM_QUEUED and SK_MEMINFO_SNDBUF (linux/sock_diag.h).
+        send_buffer: [5, 3].map(|index| u32_at(memory, 4 * index).unwrap_or_default()),
+        info: attribute(attributes, INET_DIAG_INFO).map(TcpInfo::parse).unwrap_or_default(),
+    })
+}
+
+/// The value of an attribute, if it is there.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (length, kind) = (usize::from(u16_at(attributes, 0)?), u16_at(attributes, 2)?);
+        let value = attributes.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+impl TcpInfo {
+    /// Parses `struct tcp_info`, which grows with each version of the kernel.
+    fn parse(info: &[u8]) -> Self {
+        let number = |at| u32_at(info, at).unwrap_or_default();
+        Self {
+            segment_bytes: number(16),
+            in_flight: number(24),
+            rtt_us: number(68),
+            congestion_window: number(80),
+            retransmits: number(100),
+            acknowledged_bytes: u64_at(info, 120).unwrap_or_default(),
+            received_bytes: u64_at(info, 128).unwrap_or_default(),
+            busy_us: u64_at(info, 168),
+            receive_window_limited_us: u64_at(info, 176),
+            send_buffer_limited_us: u64_at(info, 184),
+        }
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_queue_of_a_listener_is_seen() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(any).unwrap();
+            let address = listener.local_addr().unwrap();
+            let find = || listeners().unwrap().into_iter().find(|seen| seen.address == address).unwrap();
+            let empty = find();
+            assert!(empty.waiting == 0 && empty.backlog > 0, "{empty:?}");
+            let _waiting = [TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap()];
+            assert_eq!(find(), Listener { waiting: 2, ..empty });
+        }
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_are_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(&[7; 1000]).unwrap();
+        server.read_exact(&mut [0; 400]).unwrap();
+        let local = client.local_addr().unwrap();
+        let all = connections(usize::MAX).unwrap();
+        let sent = all.iter().find(|seen| seen.local == local).unwrap();
+        let received = all.iter().find(|seen| seen.remote == local).unwrap();
+        assert_eq!((sent.info.acknowledged_bytes, sent.info.busy_us.is_some()), (1001, true));
+        assert_eq!((received.info.received_bytes, received.unread_bytes), (1000, 600));
+        assert!(sent.send_buffer_bytes > 1000 && sent.send_buffer_used_bytes == 0, "{sent:?}");
+        assert!(sent.info.congestion_window > 0 && sent.info.segment_bytes > 500, "{sent:?}");
+        assert_eq!(connections(1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_an_older_kernel_does_not_tell_is_unknown() {
+        let mut info = [0; 232];
+        info[168] = 9;
+        assert_eq!(TcpInfo::parse(&info).busy_us, Some(9));
+        let older = TcpInfo::parse(&info[..160]);
+        assert_eq!((older.busy_us, older.receive_window_limited_us), (None, None));
+        assert_eq!(TcpInfo::parse(&[]), TcpInfo::default());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_fail(bytes: Vec<u8>, cut in 0..200_usize) {
+            for (_, message) in messages(&bytes).take(100) {
+                let _ = parse(message);
+            }
+            let _ = parse(&bytes[..cut.min(bytes.len())]);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the kernels of a trial's hosts counted: a line of `counters.jsonl`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The schema of counters that this version writes.
+pub const SCHEMA: &str = "proofload/counters/1";
+
+/// What the kernels of a trial's hosts counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialCounters {
+    /// The format of this record, [`SCHEMA`].
+    pub schema: String,
+    /// The trial's index. If an index occurs twice, the study was resumed in between, and the last one counts.
+    pub trial: u64,
+    /// Time from the first reading to the last, in seconds.
+    pub elapsed_s: f64,
+    /// What all hosts share: processors, their queues of packets, pressure.
+    pub machine: Counters,
+    /// The hosts.
+    pub hosts: Vec<HostCounters>,
+    /// Processor time that the readings took, in seconds.
+    pub reading_s: f64,
+}
+
+/// Counters by name. The names are those of the kernel, such as `TcpExt.ListenOverflows`, or end in their unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counters {
+    /// What changed between two readings; the value at a moment for what rises and falls.
+    pub values: BTreeMap<String, u64>,
+    /// Files that could not be read, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, String>,
+}
+
+impl Counters {
+    /// The value of a counter, if the kernel has it.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.values.get(name).copied()
+    }
+}
+
+/// What the kernel counted for a host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostCounters {
+    /// The host; empty for this machine.
+    pub host: String,
+    /// The counters of its network namespace.
+    pub counters: Counters,
+    /// Its listening sockets by their address.
+    pub listeners: BTreeMap<String, ListenerUse>,
+    /// Its connections while they had bytes to send.
+    pub senders: SenderUse,
+    /// Its processes.
+    pub programs: Vec<ProgramUse>,
+}
+
+/// The use of a listening socket's queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ListenerUse {
+    /// How many connections may wait to be accepted.
+    pub backlog: u32,
+    /// The largest number that was seen waiting.
+    pub most_waiting: u32,
+    /// Samples.
+    pub samples: u32,
+    /// Samples with connections that waited.
+    pub samples_waiting: u32,
+}
+
+/// Sums over the samples of a host's connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SenderUse {
+    /// Samples of connections, whether they had bytes to send or not.
+    pub samples: u64,
+    /// Samples of connections with bytes to send.
+    pub samples_sending: u64,
+    /// Bytes on their way in these samples.
+    pub in_flight_bytes: u64,
+    /// Congestion windows in these samples, in bytes.
+    pub congestion_window_bytes: u64,
+    /// Memory of send buffers that was in use in these samples, in bytes.
+    pub send_buffer_used_bytes: u64,
+    /// Sizes of send buffers in these samples, in bytes.
+    pub send_buffer_bytes: u64,
+    /// Smoothed round-trip times in these samples, in microseconds.
+    pub rtt_us: u64,
+    /// Segments sent again, over all connections.
+    pub retransmits: u64,
+    /// Time with something to send, in microseconds, over all connections; none if the kernel does not tell.
+    pub busy_us: Option<u64>,
+    /// The part of it in which the receive window of the other end stopped the sender.
+    pub receive_window_limited_us: u64,
+    /// The part of it in which the send buffer stopped the sender.
+    pub send_buffer_limited_us: u64,
+}
+
+/// What a process used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProgramUse {
+    /// The process id.
+    pub pid: u32,
+    /// The name of the program.
+    pub name: String,
+    /// The addresses on which it listens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listens: Vec<String>,
+    /// Time on a processor of the thread that ran longest, in seconds.
+    pub busiest_thread_s: f64,
+    /// Time for which that thread was ready to run without a processor, in seconds.
+    pub busiest_thread_waiting_s: f64,
+    /// Time on processors of all threads, in seconds.
+    pub running_s: f64,
+    /// The largest number of descriptors that was seen open; none if this user may not see them.
+    pub most_descriptors: Option<u64>,
+    /// How many descriptors it may have open; none if unlimited.
+    pub max_descriptors: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_schema_is_the_one_of_this_code() {
+        crate::testing::assert_published::<TrialCounters>("counters.schema.json");
+    }
+}

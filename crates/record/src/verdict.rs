@@ -1,0 +1,132 @@
+//! What bounded a trial.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What bounded a trial, by the counters of kernels and links.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// What bounded the trial, the nearest first. Empty if it could not be determined.
+    pub bottlenecks: Vec<Bottleneck>,
+    /// What did not bound it.
+    pub excluded: Vec<Excluded>,
+    /// Counters that were not available, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+/// What bounded a trial, or would have been next to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bottleneck {
+    /// What it is.
+    pub cause: Cause,
+    /// The host or link where it is; empty for this machine.
+    pub place: String,
+    /// The figures that show it.
+    pub evidence: String,
+    /// How far the evidence goes.
+    pub certainty: Certainty,
+}
+
+/// How far evidence goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// It explains the trial, but other things would look the same.
+    Likely,
+    /// The kernel counted the limit itself, such as drops at a full queue.
+    Counted,
+}
+
+/// A cause that the evidence excludes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Excluded {
+    /// What did not bound the trial.
+    pub cause: Cause,
+    /// The figures that show it.
+    pub evidence: String,
+}
+
+/// What can bound a trial; `docs/verdict.md` says what shows each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The generator itself: its processors, or its own limits.
+    Generator,
+    /// The source ports of the load's hosts.
+    SourcePorts,
+    /// The rate of a link.
+    LinkRate,
+    /// The queue of a link, which was too short for bursts.
+    LinkQueue,
+    /// A queue of packets in the kernel: that of a processor or of an interface.
+    PacketQueue,
+    /// Packets that a link lost, which keep the congestion window small.
+    PacketLoss,
+    /// The congestion window.
+    CongestionWindow,
+    /// The receive window of the side that takes the data.
+    ReceiveWindow,
+    /// The send buffer of the side that sends the data.
+    SendBuffer,
+    /// The window of an SSH channel.
+    SshWindow,
+    /// A thread or a core that had no time left.
+    HotCore,
+    /// The processor quota of a control group.
+    CpuQuota,
+    /// The queue of connections that wait to be accepted.
+    AcceptQueue,
+    /// The queue of connections whose handshake is not complete.
+    SynQueue,
+    /// The number of connections that a program serves at a time.
+    ConnectionLimit,
+    /// The descriptor limit of a process.
+    Descriptors,
+    /// The table of connection tracking.
+    Conntrack,
+    /// The disk.
+    Disk,
+    /// The target waits, without work for its processors: its handler takes the time.
+    SlowHandler,
+    /// The load itself: the target could have carried more.
+    OfferedLoad,
+}
+
+impl Cause {
+    /// The cause in words, which can follow "bound by".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Generator => "the generator",
+            Self::SourcePorts => "the source ports",
+            Self::LinkRate => "the rate",
+            Self::LinkQueue => "the queue",
+            Self::PacketQueue => "the kernel's queue of packets",
+            Self::PacketLoss => "packet loss",
+            Self::CongestionWindow => "the congestion window",
+            Self::ReceiveWindow => "the receive window",
+            Self::SendBuffer => "the send buffer",
+            Self::SshWindow => "SSH's window",
+            Self::HotCore => "a busy core",
+            Self::CpuQuota => "the processor quota",
+            Self::AcceptQueue => "the accept queue",
+            Self::SynQueue => "the SYN queue",
+            Self::ConnectionLimit => "the program's limit of connections",
+            Self::Descriptors => "the descriptor limit",
+            Self::Conntrack => "the connection tracking table",
+            Self::Disk => "the disk",
+            Self::SlowHandler => "the target's handler",
+            Self::OfferedLoad => "the offered load",
+        }
+    }
+}
+
+impl Verdict {
+    /// What bounded the trial, where, and why: `bound by the accept queue of web1 (queue of 128 overflowed 412 times)`. None if
+    /// that is not determined.
+    pub fn in_words(&self) -> Option<String> {
+        let first = self.bottlenecks.first()?;
+        let place = if first.place.is_empty() { String::new() } else { format!(" of {}", first.place) };
+        Some(format!("bound by {}{place} ({})", first.cause.words(), first.evidence))
+    }
+}

@@ -1,0 +1,99 @@
+//! What bounded a trial: rules over what kernels, links and the generator counted. No clock, no input or output.
+//!
+//! `docs/verdict.md` explains each rule with its bound. A rule sees the whole trial and says one of three things: this bounded
+//! it, this did not, or a counter is missing. The rules stand in the order in which causes hide each other: what
+//! is named first can make the later ones appear, and not the other way round.
+
+mod rules;
+
+use record::{Bottleneck, Cause, Certainty, Excluded, Trial, TrialCounters, Verdict};
+
+/// Everything that is known of a trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// The trial, judged.
+    pub trial: &'a Trial,
+    /// Whether it met all goals.
+    pub goals_met: bool,
+    /// What the kernels of its hosts counted.
+    pub counters: &'a TrialCounters,
+    /// The parts that the hosts have, in the order of the counters.
+    pub roles: &'a [Role],
+    /// What the links carried, each direction by itself.
+    pub links: &'a [LinkUse],
+}
+
+/// The part that a host has in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It makes the load.
+    Load,
+    /// It is the target, or stands before it.
+    Target,
+    /// It makes the load and is the target, as this machine is without a lab.
+    Both,
+}
+
+impl Role {
+    fn is_target(self) -> bool {
+        self != Self::Load
+    }
+}
+
+/// What one direction of a link carried.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LinkUse {
+    /// The link and the direction, such as `sea (client to web)`.
+    pub name: String,
+    /// Bits per second that it can carry; none if unlimited.
+    pub rate_bits_per_s: Option<f64>,
+    /// Bits per second that it carried, on the layer that the rate counts.
+    pub carried_bits_per_s: f64,
+    /// Packets that arrived at the link.
+    pub offered_packets: u64,
+    /// Packets dropped because its queue was full.
+    pub dropped_packets: u64,
+    /// Packets lost on the wire.
+    pub lost_packets: u64,
+}
+
+/// What a rule says.
+enum Finding {
+    /// This bounded the trial.
+    Bound { place: String, evidence: String, certainty: Certainty },
+    /// This did not.
+    Not(String),
+    /// Counters are missing.
+    Unknown(String),
+    /// The trial has nothing to do with it.
+    Irrelevant,
+}
+
+/// Says what bounded a trial.
+pub fn judge(observed: &Observed<'_>) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (cause, rule) in rules::RULES {
+        if cause == Cause::SlowHandler && !verdict.bottlenecks.is_empty() {
+            continue;
+        }
+        match rule(observed) {
+            Finding::Bound { place, evidence, certainty } => {
+                verdict.bottlenecks.push(Bottleneck { cause, place, evidence, certainty });
+            }
+            Finding::Not(evidence) => verdict.excluded.push(Excluded { cause, evidence }),
+            Finding::Unknown(why) => verdict.missing.push(format!("{}: {why}", cause.words())),
+            Finding::Irrelevant => {}
+        }
+    }
+    // What comes with a load that is carried has cost nothing yet.
+    if let Some(evidence) = rules::carried(observed)
+        && verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely)
+    {
+        let (cause, certainty) = (Cause::OfferedLoad, Certainty::Counted);
+        verdict.bottlenecks = vec![Bottleneck { cause, place: String::new(), evidence, certainty }];
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests;

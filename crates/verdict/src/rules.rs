@@ -1,0 +1,109 @@
+//! The rules, in the order in which causes hide each other.
+
+mod load;
+mod network;
+mod target;
+
+use std::net::SocketAddr;
+
+use record::{Cause, Certainty, HostCounters, ListenerUse, ProgramUse};
+
+use crate::{Finding, Observed, Role};
+
+pub(crate) use load::carried;
+
+type Rule = fn(&Observed<'_>) -> Finding;
+
+/// A cause that stands first can make the later ones appear: a program without descriptors lets its accept queue overflow, and
+/// a full link looks like a small congestion window.
+pub(crate) const RULES: [(Cause, Rule); 19] = [
+    (Cause::Generator, load::generator),
+    (Cause::SourcePorts, load::source_ports),
+    (Cause::Descriptors, target::descriptors),
+    (Cause::CpuQuota, target::cpu_quota),
+    (Cause::Conntrack, network::conntrack),
+    (Cause::HotCore, target::hot_core),
+    (Cause::ConnectionLimit, target::connection_limit),
+    (Cause::AcceptQueue, target::accept_queue),
+    (Cause::SynQueue, target::syn_queue),
+    (Cause::LinkRate, network::link_rate),
+    (Cause::LinkQueue, network::link_queue),
+    (Cause::PacketQueue, network::packet_queue),
+    (Cause::ReceiveWindow, network::receive_window),
+    (Cause::SendBuffer, network::send_buffer),
+    (Cause::PacketLoss, network::packet_loss),
+    (Cause::SshWindow, network::ssh_window),
+    (Cause::CongestionWindow, network::congestion_window),
+    (Cause::Disk, target::disk),
+    // What remains if nothing else explains the trial.
+    (Cause::SlowHandler, target::slow_handler),
+];
+
+/// Least work of a thread that has no time left, as a share of the trial.
+const HOT_SHARE: f64 = 0.9;
+/// Most work of a thread that has time to spare.
+const IDLE_SHARE: f64 = 0.5;
+
+/// The hosts of the targets.
+fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> {
+    target_hosts(observed).map(|(host, _)| host)
+}
+
+/// The sum of a counter over hosts; none if no host has it.
+fn sum<'a>(hosts: impl Iterator<Item = &'a HostCounters>, counter: &str) -> Option<u64> {
+    hosts.filter_map(|host| host.counters.get(counter)).reduce(|a, b| a + b)
+}
+
+fn counted(place: &str, evidence: String) -> Finding {
+    Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Counted }
+}
+
+fn likely(place: &str, evidence: String) -> Finding {
+    Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Likely }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
+}
+
+/// The hosts of the targets, each with whether it makes the load as well.
+fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> {
+    let with_role = observed.counters.hosts.iter().zip(observed.roles);
+    with_role.filter(|(_, role)| role.is_target()).map(|(host, role)| (host, *role == Role::Both))
+}
+
+/// Whether requests go to this address of a host that makes the load as well.
+fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
+    let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
+    let port = address.parse().map(|address: SocketAddr| address.port());
+    targets.iter().any(|target| port == Ok(target.port()))
+}
+
+/// The processes of the targets with their hosts.
+fn programs<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, &'a ProgramUse)> {
+    target_hosts(observed).flat_map(move |(host, is_both)| {
+        let is_target = move |program: &&ProgramUse| {
+            !is_both || program.listens.iter().any(|address| is_asked(observed, address))
+        };
+        host.programs.iter().filter(is_target).map(move |program| (host, program))
+    })
+}
+
+/// The listening sockets of the targets with their hosts and addresses.
+fn listeners<'a>(
+    observed: &'a Observed<'_>,
+) -> impl Iterator<Item = (&'a HostCounters, &'a str, &'a ListenerUse)> {
+    target_hosts(observed).flat_map(move |(host, is_both)| {
+        let is_target = move |(address, _): &(&String, _)| !is_both || is_asked(observed, address);
+        host.listeners.iter().filter(is_target).map(move |(address, queue)| (host, address.as_str(), queue))
+    })
+}
+
+/// The largest share of the trial for which a thread of the targets ran, with the program and the host.
+fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a str, &'a str)> {
+    let elapsed_s = observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
+    let shares = programs(observed).map(|(host, program)| {
+        (program.busiest_thread_s / elapsed_s, program.name.as_str(), host.host.as_str())
+    });
+    shares.max_by(|a, b| a.0.total_cmp(&b.0))
+}

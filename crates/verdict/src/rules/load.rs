@@ -1,0 +1,102 @@
+//! What bounds the load before it reaches the target.
+
+use record::{
+    ErrorClass, LoadModel, VoidReason, VoidRule,
+    units::{show_count, show_rate, show_time_ns},
+};
+
+use super::{HOT_SHARE, busiest_target, counted, percent};
+use crate::{Finding, Observed};
+
+/// Smallest share of the planned requests that a carried load completes.
+const CARRIED_SHARE: f64 = 0.99;
+/// Answers up to this time, beside the network's, need no explanation.
+pub(super) const SHORT_ANSWER_NS: u64 = 1_000_000;
+
+/// The generator had no processor, or this machine lacked something.
+pub(super) fn generator(observed: &Observed<'_>) -> Finding {
+    let own = |rule: VoidRule| {
+        matches!(
+            rule,
+            VoidRule::Late
+                | VoidRule::RateNotReached
+                | VoidRule::CpuExhausted
+                | VoidRule::ProcessorShared
+                | VoidRule::UnopenedConnections
+                | VoidRule::LocalExhaustion
+                | VoidRule::PoolLimited
+                | VoidRule::WorkerLost
+        )
+    };
+    if ports(observed).is_some() {
+        return Finding::Irrelevant;
+    }
+    let mut reasons = observed.trial.validity.reasons().iter();
+    if let Some(reason) = reasons.find(|reason| own(reason.rule)) {
+        return counted("", reason.evidence.clone());
+    }
+    match observed.trial.http() {
+        Some(http) => Finding::Not(format!(
+            "its busiest thread worked {} of the time",
+            percent(http.cpu.busiest_thread_ratio)
+        )),
+        None => Finding::Irrelevant,
+    }
+}
+
+/// The kernel found no port for a new connection.
+pub(super) fn source_ports(observed: &Observed<'_>) -> Finding {
+    ports(observed).map_or(Finding::Irrelevant, |evidence| counted("", evidence))
+}
+
+/// What shows that the ports were used up.
+fn ports(observed: &Observed<'_>) -> Option<String> {
+    let http = observed.trial.http()?;
+    let failed = http.errors.of(ErrorClass::Ports) + http.connection_errors.of(ErrorClass::Ports);
+    if failed > 0 {
+        return Some(format!("{} times no port was left towards the target", show_count(failed)));
+    }
+    // Before it starts, a trial is fitted to the ports, and its reason to be void says so.
+    let lacks_ports = |reason: &&VoidReason| reason.evidence.contains("ports: ");
+    observed.trial.validity.reasons().iter().find(lacks_ports).map(|reason| reason.evidence.clone())
+}
+
+/// Why the load itself bounded the trial, if the target carried it.
+pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
+    let http = observed.trial.http()?;
+    let (counts, busiest) = (&http.counts, busiest_target(observed));
+    let is_complete =
+        counts.completed as f64 >= CARRIED_SHARE * counts.scheduled as f64 && counts.scheduled > 0;
+    let is_carried = observed.goals_met && is_complete && !observed.trial.validity.is_void();
+    let spare = busiest.map_or_else(String::new, |(share, program, host)| {
+        format!("; the busiest thread of {program}{} worked {} of the time", of_host(host), percent(share))
+    });
+    match &http.plan.load {
+        LoadModel::Open { .. } if is_carried => Some(format!(
+            "{} of {} requests at {} were completed{spare}",
+            show_count(counts.completed),
+            show_count(counts.scheduled),
+            show_rate(observed.trial.offered_load())
+        )),
+        LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot(observed) => {
+            let median_ns = http.service_time.percentile(0.5).ns;
+            Some(format!("{users} users, each with an answer after {}{spare}", show_time_ns(median_ns)))
+        }
+        _ => None,
+    }
+}
+
+fn is_hot(observed: &Observed<'_>) -> bool {
+    busiest_target(observed).is_some_and(|(share, ..)| share >= HOT_SHARE)
+}
+
+/// Whether answers take no longer than the network and a moment.
+pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
+    let Some(http) = observed.trial.http() else { return false };
+    let network_ns = if http.connect_time.is_empty() { 0 } else { http.connect_time.quantile_ns(0.5) };
+    http.service_time.percentile(0.5).ns <= SHORT_ANSWER_NS + 3 * network_ns
+}
+
+pub(super) fn of_host(host: &str) -> String {
+    if host.is_empty() { String::new() } else { format!(" at {host}") }
+}

@@ -1,0 +1,222 @@
+//! What bounds the way between the load and the target.
+
+use record::{
+    SenderUse,
+    units::{show_bytes, show_count, show_time_ns},
+};
+
+use super::{
+    counted, likely, percent, sum,
+    target::{accept_queue, syn_queue},
+};
+use crate::{Finding, LinkUse, Observed};
+
+/// Smallest share of its rate that a full link carries.
+const FULL_LINK_SHARE: f64 = 0.9;
+/// Smallest share of packets whose loss matters.
+const LOSS_SHARE: f64 = 0.000_5;
+/// Smallest share of a sender's busy time for which a limit that matters stops it.
+const LIMITED_SHARE: f64 = 0.5;
+/// Smallest share of a send buffer in use that is full: what is freed is written again only by and by.
+const FULL_BUFFER_SHARE: f64 = 0.6;
+/// A sender with less of its congestion window on the way is not limited by it.
+const FILLED_WINDOW_SHARE: f64 = 0.7;
+
+/// The table of connections was full.
+pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
+    let hosts = || observed.counters.hosts.iter();
+    let Some(refused) = sum(hosts(), "conntrack.drop") else { return Finding::Irrelevant };
+    let refused = refused + sum(hosts(), "conntrack.early_drop").unwrap_or(0);
+    let entries = sum(hosts(), "conntrack.entries").unwrap_or(0);
+    match refused {
+        0 => Finding::Not(format!("no connection was refused; {entries} entries")),
+        _ => {
+            let host = hosts().max_by_key(|host| host.counters.get("conntrack.drop")).expect("one has it");
+            let max = host.counters.get("conntrack.max_entries").unwrap_or(0);
+            counted(
+                &host.host,
+                format!("{refused} packets were dropped for lack of one of its {max} entries"),
+            )
+        }
+    }
+}
+
+/// The link whose rate was used most, with the share.
+fn fullest<'a>(observed: &'a Observed<'_>) -> Option<(f64, f64, &'a LinkUse)> {
+    let used = observed.links.iter().filter_map(|link| {
+        let rate = link.rate_bits_per_s?;
+        Some((link.carried_bits_per_s / rate, rate, link))
+    });
+    used.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// A link carried what it can.
+pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
+    let Some((share, rate, link)) = fullest(observed) else { return Finding::Irrelevant };
+    let evidence = format!("it carried {:.1} of {:.1} Mbit/s", link.carried_bits_per_s / 1e6, rate / 1e6);
+    if share >= FULL_LINK_SHARE {
+        counted(&link.name, evidence)
+    } else {
+        Finding::Not(format!("{}: {evidence}", link.name))
+    }
+}
+
+/// A link that was not full dropped packets at its queue.
+pub(super) fn link_queue(observed: &Observed<'_>) -> Finding {
+    let dropped = observed.links.iter().max_by(|a, b| dropped_share(a).total_cmp(&dropped_share(b)));
+    let Some(link) = dropped else { return Finding::Irrelevant };
+    let evidence = format!(
+        "its queue dropped {} of {} packets",
+        show_count(link.dropped_packets),
+        show_count(link.offered_packets)
+    );
+    if dropped_share(link) >= LOSS_SHARE { counted(&link.name, evidence) } else { Finding::Not(evidence) }
+}
+
+fn dropped_share(link: &LinkUse) -> f64 {
+    link.dropped_packets as f64 / link.offered_packets.max(1) as f64
+}
+
+/// The kernel dropped packets because a processor or an interface had no room.
+pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
+    let machine = &observed.counters.machine;
+    let (Some(drops), Some(packets)) = (machine.get("softnet.drops"), machine.get("softnet.packets")) else {
+        return Finding::Unknown("the kernel does not count softnet_stat".to_owned());
+    };
+    let of_interfaces = observed.counters.hosts.iter().flat_map(|host| {
+        let drops = host.counters.values.iter().filter(|(name, _)| name.ends_with(".receive_drops"));
+        drops.map(move |(name, drops)| (*drops, name, host))
+    });
+    let at = |share: f64| share >= LOSS_SHARE;
+    if at(drops as f64 / packets.max(1) as f64) {
+        return counted(
+            "",
+            format!("processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
+        );
+    }
+    match of_interfaces.max_by_key(|(drops, ..)| *drops) {
+        Some((drops, name, host)) => {
+            let interface = name.trim_start_matches("interface.").trim_end_matches(".receive_drops");
+            let received = host.counters.get(&format!("interface.{interface}.received_packets")).unwrap_or(0);
+            let evidence = format!("{interface} dropped {drops} of {received} packets");
+            if at(drops as f64 / received.max(1) as f64) {
+                counted(&host.host, evidence)
+            } else {
+                Finding::Not("neither processors nor interfaces dropped packets".to_owned())
+            }
+        }
+        None => Finding::Not("no processor dropped packets".to_owned()),
+    }
+}
+
+/// The host whose connections sent most of the time, if sending is what the trial does.
+fn sender<'a>(observed: &'a Observed<'_>) -> Option<(&'a str, SenderUse)> {
+    let hosts = observed.counters.hosts.iter().map(|host| (host.host.as_str(), host.senders));
+    let (host, senders) = hosts.max_by_key(|(_, senders)| senders.in_flight_bytes)?;
+    (senders.samples_sending > 0 && senders.samples_sending * 2 >= senders.samples).then_some((host, senders))
+}
+
+/// The share of the busy time that a limit took.
+fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Finding {
+    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let Some(busy_us) = senders.busy_us.filter(|busy_us| *busy_us > 0) else {
+        return Finding::Unknown("the kernel does not tell what stopped senders".to_owned());
+    };
+    let share = of(&senders) as f64 / busy_us as f64;
+    let evidence = format!("{what} stopped its senders for {} of their busy time", percent(share));
+    if share >= LIMITED_SHARE { counted(host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// The receiver's window was closed.
+pub(super) fn receive_window(observed: &Observed<'_>) -> Finding {
+    limited(observed, |senders| senders.receive_window_limited_us, "the receive window of the other end")
+}
+
+/// The sender's buffer was full, although the windows were not. The kernel's own count of that time is often 0: it only sees a
+/// program that waits while nothing is left to send.
+pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
+    let by_time = limited(observed, |senders| senders.send_buffer_limited_us, "the send buffer");
+    let (Finding::Not(_), Some((host, senders))) = (&by_time, sender(observed)) else { return by_time };
+    let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
+    let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
+    let evidence = format!(
+        "{} of a send buffer of {} in use; {}",
+        mean(senders.send_buffer_used_bytes),
+        mean(senders.send_buffer_bytes),
+        window_in_words(&senders)
+    );
+    let is_full = used_share >= FULL_BUFFER_SHARE && filled_share(&senders) < FILLED_WINDOW_SHARE;
+    let is_window = matches!(receive_window(observed), Finding::Bound { .. });
+    if is_full && !is_window { likely(host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// Whether a rule above explains what stopped the senders. Those whose SYN or request was refused at a queue send it again.
+fn is_explained(observed: &Observed<'_>) -> bool {
+    let rules = [accept_queue, syn_queue, link_rate, receive_window, send_buffer];
+    rules.iter().any(|rule| matches!(rule(observed), Finding::Bound { .. }))
+}
+
+/// Packets were lost on the way.
+pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
+    let lost: u64 = observed.links.iter().map(|link| link.lost_packets).sum();
+    let offered: u64 = observed.links.iter().map(|link| link.offered_packets).sum();
+    let sent = sum(observed.counters.hosts.iter(), "Tcp.OutSegs").unwrap_or(0);
+    let again = sum(observed.counters.hosts.iter(), "Tcp.RetransSegs").unwrap_or(0);
+    let share = lost as f64 / offered.max(1) as f64;
+    let share_again = again as f64 / sent.max(1) as f64;
+    let evidence = format!(
+        "{} of {} segments were sent again{}",
+        show_count(again),
+        show_count(sent),
+        if lost > 0 { format!("; links lost {lost} of {offered} packets") } else { String::new() }
+    );
+    let is_lossy = share >= LOSS_SHARE || (observed.links.is_empty() && share_again >= LOSS_SHARE);
+    let matters = sender(observed).is_some() || !observed.goals_met;
+    if is_lossy && matters && !is_explained(observed) {
+        likely("", with_window(observed, evidence))
+    } else {
+        Finding::Not(evidence)
+    }
+}
+
+fn with_window(observed: &Observed<'_>, evidence: String) -> String {
+    match sender(observed) {
+        Some((_, senders)) => format!("{evidence}; {}", window_in_words(&senders)),
+        None => evidence,
+    }
+}
+
+fn window_in_words(senders: &SenderUse) -> String {
+    let mean = |sum: u64| sum / senders.samples_sending.max(1);
+    format!(
+        "{} of a congestion window of {} on the way, at a round trip of {}",
+        show_bytes(mean(senders.in_flight_bytes)),
+        show_bytes(mean(senders.congestion_window_bytes)),
+        show_time_ns(mean(senders.rtt_us) * 1_000)
+    )
+}
+
+/// The share of the congestion window that was on the way.
+fn filled_share(senders: &SenderUse) -> f64 {
+    senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
+}
+
+/// SSH waited for its own window.
+pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
+    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let hosts = &observed.counters.hosts;
+    let programs = hosts.iter().flat_map(|host| &host.programs);
+    let mut ssh = programs.filter(|program| program.name.starts_with("ssh") && program.running_s > 0.0);
+    let Some(program) = ssh.next() else { return Finding::Irrelevant };
+    let evidence = format!("{} had {}", program.name, window_in_words(&senders));
+    let is_waiting = filled_share(&senders) < FILLED_WINDOW_SHARE && !is_explained(observed);
+    if is_waiting { likely(host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// The congestion window was full.
+pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
+    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let evidence = window_in_words(&senders);
+    let is_filled = filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_explained(observed);
+    if is_filled { likely(host, evidence) } else { Finding::Not(evidence) }
+}

@@ -1,0 +1,259 @@
+use record::{Cause, ErrorClass, HostCounters, ProgramUse, Validity, VoidReason, VoidRule};
+use testing::plans;
+
+use super::*;
+
+/// Everything about a trial of 10 s that nothing bounds: 100 requests a second, answered in 2 ms, against `web`, from `client`.
+struct Case {
+    trial: Trial,
+    goals_met: bool,
+    counters: TrialCounters,
+    links: Vec<LinkUse>,
+    roles: Vec<Role>,
+}
+
+impl Case {
+    fn sound() -> Self {
+        let mut http = record::HttpTrial { plan: plans::open(100.0, 10, 8), ..Default::default() };
+        (http.counts.scheduled, http.counts.completed, http.measured_s) = (1_000, 1_000, 10.0);
+        (0..1_000).for_each(|_| http.service_time.record_ns(2_000_000, 0));
+        let mut counters = TrialCounters { elapsed_s: 10.0, ..TrialCounters::default() };
+        counters.hosts = vec![host("client"), host("web")];
+        for (name, value) in
+            [("softnet.drops", 0), ("softnet.packets", 100_000), ("pressure.io.some_us", 9_000)]
+        {
+            counters.machine.values.insert(name.to_owned(), value);
+        }
+        let links = vec![LinkUse {
+            name: "link sea a to b".to_owned(),
+            rate_bits_per_s: Some(10e6),
+            carried_bits_per_s: 4e6,
+            offered_packets: 100_000,
+            ..LinkUse::default()
+        }];
+        let (trial, roles) = (plans::trial(http), vec![Role::Load, Role::Target]);
+        Self { trial, goals_met: true, counters, links, roles }
+    }
+
+    /// A trial that carries less than it should.
+    fn slow() -> Self {
+        let mut case = Self { goals_met: false, ..Self::sound() };
+        case.http().counts.completed = 400;
+        case
+    }
+
+    fn http(&mut self) -> &mut record::HttpTrial {
+        self.trial.http_mut().unwrap()
+    }
+
+    fn count(&mut self, host: usize, name: &str, value: u64) {
+        self.counters.hosts[host].counters.values.insert(name.to_owned(), value);
+    }
+
+    fn web(&mut self) -> &mut ProgramUse {
+        &mut self.counters.hosts[1].programs[0]
+    }
+
+    fn verdict(&self) -> Verdict {
+        judge(&Observed {
+            trial: &self.trial,
+            goals_met: self.goals_met,
+            counters: &self.counters,
+            roles: &self.roles,
+            links: &self.links,
+        })
+    }
+
+    /// The causes that are named, with their places.
+    fn named(&self) -> Vec<(Cause, String)> {
+        self.verdict().bottlenecks.into_iter().map(|named| (named.cause, named.place)).collect()
+    }
+}
+
+fn host(name: &str) -> HostCounters {
+    let mut host = HostCounters { host: name.to_owned(), ..HostCounters::default() };
+    for counter in ["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop", "TcpExt.TCPReqQFullDoCookies"] {
+        host.counters.values.insert(counter.to_owned(), 0);
+    }
+    let queue = record::ListenerUse { backlog: 128, most_waiting: 3, samples: 11, samples_waiting: 1 };
+    host.listeners.insert("10.0.0.2:80".to_owned(), queue);
+    host.programs.push(ProgramUse {
+        pid: 7,
+        name: "nginx".to_owned(),
+        listens: vec!["10.0.0.2:80".to_owned()],
+        busiest_thread_s: 7.0,
+        running_s: 8.0,
+        most_descriptors: Some(40),
+        max_descriptors: Some(1_024),
+        ..ProgramUse::default()
+    });
+    host
+}
+
+#[test]
+fn a_load_that_is_carried_bounds_itself() {
+    let mut case = Case::sound();
+    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
+    // What is only likely has cost nothing yet; what was counted has.
+    case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
+    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
+    case.count(1, "TcpExt.ListenOverflows", 4);
+    assert_eq!(case.named()[0], (Cause::AcceptQueue, "web".to_owned()));
+}
+
+#[test]
+fn what_nothing_explains_is_not_determined() {
+    let verdict = Case::slow().verdict();
+    assert_eq!((&verdict.bottlenecks[..], verdict.in_words()), (&[][..], None));
+    let excluded: Vec<Cause> = verdict.excluded.iter().map(|excluded| excluded.cause).collect();
+    for cause in [
+        Cause::HotCore,
+        Cause::AcceptQueue,
+        Cause::SynQueue,
+        Cause::LinkRate,
+        Cause::PacketQueue,
+        Cause::Disk,
+    ] {
+        assert!(excluded.contains(&cause), "{cause:?} is not among {excluded:?}");
+    }
+}
+
+type Change = fn(&mut Case);
+
+#[test]
+fn each_cause_is_named_where_it_is() {
+    let cases: [(Cause, &str, Change); 15] = [
+        (Cause::AcceptQueue, "web", |case| case.count(1, "TcpExt.ListenOverflows", 412)),
+        (Cause::SynQueue, "web", |case| case.count(1, "TcpExt.TCPReqQFullDrop", 9)),
+        (Cause::HotCore, "web", |case| case.web().busiest_thread_s = 9.9),
+        (Cause::HotCore, "", |case| {
+            for (name, ms) in [("cpu0.idle_ms", 100), ("cpu0.softirq_ms", 8_000)] {
+                case.counters.machine.values.insert(name.to_owned(), ms);
+            }
+        }),
+        (Cause::Descriptors, "web", |case| case.web().most_descriptors = Some(1_022)),
+        (Cause::CpuQuota, "web", |case| case.count(1, "cgroup.throttled_us", 6_000_000)),
+        (Cause::Conntrack, "web", |case| case.count(1, "conntrack.drop", 3)),
+        (Cause::ConnectionLimit, "web", |case| {
+            case.web().busiest_thread_s = 1.0;
+            case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples_waiting = 11;
+        }),
+        (Cause::LinkRate, "link sea a to b", |case| case.links[0].carried_bits_per_s = 9.7e6),
+        (Cause::LinkQueue, "link sea a to b", |case| case.links[0].dropped_packets = 900),
+        (Cause::PacketQueue, "", |case| {
+            case.counters.machine.values.insert("softnet.drops".to_owned(), 5_000);
+        }),
+        (Cause::PacketQueue, "client", |case| {
+            case.count(0, "interface.eth0.receive_drops", 50);
+            case.count(0, "interface.eth0.received_packets", 10_000);
+        }),
+        (Cause::PacketLoss, "", |case| case.links[0].lost_packets = 100),
+        (Cause::Disk, "", |case| {
+            case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 6_000_000);
+        }),
+        (Cause::SlowHandler, "web", |case| case.web().busiest_thread_s = 0.5),
+    ];
+    for (cause, place, change) in cases {
+        let mut case = Case::slow();
+        change(&mut case);
+        assert_eq!(case.named(), [(cause, place.to_owned())], "{:#?}", case.verdict());
+    }
+}
+
+/// A host that sends: in each of 10 samples, this many bytes are on the way, of a window of a million.
+fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u64) {
+    let http = case.http();
+    http.service_time = Default::default();
+    case.counters.hosts[1].senders = record::SenderUse {
+        samples: 11,
+        samples_sending: 10,
+        in_flight_bytes: 10 * in_flight_bytes,
+        congestion_window_bytes: 10_000_000,
+        send_buffer_used_bytes: 10 * 300_000,
+        send_buffer_bytes: 10_000_000,
+        rtt_us: 1_000_000,
+        retransmits: 0,
+        busy_us: Some(9_900_000),
+        receive_window_limited_us: receive_ms * 1_000,
+        send_buffer_limited_us: buffer_ms * 1_000,
+    };
+}
+
+#[test]
+fn windows_are_told_apart() {
+    let named = |in_flight, receive_ms, buffer_ms, program: &str| {
+        let mut case = Case::slow();
+        case.counters.hosts[1].programs[0].name = program.to_owned();
+        sending(&mut case, in_flight, receive_ms, buffer_ms);
+        case.named().into_iter().map(|(cause, _)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(named(950_000, 9_000, 0, "nginx"), [Cause::ReceiveWindow]);
+    assert_eq!(named(950_000, 0, 9_000, "nginx"), [Cause::SendBuffer]);
+    assert_eq!(named(950_000, 0, 0, "nginx"), [Cause::CongestionWindow]);
+    assert_eq!(named(200_000, 0, 0, "sshd"), [Cause::SshWindow]);
+    assert_eq!(named(200_000, 0, 0, "nginx"), []);
+    let mut full = Case::slow();
+    sending(&mut full, 200_000, 0, 0);
+    full.counters.hosts[1].senders.send_buffer_used_bytes = 8_000_000;
+    assert_eq!(full.named(), [(Cause::SendBuffer, "web".to_owned())], "the kernel does not count that time");
+    let mut refused = Case::slow();
+    sending(&mut refused, 950_000, 0, 0);
+    refused.count(1, "TcpExt.ListenOverflows", 9);
+    let causes: Vec<Cause> = refused.named().into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Cause::AcceptQueue], "what was refused is sent again");
+    let mut lossy = Case::slow();
+    sending(&mut lossy, 950_000, 0, 0);
+    lossy.links[0].lost_packets = 100;
+    let causes: Vec<Cause> = lossy.named().into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Cause::PacketLoss, Cause::CongestionWindow]);
+}
+
+#[test]
+fn what_hides_others_comes_first() {
+    let mut case = Case::slow();
+    case.count(1, "TcpExt.ListenOverflows", 412);
+    case.links[0].carried_bits_per_s = 9.7e6;
+    case.web().most_descriptors = Some(1_024);
+    let causes: Vec<Cause> = case.named().into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Cause::Descriptors, Cause::AcceptQueue, Cause::LinkRate]);
+}
+
+#[test]
+fn the_generator_is_named_before_the_target() {
+    let mut case = Case::slow();
+    case.web().busiest_thread_s = 9.9;
+    let evidence = "a thread of the generator had no time left".to_owned();
+    case.trial.validity =
+        Validity::from_reasons(vec![VoidReason { rule: VoidRule::CpuExhausted, evidence: evidence.clone() }]);
+    assert_eq!(case.verdict().bottlenecks[0].evidence, evidence);
+    case.http().errors.add(ErrorClass::Ports, 5);
+    assert_eq!(case.named()[0].0, Cause::SourcePorts);
+}
+
+#[test]
+fn on_one_machine_only_the_program_that_is_asked_is_the_target() {
+    let mut case = Case::slow();
+    case.counters.hosts = vec![host("")];
+    case.roles = vec![Role::Both];
+    case.counters.hosts[0].programs[0].busiest_thread_s = 9.9;
+    assert_eq!(case.named(), [], "it listens on another port");
+    let plan = &mut case.http().plan;
+    plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    assert_eq!(case.named(), [(Cause::HotCore, String::new())]);
+    let words = case.verdict().in_words().unwrap();
+    assert_eq!(words, "bound by a busy core (the busiest thread of nginx worked 99 % of the time)");
+}
+
+#[test]
+fn counters_that_are_missing_are_named() {
+    let mut case = Case::slow();
+    case.counters.machine.values.clear();
+    for host in &mut case.counters.hosts {
+        host.counters.values.clear();
+        host.programs.clear();
+    }
+    let missing = case.verdict().missing;
+    for name in ["softnet_stat", "/proc/pressure/io", "ListenOverflows", "TCPReqQFullDrop", "no process"] {
+        assert!(missing.iter().any(|why| why.contains(name)), "{name}: {missing:?}");
+    }
+}
