@@ -36,7 +36,7 @@ const MAX_PROGRAMS_EACH_SECOND: usize = 64;
 /// Processes by the identity of their network namespace.
 type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 
-/// A host to watch.
+/// A host to watch: this process's own network namespace alone, or any others.
 #[derive(Debug, Clone)]
 pub struct WatchedHost {
     /// Its name.
@@ -102,6 +102,8 @@ struct Samples {
 struct HostSamples {
     host: WatchedHost,
     identity: (u64, u64),
+    /// Whether it is the namespace of this process.
+    is_own: bool,
     before: Counters,
     /// Processes by their id and begin.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
@@ -162,8 +164,10 @@ impl Samples {
 
 impl HostSamples {
     fn begin(host: WatchedHost) -> io::Result<Self> {
+        let identity = namespaces::identity(&host.network)?;
         let mut samples = Self {
-            identity: namespaces::identity(&host.network)?,
+            identity,
+            is_own: identity == namespaces::own_identity(Kind::Network)?,
             before: Counters::default(),
             programs: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -178,8 +182,9 @@ impl HostSamples {
         Ok(samples)
     }
 
+    /// Enters the host's namespace. To stay in that of this process needs no rights.
     fn enter(&self) -> io::Result<()> {
-        namespaces::enter(&self.host.network, Kind::Network)
+        if self.is_own { Ok(()) } else { namespaces::enter(&self.host.network, Kind::Network) }
     }
 
     fn read(&self) -> Counters {

@@ -1,6 +1,11 @@
 //! What the kernels of a trial's hosts counted, and what it says.
 
-use std::{fs::File, io, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    net::{SocketAddr, UdpSocket},
+    sync::Arc,
+};
 
 use kernel::{
     namespaces::{self, Kind},
@@ -16,12 +21,11 @@ pub(crate) struct Counted {
     pub roles: Vec<Role>,
 }
 
-/// Watches this machine while `work` runs a trial, and says what bounded the trial.
-pub(crate) fn watch_this_machine<T>(work: impl FnOnce() -> T) -> (T, io::Result<Counted>) {
+/// Watches this machine while `work` runs a trial.
+pub(crate) fn watch_this_machine<T>(work: impl FnOnce() -> T) -> (T, io::Result<TrialCounters>) {
     let watch = this_machine().and_then(|host| Watch::start(vec![host]));
     let done = work();
-    let counted = watch.and_then(Watch::stop).map(|counters| Counted { counters, roles: vec![Role::Both] });
-    (done, counted)
+    (done, watch.and_then(Watch::stop))
 }
 
 /// Says what bounded a trial that has been judged.
@@ -41,4 +45,31 @@ pub(crate) fn no_counters(error: &io::Error) -> Warning {
 pub(crate) fn this_machine() -> io::Result<WatchedHost> {
     let network = File::open(namespaces::path_of(std::process::id(), Kind::Network))?;
     Ok(WatchedHost { name: String::new(), network: Arc::new(network), group: None })
+}
+
+/// The part of this machine in a trial without a lab.
+pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
+    let targets = trial.http().map_or(&[][..], |http| &http.plan.targets);
+    // Only an address of this machine can be bound.
+    let is_here = |target: &SocketAddr| UdpSocket::bind((target.ip(), 0)).is_ok();
+    if targets.iter().any(is_here) { Role::Both } else { Role::Load }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::HttpTrial;
+    use testing::plans;
+
+    use super::*;
+
+    #[test]
+    fn a_target_elsewhere_is_not_looked_for_here() {
+        let role = |target: &str| {
+            let mut plan = plans::closed(1);
+            plan.targets = vec![target.parse().unwrap()];
+            role_of_this_machine(&plans::trial(HttpTrial { plan, ..HttpTrial::default() }))
+        };
+        assert_eq!(role("127.0.0.1:80"), Role::Both);
+        assert_eq!(role("192.0.2.1:80"), Role::Load);
+    }
 }

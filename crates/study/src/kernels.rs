@@ -7,7 +7,7 @@ use record::{ResultFolder, Trial, TrialCounters};
 use verdict::Role;
 
 use crate::{
-    counted::{Counted, no_counters, this_machine},
+    counted::{Counted, no_counters, role_of_this_machine, this_machine},
     observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
     testbed::Testbed,
@@ -32,7 +32,7 @@ impl Observer for Kernels {
         Ok(())
     }
 
-    fn after(&mut self, context: &mut TrialContext<'_>, _: &Trial) -> Result<Observation, StopReason> {
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason> {
         let Some(watch) = self.watch.take() else { return Ok(Observation::default()) };
         let counters = match watch.and_then(Watch::stop) {
             Ok(counters) => TrialCounters { trial: context.number, ..counters },
@@ -41,7 +41,7 @@ impl Observer for Kernels {
             }
         };
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
-        let counted = Counted { counters, roles: roles(context.testbed, &context.setup.from) };
+        let counted = Counted { counters, roles: roles(context.testbed, &context.setup.from, trial) };
         Ok(Observation { counted: Some(counted), ..Observation::default() })
     }
 }
@@ -54,8 +54,8 @@ fn hosts(testbed: &mut Testbed) -> io::Result<Vec<WatchedHost>> {
     }
 }
 
-fn roles(testbed: &mut Testbed, from: &[usize]) -> Vec<Role> {
-    let Some(lab) = testbed.lab() else { return vec![Role::Both] };
+fn roles(testbed: &mut Testbed, from: &[usize], trial: &Trial) -> Vec<Role> {
+    let Some(lab) = testbed.lab() else { return vec![role_of_this_machine(trial)] };
     let role = |index| if from.contains(&index) { Role::Load } else { Role::Target };
     (0..lab.hosts().count()).map(role).collect()
 }

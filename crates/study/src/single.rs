@@ -14,7 +14,10 @@ use record::{
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
-use crate::{counted, environment, outcome};
+use crate::{
+    counted::{self, Counted},
+    environment, outcome,
+};
 
 /// The content of a single trial's result folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +71,10 @@ pub fn run_watched(
     let (trial, seen) = counted::watch_this_machine(work);
     let mut trial = trial?;
     match seen {
-        Ok(seen) => trial.verdict = Some(counted::verdict(&trial, true, &seen, &[])),
+        Ok(counters) => {
+            let counted = Counted { counters, roles: vec![counted::role_of_this_machine(&trial)] };
+            trial.verdict = Some(counted::verdict(&trial, true, &counted, &[]));
+        }
         Err(error) => trial.warnings.push(counted::no_counters(&error)),
     }
     Ok(trial)

@@ -245,6 +245,18 @@ fn on_one_machine_only_the_program_that_is_asked_is_the_target() {
 }
 
 #[test]
+fn of_a_target_elsewhere_this_machine_knows_nothing() {
+    let mut case = Case::slow();
+    (case.roles[1], case.links) = (Role::Load, Vec::new());
+    case.count(1, "TcpExt.ListenOverflows", 412);
+    case.web().busiest_thread_s = 9.9;
+    case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
+    let verdict = case.verdict();
+    assert_eq!(verdict.bottlenecks, []);
+    assert!(verdict.missing.iter().any(|why| why.contains("no process of the target")), "{verdict:?}");
+}
+
+#[test]
 fn counters_that_are_missing_are_named() {
     let mut case = Case::slow();
     case.counters.machine.values.clear();

@@ -128,6 +128,9 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
 
 /// The queue of connections whose handshake is not complete overflowed.
 pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
+    if targets(observed).next().is_none() {
+        return Finding::Irrelevant;
+    }
     let dropped = sum(targets(observed), "TcpExt.TCPReqQFullDrop");
     let cookies = sum(targets(observed), "TcpExt.TCPReqQFullDoCookies");
     let (Some(dropped), Some(cookies)) = (dropped, cookies) else {
@@ -146,6 +149,9 @@ pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
 
 /// Processes waited for the disk.
 pub(super) fn disk(observed: &Observed<'_>) -> Finding {
+    if targets(observed).next().is_none() {
+        return Finding::Irrelevant;
+    }
     let Some(us) = observed.counters.machine.get("pressure.io.some_us") else {
         return Finding::Unknown(
             "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
