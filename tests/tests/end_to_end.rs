@@ -61,7 +61,8 @@ macro_rules! samples {
     };
 }
 
-// Those that measure, or list what is on the machine, have it to themselves. The others judge what a program did, not when, and run beside each other.
+// Those that measure, list what is on the machine, or copy a trial that must not be disturbed, have it to themselves. The
+// others judge what a program did, not when, and run beside each other.
 samples! {
     alone {
     measured_sample_of_command_figures "command-figures",
@@ -93,6 +94,7 @@ samples! {
     measured_sample_of_ocean_path "ocean-path",
     measured_sample_of_pacing "pacing",
     measured_sample_of_study_files "study-files",
+    measured_sample_of_study_folders "study-folders",
     measured_sample_of_verdict_table "verdict-table",
     measured_sample_of_vm_netem "vm-netem",
     measured_sample_of_void_rules "void-rules",
@@ -110,7 +112,6 @@ samples! {
     counted_sample_of_no_secrets "no-secrets",
     counted_sample_of_readme "readme",
     counted_sample_of_report_browser "report-browser",
-    counted_sample_of_study_folders "study-folders",
     counted_sample_of_study_fresh "study-fresh",
     counted_sample_of_study_resume "study-resume",
     }
