@@ -94,7 +94,7 @@ fn name_and_begin(stat: &str) -> Option<(String, u64)> {
 }
 
 /// Time on a processor, time waiting for one, number of time slices.
-fn parse_times(schedstat: &str) -> Option<ThreadTimes> {
+pub(crate) fn parse_times(schedstat: &str) -> Option<ThreadTimes> {
     let mut numbers = schedstat.split_whitespace().map(str::parse);
     Some(ThreadTimes { running_ns: numbers.next()?.ok()?, waiting_ns: numbers.next()?.ok()? })
 }

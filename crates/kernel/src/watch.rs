@@ -148,16 +148,14 @@ impl Samples {
         for host in &mut self.hosts {
             host.end(&processes)?;
         }
-        let own = crate::read("/proc/thread-self/schedstat")?;
-        let own_ns: u64 =
-            own.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let own = programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
         Ok(TrialCounters {
             schema: SCHEMA.to_owned(),
             trial: 0,
             elapsed_s,
             machine,
             hosts: self.hosts.into_iter().map(|host| host.seen).collect(),
-            reading_s: own_ns as f64 / 1e9,
+            reading_s: own.running_ns as f64 / 1e9,
         })
     }
 }

@@ -62,6 +62,11 @@ fn likely(place: &str, evidence: String) -> Finding {
     Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Likely }
 }
 
+/// A time as a share of the trial.
+fn share_of_trial(observed: &Observed<'_>, time_s: f64) -> f64 {
+    time_s / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
+}
+
 fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
@@ -101,9 +106,9 @@ fn listeners<'a>(
 
 /// The largest share of the trial for which a thread of the targets ran, with the program and the host.
 fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a str, &'a str)> {
-    let elapsed_s = observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
     let shares = programs(observed).map(|(host, program)| {
-        (program.busiest_thread_s / elapsed_s, program.name.as_str(), host.host.as_str())
+        let share = share_of_trial(observed, program.busiest_thread_s);
+        (share, program.name.as_str(), host.host.as_str())
     });
     shares.max_by(|a, b| a.0.total_cmp(&b.0))
 }

@@ -24,25 +24,13 @@ struct Case {
 }
 
 /// A lab of two hosts, with a `serve` that HTTP requests go to.
+#[derive(Default)]
 struct Web {
     client: String,
     web: String,
     link: String,
     serve: String,
     workload: String,
-}
-
-impl Default for Web {
-    fn default() -> Self {
-        let nothing = String::new();
-        Self {
-            client: nothing.clone(),
-            web: nothing.clone(),
-            link: nothing.clone(),
-            serve: nothing.clone(),
-            workload: nothing,
-        }
-    }
 }
 
 impl Web {

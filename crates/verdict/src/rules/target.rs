@@ -10,7 +10,7 @@ use record::{
 use super::{
     HOT_SHARE, IDLE_SHARE, busiest_target, counted, likely, listeners,
     load::{answers_shortly, carried, of_host},
-    percent, programs, sum, targets,
+    percent, programs, share_of_trial, sum, targets,
 };
 use crate::{Finding, Observed};
 
@@ -44,7 +44,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let throttled =
         targets(observed).filter_map(|host| Some((host.counters.get("cgroup.throttled_us")?, host)));
     let Some((us, host)) = throttled.max_by_key(|(us, _)| *us) else { return Finding::Irrelevant };
-    let share = us as f64 / 1e6 / observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
+    let share = share_of_trial(observed, us as f64 / 1e6);
     let evidence = format!("its control group was stopped for {} of the time", percent(share));
     if share >= THROTTLED_SHARE { counted(&host.host, evidence) } else { Finding::Not(evidence) }
 }
@@ -157,7 +157,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
         );
     };
-    let share = us as f64 / 1e6 / observed.counters.elapsed_s.max(f64::MIN_POSITIVE);
+    let share = share_of_trial(observed, us as f64 / 1e6);
     let evidence = format!("some process waited for it {} of the time", percent(share));
     if share >= DISK_SHARE { likely("", evidence) } else { Finding::Not(evidence) }
 }
