@@ -198,6 +198,7 @@ impl HostHandle<'_> {
         let request = process::exec::ExecRequest {
             network: namespaces::path_of(self.holder().pid, Kind::Network),
             control_group: self.lab.control_groups.get(&self.index).cloned(),
+            descriptors: None,
             cpus: self.lab.plan.hosts[self.index].cpus.clone(),
             directory: None,
             command: command.to_vec(),

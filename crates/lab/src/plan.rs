@@ -158,6 +158,9 @@ pub struct Process {
     pub log_limit_bytes: u64,
     /// What happens if the output exceeds `log_limit_bytes`.
     pub flood: Flood,
+    /// How many descriptors it may have open; as many as this process if none.
+    #[serde(default)]
+    pub descriptors: Option<u64>,
     /// Whether the process may end with status 0 while the lab is up.
     pub may_end: bool,
     /// Processes of one stage start together. The next stage starts when all of them are ready.

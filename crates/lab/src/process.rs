@@ -70,6 +70,7 @@ impl Process {
             network: namespaces::path_of(start.namespace.pid(), Kind::Network),
             control_group: start.control_group,
             cpus: start.cpus,
+            descriptors: start.plan.descriptors,
             directory: start.plan.directory.clone(),
             command: start.command,
         };

@@ -8,6 +8,7 @@
 //! | `trials.jsonl` | one [`TrialEntry`] per line, in the order of the runs; each is on disk before the next trial begins |
 //! | `links.jsonl` | one record per line for each emulated link: its certificate, and its figures in each trial |
 //! | `counters.jsonl` | [`TrialCounters`](crate::TrialCounters): one line per trial |
+//! | `proof/` | the result folder of the trials with and without raised limits (`--prove`) |
 //! | `interrupted-trial.json` | the trial that was interrupted, which does not count |
 //! | `receipts/N/` | the receipts of trial N; kept in a study with an audit if they say more than the audit |
 //! | `stored/PROCESS/` | the files of a target's process while it runs; kept if the audit found something |
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use outcome::{
     AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, GoalOutcome, Knee,
-    QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
+    Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
 
 use crate::{

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::study::{StudyPlan, TrialEntry};
+
 /// What bounded a trial, by the counters of kernels and links.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
@@ -119,9 +121,101 @@ impl Cause {
             Self::OfferedLoad => "the offered load",
         }
     }
+
+    /// What raises this limit, for a target that proofload does not run itself.
+    pub fn raised_by(self) -> &'static str {
+        match self {
+            Self::Generator => "give the load more processors, more --processes, or a machine of its own",
+            Self::SourcePorts => {
+                "sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\" where the load is made, or more source addresses"
+            }
+            Self::LinkRate => "a faster link, or less data in each answer",
+            Self::LinkQueue => "a longer queue where the link begins, or paced senders",
+            Self::PacketQueue => {
+                "sysctl -w net.core.netdev_max_backlog=10000, and interrupts spread over more cores"
+            }
+            Self::PacketLoss => {
+                "find where packets are lost (ethtool -S, tc -s qdisc); a congestion control such as bbr suffers less"
+            }
+            Self::CongestionWindow => {
+                "several connections at once, a shorter way, or another congestion control"
+            }
+            Self::ReceiveWindow => {
+                "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 67108864\" where the data arrives, and no SO_RCVBUF in the program"
+            }
+            Self::SendBuffer => {
+                "sysctl -w net.ipv4.tcp_wmem=\"4096 65536 67108864\" where the data is sent, and no SO_SNDBUF in the program"
+            }
+            Self::SshWindow => "several connections at once, or an SSH with larger windows on both sides",
+            Self::HotCore => "more threads or processes of the target, or a faster core",
+            Self::CpuQuota => "a larger quota (cpu.max of its control group)",
+            Self::AcceptQueue => {
+                "sysctl -w net.core.somaxconn=65535 at the target, and as large a backlog in the program's listen()"
+            }
+            Self::SynQueue => {
+                "sysctl -w net.ipv4.tcp_max_syn_backlog=65535 net.core.somaxconn=65535 at the target, and as large a backlog in \
+                 the program's listen()"
+            }
+            Self::ConnectionLimit => {
+                "a larger limit of connections in the program's configuration (maxconn, worker_connections)"
+            }
+            Self::Descriptors => "a larger limit of open files for the target (ulimit -n, LimitNOFILE=)",
+            Self::Conntrack => {
+                "sysctl -w net.netfilter.nf_conntrack_max=1048576, or no connection tracking for this traffic"
+            }
+            Self::Disk => "a faster disk, or fewer syncs",
+            Self::SlowHandler => {
+                "look into the target: what its handler waits for, and how many requests it handles at a time"
+            }
+            Self::OfferedLoad => "a larger load",
+        }
+    }
+}
+
+/// What bounded most trials of a setting that count: the valid ones, if there are any; of a search, those of them that missed
+/// a goal, if there were any.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounding<'a> {
+    /// The last of these trials: towards its end, a search is nearest to the limit.
+    pub entry: &'a TrialEntry,
+    /// Its verdict.
+    pub verdict: &'a Verdict,
+    /// The number of trials with the same first cause, and of all trials that count.
+    pub trials: (usize, usize),
+}
+
+impl<'a> Bounding<'a> {
+    /// What bounded a setting; none if nobody looked.
+    pub fn of(
+        plan: &StudyPlan,
+        setting: usize,
+        trials: impl IntoIterator<Item = &'a TrialEntry>,
+    ) -> Option<Self> {
+        let own = trials.into_iter().filter(|entry| entry.setting == setting);
+        let (valid, void): (Vec<_>, Vec<_>) = own.partition(|entry| !entry.trial.validity.is_void());
+        // If nothing is valid, what made the trials void is the limit.
+        let valid = if valid.is_empty() { void } else { valid };
+        let is_missed = |entry: &&&TrialEntry| {
+            let mut ratios = entry.loss_ratios.iter().zip(&plan.goals);
+            ratios.any(|(lost, goal)| *lost > goal.loss_ratio)
+        };
+        let missed: Vec<&TrialEntry> = valid.iter().filter(is_missed).copied().collect();
+        let is_search = plan.settings[setting].searched && !missed.is_empty();
+        let counting = if is_search { missed } else { valid };
+        let verdicts: Vec<_> =
+            counting.iter().filter_map(|entry| Some((*entry, entry.trial.verdict.as_ref()?))).collect();
+        let with = |cause| verdicts.iter().filter(|(_, verdict)| verdict.first_cause() == cause).count();
+        let &(entry, verdict) = verdicts.iter().max_by_key(|(_, verdict)| with(verdict.first_cause()))?;
+        Some(Self { entry, verdict, trials: (with(verdict.first_cause()), verdicts.len()) })
+    }
 }
 
 impl Verdict {
+    /// The nearest bottleneck's cause.
+    pub fn first_cause(&self) -> Option<Cause> {
+        self.bottlenecks.first().map(|first| first.cause)
+    }
+
     /// What bounded the trial, where, and why: `bound by the accept queue of web1 (queue of 128 overflowed 412 times)`. None if
     /// that is not determined.
     pub fn in_words(&self) -> Option<String> {

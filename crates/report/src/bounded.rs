@@ -1,16 +1,13 @@
 //! What bounded the trials of each setting.
 
-use record::{Cause, TrialEntry, Verdict};
+use record::{Bounding, TrialEntry};
 
 use crate::{Results, text};
 
-/// What bounded most trials of a setting that count: of a search, those that missed a goal, if there were any.
+/// What bounded most trials of a setting.
 pub(crate) struct Bounded<'a> {
     pub setting: usize,
-    /// The verdict of one of these trials.
-    pub verdict: &'a Verdict,
-    /// The number of trials that this cause bounded, and of all trials that count.
-    pub trials: (usize, usize),
+    pub bounding: Bounding<'a>,
 }
 
 /// The column heads of [`Bounded::row`].
@@ -18,35 +15,18 @@ pub(crate) const HEADER: [&str; 4] = ["bound by", "of", "evidence", "trials"];
 
 /// What bounded the trials of each setting; without settings in which nobody looked.
 pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
-    (0..results.plan.settings.len()).filter_map(|setting| bounded_setting(results, setting)).collect()
-}
-
-fn bounded_setting(results: &Results, setting: usize) -> Option<Bounded<'_>> {
-    let valid: Vec<&TrialEntry> =
-        results.trials_of(setting).filter(|entry| !entry.trial.validity.is_void()).collect();
-    let is_missed = |entry: &&&TrialEntry| {
-        let ratios = entry.loss_ratios.iter().zip(&results.plan.goals);
-        ratios.into_iter().any(|(lost, goal)| *lost > goal.loss_ratio)
+    let bounding = |setting| {
+        let trials: Vec<&TrialEntry> = results.trials_of(setting).collect();
+        Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, trials)? })
     };
-    let missed: Vec<&TrialEntry> = valid.iter().filter(is_missed).copied().collect();
-    let is_search = results.plan.settings[setting].searched && !missed.is_empty();
-    let counting = if is_search { missed } else { valid };
-    let verdicts: Vec<&Verdict> = counting.iter().filter_map(|entry| entry.trial.verdict.as_ref()).collect();
-    let with = |cause| verdicts.iter().filter(|verdict| first_cause(verdict) == cause).count();
-    // The last of the most frequent: towards its end, a search is nearest to the limit.
-    let verdict = *verdicts.iter().max_by_key(|verdict| with(first_cause(verdict)))?;
-    Some(Bounded { setting, verdict, trials: (with(first_cause(verdict)), verdicts.len()) })
-}
-
-fn first_cause(verdict: &Verdict) -> Option<Cause> {
-    verdict.bottlenecks.first().map(|first| first.cause)
+    (0..results.plan.settings.len()).filter_map(bounding).collect()
 }
 
 impl Bounded<'_> {
     /// Cause, place, evidence and number of trials.
     pub(crate) fn row(&self) -> Vec<String> {
-        let trials = format!("{} of {}", self.trials.0, self.trials.1);
-        match self.verdict.bottlenecks.first() {
+        let trials = format!("{} of {}", self.bounding.trials.0, self.bounding.trials.1);
+        match self.bounding.verdict.bottlenecks.first() {
             Some(first) => vec![
                 first.cause.words().to_owned(),
                 text::printable(&first.place),
@@ -60,7 +40,7 @@ impl Bounded<'_> {
 
 #[cfg(test)]
 mod tests {
-    use record::{Bottleneck, Certainty, HttpTrial};
+    use record::{Bottleneck, Cause, Certainty, HttpTrial, Verdict};
     use testing::plans;
 
     use super::*;

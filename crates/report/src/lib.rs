@@ -11,6 +11,7 @@ mod export;
 mod format;
 mod loads;
 mod plot;
+mod proofs;
 mod reading;
 mod results;
 mod sentence;

@@ -6,7 +6,7 @@ use load::Tick;
 use record::{CurrentBounds, Purpose, StudyPlan, TrialEntry};
 
 /// How a study is run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// How labs are brought up.
     pub lab: lab::Options,

@@ -20,6 +20,7 @@ mod observer;
 mod observers;
 pub mod outcome;
 mod plan;
+mod proof;
 mod run;
 mod runner;
 mod running_search;
@@ -31,6 +32,7 @@ mod workload;
 
 pub use event::{Event, Options};
 pub use plan::plan;
+pub use proof::prove;
 pub use run::{FAILED, RunError, run};
 pub use runner::probe_targets;
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};

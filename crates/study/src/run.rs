@@ -112,6 +112,7 @@ pub fn run(
         trials: entries.len() as u64,
         void_trials: entries.iter().filter(|entry| entry.trial.validity.is_void()).count() as u64,
         outcomes,
+        proofs: Vec::new(),
         warnings,
     };
     folder.write_result(&result)?;

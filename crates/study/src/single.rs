@@ -129,6 +129,7 @@ impl SingleTrial {
             trials: 1,
             void_trials: u64::from(trial.validity.is_void()),
             outcomes,
+            proofs: Vec::new(),
             warnings: Vec::new(),
         };
         Ok(Self { plan, environment, entry, result })

@@ -197,6 +197,7 @@ mod tests {
             ready_timeout: Duration::ZERO,
             log_limit_bytes: 0,
             flood: lab::plan::Flood::Fail,
+            descriptors: None,
             may_end: false,
             stage: 0,
         };

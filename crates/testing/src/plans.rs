@@ -121,6 +121,7 @@ pub fn result(outcomes: Vec<SettingOutcome>) -> StudyResult {
         trials: 0,
         void_trials: 0,
         outcomes,
+        proofs: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -43,7 +43,7 @@ impl Role {
 /// What one direction of a link carried.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LinkUse {
-    /// The link and the direction, such as `sea (client to web)`.
+    /// The link and the direction, such as `link sea a to b`.
     pub name: String,
     /// Bits per second that it can carry; none if unlimited.
     pub rate_bits_per_s: Option<f64>,

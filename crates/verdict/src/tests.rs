@@ -219,6 +219,25 @@ fn what_hides_others_comes_first() {
 }
 
 #[test]
+fn a_process_that_shut_itself_in_does_not_lack_descriptors() {
+    let mut case = Case::slow();
+    (case.web().most_descriptors, case.web().max_descriptors) = (Some(7), Some(1));
+    assert!(!case.named().iter().any(|(cause, _)| *cause == Cause::Descriptors), "{:?}", case.named());
+}
+
+#[test]
+fn connections_that_wait_under_load_show_a_limit() {
+    let mut case = Case::slow();
+    let queue = case.counters.hosts[1].listeners.values_mut().next().unwrap();
+    (queue.samples, queue.samples_waiting) = (8, 4);
+    assert_eq!(
+        case.named()[0].0,
+        Cause::ConnectionLimit,
+        "two of the eight are before the load and after it"
+    );
+}
+
+#[test]
 fn the_generator_is_named_before_the_target() {
     let mut case = Case::slow();
     case.web().busiest_thread_s = 9.9;

@@ -121,6 +121,11 @@ const KEYS: &[Key<Process>] = &[
         KeyType::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
     ),
     Key::new(
+        "descriptors",
+        "how many files and sockets it may have open",
+        KeyType::Whole(8..1 << 20, 20_000, |own, n| own.descriptors = Some(n)),
+    ),
+    Key::new(
         "may_end",
         "whether it may end with status 0 while the study runs",
         KeyType::Flag(|own, is| own.may_end = is),
@@ -176,6 +181,7 @@ pub(super) fn read_one(
         ready_timeout: READY_TIMEOUT,
         log_limit_bytes: LOG_LIMIT_BYTES,
         flood: Flood::Fail,
+        descriptors: None,
         may_end: false,
         stage,
     };

@@ -126,7 +126,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Capacity of the queue in bytes of `layer`; none without a rate, because nothing waits then.
-    pub(crate) fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
+    pub fn queue_bytes(&self, round_trip_ns: u64) -> Option<u64> {
         let rate = self.rate_bits_per_s?;
         Some(match self.queue {
             Queue::Bytes { bytes } => bytes,

@@ -10,7 +10,7 @@ use std::{
 
 use kernel::namespaces::{self, Kind};
 use rustix::{
-    process::{Signal, set_parent_process_death_signal},
+    process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit},
     thread::{CpuSet, sched_setaffinity},
 };
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ pub(crate) struct ExecRequest {
     pub network: PathBuf,
     pub control_group: Option<PathBuf>,
     pub cpus: Option<Vec<usize>>,
+    pub descriptors: Option<u64>,
     pub directory: Option<PathBuf>,
     pub command: Vec<String>,
 }
@@ -67,6 +68,12 @@ fn enter_host(request: &ExecRequest) -> io::Result<()> {
         cpus.iter().for_each(|&cpu| set.set(cpu));
         sched_setaffinity(None, &set)
             .map_err(|error| io::Error::other(format!("cannot run on processors {cpus:?} only: {error}")))?;
+    }
+    if let Some(descriptors) = request.descriptors {
+        // Both limits: many programs raise theirs to the hard one.
+        let limit = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
+        setrlimit(Resource::Nofile, limit)
+            .map_err(|error| io::Error::other(format!("cannot allow {descriptors} descriptors: {error}")))?;
     }
     Ok(())
 }

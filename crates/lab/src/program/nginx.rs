@@ -89,7 +89,7 @@ impl KnownProgram for Nginx {
             false => (String::new(), "location = / { return 200 \"ok\\n\"; }".to_owned()),
         };
         let text = format!(
-            "daemon off;\n{user}\nworker_processes {workers};\nworker_rlimit_nofile 20000;\npid {temporary}/nginx.pid;\n\
+            "daemon off;\n{user}\nworker_processes {workers};\nworker_rlimit_nofile {descriptors};\npid {temporary}/nginx.pid;\n\
              error_log stderr warn;\nevents {{ worker_connections 16384; }}\nhttp {{\n  access_log off;\n  \
              server_tokens off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000000;\n  \
              default_type application/octet-stream;\n  client_body_temp_path {temporary}/body;\n  \
@@ -102,6 +102,7 @@ impl KnownProgram for Nginx {
                 false => context.known.port.to_string(),
             },
             backlog = self.backlog.unwrap_or(4096),
+            descriptors = context.process.descriptors.unwrap_or(20_000),
         );
         let file = context.write("nginx.conf", &text)?;
         // -e: nginx opens its built-in error log before it reads the configuration.

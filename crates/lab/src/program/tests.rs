@@ -16,6 +16,7 @@ fn command(kind: KnownKind, args: &[&str], store: Option<PathBuf>) -> (String, t
         ready_timeout: Default::default(),
         log_limit_bytes: 0,
         flood: Flood::Fail,
+        descriptors: None,
         may_end: false,
         stage: 0,
     };

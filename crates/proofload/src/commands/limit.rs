@@ -15,6 +15,7 @@ pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
         name: "limit",
         out: arguments.out.clone(),
         resume: arguments.resume,
+        prove: arguments.prove,
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })

@@ -103,6 +103,10 @@ pub(crate) struct LimitArgs {
     /// Resume an interrupted search with the same options; needs --out
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     pub resume: bool,
+    /// Raise each limit that bounded the search, and run the same load without and with the change; of a target that
+    /// proofload does not run, say what may raise it
+    #[arg(long, help_heading = SEARCH)]
+    pub prove: bool,
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,

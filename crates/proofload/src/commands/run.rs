@@ -34,6 +34,9 @@ pub(crate) struct RunArgs {
     /// Resume an interrupted run; needs --out
     #[arg(long, requires = "out")]
     resume: bool,
+    /// Raise each limit that bounded the study, and run the same load without and with the change
+    #[arg(long, conflicts_with = "dry_run")]
+    prove: bool,
     /// Folder for the result [default: results/STUDY-DATE-TIME]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -58,6 +61,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         name: &name,
         out: arguments.out.clone(),
         resume: arguments.resume,
+        prove: arguments.prove,
         json: arguments.json.as_deref(),
         quiet: arguments.quiet,
     })

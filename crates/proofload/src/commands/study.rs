@@ -27,6 +27,8 @@ pub(super) struct StudyRun<'a> {
     pub out: Option<PathBuf>,
     /// Resume an interrupted run.
     pub resume: bool,
+    /// Raise the limits that bounded it.
+    pub prove: bool,
     /// Output of the result as JSON.
     pub json: Option<&'a Path>,
     /// Print no progress.
@@ -74,7 +76,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
     };
     let path = run.out.unwrap_or_else(|| default_folder(run.name));
     // The reports of a finished study are not written again.
-    let is_finished = run.resume && {
+    let is_finished = run.resume && !run.prove && {
         let result = result_folder(&path, true)?.read().map_err(Refusal::one)?.result;
         result.is_some_and(|result| result.ending == Ending::Finished)
     };
@@ -83,7 +85,13 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
     let mut progress = StudyProgress::new(&run.study, run.quiet);
     let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
-    let result = outcome.map_err(Refusal::one)?;
+    let mut result = outcome.map_err(Refusal::one)?;
+    if run.prove && result.ending == Ending::Finished {
+        let mut progress = StudyProgress::new(&run.study, run.quiet);
+        result = study::prove(&run.study, &folder, &options, &mut |event| progress.show(&event))
+            .map_err(Refusal::one)?;
+        progress.end();
+    }
     // Reported even with --quiet and with JSON on standard output.
     for warning in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
         standard::message(format_args!("proofload: the study failed: {}", warning.message));

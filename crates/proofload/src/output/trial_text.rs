@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use record::{
-    CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial, Validity,
+    Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial,
+    Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -107,6 +108,9 @@ fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
     writeln!(out, "{}{rest}.", first.to_uppercase())?;
     for next in verdict.bottlenecks.iter().skip(1) {
         writeln!(out, "  also: {} ({})", next.cause.words(), next.evidence)?;
+    }
+    if let Some(cause) = verdict.first_cause().filter(|cause| *cause != Cause::OfferedLoad) {
+        writeln!(out, "  what may raise it: {}", cause.raised_by())?;
     }
     Ok(())
 }

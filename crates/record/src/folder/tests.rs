@@ -43,6 +43,7 @@ fn result(trials: u64, ending: Ending) -> StudyResult {
         trials,
         void_trials: 0,
         outcomes: Vec::new(),
+        proofs: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{audit::AuditResult, trial::Warning};
+use crate::{audit::AuditResult, trial::Warning, verdict::Cause};
 
 /// The result of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,8 +24,61 @@ pub struct StudyResult {
     pub void_trials: u64,
     /// The outcome of each setting, in the order of the plan.
     pub outcomes: Vec<SettingOutcome>,
+    /// What came of raising the limits that were named, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
     /// Warnings for the reader.
     pub warnings: Vec<Warning>,
+}
+
+/// What came of raising a limit that a verdict named.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Proof {
+    /// The number of the setting in the plan.
+    pub setting: usize,
+    /// The load of the trials, in the search's unit; none without a search.
+    pub load: Option<f64>,
+    /// The cause that the verdict named.
+    pub cause: Cause,
+    /// The host or link where it was named; empty for this machine.
+    pub place: String,
+    /// What was raised; what would raise it if it was not.
+    pub change: String,
+    /// What came of it.
+    pub proven: Proven,
+    /// The figures without and with the change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<ProofFigure>,
+    /// What bounded the trials after the change, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<String>,
+}
+
+/// A figure without and with a raised limit: medians of as many trials each, which ran in turns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProofFigure {
+    /// The quantity with its unit.
+    pub quantity: String,
+    /// The median as it was.
+    pub before: f64,
+    /// The median with the raised limit.
+    pub after: f64,
+    /// Whether a difference is shown (`docs/statistics.md`).
+    pub is_shown: bool,
+}
+
+/// What raising a limit has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Proven {
+    /// The target carries more, or answers sooner: the verdict was right.
+    Moved,
+    /// No figure is better: something else bounds the target as well, or the verdict was wrong.
+    NotMoved,
+    /// The trials were too few or too noisy to say.
+    Undecided,
+    /// The limit is not one that proofload can raise.
+    NotTried,
 }
 
 /// How a study ended.

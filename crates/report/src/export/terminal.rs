@@ -7,6 +7,7 @@ use crate::{
     answer::{self, Answer},
     bounded,
     confirmed::{self, Confirmed},
+    proofs,
     reading::{Reading, readings},
     sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -119,6 +120,9 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     }
     write_repeats(out, results, &readings, &answers)?;
     write_bounded(out, results)?;
+    for proof in proofs::sentences(results) {
+        writeln!(out.text, "\n{}", text::printable(&proof))?;
+    }
     write_audits(out, results)?;
     writeln!(out.text, "\n{}", trials_line(results))?;
     for warning in warnings(results) {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use record::{
-    HostCounters,
+    HostCounters, ListenerUse,
     units::{show_count, show_time_ns},
 };
 
@@ -29,6 +29,10 @@ const MIN_SAMPLES: u32 = 3;
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     let used = programs(observed).filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
+        // A program that has more than its limit has lowered it itself, to shut its own process in, as sshd does.
+        if most > max {
+            return None;
+        }
         Some((most as f64 / max.max(1) as f64, most, max, host, program))
     });
     let Some((_, most, max, host, program)) = used.max_by(|a, b| a.0.total_cmp(&b.0)) else {
@@ -82,8 +86,12 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     let Some((share, program, _)) = busiest_target(observed).filter(|(share, ..)| *share < IDLE_SHARE) else {
         return Finding::Irrelevant;
     };
-    let waiting = listeners(observed)
-        .filter(|(_, _, queue)| queue.samples >= MIN_SAMPLES && queue.samples_waiting * 2 > queue.samples);
+    let waits = |queue: &ListenerUse| {
+        // The first look and the last are before the load and after it.
+        let under_load = queue.samples.saturating_sub(2);
+        under_load >= MIN_SAMPLES && queue.samples_waiting * 2 > under_load
+    };
+    let waiting = listeners(observed).filter(|(_, _, queue)| waits(queue));
     let Some((host, at, queue)) = waiting.max_by_key(|(_, _, queue)| queue.most_waiting) else {
         return Finding::Irrelevant;
     };
@@ -139,8 +147,10 @@ pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
     if dropped + cookies == 0 {
         return Finding::Not("no SYN queue overflowed".to_owned());
     }
-    let of = |name| move |host: &&HostCounters| host.counters.get(name);
-    let host = targets(observed).max_by_key(of("TcpExt.TCPReqQFullDrop")).expect("one has the counter");
+    let of = |host: &HostCounters, name| host.counters.get(name).unwrap_or(0);
+    let full =
+        |host: &&HostCounters| of(host, "TcpExt.TCPReqQFullDrop") + of(host, "TcpExt.TCPReqQFullDoCookies");
+    let host = targets(observed).max_by_key(full).expect("one has the counter");
     counted(
         &host.host,
         format!("it was full {} times: {dropped} SYNs dropped, {cookies} cookies sent", dropped + cookies),

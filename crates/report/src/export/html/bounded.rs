@@ -6,7 +6,10 @@ use super::{
     Page, Section,
     parts::{Column, left_out, table},
 };
-use crate::bounded::{self, Bounded};
+use crate::{
+    bounded::{self, Bounded},
+    proofs,
+};
 
 pub(super) fn section(page: &Page) -> Option<Section> {
     let all = bounded::bounded(page.results);
@@ -27,6 +30,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         }
         (table("What bounded each setting", &columns, &rows))
         (left_out(shown.len(), all.len(), "setting"))
+        @for proof in proofs::sentences(page.results) { p { bdi { (page.text(&proof)) } } }
         @for bounded in shown.iter().take(page.limits.figures) { (rest(page, bounded)) }
     };
     (!all.is_empty()).then_some(Section { anchor: "bounded", heading: "What bounded it", body })
@@ -34,7 +38,7 @@ pub(super) fn section(page: &Page) -> Option<Section> {
 
 /// What else a verdict says.
 fn rest(page: &Page, bounded: &Bounded<'_>) -> Markup {
-    let verdict = bounded.verdict;
+    let verdict = bounded.bounding.verdict;
     let others = verdict.bottlenecks.iter().skip(1).map(|next| ("also", next.cause, &next.evidence));
     let excluded = verdict.excluded.iter().map(|excluded| ("not", excluded.cause, &excluded.evidence));
     let summary = format!("What else was seen: {}", page.results.setting_name(bounded.setting));

@@ -93,22 +93,23 @@ pub(super) fn unknown_bytes(why: &str) -> Warning {
     Warning::new("moved_bytes_unknown", message)
 }
 
-/// Waits for the next tick of the clock that file systems read, and returns it in nanoseconds: the files that are there have
-/// an earlier creation time, and those that come have not.
+/// Waits until the clock that file systems read has passed this moment, and returns it in nanoseconds: the files that are
+/// there have an earlier creation time, and those that come have not.
 pub(super) fn next_tick_unix_ns() -> i64 {
-    let read_ns = || {
-        let time = clock_gettime(ClockId::RealtimeCoarse);
+    let read_ns = |clock| {
+        let time = clock_gettime(clock);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
     };
-    let now_ns = read_ns();
+    // Since Linux 6.13, a file may have the exact time, which is later than the last tick.
+    let now_ns = read_ns(ClockId::Realtime);
     // A tick takes 1 to 10 ms.
     for _ in 0..100 {
-        if read_ns() != now_ns {
+        if read_ns(ClockId::RealtimeCoarse) > now_ns {
             break;
         }
         thread::sleep(Duration::from_micros(500));
     }
-    read_ns()
+    read_ns(ClockId::RealtimeCoarse)
 }
 
 /// Names of the flows that show what arrived from the load's hosts and at them: what an emulated link delivered, or what a

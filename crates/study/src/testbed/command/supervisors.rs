@@ -139,6 +139,7 @@ impl Testbed {
             ready_timeout: Duration::ZERO,
             log_limit_bytes: 1 << 20,
             flood: Flood::Truncate,
+            descriptors: None,
             may_end: true,
             stage: 0,
         };

@@ -1,0 +1,244 @@
+//! Proves verdicts: raises the limits that they named, and runs the same load without and with the change, in turns.
+//!
+//! The trials are a study of their own in the result folder, with one more factor.
+
+mod raise;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use record::{
+    Bottleneck, Bounding, Cause, Ending, Factor, Level, Proof, ProofFigure, Proven, ResultFolder, Setting,
+    StudyPlan, StudyResult, TrialEntry, folder::Contents,
+};
+use search::statistics::Verdict as Shown;
+
+use crate::{
+    compare::{CompareOptions, Comparison, Side, compare_levels},
+    event::{Event, Options},
+    run::{RunError, run},
+    study::{Setup, Source, Study, StudyFile, Take, Wanted},
+};
+
+/// The folder of the proof within the result folder.
+const FOLDER: &str = "proof";
+/// The factor that the proof varies, which no study file can name, and its levels.
+const FACTOR: &str = "the limit";
+const BEFORE: &str = "as it was";
+const RAISED: &str = "raised";
+/// Trials of each level: as few as can show a difference in one of four figures (`docs/statistics.md`).
+const REPEATS: u32 = 8;
+
+/// A limit that a verdict named, and the trials that are to prove it.
+#[derive(Debug, Clone)]
+struct Claim {
+    setting: usize,
+    load: Option<f64>,
+    length: Option<Duration>,
+    bottleneck: Bottleneck,
+    /// What is raised; what would raise it if proofload cannot.
+    change: Result<String, String>,
+}
+
+/// The study that proves the claims: two settings for each, first without the change, then with it.
+#[derive(Debug)]
+struct Document {
+    original: Study,
+    claims: Vec<Claim>,
+}
+
+/// Raises each limit that the trials of a finished study named, once, and adds to its result what came of that.
+///
+/// # Errors
+/// If the folder of the proof cannot be used, or a limit of this machine cannot be read.
+pub fn prove(
+    study: &Study,
+    folder: &ResultFolder,
+    options: &Options,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<StudyResult, RunError> {
+    let Contents { plan, trials, result, .. } = folder.read()?;
+    let Some(mut result) = result.filter(|result| result.ending == Ending::Finished) else {
+        return Err(RunError::OtherPlan("only a finished study can be proven".to_owned()));
+    };
+    let (claims, others): (Vec<Claim>, Vec<Claim>) =
+        claims(study, &plan, &trials).into_iter().partition(|claim| claim.change.is_ok());
+    result.proofs = if claims.is_empty() {
+        Vec::new()
+    } else {
+        let path = folder.path().join(FOLDER);
+        run_trials(study, &claims, &path, options, on_event)?
+    };
+    result.proofs.extend(others.iter().map(|claim| claim.proof(Proven::NotTried)));
+    result.proofs.sort_by_key(|proof| proof.setting);
+    folder.write_result(&result)?;
+    Ok(result)
+}
+
+/// What each verdict names first, with the setting in which it was named first. A carried load bounds nothing.
+fn claims(study: &Study, plan: &StudyPlan, trials: &[TrialEntry]) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = Vec::new();
+    for setting in 0..plan.settings.len() {
+        let Some(Bounding { entry, verdict, .. }) = Bounding::of(plan, setting, trials) else { continue };
+        let Some(bottleneck) = verdict.bottlenecks.first().filter(|first| first.cause != Cause::OfferedLoad)
+        else {
+            continue;
+        };
+        let is_same = |other: &Bottleneck| other.cause == bottleneck.cause && other.place == bottleneck.place;
+        if claims.iter().any(|claim| is_same(&claim.bottleneck)) {
+            continue;
+        }
+        let Ok(mut setup) = study.setup(setting, entry.load) else { continue };
+        claims.push(Claim {
+            setting,
+            load: entry.load,
+            length: plan.search_of(setting).map(|search| Duration::from_secs_f64(search.trial_duration_s)),
+            change: raise::raise(&mut setup, bottleneck),
+            bottleneck: bottleneck.clone(),
+        });
+    }
+    claims
+}
+
+fn run_trials(
+    study: &Study,
+    claims: &[Claim],
+    path: &Path,
+    options: &Options,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<Proof>, RunError> {
+    let proof = study_of(study, claims);
+    let is_begun = path.join("plan.json").is_file();
+    let folder = if is_begun { ResultFolder::open(path)? } else { ResultFolder::create(path)? };
+    let options = Options { resume: is_begun, ..options.clone() };
+    run(&proof, &folder, &options, on_event)?;
+    let Contents { plan, trials, result, .. } = folder.read()?;
+    let levels = (&Level::Text(BEFORE.to_owned()), &Level::Text(RAISED.to_owned()));
+    let comparison = result.as_ref().and_then(|result| {
+        let side = Side { name: FOLDER, plan: &plan, result, environment: None };
+        compare_levels(side, FACTOR, levels, &CompareOptions::default()).ok()
+    });
+    let concluded = |(number, claim): (usize, &Claim)| {
+        let then = Bounding::of(&plan, 2 * number + 1, &trials).and_then(|after| after.verdict.in_words());
+        let of_claim = comparison.as_ref().map_or(Vec::new(), |all| figures(all, study, claim));
+        let better: Vec<Option<bool>> = of_claim.iter().map(|(_, better)| *better).collect();
+        let valid = |setting| {
+            let own = trials.iter().filter(move |entry| entry.setting == setting);
+            own.filter(|entry| !entry.trial.validity.is_void()).count() as u32
+        };
+        let proven = match better[..] {
+            // A limit of this machine: what nothing may be concluded from, is valid without it.
+            [] if valid(2 * number) == 0 && valid(2 * number + 1) == REPEATS => Proven::Moved,
+            [] => Proven::Undecided,
+            // The first figure is what is carried: more of it counts although answers take longer, less does not.
+            [Some(false), ..] => Proven::NotMoved,
+            _ if better.contains(&Some(true)) => Proven::Moved,
+            _ => Proven::NotMoved,
+        };
+        let figures = of_claim.into_iter().map(|(figure, _)| figure).collect();
+        Proof { figures, then, ..claim.proof(proven) }
+    };
+    Ok(claims.iter().enumerate().map(concluded).collect())
+}
+
+/// The figures of a claim, each with whether the raised limit made it better, if a difference is shown; none if the trials
+/// could not have shown one.
+fn figures(all: &Comparison, study: &Study, claim: &Claim) -> Vec<(ProofFigure, Option<bool>)> {
+    let name = &study.settings[claim.setting].name;
+    let rows = all.rows.iter().filter(|row| row.setting == *name);
+    let rows = rows.filter(|row| row.statistics.verdict != Shown::CannotTell);
+    let figure = |row: &crate::compare::Row| {
+        let better = match row.statistics.verdict {
+            Shown::BBetter => Some(true),
+            Shown::ABetter => Some(false),
+            Shown::NoDifferenceShown | Shown::CannotTell => None,
+        };
+        let figure = ProofFigure {
+            quantity: row.quantity.clone(),
+            before: row.a_median,
+            after: row.b_median,
+            is_shown: better.is_some(),
+        };
+        (figure, better)
+    };
+    rows.map(figure).collect()
+}
+
+fn study_of(study: &Study, claims: &[Claim]) -> Study {
+    let level = |level: &str| Level::Text(level.to_owned());
+    let setting = |claim: &Claim, to: &str| {
+        let own = &study.settings[claim.setting];
+        let mut levels = own.levels.clone();
+        levels.insert(FACTOR.to_owned(), level(to));
+        let name = format!("{} {FACTOR}={to}", own.name).trim_start().to_owned();
+        Setting { levels, name, searched: false, method: None }
+    };
+    let factor = Factor { name: FACTOR.to_owned(), levels: vec![level(BEFORE), level(RAISED)] };
+    let document = Document { original: study.clone(), claims: claims.to_vec() };
+    Study {
+        title: format!("{}: limits raised", study.title),
+        budget: None,
+        factors: study.factors.iter().cloned().chain([factor]).collect(),
+        settings: claims
+            .iter()
+            .flat_map(|claim| [BEFORE, RAISED].map(|level| setting(claim, level)))
+            .collect(),
+        trial: crate::TrialShape { repeats: REPEATS, ..study.trial.clone() },
+        search: None,
+        other_searches: Vec::new(),
+        warnings: Vec::new(),
+        source: Source::File(Arc::new(document)),
+        ..study.clone()
+    }
+}
+
+impl StudyFile for Document {
+    fn each_setup(&self, _: &Study, wanted: &mut Wanted<'_>, take: &mut Take<'_>) {
+        for (number, _) in wanted {
+            let claim = &self.claims[number / 2];
+            let raised = |mut setup: Setup| {
+                if let Some(length) = claim.length {
+                    setup.workload.set_length(length);
+                }
+                if number % 2 == 1 {
+                    // It could be raised when the claim was made.
+                    let _ = raise::raise(&mut setup, &claim.bottleneck);
+                }
+                setup
+            };
+            if !take(number, self.original.setup(claim.setting, claim.load).map(raised)) {
+                break;
+            }
+        }
+    }
+
+    fn masked_text(&self) -> String {
+        match &self.original.source {
+            Source::File(file) => file.masked_text(),
+            Source::Fixed(_) => String::new(),
+        }
+    }
+
+    fn overrides(&self) -> Vec<(&str, &str)> {
+        match &self.original.source {
+            Source::File(file) => file.overrides(),
+            Source::Fixed(_) => Vec::new(),
+        }
+    }
+}
+
+impl Claim {
+    fn proof(&self, proven: Proven) -> Proof {
+        let Bottleneck { cause, place, .. } = &self.bottleneck;
+        let change = self.change.clone().unwrap_or_else(|advice| advice);
+        Proof {
+            setting: self.setting,
+            load: self.load,
+            cause: *cause,
+            place: place.clone(),
+            change,
+            proven,
+            figures: Vec::new(),
+            then: None,
+        }
+    }
+}
