@@ -174,10 +174,7 @@ fn no_loss(plan: &mut Plan) -> Option<String> {
 }
 
 /// Changes both directions; the words of the first that changed.
-fn each_shape(
-    shapes: [&mut Shape; 2],
-    mut change: impl FnMut(&mut Shape) -> Option<String>,
-) -> Option<String> {
+fn each_shape(shapes: [&mut Shape; 2], change: impl FnMut(&mut Shape) -> Option<String>) -> Option<String> {
     let [there, back] = shapes.map(change);
     there.or(back)
 }
