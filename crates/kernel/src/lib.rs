@@ -6,6 +6,8 @@ pub mod cgroups;
 pub mod counters;
 pub mod namespaces;
 pub mod programs;
+pub mod remote;
+mod source;
 pub mod tcp;
 pub mod watch;
 
