@@ -48,14 +48,18 @@ impl FromStr for Destination {
             port => port.parse().map(Some),
         };
         let is_word = |word: &str| {
-            !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_whitespace() || c.is_control())
+            !word.is_empty()
+                && !word.starts_with('-')
+                && !word.contains(|c: char| c.is_whitespace() || c.is_control())
         };
         match port {
             Ok(port) if is_word(name) && is_word(host) && user.is_none_or(is_word) => {
                 let login = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
                 Ok(Self { name: name.to_owned(), login, port })
             }
-            _ => Err(format!("'{text}' is no host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1")),
+            _ => Err(format!(
+                "'{text}' is no host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
+            )),
         }
     }
 }
@@ -94,7 +98,10 @@ impl Remote {
     /// Why that is not possible, and what to do.
     pub fn connect(destination: Destination) -> Result<Self, String> {
         let session = Session::open(&destination, LOGIN_WAIT).map_err(|why| {
-            format!("cannot observe {}: {why}; `ssh {destination} true` must work without a password", destination.name)
+            format!(
+                "cannot observe {}: {why}; `ssh {destination} true` must work without a password",
+                destination.name
+            )
         })?;
         let own = Mutex::new(Some(session.own));
         Ok(Self { destination, session: Mutex::new(Some(session)), own })
@@ -149,7 +156,18 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok((name.to_owned(), words.to_owned())));
         }
-        for text in ["", "@web1", "a@", "a@web1:x", "a@web1:70000", "-oProxyCommand=x", "n=-x", "=a@b", "a b", "a@[::1"] {
+        for text in [
+            "",
+            "@web1",
+            "a@",
+            "a@web1:x",
+            "a@web1:70000",
+            "-oProxyCommand=x",
+            "n=-x",
+            "=a@b",
+            "a b",
+            "a@[::1",
+        ] {
             assert!(read(text).is_err_and(|why| why.contains("USER@HOST")), "{text}");
         }
     }

@@ -74,7 +74,8 @@ impl Watch {
         let of_remote = |remote: &Arc<Remote>| {
             let (name, remote) = (remote.name().to_owned(), remote.clone());
             let host = name.clone();
-            let watcher = Watcher::start(move |orders| remote.with_shell(|shell| watch(vec![(host, shell)], orders)))?;
+            let watcher =
+                Watcher::start(move |orders| remote.with_shell(|shell| watch(vec![(host, shell)], orders)))?;
             Ok((name, watcher))
         };
         let all: Vec<(String, Watcher)> = remotes.iter().map(of_remote).collect::<io::Result<_>>()?;
@@ -82,7 +83,8 @@ impl Watch {
         all.iter().for_each(|(_, watcher)| _ = watcher.begun.recv());
         let ignored: Arc<[_]> = remotes.iter().filter_map(|remote| remote.own()).collect();
         let here = Watcher::start(move |orders| {
-            let source = |host: WatchedHost| Ok((host.name, Here::new(host.network, host.group, ignored.clone())?));
+            let source =
+                |host: WatchedHost| Ok((host.name, Here::new(host.network, host.group, ignored.clone())?));
             watch(hosts.into_iter().map(source).collect::<io::Result<_>>()?, orders)
         })?;
         if here.begun.recv().is_err() {
@@ -97,14 +99,16 @@ impl Watch {
     /// As those of [`start`](Self::start), from any sample.
     pub fn stop(self) -> io::Result<TrialCounters> {
         let seen = self.here.stop();
-        let remotes: Vec<_> = self.remotes.into_iter().map(|(name, watcher)| (name, watcher.stop())).collect();
+        let remotes: Vec<_> =
+            self.remotes.into_iter().map(|(name, watcher)| (name, watcher.stop())).collect();
         let Seen { elapsed_s, machine, mut hosts, mut reading_s } = seen?;
         for (name, seen) in remotes {
             match seen {
                 Ok(seen) => {
                     reading_s += seen.reading_s;
                     let own = seen.hosts.into_iter();
-                    hosts.extend(own.map(|host| HostCounters { machine: Some(seen.machine.clone()), ..host }));
+                    hosts
+                        .extend(own.map(|host| HostCounters { machine: Some(seen.machine.clone()), ..host }));
                 }
                 Err(error) => {
                     let missing = BTreeMap::from([("ssh".to_owned(), error.to_string())]);
@@ -173,7 +177,8 @@ struct ProgramSamples {
 
 impl<S: Source> Samples<S> {
     fn begin(hosts: Vec<(String, S)>) -> io::Result<Self> {
-        let mut hosts: Vec<_> = hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
+        let mut hosts: Vec<_> =
+            hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
         let machine = hosts.first_mut().map(|host| host.source.machine()).transpose()?.unwrap_or_default();
         let processes = S::processes();
         hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;

@@ -20,6 +20,7 @@ mod observer;
 mod observers;
 pub mod outcome;
 mod plan;
+mod remotes;
 mod run;
 mod runner;
 mod running_search;
@@ -30,7 +31,9 @@ mod testbed;
 mod workload;
 
 pub use event::{Event, Options};
+pub use kernel::remote::Destination;
 pub use plan::plan;
+pub use remotes::RemoteHosts;
 pub use run::{FAILED, RunError, run};
 pub use runner::probe_targets;
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};

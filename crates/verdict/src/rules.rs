@@ -89,7 +89,9 @@ fn machines<'a>(
 /// The hosts of the targets, each with whether it makes the load as well.
 fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> + Clone {
     let with_role = observed.counters.hosts.iter().zip(observed.roles);
-    with_role.filter(|(host, role)| role.is_target() && is_lost(host).is_none()).map(|(host, role)| (host, *role == Role::Both))
+    with_role
+        .filter(|(host, role)| role.is_target() && is_lost(host).is_none())
+        .map(|(host, role)| (host, *role == Role::Both))
 }
 
 /// Whether requests go to this address of a host that makes the load as well.

@@ -60,7 +60,16 @@ impl Session {
     /// Logs in, and waits for the first answer.
     pub(super) fn open(destination: &Destination, wait: Duration) -> Result<Self, String> {
         let mut child = Command::new("ssh")
-            .args(["-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5"])
+            .args([
+                "-T",
+                "-x",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ConnectTimeout=5",
+                "-o",
+                "ServerAliveInterval=5",
+            ])
             .args(["-o", "ClearAllForwardings=yes"])
             .args(destination.port.iter().flat_map(|port| ["-p".to_owned(), port.to_string()]))
             .args(["--", &destination.login, "exec sh"])
@@ -229,8 +238,12 @@ mod tests {
 
     /// The shell of this machine in the place of one behind `ssh`.
     fn here(commands: &str) -> Vec<Part> {
-        let mut shell =
-            Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("sh")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let text = format!("m={MARK}\n{PRELUDE}\n{commands}\n");
         // The shell ends when its input closes.
         shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();

@@ -117,7 +117,9 @@ impl Source for Shell<'_> {
         for stat in texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat")).flat_map(|(_, text)| text) {
             let mut throttling = BTreeMap::new();
             cgroups::add_throttling(stat, &mut throttling);
-            throttling.into_iter().for_each(|(name, value)| *counters.values.entry(name).or_default() += value);
+            throttling
+                .into_iter()
+                .for_each(|(name, value)| *counters.values.entry(name).or_default() += value);
         }
         counters.missing.extend(self.missing.clone());
         Ok(counters)

@@ -111,7 +111,8 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
             "unacked" => info.in_flight = number(),
             // retrans:those under way/all
             "retrans" => {
-                info.retransmits = value.split('/').nth(1).and_then(|all| all.parse().ok()).unwrap_or_default();
+                info.retransmits =
+                    value.split('/').nth(1).and_then(|all| all.parse().ok()).unwrap_or_default();
             }
             "bytes_acked" => info.acknowledged_bytes = leading(value).unwrap_or_default(),
             "bytes_received" => info.received_bytes = leading(value).unwrap_or_default(),
@@ -122,7 +123,10 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
                 // skmem:(r0,rb131072,t0,tb87040,f0,w0,o0,bl0,d0)
                 let field = |name: &str| {
                     let fields = value.trim_matches(['(', ')']).split(',');
-                    fields.filter_map(|field| field.strip_prefix(name)?.parse().ok()).next().unwrap_or_default()
+                    fields
+                        .filter_map(|field| field.strip_prefix(name)?.parse().ok())
+                        .next()
+                        .unwrap_or_default()
                 };
                 buffer = [field("w"), field("tb")];
             }
@@ -182,7 +186,10 @@ mod tests {
         };
         assert_eq!(all[0].info, expected);
         let queues = (all[0].unread_bytes, all[0].unacknowledged_bytes);
-        assert_eq!((queues, all[0].send_buffer_used_bytes, all[0].send_buffer_bytes), ((5, 1_448), 2_304, 87_040));
+        assert_eq!(
+            (queues, all[0].send_buffer_used_bytes, all[0].send_buffer_bytes),
+            ((5, 1_448), 2_304, 87_040)
+        );
         assert_eq!((all[1].local.port(), &all[1].info), (80, &TcpInfo::default()));
     }
 
