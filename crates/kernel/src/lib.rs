@@ -7,6 +7,8 @@ pub mod counters;
 pub mod namespaces;
 pub mod programs;
 pub mod remote;
+#[cfg(test)]
+mod saved;
 mod source;
 pub mod tcp;
 pub mod watch;

@@ -3,7 +3,7 @@
 
 mod session;
 mod source;
-mod ss;
+pub(crate) mod ss;
 
 use std::{
     fmt, io,

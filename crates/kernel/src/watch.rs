@@ -223,9 +223,10 @@ impl<S: Source> HostSamples<S> {
     /// The first look. What was done before it does not count.
     fn begin(&mut self, processes: &Processes) -> io::Result<()> {
         self.source.enter()?;
-        self.before = self.source.network()?;
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
+        // The last thing here and the first at the end: looking is work, too.
+        self.before = self.source.network()?;
         self.seen.senders = SenderUse::default();
         for program in self.programs.values_mut() {
             program.before = program.last.threads.clone();
@@ -235,9 +236,9 @@ impl<S: Source> HostSamples<S> {
 
     fn end(&mut self, processes: &Processes) -> io::Result<()> {
         self.source.enter()?;
+        self.seen.counters = since(self.source.network()?, &self.before);
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
-        self.seen.counters = since(self.source.network()?, &self.before);
         self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
         Ok(())
     }

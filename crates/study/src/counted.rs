@@ -1,7 +1,6 @@
 //! What the kernels of a trial's hosts counted, and what it says.
 
 use std::{
-    fs::File,
     io,
     net::{SocketAddr, UdpSocket},
     sync::Arc,
@@ -60,8 +59,8 @@ pub(crate) fn lost_hosts(counters: &TrialCounters) -> Option<Warning> {
 
 /// This machine, as a host to watch.
 pub(crate) fn this_machine() -> io::Result<WatchedHost> {
-    let network = File::open(namespaces::path_of(std::process::id(), Kind::Network))?;
-    Ok(WatchedHost { name: String::new(), network: Arc::new(network), group: None })
+    let network = Arc::new(namespaces::own(Kind::Network)?);
+    Ok(WatchedHost { name: String::new(), network, group: None })
 }
 
 /// The part of this machine in a trial without a lab.

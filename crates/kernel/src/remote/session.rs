@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, SocketAddr},
-    os::unix::process::CommandExt,
+    os::{fd::AsRawFd, unix::process::CommandExt},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -13,6 +13,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ANSWER_WAIT, Destination, Own, lock};
 
@@ -87,7 +89,8 @@ impl Session {
             return Err("cannot start a thread".to_owned());
         };
         let mark = random_mark().map_err(|error| error.to_string())?;
-        let own = Own { process_group: child.id(), connection: None };
+        let process_group = shown_id(&child).unwrap_or_else(|| child.id());
+        let own = Own { process_group, connection: None };
         let mut session =
             Self { child, input, output, said, mark, own, has_ss: false, mounts: String::new() };
         session.greet(wait).map_err(|error| error.to_string())?;
@@ -159,6 +162,13 @@ fn parts(answer: &str, mark: &str) -> Option<Vec<Part>> {
         rest = next;
     }
     Some(parts)
+}
+
+/// The id of a child in `/proc`, which may show other ids than ours (pidfd_open(2)).
+fn shown_id(child: &Child) -> Option<u32> {
+    let child = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    let info = crate::read(format!("/proc/self/fdinfo/{}", child.as_raw_fd())).ok()?;
+    crate::number(&info, "Pid:")?.try_into().ok()
 }
 
 fn random_mark() -> io::Result<String> {

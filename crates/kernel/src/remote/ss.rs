@@ -17,7 +17,7 @@ struct Entry<'a> {
 }
 
 /// The listening sockets in the output of `ss -ltn`. It does not tell their inodes.
-pub(super) fn listeners(text: &str) -> Vec<Listener> {
+pub(crate) fn listeners(text: &str) -> Vec<Listener> {
     let listener = |entry: Entry<'_>| Listener {
         address: entry.local,
         waiting: entry.receive_queue,
@@ -29,7 +29,7 @@ pub(super) fn listeners(text: &str) -> Vec<Listener> {
 
 /// The processes that listen, with their addresses, in the output of `ss -ltnp`; and the number of sockets whose processes this
 /// user may not see.
-pub(super) fn owners(text: &str) -> (BTreeMap<u32, BTreeSet<String>>, usize) {
+pub(crate) fn owners(text: &str) -> (BTreeMap<u32, BTreeSet<String>>, usize) {
     let (mut owners, mut hidden): (BTreeMap<_, BTreeSet<_>>, usize) = Default::default();
     for entry in entries(text) {
         // users:(("nginx",pid=7,fd=6),("nginx",pid=8,fd=6))
@@ -43,7 +43,7 @@ pub(super) fn owners(text: &str) -> (BTreeMap<u32, BTreeSet<String>>, usize) {
 }
 
 /// The connections in the output of `ss -tinm state established`.
-pub(super) fn connections(text: &str) -> Vec<Connection> {
+pub(crate) fn connections(text: &str) -> Vec<Connection> {
     let connection = |entry: Entry<'_>| {
         let (info, [send_buffer_used_bytes, send_buffer_bytes]) = info(&entry.words);
         Connection {
