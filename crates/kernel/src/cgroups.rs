@@ -56,6 +56,18 @@ pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     }
 }
 
+/// The folder of a process's group for a controller, by the texts of `mountinfo` and of the process's `cgroup`: that of version
+/// 1 if there is one.
+pub(crate) fn group_of(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
+    let of = |wanted: Version| {
+        mounted(mounts, controller).find_map(|(version, root, point)| {
+            let hierarchy = if version == Version::One { controller } else { "" };
+            (version == wanted).then(|| own_group(own, hierarchy, root, point)).flatten()
+        })
+    };
+    of(Version::One).or_else(|| of(Version::Two))
+}
+
 /// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
 fn find(
     mounts: &str,
@@ -63,28 +75,27 @@ fn find(
     controller: &str,
     read: impl Fn(&Path) -> String,
 ) -> Option<(PathBuf, Version)> {
+    mounted(mounts, controller).find_map(|(version, root, point)| match version {
+        Version::One => own_group(own, controller, root, point).map(|group| (group, version)),
+        Version::Two => own_group(own, "", root, point)
+            .and_then(|group| enabled_ancestor(&group, point, controller, &read))
+            .map(|group| (group, version)),
+    })
+}
+
+/// The mounted hierarchies that may have a controller, each with the group from which on it is mounted, and where.
+fn mounted<'a>(mounts: &'a str, controller: &'a str) -> impl Iterator<Item = (Version, &'a str, &'a Path)> {
     // proc_pid_mountinfo(5): … root mount-point options … - type source super-options
-    let mounts = mounts.lines().filter_map(|line| {
+    mounts.lines().filter_map(move |line| {
         let (mount, kind) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(3);
-        let mut kind = kind.split(' ');
-        Some((mount.next()?, Path::new(mount.next()?), kind.next()?, kind.nth(1)?))
-    });
-    for (root, point, kind, options) in mounts {
-        let found = match kind {
-            "cgroup" if has_word(options, ',', controller) => {
-                own_group(own, controller, root, point).map(|group| (group, Version::One))
-            }
-            "cgroup2" => own_group(own, "", root, point)
-                .and_then(|group| enabled_ancestor(&group, point, controller, &read))
-                .map(|group| (group, Version::Two)),
+        let (mut mount, mut kind) = (mount.split(' ').skip(3), kind.split(' '));
+        let (root, point) = (mount.next()?, Path::new(mount.next()?));
+        match (kind.next()?, kind.nth(1)?) {
+            ("cgroup", options) if has_word(options, ',', controller) => Some((Version::One, root, point)),
+            ("cgroup2", _) => Some((Version::Two, root, point)),
             _ => None,
-        };
-        if found.is_some() {
-            return found;
         }
-    }
-    None
+    })
 }
 
 fn has_word(list: &str, separator: char, word: &str) -> bool {
@@ -148,6 +159,8 @@ mod tests {
         assert_eq!(group(&elsewhere), None, "another part of the hierarchy is mounted");
         assert_eq!(group(&(elsewhere + ONE)), below);
         assert_eq!(find(ONE, "4:cpu:/../b\n", "cpu", nothing), None, "outside of the namespace");
+        assert_eq!(group_of(&(TWO.to_owned() + ONE), own, "cpu"), below.map(|(group, _)| group));
+        assert_eq!(group_of(TWO, "0::/b\n", "cpu"), Some("/sys/fs/cgroup/b".into()));
     }
 
     #[test]

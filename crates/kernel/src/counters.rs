@@ -60,6 +60,11 @@ pub fn of_machine(read: ReadFile<'_>) -> Counters {
     parse(&MACHINE, read)
 }
 
+/// The names of all files that the counters are read from.
+pub(crate) fn files() -> Vec<&'static str> {
+    NETWORK.iter().chain(&MACHINE).map(|(name, _)| *name).collect()
+}
+
 fn parse(files: &[(&str, Parse)], read: ReadFile<'_>) -> Counters {
     let mut counters = Counters::default();
     for (name, parse) in files {

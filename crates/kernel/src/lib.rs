@@ -6,6 +6,10 @@ pub mod cgroups;
 pub mod counters;
 pub mod namespaces;
 pub mod programs;
+pub mod remote;
+#[cfg(test)]
+mod saved;
+mod source;
 pub mod tcp;
 pub mod watch;
 

@@ -37,12 +37,20 @@ pub fn identity(namespace: &File) -> io::Result<(u64, u64)> {
     namespace.metadata().map(|file| (file.dev(), file.ino()))
 }
 
+/// This process's own namespace, also where `/proc` shows other process ids than this process's.
+///
+/// # Errors
+/// When the namespace's file cannot be opened.
+pub fn own(kind: Kind) -> io::Result<File> {
+    File::open(file("self", kind))
+}
+
 /// The identity of this process's own namespace.
 ///
 /// # Errors
 /// When the namespace's file cannot be opened.
 pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
-    identity(&File::open(file("self", kind))?)
+    identity(&own(kind)?)
 }
 
 /// Moves the calling thread into a namespace. A namespace of process ids applies to its later children instead.

@@ -18,6 +18,8 @@ pub struct Program {
     pub began_ticks: u64,
     /// The name of the program, cut by the kernel to 15 bytes.
     pub name: String,
+    /// The process group.
+    pub process_group: u32,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
     /// Open descriptors; none if this user may not see them.
@@ -61,18 +63,35 @@ pub fn sockets(pid: u32) -> BTreeSet<u32> {
 /// Looks at a process; none once it has ended.
 pub fn read(pid: u32) -> Option<Program> {
     let folder = Path::new("/proc").join(pid.to_string());
-    let (name, began_ticks) = name_and_begin(&crate::read(folder.join("stat")).ok()?)?;
     let times = |thread: u32| {
         let text = crate::read(folder.join(format!("task/{thread}/schedstat"))).ok()?;
         Some((thread, parse_times(&text)?))
     };
+    let stat = crate::read(folder.join("stat")).ok()?;
+    let limits = crate::read(folder.join("limits")).unwrap_or_default();
+    let threads = crate::threads(pid).into_iter().filter_map(times).collect();
+    parse(pid, &stat, &limits, threads, descriptors(pid))
+}
+
+/// A process from the texts of its files in `/proc`.
+pub(crate) fn parse(
+    pid: u32,
+    stat: &str,
+    limits: &str,
+    threads: BTreeMap<u32, ThreadTimes>,
+    descriptors: Option<u64>,
+) -> Option<Program> {
+    // proc_pid_stat(5): the name in parentheses may contain any character. The fields after it begin with the third.
+    let (name, fields) = (stat.split_once('(')?.1.rsplit_once(')')?.0, stat.rsplit_once(')')?.1);
+    let field = |number: usize| fields.split_whitespace().nth(number - 3);
     Some(Program {
         pid,
-        began_ticks,
-        name,
-        threads: crate::threads(pid).into_iter().filter_map(times).collect(),
-        descriptors: descriptors(pid),
-        max_descriptors: crate::read(folder.join("limits")).ok().and_then(|limits| soft_limit(&limits)),
+        began_ticks: field(22)?.parse().ok()?,
+        name: name.to_owned(),
+        process_group: field(5)?.parse().ok()?,
+        threads,
+        descriptors,
+        max_descriptors: soft_limit(limits),
     })
 }
 
@@ -84,13 +103,6 @@ pub fn descriptors(pid: u32) -> Option<u64> {
         0 => fs::read_dir(&folder).ok().map(|entries| entries.count() as u64),
         number => Some(number),
     }
-}
-
-/// The name and the begin from `/proc/PID/stat`, where the name in parentheses may contain any character.
-fn name_and_begin(stat: &str) -> Option<(String, u64)> {
-    let (before, after) = (stat.split_once('(')?.1.rsplit_once(')')?.0, stat.rsplit_once(')')?.1);
-    // proc_pid_stat(5): the begin is the 22nd field, and the one after the name is the third.
-    Some((before.to_owned(), after.split_whitespace().nth(22 - 3)?.parse().ok()?))
 }
 
 /// Time on a processor, time waiting for one, number of time slices.
@@ -132,7 +144,8 @@ mod tests {
     #[test]
     fn a_name_may_contain_anything() {
         let stat = "7 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
-        assert_eq!(name_and_begin(stat), Some(("a) (b c".to_owned(), 4711)));
-        assert_eq!(name_and_begin("7 (a"), None);
+        let program = parse(7, stat, "", BTreeMap::new(), None).unwrap();
+        assert_eq!((program.name.as_str(), program.process_group, program.began_ticks), ("a) (b c", 2, 4711));
+        assert_eq!(parse(7, "7 (a", "", BTreeMap::new(), None), None);
     }
 }

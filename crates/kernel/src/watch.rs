@@ -17,24 +17,15 @@ use record::{
 };
 
 use crate::{
-    cgroups,
-    counters::{of_machine, of_network, read_own, since},
-    namespaces::{self, Kind},
+    counters::since,
     programs::{self, Program, ThreadTimes},
-    tcp::{self, Connection},
+    remote::Remote,
+    source::{Here, Look, Processes, Source},
+    tcp::Connection,
 };
 
 /// Time from one sample to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// More connections than this are sampled at the begin and the end only.
-const MAX_CONNECTIONS_EACH_SECOND: usize = 100;
-/// Connections that are sampled at most.
-const MAX_CONNECTIONS: usize = 1_000;
-/// More processes than this are looked at at the begin and the end only.
-const MAX_PROGRAMS_EACH_SECOND: usize = 64;
-
-/// Processes by the identity of their network namespace.
-type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 
 /// A host to watch: this process's own network namespace alone, or any others.
 #[derive(Debug, Clone)]
@@ -47,34 +38,59 @@ pub struct WatchedHost {
     pub group: Option<PathBuf>,
 }
 
-/// Watches hosts on a thread of its own until it is stopped.
+/// Watches hosts until it is stopped: those of this machine on one thread, each remote host on its own, so that a slow one does not
+/// delay the others.
 #[derive(Debug)]
 pub struct Watch {
+    here: Watcher,
+    /// The remote hosts with their names.
+    remotes: Vec<(String, Watcher)>,
+}
+
+/// A thread that watches.
+#[derive(Debug)]
+struct Watcher {
+    /// Disconnected once the begin has been read, or cannot be.
+    begun: mpsc::Receiver<()>,
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<io::Result<TrialCounters>>,
+    thread: JoinHandle<io::Result<Seen>>,
+}
+
+/// What a thread has seen.
+struct Seen {
+    elapsed_s: f64,
+    machine: Counters,
+    hosts: Vec<HostCounters>,
+    reading_s: f64,
 }
 
 impl Watch {
     /// Reads all counters, and begins to sample.
     ///
     /// # Errors
-    /// When a thread cannot be started, a host's namespace cannot be entered, or its sockets cannot be listed.
-    pub fn start(hosts: Vec<WatchedHost>) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let (began, begin) = mpsc::channel();
-        let work = move || {
-            let mut samples = Samples::begin(hosts)?;
-            let _ = began.send(());
-            while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                samples.take()?;
-            }
-            samples.end()
+    /// When a thread cannot be started, the namespace of a host of this machine cannot be entered, or its sockets cannot be
+    /// listed. A remote host that does not answer is no error: its counters will be missing.
+    pub fn start(hosts: Vec<WatchedHost>, remotes: &[Arc<Remote>]) -> io::Result<Self> {
+        let of_remote = |remote: &Arc<Remote>| {
+            let (name, remote) = (remote.name().to_owned(), remote.clone());
+            let host = name.clone();
+            let watcher =
+                Watcher::start(move |orders| remote.with_shell(|shell| watch(vec![(host, shell)], orders)))?;
+            Ok((name, watcher))
         };
-        let thread = thread::Builder::new().name("watch".to_owned()).spawn(work)?;
-        if begin.recv().is_err() {
-            return Err(joined(thread).err().unwrap_or_else(|| io::Error::other("the watch ended at once")));
+        let all: Vec<(String, Watcher)> = remotes.iter().map(of_remote).collect::<io::Result<_>>()?;
+        // A slow answer delays the trial, and no other host's begin.
+        all.iter().for_each(|(_, watcher)| _ = watcher.begun.recv());
+        let ignored: Arc<[_]> = remotes.iter().filter_map(|remote| remote.own()).collect();
+        let here = Watcher::start(move |orders| {
+            let source =
+                |host: WatchedHost| Ok((host.name, Here::new(host.network, host.group, ignored.clone())?));
+            watch(hosts.into_iter().map(source).collect::<io::Result<_>>()?, orders)
+        })?;
+        if here.begun.recv().is_err() {
+            return Err(here.stop().err().unwrap_or_else(|| io::Error::other("the watch ended at once")));
         }
-        Ok(Self { stop, thread })
+        Ok(Self { here, remotes: all })
     }
 
     /// Reads all counters once more.
@@ -82,28 +98,69 @@ impl Watch {
     /// # Errors
     /// As those of [`start`](Self::start), from any sample.
     pub fn stop(self) -> io::Result<TrialCounters> {
-        // If the thread has failed, it does not listen any more.
-        let _ = self.stop.send(());
-        joined(self.thread)
+        let seen = self.here.stop();
+        let remotes: Vec<_> =
+            self.remotes.into_iter().map(|(name, watcher)| (name, watcher.stop())).collect();
+        let Seen { elapsed_s, machine, mut hosts, mut reading_s } = seen?;
+        for (name, seen) in remotes {
+            match seen {
+                Ok(seen) => {
+                    reading_s += seen.reading_s;
+                    let own = seen.hosts.into_iter();
+                    hosts
+                        .extend(own.map(|host| HostCounters { machine: Some(seen.machine.clone()), ..host }));
+                }
+                Err(error) => {
+                    let missing = BTreeMap::from([("ssh".to_owned(), error.to_string())]);
+                    let counters = Counters { missing, ..Counters::default() };
+                    hosts.push(HostCounters { host: name, counters, ..HostCounters::default() });
+                }
+            }
+        }
+        Ok(TrialCounters { schema: SCHEMA.to_owned(), trial: 0, elapsed_s, machine, hosts, reading_s })
     }
 }
 
-fn joined(thread: JoinHandle<io::Result<TrialCounters>>) -> io::Result<TrialCounters> {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// The other ends of the channels of a [`Watcher`].
+struct Orders {
+    begun: mpsc::Sender<()>,
+    stopped: mpsc::Receiver<()>,
 }
 
-/// The samples of all hosts, on the thread that goes from one to the next.
-struct Samples {
+impl Watcher {
+    fn start(work: impl FnOnce(Orders) -> io::Result<Seen> + Send + 'static) -> io::Result<Self> {
+        let ((stop, stopped), (sender, begun)) = (mpsc::channel(), mpsc::channel());
+        let orders = Orders { begun: sender, stopped };
+        let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || work(orders))?;
+        Ok(Self { begun, stop, thread })
+    }
+
+    fn stop(self) -> io::Result<Seen> {
+        // If the thread has failed, it does not listen any more.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Samples hosts, one after the other, until it is told to stop.
+fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen> {
+    let mut samples = Samples::begin(hosts)?;
+    let _ = orders.begun.send(());
+    while orders.stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+        samples.take()?;
+    }
+    samples.end()
+}
+
+/// The samples of hosts of one machine.
+struct Samples<S> {
     began: Instant,
     machine: Counters,
-    hosts: Vec<HostSamples>,
+    hosts: Vec<HostSamples<S>>,
 }
 
-struct HostSamples {
-    host: WatchedHost,
-    identity: (u64, u64),
-    /// Whether it is the namespace of this process.
-    is_own: bool,
+struct HostSamples<S> {
+    source: S,
     before: Counters,
     /// Processes by their id and begin.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
@@ -115,132 +172,103 @@ struct ProgramSamples {
     /// The threads before the trial; none of a process that began during it.
     before: BTreeMap<u32, ThreadTimes>,
     last: Program,
-    listens: Vec<String>,
+    listens: BTreeSet<String>,
 }
 
-impl Samples {
-    fn begin(hosts: Vec<WatchedHost>) -> io::Result<Self> {
-        let machine = of_machine(&read_own);
-        let mut hosts = hosts.into_iter().map(HostSamples::begin).collect::<io::Result<Vec<_>>>()?;
-        let processes = programs::by_network();
-        for host in &mut hosts {
-            host.look_at_programs(&processes, true)?;
-        }
+impl<S: Source> Samples<S> {
+    fn begin(hosts: Vec<(String, S)>) -> io::Result<Self> {
+        let mut hosts: Vec<_> =
+            hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
+        let machine = hosts.first_mut().map(|host| host.source.machine()).transpose()?.unwrap_or_default();
+        let processes = S::processes();
+        hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
         Ok(Self { began: Instant::now(), machine, hosts })
     }
 
     fn take(&mut self) -> io::Result<()> {
-        let processes = programs::by_network();
+        let processes = S::processes();
         for host in &mut self.hosts {
-            host.enter()?;
-            host.look_at_sockets(MAX_CONNECTIONS_EACH_SECOND)?;
-            if processes.get(&host.identity).is_some_and(|own| own.len() <= MAX_PROGRAMS_EACH_SECOND) {
-                host.look_at_programs(&processes, false)?;
-            }
+            host.source.enter()?;
+            host.look_at_sockets(Look::Brief)?;
+            host.look_at_programs(&processes, Look::Brief)?;
         }
         Ok(())
     }
 
-    fn end(mut self) -> io::Result<TrialCounters> {
+    fn end(mut self) -> io::Result<Seen> {
         let elapsed_s = self.began.elapsed().as_secs_f64();
-        let machine = since(of_machine(&read_own), &self.machine);
-        let processes = programs::by_network();
-        for host in &mut self.hosts {
-            host.end(&processes)?;
-        }
+        let machine = match self.hosts.first_mut() {
+            Some(host) => since(host.source.machine()?, &self.machine),
+            None => Counters::default(),
+        };
+        let processes = S::processes();
+        self.hosts.iter_mut().try_for_each(|host| host.end(&processes))?;
         let own = programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
-        Ok(TrialCounters {
-            schema: SCHEMA.to_owned(),
-            trial: 0,
-            elapsed_s,
-            machine,
-            hosts: self.hosts.into_iter().map(|host| host.seen).collect(),
-            reading_s: own.running_ns as f64 / 1e9,
-        })
+        let hosts = self.hosts.into_iter().map(|host| host.seen).collect();
+        Ok(Seen { elapsed_s, machine, hosts, reading_s: own.running_ns as f64 / 1e9 })
     }
 }
 
-impl HostSamples {
-    fn begin(host: WatchedHost) -> io::Result<Self> {
-        let identity = namespaces::identity(&host.network)?;
-        let mut samples = Self {
-            identity,
-            is_own: identity == namespaces::own_identity(Kind::Network)?,
+impl<S: Source> HostSamples<S> {
+    fn new(name: String, source: S) -> Self {
+        Self {
+            source,
             before: Counters::default(),
             programs: BTreeMap::new(),
             connections: BTreeMap::new(),
-            seen: HostCounters { host: host.name.clone(), ..HostCounters::default() },
-            host,
-        };
-        samples.enter()?;
-        samples.before = samples.read();
-        samples.look_at_sockets(MAX_CONNECTIONS)?;
-        // What connections did before the begin does not count.
-        samples.seen.senders = SenderUse::default();
-        Ok(samples)
-    }
-
-    /// Enters the host's namespace. To stay in that of this process needs no rights.
-    fn enter(&self) -> io::Result<()> {
-        if self.is_own { Ok(()) } else { namespaces::enter(&self.host.network, Kind::Network) }
-    }
-
-    fn read(&self) -> Counters {
-        let mut counters = of_network(&read_own);
-        match self.host.group.as_ref().map(|group| crate::read(group.join("cpu.stat"))) {
-            Some(Ok(stat)) => cgroups::add_throttling(&stat, &mut counters.values),
-            Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
-            None => {}
+            seen: HostCounters { host: name, ..HostCounters::default() },
         }
-        counters
+    }
+
+    /// The first look. What was done before it does not count.
+    fn begin(&mut self, processes: &Processes) -> io::Result<()> {
+        self.source.enter()?;
+        self.look_at_sockets(Look::Whole)?;
+        self.look_at_programs(processes, Look::Whole)?;
+        // The last thing here and the first at the end: looking is work, too.
+        self.before = self.source.network()?;
+        self.seen.senders = SenderUse::default();
+        for program in self.programs.values_mut() {
+            program.before = program.last.threads.clone();
+        }
+        Ok(())
     }
 
     fn end(&mut self, processes: &Processes) -> io::Result<()> {
-        self.enter()?;
-        self.look_at_sockets(MAX_CONNECTIONS)?;
-        self.look_at_programs(processes, false)?;
-        self.seen.counters = since(self.read(), &self.before);
+        self.source.enter()?;
+        self.seen.counters = since(self.source.network()?, &self.before);
+        self.look_at_sockets(Look::Whole)?;
+        self.look_at_programs(processes, Look::Whole)?;
         self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
         Ok(())
     }
 
-    /// Looks at the processes of this host. What they have done before the first look does not count.
-    fn look_at_programs(&mut self, processes: &Processes, is_first: bool) -> io::Result<()> {
-        let sockets = tcp::listeners()?;
-        let listens = |pid| {
-            let own = if sockets.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
-            let own = sockets.iter().filter(|listener| own.contains(&listener.inode));
-            own.map(|listener| listener.address.to_string()).collect()
-        };
-        for &pid in processes.get(&self.identity).into_iter().flatten() {
-            let Some(now) = programs::read(pid) else { continue };
-            match self.programs.entry((pid, now.began_ticks)) {
+    fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
+        for now in self.source.programs(processes, look)? {
+            match self.programs.entry((now.pid, now.began_ticks)) {
                 Entry::Occupied(known) => {
                     let last = &mut known.into_mut().last;
                     let descriptors = last.descriptors.max(now.descriptors);
                     *last = Program { descriptors, ..now };
                 }
                 Entry::Vacant(new) => {
-                    let before = if is_first { now.threads.clone() } else { BTreeMap::new() };
-                    new.insert(ProgramSamples { before, last: now, listens: listens(pid) });
+                    let listens = self.source.listens(now.pid);
+                    new.insert(ProgramSamples { before: BTreeMap::new(), last: now, listens });
                 }
             }
         }
         Ok(())
     }
 
-    fn look_at_sockets(&mut self, max_connections: usize) -> io::Result<()> {
-        for listener in tcp::listeners()? {
+    fn look_at_sockets(&mut self, look: Look) -> io::Result<()> {
+        for listener in self.source.listeners()? {
             let seen = self.seen.listeners.entry(listener.address.to_string()).or_default();
             seen.backlog = listener.backlog;
             seen.most_waiting = seen.most_waiting.max(listener.waiting);
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        let connections = tcp::connections(max_connections + 1)?;
-        if connections.len() <= max_connections || max_connections == MAX_CONNECTIONS {
-            connections.into_iter().for_each(|connection| self.look_at(connection));
-        }
+        self.source.connections(look)?.into_iter().for_each(|connection| self.look_at(connection));
         Ok(())
     }
 
@@ -283,7 +311,7 @@ impl ProgramSamples {
         ProgramUse {
             pid: self.last.pid,
             name: self.last.name.clone(),
-            listens: self.listens.clone(),
+            listens: self.listens.iter().cloned().collect(),
             busiest_thread_s: busiest.0,
             busiest_thread_waiting_s: busiest.1,
             running_s: threads.iter().map(|times| times.0).sum(),
@@ -298,6 +326,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::namespaces::{self, Kind};
 
     #[test]
     fn what_happens_between_begin_and_end_is_seen() {
@@ -306,7 +335,7 @@ mod tests {
             WatchedHost { name: "here".to_owned(), network: Arc::new(File::open(own).unwrap()), group: None };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watch = Watch::start(vec![host]).unwrap();
+        let watch = Watch::start(vec![host], &[]).unwrap();
         let _waiting = TcpStream::connect(address).unwrap();
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until {}
@@ -327,6 +356,6 @@ mod tests {
     fn a_host_that_cannot_be_entered_is_an_error() {
         let no_namespace = Arc::new(File::open("/proc/self/stat").unwrap());
         let host = WatchedHost { name: "gone".to_owned(), network: no_namespace, group: None };
-        assert!(Watch::start(vec![host]).is_err());
+        assert!(Watch::start(vec![host], &[]).is_err());
     }
 }

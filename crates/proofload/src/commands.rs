@@ -15,6 +15,7 @@ pub(crate) mod link;
 pub(crate) mod link_args;
 pub(crate) mod listen;
 mod mistakes;
+mod observe_args;
 mod options;
 pub(crate) mod report;
 pub(crate) mod run;

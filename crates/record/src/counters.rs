@@ -17,7 +17,7 @@ pub struct TrialCounters {
     pub trial: u64,
     /// Time from the first reading to the last, in seconds.
     pub elapsed_s: f64,
-    /// What all hosts share: processors, their queues of packets, pressure.
+    /// What the hosts on this machine share: processors, their queues of packets, pressure.
     pub machine: Counters,
     /// The hosts.
     pub hosts: Vec<HostCounters>,
@@ -47,8 +47,11 @@ impl Counters {
 pub struct HostCounters {
     /// The host; empty for this machine.
     pub host: String,
-    /// The counters of its network namespace.
+    /// The counters of its network namespace. Without a value if a remote host did not answer; `missing` says why.
     pub counters: Counters,
+    /// What the machine of a remote host counted; none for a host on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Counters>,
     /// Its listening sockets by their address.
     pub listeners: BTreeMap<String, ListenerUse>,
     /// Its connections while they had bytes to send.

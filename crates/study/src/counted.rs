@@ -1,7 +1,6 @@
 //! What the kernels of a trial's hosts counted, and what it says.
 
 use std::{
-    fs::File,
     io,
     net::{SocketAddr, UdpSocket},
     sync::Arc,
@@ -14,6 +13,8 @@ use kernel::{
 use record::{Trial, TrialCounters, Verdict, Warning};
 use verdict::{LinkUse, Observed, Role};
 
+use crate::remotes::RemoteHosts;
+
 /// What the kernels counted, and the part that each host had.
 #[derive(Debug)]
 pub(crate) struct Counted {
@@ -21,9 +22,12 @@ pub(crate) struct Counted {
     pub roles: Vec<Role>,
 }
 
-/// Watches this machine while `work` runs a trial.
-pub(crate) fn watch_this_machine<T>(work: impl FnOnce() -> T) -> (T, io::Result<TrialCounters>) {
-    let watch = this_machine().and_then(|host| Watch::start(vec![host]));
+/// Watches this machine and remote hosts while `work` runs a trial.
+pub(crate) fn watch_this_machine<T>(
+    remotes: &RemoteHosts,
+    work: impl FnOnce() -> T,
+) -> (T, io::Result<TrialCounters>) {
+    let watch = this_machine().and_then(|host| Watch::start(vec![host], remotes.all()));
     let done = work();
     (done, watch.and_then(Watch::stop))
 }
@@ -41,10 +45,22 @@ pub(crate) fn no_counters(error: &io::Error) -> Warning {
     Warning::new("no_counters", message)
 }
 
+/// The warning that remote hosts did not answer, if any.
+pub(crate) fn lost_hosts(counters: &TrialCounters) -> Option<Warning> {
+    let lost = counters.hosts.iter().filter(|host| host.counters.values.is_empty());
+    let lost = lost.filter_map(|host| Some(format!("{} ({})", host.host, host.counters.missing.get("ssh")?)));
+    let lost: Vec<String> = lost.collect();
+    (!lost.is_empty()).then(|| {
+        let message =
+            format!("this trial has no counters of {}; the next trial logs in again", lost.join(", "));
+        Warning::new("no_counters", message)
+    })
+}
+
 /// This machine, as a host to watch.
 pub(crate) fn this_machine() -> io::Result<WatchedHost> {
-    let network = File::open(namespaces::path_of(std::process::id(), Kind::Network))?;
-    Ok(WatchedHost { name: String::new(), network: Arc::new(network), group: None })
+    let network = Arc::new(namespaces::own(Kind::Network)?);
+    Ok(WatchedHost { name: String::new(), network, group: None })
 }
 
 /// The part of this machine in a trial without a lab.

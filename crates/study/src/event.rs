@@ -5,6 +5,8 @@ use std::sync::{Arc, atomic::AtomicBool};
 use load::Tick;
 use record::{CurrentBounds, Purpose, StudyPlan, TrialEntry};
 
+use crate::remotes::RemoteHosts;
+
 /// How a study is run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -18,6 +20,8 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
     /// Resumes an interrupted run.
     pub resume: bool,
+    /// Remote hosts whose kernels are read around each trial.
+    pub remotes: RemoteHosts,
 }
 
 /// What happens while a study runs.

@@ -7,8 +7,9 @@ use record::{ResultFolder, Trial, TrialCounters};
 use verdict::Role;
 
 use crate::{
-    counted::{Counted, no_counters, role_of_this_machine, this_machine},
+    counted::{Counted, lost_hosts, no_counters, role_of_this_machine, this_machine},
     observer::{Observation, Observer, TrialContext},
+    remotes::RemoteHosts,
     stop_reason::StopReason,
     testbed::Testbed,
 };
@@ -17,18 +18,19 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Kernels {
     folder: ResultFolder,
+    remotes: RemoteHosts,
     watch: Option<io::Result<Watch>>,
 }
 
 impl Kernels {
-    pub(crate) fn new(folder: &ResultFolder) -> Self {
-        Self { folder: folder.clone(), watch: None }
+    pub(crate) fn new(folder: &ResultFolder, remotes: &RemoteHosts) -> Self {
+        Self { folder: folder.clone(), remotes: remotes.clone(), watch: None }
     }
 }
 
 impl Observer for Kernels {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
-        self.watch = Some(hosts(context.testbed).and_then(Watch::start));
+        self.watch = Some(hosts(context.testbed).and_then(|hosts| Watch::start(hosts, self.remotes.all())));
         Ok(())
     }
 
@@ -41,8 +43,10 @@ impl Observer for Kernels {
             }
         };
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
-        let counted = Counted { counters, roles: roles(context.testbed, &context.setup.from, trial) };
-        Ok(Observation { counted: Some(counted), ..Observation::default() })
+        let mut roles = roles(context.testbed, &context.setup.from, trial);
+        roles.extend(self.remotes.all().iter().map(|_| Role::Target));
+        let warning = lost_hosts(&counters);
+        Ok(Observation { counted: Some(Counted { counters, roles }), warning, ..Observation::default() })
     }
 }
 

@@ -21,6 +21,7 @@ mod observers;
 pub mod outcome;
 mod plan;
 mod proof;
+mod remotes;
 mod run;
 mod runner;
 mod running_search;
@@ -31,8 +32,10 @@ mod testbed;
 mod workload;
 
 pub use event::{Event, Options};
+pub use kernel::remote::Destination;
 pub use plan::plan;
 pub use proof::prove;
+pub use remotes::RemoteHosts;
 pub use run::{FAILED, RunError, run};
 pub use runner::probe_targets;
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};

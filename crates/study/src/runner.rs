@@ -135,7 +135,11 @@ impl<'a> Runner<'a> {
             testbed: None,
             testbed_setting: None,
             probed_settings: Vec::new(),
-            observers: Observers { evidence, links: Links::new(folder), kernels: Kernels::new(folder) },
+            observers: Observers {
+                evidence,
+                links: Links::new(folder),
+                kernels: Kernels::new(folder, &options.remotes),
+            },
             reported_adjustments: Vec::new(),
             pending_warnings: Vec::new(),
         }

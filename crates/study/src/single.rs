@@ -13,10 +13,12 @@ use record::{
     folder::FolderError,
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
+use verdict::Role;
 
 use crate::{
     counted::{self, Counted},
     environment, outcome,
+    remotes::RemoteHosts,
 };
 
 /// The content of a single trial's result folder.
@@ -56,23 +58,28 @@ pub fn run(
     }
 }
 
-/// Runs a plan on workers of this machine, and says what bounded the trial by what this machine's kernel counted.
+/// Runs a plan on workers of this machine, and says what bounded the trial by what the kernels of this machine and of remote
+/// hosts counted.
 ///
 /// # Errors
 /// Those of [`run`].
 pub fn run_watched(
     plan: HttpPlan,
     worker: &[String],
+    remotes: &RemoteHosts,
     stop: &Arc<AtomicBool>,
     command: &[String],
     on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let work = || run(plan, Workers::Here(worker), stop, command, on_tick);
-    let (trial, seen) = counted::watch_this_machine(work);
+    let (trial, seen) = counted::watch_this_machine(remotes, work);
     let mut trial = trial?;
     match seen {
         Ok(counters) => {
-            let counted = Counted { counters, roles: vec![counted::role_of_this_machine(&trial)] };
+            let mut roles = vec![counted::role_of_this_machine(&trial)];
+            roles.extend(remotes.all().iter().map(|_| Role::Target));
+            trial.warnings.extend(counted::lost_hosts(&counters));
+            let counted = Counted { counters, roles };
             trial.verdict = Some(counted::verdict(&trial, true, &counted, &[]));
         }
         Err(error) => trial.warnings.push(counted::no_counters(&error)),

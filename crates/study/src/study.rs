@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use kernel::remote::Destination;
 use record::{Factor, Goal, LoadUnit, Setting};
 use settings::Mistake;
 
@@ -24,6 +25,8 @@ pub struct Study {
     pub goals: Vec<Goal>,
     /// How trials are run.
     pub trial: TrialShape,
+    /// Remote hosts whose kernels are read around each trial.
+    pub observe: Vec<Destination>,
     /// The search, if any setting is searched.
     pub search: Option<Search>,
     /// The same search with other presets, for the settings that name one.

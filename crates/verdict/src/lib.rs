@@ -72,6 +72,8 @@ enum Finding {
 /// Says what bounded a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
     let mut verdict = Verdict::default();
+    let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
+    verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
     for (cause, rule) in rules::RULES {
         if cause == Cause::SlowHandler && !verdict.bottlenecks.is_empty() {
             continue;

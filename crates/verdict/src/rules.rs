@@ -6,7 +6,7 @@ mod target;
 
 use std::net::SocketAddr;
 
-use record::{Cause, Certainty, HostCounters, ListenerUse, ProgramUse};
+use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
 
 use crate::{Finding, Observed, Role};
 
@@ -45,7 +45,7 @@ const HOT_SHARE: f64 = 0.9;
 const IDLE_SHARE: f64 = 0.5;
 
 /// The hosts of the targets.
-fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> {
+fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> + Clone {
     target_hosts(observed).map(|(host, _)| host)
 }
 
@@ -71,10 +71,27 @@ fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }
 
+/// Why nothing is known of a host that should have been looked at.
+pub(crate) fn is_lost(host: &HostCounters) -> Option<&str> {
+    host.counters.missing.get("ssh").filter(|_| host.counters.values.is_empty()).map(String::as_str)
+}
+
+/// The machines of some hosts with their names: remote hosts, and this machine, whose name is empty, once for all others.
+fn machines<'a>(
+    observed: &'a Observed<'_>,
+    hosts: impl Iterator<Item = &'a HostCounters> + Clone,
+) -> impl Iterator<Item = (&'a str, &'a Counters)> {
+    let is_here = hosts.clone().any(|host| host.machine.is_none() && is_lost(host).is_none());
+    let here = is_here.then_some(("", &observed.counters.machine));
+    here.into_iter().chain(hosts.filter_map(|host| Some((host.host.as_str(), host.machine.as_ref()?))))
+}
+
 /// The hosts of the targets, each with whether it makes the load as well.
-fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> {
+fn target_hosts<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, bool)> + Clone {
     let with_role = observed.counters.hosts.iter().zip(observed.roles);
-    with_role.filter(|(_, role)| role.is_target()).map(|(host, role)| (host, *role == Role::Both))
+    with_role
+        .filter(|(host, role)| role.is_target() && is_lost(host).is_none())
+        .map(|(host, role)| (host, *role == Role::Both))
 }
 
 /// Whether requests go to this address of a host that makes the load as well.

@@ -160,6 +160,46 @@ fn each_cause_is_named_where_it_is() {
     }
 }
 
+/// The target is on another machine, with counters of its own.
+fn remote() -> Case {
+    let mut case = Case::slow();
+    let own = case.counters.machine.clone();
+    case.counters.hosts[1].machine = Some(own);
+    case
+}
+
+#[test]
+fn a_remote_machine_has_its_own_disk_cores_and_queues() {
+    let changes: [(Cause, &[(&str, u64)]); 3] = [
+        (Cause::Disk, &[("pressure.io.some_us", 6_000_000)]),
+        (Cause::HotCore, &[("cpu0.idle_ms", 100), ("cpu0.softirq_ms", 8_000)]),
+        (Cause::PacketQueue, &[("softnet.drops", 5_000)]),
+    ];
+    for (cause, values) in changes {
+        let mut case = remote();
+        for (name, value) in values {
+            let machine = case.counters.hosts[1].machine.as_mut().unwrap();
+            machine.values.insert((*name).to_owned(), *value);
+        }
+        assert_eq!(case.named(), [(cause, "web".to_owned())], "{:#?}", case.verdict());
+    }
+    // The disk of the machine that makes the load is none of the target's.
+    let mut case = remote();
+    case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 6_000_000);
+    assert_eq!(case.named(), []);
+}
+
+#[test]
+fn what_a_lost_host_would_have_shown_is_missing() {
+    let mut case = Case::slow();
+    let missing = [("ssh".to_owned(), "no answer for 5 s".to_owned())];
+    let counters = record::Counters { missing: missing.into(), ..record::Counters::default() };
+    case.counters.hosts[1] = HostCounters { host: "web".to_owned(), counters, ..HostCounters::default() };
+    let verdict = case.verdict();
+    assert_eq!((verdict.in_words(), &*verdict.missing[0]), (None, "web: no answer for 5 s"));
+    assert!(!verdict.missing.iter().any(|missing| missing.contains("does not count")), "{verdict:#?}");
+}
+
 /// A host that sends: in each of 10 samples, this many bytes are on the way, of a window of a million.
 fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u64) {
     let http = case.http();

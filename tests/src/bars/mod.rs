@@ -55,6 +55,7 @@ mod ocean_path;
 mod outcome;
 mod pacing;
 mod readme;
+mod remote_verdict;
 mod report_browser;
 mod study_files;
 mod study_folders;
@@ -76,6 +77,7 @@ pub const ALL: &[Bar] = &[
     local_scarcity::BAR,
     void_rules::BAR,
     verdict_table::BAR,
+    remote_verdict::BAR,
     generator_away::BAR,
     interrupt::BAR,
     connections_18k::BAR,

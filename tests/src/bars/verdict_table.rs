@@ -17,10 +17,10 @@ pub(super) const BAR: Bar = Bar {
 };
 
 /// A bottleneck, and the study that has it.
-struct Case {
+pub(super) struct Case {
     /// The cause as the result names it.
-    cause: &'static str,
-    study: fn(&mut Random) -> String,
+    pub(super) cause: &'static str,
+    pub(super) study: fn(&mut Random) -> String,
 }
 
 /// A lab of two hosts, with a `serve` that HTTP requests go to.
@@ -51,7 +51,7 @@ impl Web {
     }
 }
 
-const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     Case {
         cause: "accept_queue",
         study: |random| {
@@ -180,6 +180,17 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// A study that nothing bounds: open at 30 % of the capacity.
+pub(super) const SOUND: fn(&mut Random) -> String = |random| {
+    let capacity_per_s = 500 + random.below(2_000);
+    Web {
+        serve: format!("--capacity 1 --service-time {}us", 1_000_000 / capacity_per_s),
+        workload: format!("rate = {}", capacity_per_s * 3 / 10),
+        ..Web::default()
+    }
+    .study()
+};
+
 /// Trials of each case.
 const TRIALS: u64 = 5;
 
@@ -212,14 +223,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let sound = scale.pick(1, 20);
     let mut named = 0;
     for trial in 0..sound {
-        let mut random = Random::new(50_000 + trial);
-        let capacity_per_s = 500 + random.below(2_000);
-        let study = Web {
-            serve: format!("--capacity 1 --service-time {}us", 1_000_000 / capacity_per_s),
-            workload: format!("rate = {}", capacity_per_s * 3 / 10),
-            ..Web::default()
-        };
-        let verdict = verdict_of(&study.study()).context("sound")?;
+        let verdict = verdict_of(&SOUND(&mut Random::new(50_000 + trial))).context("sound")?;
         let is_named = verdict["bottlenecks"].as_array().is_some_and(|all| all.len() == 1)
             && verdict["bottlenecks"][0]["cause"] == "offered_load";
         named += u64::from(is_named);
@@ -232,11 +236,10 @@ fn run(scale: Scale) -> Result<Outcome> {
 }
 
 /// Runs a study of one trial, and returns its verdict: that of the last attempt, if the first were void.
-fn verdict_of(study: &str) -> Result<Value> {
+pub(super) fn verdict_of(study: &str) -> Result<Value> {
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
-    let Cores { generator, server, .. } = Cores::of_this_process()?;
-    let study = study.replace("CLIENT", &generator.to_string()).replace("WEB", &server.to_string());
+    let study = pinned(study)?;
     fs::write(&file, &study)?;
     let output = Proofload::new("run")?
         .arg(&file)
@@ -245,6 +248,22 @@ fn verdict_of(study: &str) -> Result<Value> {
         .run()?;
     let trials = fs::read_to_string(format!("{out}/trials.jsonl"))
         .with_context(|| format!("{}\n{study}", output.described()))?;
+    verdict_in(&trials)
+}
+
+/// The study with processors of this machine for its hosts.
+pub(super) fn pinned(study: &str) -> Result<String> {
+    let Cores { generator, server, .. } = Cores::of_this_process()?;
+    Ok(study.replace("CLIENT", &generator.to_string()).replace("WEB", &server.to_string()))
+}
+
+/// The verdict of the last trial of a journal.
+pub(super) fn verdict_in(trials: &str) -> Result<Value> {
     let trial: Value = serde_json::from_str(trials.lines().last().context("a trial")?)?;
     Ok(trial["trial"]["verdict"].clone())
+}
+
+/// What a verdict names first.
+pub(super) fn cause_of(verdict: &Value) -> &str {
+    verdict["bottlenecks"][0]["cause"].as_str().unwrap_or("not determined")
 }

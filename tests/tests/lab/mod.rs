@@ -1,6 +1,7 @@
 //! Labs from outside: what runs in them, who may have them, and how they are left to themselves.
 
 mod programs;
+mod remote;
 
 use std::{
     fs,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use fleet::FleetError;
 use load::{MachineLimits, RunError, preflight, raise_descriptors};
 use record::{HttpPlan, Trial};
-use study::single;
+use study::{RemoteHosts, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, stop, workload_args::option_mistake};
 use crate::{
@@ -21,6 +21,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let hint = arguments.ab_hint(&plan, &host);
     fit(&mut plan, &host, arguments)?;
     hint.iter().for_each(|hint| standard::message(format_args!("proofload: {hint}")));
+    let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments)?;
     raise_descriptors();
     let stop = stop::on_signal()?;
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let mut progress = Progress::new(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let outcome = single::run_watched(plan, &worker, &stop, &command, |tick| progress.show(tick));
+    let outcome = single::run_watched(plan, &worker, &remotes, &stop, &command, |tick| progress.show(tick));
     progress.end();
     let trial = match outcome {
         Ok(trial) => trial,

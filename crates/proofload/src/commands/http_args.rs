@@ -6,7 +6,10 @@ use clap::Args;
 use load::{HttpWorkload, MachineLimits};
 use record::HttpPlan;
 
-use super::workload_args::{WorkloadArgs, option_mistake};
+use super::{
+    observe_args::ObserveArgs,
+    workload_args::{WorkloadArgs, option_mistake},
+};
 
 const OUTPUT: &str = "Output";
 
@@ -18,6 +21,8 @@ const OUTPUT: &str = "Output";
 pub(crate) struct HttpArgs {
     #[command(flatten)]
     common: WorkloadArgs<false>,
+    #[command(flatten)]
+    pub observe: ObserveArgs,
 
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]

@@ -12,6 +12,7 @@ use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
 use super::{
     mistakes::Mistakes,
+    observe_args::ObserveArgs,
     workload_args::{WorkloadArgs, option_mistake},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct LimitArgs {
     unit: UnitArg,
     #[command(flatten)]
     common: WorkloadArgs<true>,
+    #[command(flatten)]
+    observe: ObserveArgs,
     /// Option of other commands; a search has --trial instead
     #[arg(short, long, value_name = "TIME", hide = true)]
     duration: Option<String>,
@@ -197,6 +200,7 @@ impl LimitArgs {
                     .optional("--void-attempts", Some(&self.void_attempts), count)
                     .map_or(4, |attempts| attempts.saturating_sub(1)),
             },
+            observe: self.observe.observe.clone(),
             search: Some(search),
             other_searches: Vec::new(),
             warnings: Vec::new(),

@@ -7,7 +7,10 @@ use load::MachineLimits;
 use record::input;
 use study::Study;
 
-use super::study::{StudyRun, run_study};
+use super::{
+    observe_args::ObserveArgs,
+    study::{StudyRun, run_study},
+};
 use crate::{
     exit::{Exit, Refusal},
     output::standard,
@@ -46,11 +49,14 @@ pub(crate) struct RunArgs {
     /// Print no progress on standard error
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// Reads the study file, then runs the study or shows its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
-    let study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
+    let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
+    study.observe.extend(arguments.observe.observe.iter().cloned());
     if arguments.dry_run {
         standard::show(&study.describe())?;
         return Ok(Exit::GoalsMet);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use load::raise_descriptors;
 use record::{BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
 use report::{Format, Results};
-use study::Study;
+use study::{RemoteHosts, Study};
 
 use super::{clean, stop};
 use crate::{
@@ -73,6 +73,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
         command: command_line(),
         stop,
         resume: run.resume,
+        remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
     };
     let path = run.out.unwrap_or_else(|| default_folder(run.name));
     // The reports of a finished study are not written again.

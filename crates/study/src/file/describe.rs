@@ -49,6 +49,14 @@ impl Study {
             }
             None => row("hosts", "the first setting cannot be set up"),
         }
+        if !self.observe.is_empty() {
+            row(
+                "observed",
+                &shorten(
+                    &list(self.observe.iter().map(|host| printable(&host.name)), "").replace('\n', ", "),
+                ),
+            );
+        }
         row("factors", &self.factors_in_words());
         row("settings", &self.settings_in_words());
         row("goals", &list(self.goals.iter().map(|goal| printable(&goal.name)), "none: measurements only"));

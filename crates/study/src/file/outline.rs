@@ -2,7 +2,8 @@
 
 use std::{ops::Range, time::Duration};
 
-use settings::{Reader, Table};
+use kernel::remote::Destination;
+use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
 use super::{
@@ -25,6 +26,7 @@ pub(super) struct Outline<'d> {
     pub(super) has_valid_factors: bool,
     pub(super) goals: Vec<ParsedGoal>,
     pub(super) trial: TrialShape,
+    pub(super) observe: Vec<Destination>,
     /// Duration of a trial at the workload's own load, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
     pub(super) search: Option<ParsedSearch<'d>>,
@@ -42,6 +44,7 @@ impl<'d> Outline<'d> {
             }
             Some(budget)
         });
+        let observe = table.take("observe").map_or_else(Vec::new, |value| read_observe(reader, value));
         // These tables are read for every setting.
         for key in ["hosts", "links", "processes", "targets", "workload", "audit"] {
             table.take(key);
@@ -68,8 +71,13 @@ impl<'d> Outline<'d> {
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        Self { title, seed, budget, factors, has_valid_factors, goals, trial, duration, search }
+        Self { title, seed, budget, factors, has_valid_factors, goals, trial, observe, duration, search }
     }
+}
+
+fn read_observe(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Destination> {
+    let hosts = reader.array(value, "a list of hosts to log in to, such as [\"admin@web1\"]").iter();
+    hosts.filter_map(|host| reader.text(host).and_then(|text| reader.checked(host, text.parse()))).collect()
 }
 
 type Length = Option<(Duration, Range<usize>)>;

@@ -27,6 +27,7 @@ pub fn schema() -> Value {
             "description": "Seed of all random numbers: order of settings, arrivals, think times."
         },
         "budget": time("Wall-clock time after which no further trial begins.", "80s"),
+        "observe": texts("Remote machines whose kernels are read over ssh around each trial: [NAME=]USER@HOST[:PORT].", "admin@web1"),
         "hosts": hosts(),
         "links": links(),
         "processes": processes(),

@@ -95,6 +95,7 @@ pub(super) fn study<'d>(
         settings,
         goals: outline.goals.iter().map(|goal| goal.goal.clone()).collect(),
         trial: outline.trial.clone(),
+        observe: outline.observe.clone(),
         search: searches.next(),
         other_searches: searches.collect(),
         source,

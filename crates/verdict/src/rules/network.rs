@@ -6,7 +6,7 @@ use record::{
 };
 
 use super::{
-    counted, likely, percent, sum,
+    counted, likely, machines, percent, sum,
     target::{accept_queue, syn_queue},
 };
 use crate::{Finding, LinkUse, Observed};
@@ -79,8 +79,12 @@ fn dropped_share(link: &LinkUse) -> f64 {
 
 /// The kernel dropped packets because a processor or an interface had no room.
 pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
-    let machine = &observed.counters.machine;
-    let (Some(drops), Some(packets)) = (machine.get("softnet.drops"), machine.get("softnet.packets")) else {
+    let counts = machines(observed, observed.counters.hosts.iter()).filter_map(|(place, machine)| {
+        Some((place, machine.get("softnet.drops")?, machine.get("softnet.packets")?.max(1)))
+    });
+    let share = |drops: u64, packets: u64| drops as f64 / packets as f64;
+    let most = counts.max_by(|a, b| share(a.1, a.2).total_cmp(&share(b.1, b.2)));
+    let Some((place, drops, packets)) = most else {
         return Finding::Unknown("the kernel does not count softnet_stat".to_owned());
     };
     let of_interfaces = observed.counters.hosts.iter().flat_map(|host| {
@@ -88,9 +92,9 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
         drops.map(move |(name, drops)| (*drops, name, host))
     });
     let at = |share: f64| share >= LOSS_SHARE;
-    if at(drops as f64 / packets.max(1) as f64) {
+    if at(share(drops, packets)) {
         return counted(
-            "",
+            place,
             format!("processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
         );
     }

@@ -10,7 +10,7 @@ use record::{
 use super::{
     HOT_SHARE, IDLE_SHARE, busiest_target, counted, likely, listeners,
     load::{answers_shortly, carried, of_host},
-    percent, programs, share_of_trial, sum, targets,
+    machines, percent, programs, share_of_trial, sum, targets,
 };
 use crate::{Finding, Observed};
 
@@ -36,11 +36,17 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
         Some((most as f64 / max.max(1) as f64, most, max, host, program))
     });
     let Some((_, most, max, host, program)) = used.max_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return Finding::Unknown("no process of the target could be looked at".to_owned());
+        return no_program(observed);
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
     // Two or three may be between two looks.
     if most + 3 >= max { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+}
+
+fn no_program(observed: &Observed<'_>) -> Finding {
+    let why = targets(observed).find_map(|host| host.counters.missing.get("programs"));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    Finding::Unknown(format!("no process of the target could be looked at{why}"))
 }
 
 /// A control group used up its quota.
@@ -55,23 +61,25 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
 
 /// A thread of the target had no time left, or a core was busy with the network.
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
-    let machine = &observed.counters.machine;
     let elapsed_ms = observed.counters.elapsed_s * 1e3;
-    let cores = (0..).map_while(|core| {
-        let of = |what: &str| machine.get(&format!("cpu{core}.{what}_ms")).map(|ms| ms as f64 / elapsed_ms);
-        Some((core, 1.0 - of("idle")?, of("softirq")?))
+    let cores = machines(observed, observed.counters.hosts.iter()).flat_map(|(place, machine)| {
+        (0..).map_while(move |core| {
+            let of =
+                |what: &str| machine.get(&format!("cpu{core}.{what}_ms")).map(|ms| ms as f64 / elapsed_ms);
+            Some((core, 1.0 - of("idle")?, of("softirq")?, place))
+        })
     });
-    let full = cores.filter(|(_, busy, softirq)| *busy >= FULL_CORE_SHARE && *softirq >= SOFTIRQ_SHARE);
-    if let Some((core, busy, softirq)) = full.max_by(|a, b| a.2.total_cmp(&b.2)) {
+    let full = cores.filter(|(_, busy, softirq, _)| *busy >= FULL_CORE_SHARE && *softirq >= SOFTIRQ_SHARE);
+    if let Some((core, busy, softirq, place)) = full.max_by(|a, b| a.2.total_cmp(&b.2)) {
         let evidence = format!(
             "core {core} was busy {} of the time, {} with the network's interrupts",
             percent(busy),
             percent(softirq)
         );
-        return counted("", evidence);
+        return counted(place, evidence);
     }
     let Some((share, program, host)) = busiest_target(observed) else {
-        return Finding::Unknown("no process of the target could be looked at".to_owned());
+        return no_program(observed);
     };
     let evidence = format!("the busiest thread of {program} worked {} of the time", percent(share));
     if share >= HOT_SHARE {
@@ -162,14 +170,16 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     if targets(observed).next().is_none() {
         return Finding::Irrelevant;
     }
-    let Some(us) = observed.counters.machine.get("pressure.io.some_us") else {
+    let waited = machines(observed, targets(observed))
+        .filter_map(|(place, machine)| Some((machine.get("pressure.io.some_us")?, place)));
+    let Some((us, place)) = waited.max_by_key(|(us, _)| *us) else {
         return Finding::Unknown(
             "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
         );
     };
     let share = share_of_trial(observed, us as f64 / 1e6);
     let evidence = format!("some process waited for it {} of the time", percent(share));
-    if share >= DISK_SHARE { likely("", evidence) } else { Finding::Not(evidence) }
+    if share >= DISK_SHARE { likely(place, evidence) } else { Finding::Not(evidence) }
 }
 
 /// The target took its time although it had processors.

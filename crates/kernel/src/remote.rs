@@ -1,0 +1,174 @@
+//! A remote host, read over the system's `ssh`. Nothing is installed there: a shell reads commands from its standard input, and
+//! ends when that closes.
+
+mod session;
+mod source;
+pub(crate) mod ss;
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    str::FromStr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use session::Session;
+pub(crate) use source::Shell;
+
+/// Longest wait for the first answer of a host: connecting and logging in, perhaps over others.
+const LOGIN_WAIT: Duration = Duration::from_secs(20);
+/// Longest wait for any other answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// Where a remote host is, in the form `[NAME=][USER@]HOST[:PORT]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// What the host is called; by default all that was given.
+    pub name: String,
+    /// `USER@HOST`, or a name of the user's configuration of ssh.
+    login: String,
+    port: Option<u16>,
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, place) = text.split_once('=').unwrap_or((text, text));
+        let (user, host) = place.rsplit_once('@').map_or((None, place), |(user, host)| (Some(user), host));
+        // Only an address of version 6 has several colons: [::1]:22, or ::1 with the usual port.
+        let (host, port) = match (host.strip_prefix('['), host.rsplit_once(':')) {
+            (Some(host), _) => host.split_once(']').unwrap_or((host, "no end")),
+            (None, Some((before, port))) if !before.contains(':') => (before, port),
+            _ => (host, ""),
+        };
+        let port = match port.trim_start_matches(':') {
+            "" => Ok(None),
+            port => port.parse().map(Some),
+        };
+        let is_word = |word: &str| {
+            !word.is_empty()
+                && !word.starts_with('-')
+                && !word.contains(|c: char| c.is_whitespace() || c.is_control())
+        };
+        match port {
+            Ok(port) if is_word(name) && is_word(host) && user.is_none_or(is_word) => {
+                let login = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
+                Ok(Self { name: name.to_owned(), login, port })
+            }
+            _ => Err(format!(
+                "'{text}' is no host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    /// The words after `ssh` with which a user logs in.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(formatter, "-p {port} {}", self.login),
+            None => formatter.write_str(&self.login),
+        }
+    }
+}
+
+/// A remote host that is logged in to.
+#[derive(Debug)]
+pub struct Remote {
+    destination: Destination,
+    session: Mutex<Option<Session>>,
+    own: Mutex<Option<Own>>,
+}
+
+/// What this program's own looking is on this machine; it is no part of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// The process group of `ssh`.
+    pub process_group: u32,
+    /// The ends of its connection, ours first, unless the host does not say.
+    pub connection: Option<(SocketAddr, SocketAddr)>,
+}
+
+impl Remote {
+    /// Logs in.
+    ///
+    /// # Errors
+    /// Why that is not possible, and what to do.
+    pub fn connect(destination: Destination) -> Result<Self, String> {
+        let session = Session::open(&destination, LOGIN_WAIT).map_err(|why| {
+            format!(
+                "cannot observe {}: {why}; `ssh {destination} true` must work without a password",
+                destination.name
+            )
+        })?;
+        let own = Mutex::new(Some(session.own));
+        Ok(Self { destination, session: Mutex::new(Some(session)), own })
+    }
+
+    /// What the host is called.
+    pub fn name(&self) -> &str {
+        &self.destination.name
+    }
+
+    /// What this program's own looking is.
+    pub(crate) fn own(&self) -> Option<Own> {
+        *lock(&self.own)
+    }
+
+    /// Calls `work` with the host's shell. If it was lost, one attempt is made to log in again.
+    ///
+    /// # Errors
+    /// When the host does not answer, and those of `work`, after which the host counts as lost.
+    pub(crate) fn with_shell<T>(&self, work: impl FnOnce(Shell<'_>) -> io::Result<T>) -> io::Result<T> {
+        let mut place = lock(&self.session);
+        let mut session = match place.take() {
+            Some(session) => session,
+            None => Session::open(&self.destination, ANSWER_WAIT).map_err(io::Error::other)?,
+        };
+        *lock(&self.own) = Some(session.own);
+        let done = work(Shell::new(&mut session))?;
+        *place = Some(session);
+        Ok(done)
+    }
+}
+
+/// A panic elsewhere leaves nothing half done here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_those_of_ssh() {
+        let read = |text: &str| text.parse::<Destination>().map(|to| (to.name.clone(), to.to_string()));
+        for (text, name, words) in [
+            ("admin@web1", "admin@web1", "admin@web1"),
+            ("web=admin@web1:2222", "web", "-p 2222 admin@web1"),
+            ("alias", "alias", "alias"),
+            ("a@[::1]:22", "a@[::1]:22", "-p 22 a@::1"),
+            ("a@::1", "a@::1", "a@::1"),
+            ("a@b@web1", "a@b@web1", "a@b@web1"),
+        ] {
+            assert_eq!(read(text), Ok((name.to_owned(), words.to_owned())));
+        }
+        for text in [
+            "",
+            "@web1",
+            "a@",
+            "a@web1:x",
+            "a@web1:70000",
+            "-oProxyCommand=x",
+            "n=-x",
+            "=a@b",
+            "a b",
+            "a@[::1",
+        ] {
+            assert!(read(text).is_err_and(|why| why.contains("USER@HOST")), "{text}");
+        }
+    }
+}

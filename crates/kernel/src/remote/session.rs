@@ -1,0 +1,305 @@
+//! A shell on a remote host: commands go in, framed answers come out.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{IpAddr, SocketAddr},
+    os::{fd::AsRawFd, unix::process::CommandExt},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::{ANSWER_WAIT, Destination, Own, lock};
+
+/// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `s` what `ss` says, and `t` the
+/// threads and descriptors of processes, for which no program has to be started.
+const PRELUDE: &str = r#"LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH
+e() { printf '\n%s %s %s\n' "$m" "$1" "$2"; }
+f() { for n; do cat "/proc/$n" 2>&1; e $? "$n"; done; }
+s() { n=$1; shift; ss "$@" 2>&1; e $? "$n"; }
+t() { for p; do f "$p/stat" "$p/limits"
+for d in /proc/$p/task/*; do read -r l <$d/schedstat && echo "${d##*/} $l"; done 2>/dev/null; e 0 "$p/threads"
+set -- /proc/$p/fd/*; [ -L "$1" ] && echo $#; e $? "$p/fd"; done; }
+"#;
+/// The name of the part that ends an answer.
+const END: &str = "end";
+/// An answer longer than this is not from our shell.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
+/// Time that `ssh` has for its last words.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
+
+/// A login on a remote host.
+#[derive(Debug)]
+pub(super) struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: mpsc::Receiver<Vec<u8>>,
+    said: LastWords,
+    /// Begins the line that ends a part; nobody else knows it.
+    mark: String,
+    pub(super) own: Own,
+    pub(super) has_ss: bool,
+    pub(super) mounts: String,
+}
+
+/// A part of an answer: a file or the output of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) name: String,
+    /// Exit status; 0 is success.
+    pub(super) status: u8,
+    pub(super) text: String,
+}
+
+impl Session {
+    /// Logs in, and waits for the first answer.
+    pub(super) fn open(destination: &Destination, wait: Duration) -> Result<Self, String> {
+        let mut child = Command::new("ssh")
+            .args([
+                "-T",
+                "-x",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ConnectTimeout=5",
+                "-o",
+                "ServerAliveInterval=5",
+            ])
+            .args(["-o", "ClearAllForwardings=yes"])
+            .args(destination.port.iter().flat_map(|port| ["-p".to_owned(), port.to_string()]))
+            .args(["--", &destination.login, "exec sh"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C must not end it before the last counters are read.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let started = || Some((stdin?, received(stdout?).ok()?, LastWords::of(stderr?).ok()?));
+        let Some((input, output, said)) = started() else {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err("cannot start a thread".to_owned());
+        };
+        let mark = random_mark().map_err(|error| error.to_string())?;
+        let process_group = shown_id(&child).unwrap_or_else(|| child.id());
+        let own = Own { process_group, connection: None };
+        let mut session =
+            Self { child, input, output, said, mark, own, has_ss: false, mounts: String::new() };
+        session.greet(wait).map_err(|error| error.to_string())?;
+        Ok(session)
+    }
+
+    fn greet(&mut self, wait: Duration) -> io::Result<()> {
+        // What the user's own start files print belongs to the first part.
+        let greeting = format!(
+            "m={}\n{PRELUDE}e 0 noise\nprintf %s \"$SSH_CONNECTION\"; e 0 connection\n\
+             command -v ss; e $? ss\nf sys/kernel/osrelease self/mountinfo\n",
+            self.mark
+        );
+        for part in self.asked(&greeting, wait)? {
+            match (part.name.as_str(), part.status) {
+                ("connection", _) => self.own.connection = ends(&part.text),
+                ("ss", status) => self.has_ss = status == 0,
+                ("self/mountinfo", 0) => self.mounts = part.text,
+                ("sys/kernel/osrelease", 1..) => {
+                    return Err(io::Error::other(format!("it is no Linux machine ({})", part.text.trim())));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs commands, and returns the parts of the answer.
+    pub(super) fn ask(&mut self, commands: &str) -> io::Result<Vec<Part>> {
+        self.asked(commands, ANSWER_WAIT)
+    }
+
+    fn asked(&mut self, commands: &str, wait: Duration) -> io::Result<Vec<Part>> {
+        // An answer is awaited before more is written, so a host that is silent cannot fill the pipe.
+        let written = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
+        let (mut answer, until) = (Vec::new(), Instant::now() + wait);
+        let end = format!("\n{} 0 {END}\n", self.mark);
+        while !answer.ends_with(end.as_bytes()) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) if written.is_ok() && answer.len() <= MAX_ANSWER_BYTES => answer.extend(bytes),
+                Ok(_) => return Err(io::Error::other("the shell there gives another answer than asked for")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(io::Error::other(format!("no answer for {} s", wait.as_secs())));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other(self.said.last())),
+            }
+        }
+        let unknown = || io::Error::other("the shell there does not answer in the form that it was told");
+        parts(&String::from_utf8_lossy(&answer), &self.mark).ok_or_else(unknown)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The shell on the other side ends with the connection.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// Splits an answer at the lines `MARK STATUS NAME`, each of which ends a part.
+fn parts(answer: &str, mark: &str) -> Option<Vec<Part>> {
+    let lead = format!("\n{mark} ");
+    let (mut parts, mut rest) = (Vec::new(), answer);
+    while let Some((text, after)) = rest.split_once(&lead) {
+        let (line, next) = after.split_once('\n')?;
+        let (status, name) = line.split_once(' ')?;
+        parts.push(Part { name: name.to_owned(), status: status.parse().ok()?, text: text.to_owned() });
+        rest = next;
+    }
+    Some(parts)
+}
+
+/// The id of a child in `/proc`, which may show other ids than ours (pidfd_open(2)).
+fn shown_id(child: &Child) -> Option<u32> {
+    let child = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    let info = crate::read(format!("/proc/self/fdinfo/{}", child.as_raw_fd())).ok()?;
+    crate::number(&info, "Pid:")?.try_into().ok()
+}
+
+fn random_mark() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+/// The ends in `SSH_CONNECTION`: the client's address and port, the server's address and port.
+fn ends(connection: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let words: Vec<&str> = connection.split_whitespace().collect();
+    let end = |at: usize| -> Option<SocketAddr> {
+        let address: IpAddr = words.get(at)?.split('%').next()?.parse().ok()?;
+        Some(SocketAddr::new(address, words.get(at + 1)?.parse().ok()?))
+    };
+    Some((end(0)?, end(2)?))
+}
+
+/// What comes from `ssh`, until it ends.
+fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    let work = move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if sender.send(buffer[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("ssh output".to_owned()).spawn(work)?;
+    Ok(receiver)
+}
+
+/// The last line that `ssh` wrote to its standard error.
+#[derive(Debug)]
+struct LastWords {
+    line: Arc<Mutex<String>>,
+    /// Disconnected once nothing more comes.
+    ended: mpsc::Receiver<()>,
+}
+
+impl LastWords {
+    fn of(stderr: impl Read + Send + 'static) -> io::Result<Self> {
+        let (sender, ended) = mpsc::channel();
+        let line = Arc::new(Mutex::new(String::new()));
+        let kept = line.clone();
+        let work = move || {
+            let _sender: mpsc::Sender<()> = sender;
+            for bytes in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&bytes).replace(|c: char| c.is_control(), "");
+                if !line.is_empty() {
+                    *lock(&kept) = line.chars().take(300).collect();
+                }
+            }
+        };
+        thread::Builder::new().name("ssh errors".to_owned()).spawn(work)?;
+        Ok(Self { line, ended })
+    }
+
+    fn last(&self) -> String {
+        // A connection that others share may keep it open.
+        let _ = self.ended.recv_timeout(LAST_WORDS_WAIT);
+        match lock(&self.line).trim_end_matches('.') {
+            "" => "ssh has ended".to_owned(),
+            line => line.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MARK: &str = "0123456789abcdef0123456789abcdef";
+
+    /// The shell of this machine in the place of one behind `ssh`.
+    fn here(commands: &str) -> Vec<Part> {
+        let mut shell = Command::new("sh")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let text = format!("m={MARK}\n{PRELUDE}\n{commands}\n");
+        // The shell ends when its input closes.
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = shell.wait_with_output().unwrap();
+        assert!(output.stderr.is_empty(), "{output:?}");
+        parts(std::str::from_utf8(&output.stdout).unwrap(), MARK).unwrap()
+    }
+
+    #[test]
+    fn a_shell_answers_in_parts_and_ends_with_its_input() {
+        let pid = std::process::id();
+        let all = here(&format!("f sys/kernel/osrelease none\nt {pid}\nt 4194999"));
+        let names: Vec<(&str, u8)> = all.iter().map(|part| (part.name.as_str(), part.status)).collect();
+        let of = |pid: u32, name: &str| format!("{pid}/{name}");
+        let (stat, limits) = (of(pid, "stat"), of(pid, "limits"));
+        assert_eq!(names[..4], [("sys/kernel/osrelease", 0), ("none", 1), (&*stat, 0), (&*limits, 0)]);
+        assert_eq!((all[0].text.trim(), all[1].text.contains("No such file")), (&*crate::release(), true));
+        let (threads, descriptors) = (&all[4], &all[5]);
+        let own = threads.text.lines().find(|line| line.starts_with(&format!("{pid} "))).unwrap();
+        assert_eq!((own.split(' ').count(), threads.name.clone()), (4, of(pid, "threads")));
+        assert!(descriptors.text.trim().parse::<u64>().unwrap() >= 3, "{descriptors:?}");
+        assert_eq!((all[6].status, all[9].status, all[9].text.as_str()), (1, 1, ""), "no such process");
+    }
+
+    #[test]
+    fn the_ends_of_the_own_connection_are_those_that_sshd_tells() {
+        let connection = ends("10.0.0.1 4711 fe80::1%eth0 22").unwrap();
+        assert_eq!(connection, ("10.0.0.1:4711".parse().unwrap(), "[fe80::1]:22".parse().unwrap()));
+        assert_eq!(ends(""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_texts_come_back(texts in prop::collection::vec(("[^\n]{0,9}", any::<u8>(), "(.|\n){0,40}"), 0..5)) {
+            let all = texts.iter().map(|(name, status, text)| Part {
+                name: name.clone(), status: *status, text: text.clone(),
+            });
+            let all: Vec<Part> = all.collect();
+            let answer: String =
+                all.iter().map(|part| format!("{}\n{MARK} {} {}\n", part.text, part.status, part.name)).collect();
+            prop_assert_eq!(parts(&answer, MARK), Some(all));
+        }
+
+        #[test]
+        fn no_answer_makes_the_parser_fail(answer in "(.|\n|\nm |\nm 0 a\n|\nm 999 b\n){0,20}") {
+            let _ = parts(&answer, "m");
+        }
+    }
+}

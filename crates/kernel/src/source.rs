@@ -1,0 +1,134 @@
+//! Where the counters of a host are read: here, or on a remote machine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use record::Counters;
+
+use crate::{
+    cgroups,
+    counters::{of_machine, of_network, read_own},
+    namespaces::{self, Kind},
+    programs::{self, Program},
+    remote::Own,
+    tcp::{self, Connection, Listener},
+};
+
+/// Processes by the identity of their network namespace.
+pub(crate) type Processes = BTreeMap<(u64, u64), Vec<u32>>;
+
+/// How closely a host is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// At the begin and the end.
+    Whole,
+    /// Once a second.
+    Brief,
+}
+
+impl Look {
+    /// Of more connections than this, only so many are looked at, or none in a brief look.
+    pub(crate) fn max_connections(self) -> usize {
+        if self == Self::Whole { 1_000 } else { 100 }
+    }
+
+    /// More processes than this are not looked at.
+    pub(crate) fn max_programs(self) -> usize {
+        if self == Self::Whole { usize::MAX } else { 64 }
+    }
+}
+
+/// Where the counters of a host are read.
+pub(crate) trait Source {
+    /// Must be called before a look from a thread that has looked at another host.
+    fn enter(&mut self) -> io::Result<()>;
+    /// All processes of the machine, if a look at programs needs them.
+    fn processes() -> Processes;
+    fn machine(&mut self) -> io::Result<Counters>;
+    fn network(&mut self) -> io::Result<Counters>;
+    fn listeners(&mut self) -> io::Result<Vec<Listener>>;
+    /// Established connections, without that by which this program looks.
+    fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>>;
+    fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
+    /// The addresses at which a process listened in the last look.
+    fn listens(&self, pid: u32) -> BTreeSet<String>;
+}
+
+/// A host on this machine: a network namespace.
+#[derive(Debug)]
+pub(crate) struct Here {
+    network: Arc<File>,
+    group: Option<PathBuf>,
+    identity: (u64, u64),
+    /// Whether it is the namespace of this process.
+    is_own: bool,
+    ignored: Arc<[Own]>,
+    listeners: Vec<Listener>,
+}
+
+impl Here {
+    pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
+        let identity = namespaces::identity(&network)?;
+        let is_own = identity == namespaces::own_identity(Kind::Network)?;
+        Ok(Self { network, group, identity, is_own, ignored, listeners: Vec::new() })
+    }
+}
+
+impl Source for Here {
+    /// Enters the host's namespace. To stay in that of this process needs no rights.
+    fn enter(&mut self) -> io::Result<()> {
+        if self.is_own { Ok(()) } else { namespaces::enter(&self.network, Kind::Network) }
+    }
+
+    fn processes() -> Processes {
+        programs::by_network()
+    }
+
+    fn machine(&mut self) -> io::Result<Counters> {
+        Ok(of_machine(&read_own))
+    }
+
+    fn network(&mut self) -> io::Result<Counters> {
+        let mut counters = of_network(&read_own);
+        match self.group.as_ref().map(|group| crate::read(group.join("cpu.stat"))) {
+            Some(Ok(stat)) => cgroups::add_throttling(&stat, &mut counters.values),
+            Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
+            None => {}
+        }
+        Ok(counters)
+    }
+
+    fn listeners(&mut self) -> io::Result<Vec<Listener>> {
+        self.listeners = tcp::listeners()?;
+        Ok(self.listeners.clone())
+    }
+
+    fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
+        let most = look.max_connections();
+        let mut all = tcp::connections(most + 1)?;
+        let is_too_many = all.len() > most && look == Look::Brief;
+        let own = |seen: &Connection| Some((seen.local, seen.remote));
+        all.retain(|seen| !is_too_many && self.ignored.iter().all(|looking| looking.connection != own(seen)));
+        Ok(all)
+    }
+
+    fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
+        let own = processes.get(&self.identity).filter(|own| own.len() <= look.max_programs());
+        let all = own.into_iter().flatten().filter_map(|&pid| programs::read(pid));
+        let is_looking = |program: &Program| {
+            self.ignored.iter().any(|looking| looking.process_group == program.process_group)
+        };
+        Ok(all.filter(|program| !is_looking(program)).collect())
+    }
+
+    fn listens(&self, pid: u32) -> BTreeSet<String> {
+        let own = if self.listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
+        let own = self.listeners.iter().filter(|listener| own.contains(&listener.inode));
+        own.map(|listener| listener.address.to_string()).collect()
+    }
+}

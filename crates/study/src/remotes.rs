@@ -1,0 +1,45 @@
+//! Remote hosts whose kernels are read around each trial.
+
+use std::{collections::BTreeSet, sync::Arc, thread};
+
+use kernel::remote::{Destination, Remote};
+
+/// Remote hosts that are logged in to, for all trials of a command.
+#[derive(Debug, Clone, Default)]
+pub struct RemoteHosts(Arc<[Arc<Remote>]>);
+
+impl RemoteHosts {
+    /// Logs in to all hosts at the same time.
+    ///
+    /// # Errors
+    /// Why that is not possible, for every host that it concerns.
+    pub fn connect(destinations: &[Destination]) -> Result<Self, Vec<String>> {
+        let mut names = BTreeSet::new();
+        let twice = destinations.iter().filter(|to| !names.insert(&to.name));
+        let mut mistakes: Vec<String> =
+            twice.map(|to| format!("two hosts to observe are called {}; write NAME={to}", to.name)).collect();
+        let mut remotes = Vec::new();
+        thread::scope(|scope| {
+            let connecting = |to: &Destination| {
+                let to = to.clone();
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || Remote::connect(to))
+                    .map_err(|why| why.to_string())
+            };
+            let all: Vec<_> = destinations.iter().map(connecting).collect();
+            for connected in all {
+                let joined = connected
+                    .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                match joined.and_then(|connected| connected) {
+                    Ok(remote) => remotes.push(Arc::new(remote)),
+                    Err(why) => mistakes.push(why),
+                }
+            }
+        });
+        if mistakes.is_empty() { Ok(Self(remotes.into())) } else { Err(mistakes) }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Remote>] {
+        &self.0
+    }
+}

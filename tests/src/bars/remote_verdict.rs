@@ -1,0 +1,116 @@
+//! Bottlenecks of a target on another machine, which only `ssh` reaches, are named as those of a lab's hosts are.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Bar, Outcome, Scale,
+    verdict_table::{CASES, SOUND, cause_of, pinned, verdict_in},
+};
+use crate::{
+    lab::{Labs, SshdFolder},
+    random::Random,
+};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "remote-verdict",
+    what: "6 bottlenecks of a target behind ssh are named in 3 of 3 trials as in a lab, from what a shell reads there; 5 sound trials \
+           name the offered load",
+    full_seconds: 400,
+    run,
+};
+
+/// Those whose cause is at the target. What a lab's links count is no part of a remote host.
+const CAUSES: [&str; 6] =
+    ["cpu_quota", "receive_window", "accept_queue", "syn_queue", "send_buffer", "slow_handler"];
+/// What the remote host is called.
+const REMOTE: &str = "far";
+/// The host of the target, as `sshd`'s configuration for clients calls it.
+const LOGIN: &str = "root@web";
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let _sshd = SshdFolder::made()?;
+    let mut outcome = Outcome::default();
+    let trials = scale.pick(1, 3);
+    for cause in &CAUSES[..scale.pick(2, CAUSES.len())] {
+        let case = CASES.iter().find(|case| case.cause == *cause).context("no such case")?;
+        let (mut same, mut void) = (0, 0);
+        for trial in 0..trials {
+            let study = (case.study)(&mut Random::new(7_000 + trial));
+            let verdict = remote_verdict(&study, scale).context(case.cause)?;
+            // The sample leaves the other half to the sample of the other bar.
+            let local =
+                scale.pick(None, Some(())).map(|()| super::verdict_table::verdict_of(&study)).transpose()?;
+            let is_same = local.as_ref().is_none_or(|local| cause_of(local) == cause_of(&verdict));
+            let first = &verdict["bottlenecks"][0];
+            let is_named = first["cause"] == *cause && first["place"] == REMOTE && is_same;
+            same += u64::from(is_named);
+            let causes = [Some(&verdict), local.as_ref()].map(|verdict| verdict.map(cause_of));
+            void += u64::from(!is_named && causes.contains(&Some("generator")));
+            outcome.note(format!("{cause}: {causes:?} ({})", first["evidence"]));
+            if !is_named {
+                outcome.note(format!("WRONG: {verdict:#}\n{local:#?}\n{study}"));
+            }
+        }
+        if void > 0 && same + void == trials {
+            outcome.undecided(
+                cause,
+                format!("{trials} named as in a lab"),
+                format!("{void} trials were void for the generator"),
+            );
+        } else {
+            outcome.equal(cause, same, trials, "named as in a lab");
+        }
+    }
+    let sound = scale.pick(1, 5);
+    let mut named = 0;
+    for trial in 0..sound {
+        let verdict = remote_verdict(&SOUND(&mut Random::new(60_000 + trial)), scale).context("sound")?;
+        let is_named = verdict["bottlenecks"].as_array().is_some_and(|all| all.len() == 1)
+            && cause_of(&verdict) == "offered_load";
+        named += u64::from(is_named);
+        if !is_named {
+            outcome.note(format!("sound: {verdict:#}"));
+        }
+    }
+    outcome.equal("offered_load", named, sound, "sound trials that name it, and nothing else");
+    Ok(outcome)
+}
+
+/// The verdict of a study's load, which has no lab and knows its target by a URL and a login.
+fn remote_verdict(study: &str, scale: Scale) -> Result<Value> {
+    let study = pinned(study)?;
+    let (hosts, rest) = study.split_once("[targets.web]\n").context("no target")?;
+    let (target, workload) =
+        rest.split_once("[workload.http]\nfrom = \"client\"\n").context("no workload")?;
+    let labs = Labs::new()?;
+    let lab_file = format!("{hosts}[[processes]]\n{target}[[processes]]\non = \"web\"\nrun = \"sshd\"\n");
+    let (lab, _) = labs.up(&labs.file("lab.toml", &lab_file)?)?;
+    let said = lab.stdout();
+    let word_after = |lead: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(lead));
+        line.map(str::trim).with_context(|| format!("no line of {lead:?}: {said}"))
+    };
+    let (address, run_folder) = (word_after("web ")?, word_after("files and logs in ")?);
+    let path = labs.with_ssh(&format!("exec /usr/bin/ssh -F {run_folder}/ssh_config \"$@\""))?;
+    // A sample is half as long.
+    let workload = workload.replace("\"4s\"", scale.pick("\"2s\"", "\"4s\""));
+    let text = format!(
+        "title = \"remote\"\nobserve = [\"{REMOTE}={LOGIN}\"]\n[targets.web]\nurl = \"http://{address}:8080/\"\n\
+         [workload.http]\n{workload}"
+    );
+    let out = labs.path("result");
+    let words = format!(
+        "lab shell client -- {} run {} --out {out} -q",
+        crate::proofload::binary()?.display(),
+        labs.file("study.toml", &text)?
+    );
+    let output = labs.command(&words)?.env("PATH", &path).run(super::seconds(60))?;
+    labs.down(lab)?;
+    let trials = fs::read_to_string(format!("{out}/trials.jsonl"))
+        .with_context(|| format!("{}{}\n{text}\n{lab_file}", output.stdout, output.stderr))?;
+    verdict_in(&trials)
+}
