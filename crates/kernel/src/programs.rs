@@ -22,6 +22,8 @@ pub struct Program {
     pub process_group: u32,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
+    /// Whether a thread waits for a device, in the state D.
+    pub is_blocked: bool,
     /// Open descriptors; none if this user may not see them.
     pub descriptors: Option<u64>,
     /// How many descriptors the process may have open; none if unlimited or unknown.
@@ -69,8 +71,21 @@ pub fn read(pid: u32) -> Option<Program> {
     };
     let stat = crate::read(folder.join("stat")).ok()?;
     let limits = crate::read(folder.join("limits")).unwrap_or_default();
-    let threads = crate::threads(pid).into_iter().filter_map(times).collect();
-    parse(pid, &stat, &limits, threads, descriptors(pid))
+    let threads = crate::threads(pid);
+    let is_blocked = |thread: &u32| {
+        let stat = crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
+        fields(&stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
+    };
+    let is_blocked = threads.iter().any(is_blocked);
+    let program =
+        parse(pid, &stat, &limits, threads.into_iter().filter_map(times).collect(), descriptors(pid))?;
+    Some(Program { is_blocked, ..program })
+}
+
+/// The name and the fields after it, which begin with the third, the state. proc_pid_stat(5): the name in parentheses may
+/// contain any character.
+fn fields(stat: &str) -> Option<(&str, &str)> {
+    stat.split_once('(')?.1.rsplit_once(')')
 }
 
 /// A process from the texts of its files in `/proc`.
@@ -81,8 +96,7 @@ pub(crate) fn parse(
     threads: BTreeMap<u32, ThreadTimes>,
     descriptors: Option<u64>,
 ) -> Option<Program> {
-    // proc_pid_stat(5): the name in parentheses may contain any character. The fields after it begin with the third.
-    let (name, fields) = (stat.split_once('(')?.1.rsplit_once(')')?.0, stat.rsplit_once(')')?.1);
+    let (name, fields) = fields(stat)?;
     let field = |number: usize| fields.split_whitespace().nth(number - 3);
     Some(Program {
         pid,
@@ -90,6 +104,7 @@ pub(crate) fn parse(
         name: name.to_owned(),
         process_group: field(5)?.parse().ok()?,
         threads,
+        is_blocked: false,
         descriptors,
         max_descriptors: soft_limit(limits),
     })

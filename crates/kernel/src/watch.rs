@@ -173,6 +173,8 @@ struct ProgramSamples {
     before: BTreeMap<u32, ThreadTimes>,
     last: Program,
     listens: BTreeSet<String>,
+    /// Looks, and those in which a thread waited for a device.
+    looks: (u32, u32),
 }
 
 impl<S: Source> Samples<S> {
@@ -247,13 +249,15 @@ impl<S: Source> HostSamples<S> {
         for now in self.source.programs(processes, look)? {
             match self.programs.entry((now.pid, now.began_ticks)) {
                 Entry::Occupied(known) => {
-                    let last = &mut known.into_mut().last;
+                    let ProgramSamples { last, looks, .. } = known.into_mut();
+                    *looks = (looks.0 + 1, looks.1 + u32::from(now.is_blocked));
                     let descriptors = last.descriptors.max(now.descriptors);
                     *last = Program { descriptors, ..now };
                 }
                 Entry::Vacant(new) => {
                     let listens = self.source.listens(now.pid);
-                    new.insert(ProgramSamples { before: BTreeMap::new(), last: now, listens });
+                    let looks = (1, u32::from(now.is_blocked));
+                    new.insert(ProgramSamples { before: BTreeMap::new(), last: now, listens, looks });
                 }
             }
         }
@@ -315,6 +319,8 @@ impl ProgramSamples {
             busiest_thread_s: busiest.0,
             busiest_thread_waiting_s: busiest.1,
             running_s: threads.iter().map(|times| times.0).sum(),
+            samples: self.looks.0,
+            samples_blocked: self.looks.1,
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
         }

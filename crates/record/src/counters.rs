@@ -116,6 +116,12 @@ pub struct ProgramUse {
     pub busiest_thread_waiting_s: f64,
     /// Time on processors of all threads, in seconds.
     pub running_s: f64,
+    /// How often the process was looked at.
+    #[serde(default)]
+    pub samples: u32,
+    /// In how many of these looks a thread waited for a device, in the state D.
+    #[serde(default)]
+    pub samples_blocked: u32,
     /// The largest number of descriptors that was seen open; none if this user may not see them.
     pub most_descriptors: Option<u64>,
     /// How many descriptors it may have open; none if unlimited.

@@ -62,6 +62,7 @@ mod study_folders;
 mod study_fresh;
 mod study_resume;
 mod unanswered_connects;
+mod verdict_proof;
 mod verdict_table;
 mod vm_netem;
 mod void_rules;
@@ -77,6 +78,7 @@ pub const ALL: &[Bar] = &[
     local_scarcity::BAR,
     void_rules::BAR,
     verdict_table::BAR,
+    verdict_proof::BAR,
     remote_verdict::BAR,
     generator_away::BAR,
     interrupt::BAR,

@@ -18,6 +18,8 @@ use crate::{Finding, Observed};
 const THROTTLED_SHARE: f64 = 0.05;
 /// Smallest share of the trial for which somebody waits for a busy disk.
 const DISK_SHARE: f64 = 0.3;
+/// The same if the target was seen to wait for a device in half of the samples.
+const STOOD_DISK_SHARE: f64 = 0.1;
 /// Smallest share of a core that interrupts of the network take where they are its main work.
 const SOFTIRQ_SHARE: f64 = 0.5;
 /// A core that is busy for this share has no time left.
@@ -179,7 +181,18 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     };
     let share = share_of_trial(observed, us as f64 / 1e6);
     let evidence = format!("some process waited for it {} of the time", percent(share));
-    if share >= DISK_SHARE { likely(place, evidence) } else { Finding::Not(evidence) }
+    // The kernel does not count those who wait for the journal of a file system.
+    let stood = programs(observed).find(|(_, program)| {
+        program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
+    });
+    match stood {
+        Some((_, program)) if share >= STOOD_DISK_SHARE => {
+            let (of, stood) = (program.samples, program.samples_blocked);
+            likely(place, format!("{evidence}, and {} in {stood} of {of} samples", program.name))
+        }
+        _ if share >= DISK_SHARE => likely(place, evidence),
+        _ => Finding::Not(evidence),
+    }
 }
 
 /// The target took its time although it had processors.

@@ -1,0 +1,86 @@
+//! Raising the limit that a verdict names moves the bound; raising one of two equal limits does not, and that is said.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{
+    Bar, Outcome, Scale, seconds,
+    verdict_table::{CASES, pinned},
+};
+use crate::{Proofload, lab::SshdFolder, random::Random, temporary::TemporaryFolder};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "verdict-proof",
+    what: "--prove moves the bound of 11 bottlenecks, does not move that of two equal windows, and leaves what it cannot raise",
+    full_seconds: 1_500,
+    run,
+};
+
+/// Those that proofload can raise; the first is the sample.
+const RAISED: [&str; 11] = [
+    "link_rate",
+    "accept_queue",
+    "syn_queue",
+    "receive_window",
+    "send_buffer",
+    "packet_loss",
+    "cpu_quota",
+    "source_ports",
+    "descriptors",
+    "link_queue",
+    "connection_limit",
+];
+const NOT_RAISED: [&str; 2] = ["slow_handler", "ssh_window"];
+
+/// The window of the receiver and the buffer of the sender are equal, so that either stays when the other is raised.
+const EQUAL_WINDOWS: &str = "title = \"verdict\"\n[hosts]\nclient = { cpus = \"CLIENT\", tcp_rmem = \"128KiB\" }\n\
+     web = { cpus = \"WEB\", tcp_wmem = \"128KiB\" }\n\
+     [[links]]\nname = \"wire\"\nbetween = [\"client\", \"web\"]\ndelay = \"30ms\"\n\
+     [targets.web]\non = \"web\"\nrun = \"serve\"\nargs = [\"--body\", \"20MB\"]\n\
+     [workload.http]\nfrom = \"client\"\ntarget = \"web\"\nduration = \"4s\"\nusers = 2\n[trial]\nvoid_attempts = 2\n";
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let _sshd = SshdFolder::made()?;
+    let mut outcome = Outcome::default();
+    let of_cause = |cause: &&str| CASES.iter().find(|case| case.cause == *cause).context("no such case");
+    for cause in &RAISED[..scale.pick(1, RAISED.len())] {
+        let study = (of_cause(cause)?.study)(&mut Random::new(9_000));
+        prove(&mut outcome, cause, &study, "moved", scale)?;
+    }
+    if scale == Scale::Full {
+        for cause in &NOT_RAISED {
+            let study = (of_cause(cause)?.study)(&mut Random::new(9_000));
+            prove(&mut outcome, cause, &study, "not_tried", scale)?;
+        }
+        prove(&mut outcome, "equal_windows", EQUAL_WINDOWS, "not_moved", scale)?;
+    }
+    Ok(outcome)
+}
+
+/// Runs a study with its proof, and compares what is proven.
+fn prove(outcome: &mut Outcome, name: &str, study: &str, expected: &str, scale: Scale) -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    let (file, out) = (folder.file("study.toml"), folder.file("result"));
+    let study = pinned(study)?.replace("\"4s\"", scale.pick("\"1s\"", "\"3s\""));
+    fs::write(&file, &study)?;
+    let output = Proofload::new("run --prove -q")?
+        .arg(&file)
+        .with(|launch| launch.args(["--out", &out]))
+        .timeout(seconds(400))
+        .run()?;
+    let result = fs::read_to_string(format!("{out}/result.json"))
+        .with_context(|| format!("{}\n{study}", output.described()))?;
+    let result: Value = serde_json::from_str(&result)?;
+    let proof = &result["proofs"][0];
+    let is_named = proof["cause"] == name || name == "equal_windows";
+    let is_right = is_named && proof["proven"] == expected;
+    outcome.figure(name, &proof["proven"], expected, is_right);
+    outcome.note(format!("{name}: {}, {}", proof["change"], proof["figures"]));
+    if !is_right {
+        outcome.note(format!("{proof:#}\n{}\n{study}", output.stdout));
+    }
+    Ok(())
+}
