@@ -4,9 +4,11 @@
 
 pub mod cgroups;
 pub mod counters;
+pub mod hardware;
 pub mod namespaces;
 pub mod programs;
 pub mod tcp;
+pub mod tune;
 pub mod watch;
 
 use std::{
