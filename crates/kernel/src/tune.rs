@@ -10,11 +10,15 @@ use std::path::{Path, PathBuf};
 pub use apply::{Applied, apply, refusal};
 pub use file::{Line, parse};
 pub use profiles::{LongPath, PROFILES, Profile, Wanted};
+use record::Counters;
 use serde::Serialize;
 use table::Rule;
 pub use table::{KNOWN, Known, Scope};
 
-use crate::sysctl_path;
+use crate::{
+    counters::{of_machine, of_network, read_own},
+    sysctl_path,
+};
 
 /// What is wrong with a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -51,6 +55,8 @@ pub struct Machine<'a> {
     pub is_initial: bool,
     /// Whether some interface has a queue.
     pub has_queue: bool,
+    /// What the kernel has counted since the boot.
+    pub counters: Counters,
     /// Reads the present value of a setting; none if this network namespace does not have it.
     pub read: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -58,6 +64,8 @@ pub struct Machine<'a> {
 impl Machine<'static> {
     /// This machine, and the network namespace of the calling thread.
     pub fn own() -> Self {
+        let mut counters = of_network(&read_own);
+        counters.values.extend(of_machine(&read_own).values);
         let memory = crate::read("/proc/meminfo").unwrap_or_default();
         let memory_kib = crate::number(&memory, "MemTotal:").unwrap_or(u64::MAX);
         let has_queue = |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
@@ -66,6 +74,7 @@ impl Machine<'static> {
             // The kernel makes this setting for the first network namespace only.
             is_initial: sysctl_path("net.core.netdev_max_backlog").exists(),
             has_queue: interfaces().iter().any(has_queue),
+            counters,
             read: &present,
         }
     }
@@ -147,7 +156,22 @@ pub fn faults(
     faults
 }
 
+/// The counter that justifies the change of a setting when it rises.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Justification {
+    /// Its name.
+    pub counter: &'static str,
+    /// Its present value; none if the kernel does not count it.
+    pub now: Option<u64>,
+}
+
 impl Machine<'_> {
+    /// What justifies the change of a setting; none if the kernel counts nothing that does.
+    pub fn justification(&self, name: &str) -> Option<Justification> {
+        let counter = known(name)?.counter;
+        (!counter.is_empty()).then(|| Justification { counter, now: self.counters.get(counter) })
+    }
+
     /// The number that this machine gave a setting by its size: the present one, or the kernel's own if that was lowered.
     fn own_number(&self, name: &str) -> u64 {
         let number = |name| (self.read)(name)?.split_whitespace().last()?.parse::<i64>().ok();

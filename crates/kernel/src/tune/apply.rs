@@ -1,11 +1,9 @@
 //! Changes settings, each recorded before.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use undo::{Change, Folder, Journal, Network, Setting};
 
-use super::{path_of, profiles::is_same_value};
+use super::{known, path_of, profiles::is_same_value};
 
 /// Kind of the journals of tunings.
 const KIND: &str = "tuning";
@@ -82,11 +80,14 @@ pub fn refusal(name: &str) -> Option<String> {
             "{name} changes other settings or addresses with itself, which could not be restored exactly"
         ));
     }
-    match path_of(name).unwrap_or_default() {
-        path if path == PathBuf::new() => {
-            Some(format!("'{name}' is no setting such as net.core.somaxconn or eth0.txqueuelen"))
-        }
-        path => {
+    // What is known and not here is listed as not applied.
+    let path = path_of(name).filter(|path| path.starts_with("/proc/sys/net") || path.starts_with("/sys"));
+    match path {
+        _ if known(name).is_some() => None,
+        None => Some(format!(
+            "'{name}' is no setting of the network, such as net.core.somaxconn or eth0.txqueuelen"
+        )),
+        Some(path) => {
             Setting::read(&path).err().map(|error| format!("cannot read {name}: {error}; check its name"))
         }
     }

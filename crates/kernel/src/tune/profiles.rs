@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Machine, Scope, interfaces, known, path_of};
+use super::{Justification, Machine, Scope, interfaces, known, path_of};
+use crate::sysctl_path;
 
 /// A path through a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,21 +23,21 @@ impl LongPath {
 
 /// What a setting should be.
 #[derive(Debug, Clone, Copy)]
-enum Value {
-    Is(&'static str),
+enum Value<'a> {
+    Is(&'a str),
     AtLeast(u64),
     AtMost(u64),
     /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds what is on its way, and what is
     /// kept until the other end has acknowledged it.
     TwoBdp,
-    /// On every interface but lo: at least so many packets.
+    /// On every interface that is up, but lo: at least so many packets.
     QueueAtLeast(u64),
-    /// On every interface but lo with fewer receive queues than processors: all processors.
+    /// On every interface that is up, but lo, with fewer receive queues than processors: all processors.
     AllProcessors,
 }
 
 /// A setting that a profile wants to be so, and why.
-struct Want(&'static str, Value, &'static str);
+struct Want(&'static str, Value<'static>, &'static str);
 
 /// What settings should be for a purpose.
 pub struct Profile {
@@ -60,10 +61,12 @@ pub struct Wanted {
     pub wants: String,
     /// Why.
     pub why: &'static str,
+    /// What justifies the change, if the kernel counts it.
+    pub justification: Option<Justification>,
     /// What is to be written; none if the setting is as wanted or not applied here.
     pub to_write: Option<String>,
     /// Why the setting is not applied here; none if it is.
-    pub not_applied: Option<String>,
+    pub not_applied: Option<&'static str>,
 }
 
 const CONNECTING: &[Want] = &[
@@ -216,9 +219,17 @@ impl Profile {
     }
 }
 
+impl Wanted {
+    /// A value that the user asks for.
+    pub fn asked(name: &str, value: &str, machine: &Machine<'_>) -> Self {
+        let is_shown = sysctl_path(name).exists() || undo::sys_is_own();
+        wanted(name, Value::Is(value), "asked for", 0, machine, is_shown)
+    }
+}
+
 fn wanted(
     name: &str,
-    value: Value,
+    value: Value<'_>,
     why: &'static str,
     two_bdp: u64,
     machine: &Machine<'_>,
@@ -264,11 +275,12 @@ fn wanted(
         Some(_) => None,
     };
     let to_write = to_write.filter(|_| not_applied.is_none());
-    Wanted { name: name.to_owned(), now, wants, why, to_write, not_applied: not_applied.map(str::to_owned) }
+    let justification = machine.justification(name);
+    Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied }
 }
 
 /// The settings of interfaces that a value is for.
-fn interface_settings(value: Value) -> Vec<String> {
+fn interface_settings(value: Value<'_>) -> Vec<String> {
     let processors = processors();
     let queues = |interface: &String| {
         let folder = format!("/sys/class/net/{interface}/queues");
@@ -278,6 +290,10 @@ fn interface_settings(value: Value) -> Vec<String> {
         names.sort();
         names
     };
+    let is_up = |interface: &String| {
+        let state = crate::read(format!("/sys/class/net/{interface}/operstate")).unwrap_or_default();
+        interface != "lo" && state.trim() != "down"
+    };
     let of_interface = |interface: String| match value {
         Value::AllProcessors => {
             let queues = queues(&interface);
@@ -286,7 +302,7 @@ fn interface_settings(value: Value) -> Vec<String> {
         }
         _ => vec![format!("{interface}.txqueuelen")],
     };
-    let names = interfaces().into_iter().filter(|name| name != "lo").flat_map(of_interface);
+    let names = interfaces().into_iter().filter(is_up).flat_map(of_interface);
     names.filter(|name| path_of(name).is_some_and(|path| path.exists())).collect()
 }
 

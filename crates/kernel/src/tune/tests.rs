@@ -45,7 +45,13 @@ fn kinds(text: &str, machine: &Machine<'_>) -> Vec<(usize, FaultKind)> {
 fn the_published_settings_are_judged_line_by_line() {
     use FaultKind::{Harmful, Misunderstood, NoEffect, Obsolete, WrongUnit};
     let read = values(&[("net.ipv4.tcp_max_orphans", "131072")]);
-    let mut machine = Machine { memory_pages: 6 << 20, is_initial: true, has_queue: true, read: &read };
+    let mut machine = Machine {
+        memory_pages: 6 << 20,
+        is_initial: true,
+        has_queue: true,
+        counters: Counters::default(),
+        read: &read,
+    };
     assert_eq!(
         kinds(PUBLISHED, &machine),
         [
@@ -69,7 +75,13 @@ fn the_published_settings_are_judged_line_by_line() {
 #[test]
 fn each_kind_of_fault_is_seen_and_sound_neighbours_are_not() {
     let read = values(&[("net.ipv4.tcp_ehash_entries", "-262144"), ("net.ipv4.tcp_max_tw_buckets", "5")]);
-    let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: false, read: &read };
+    let machine = Machine {
+        memory_pages: 1 << 20,
+        is_initial: true,
+        has_queue: false,
+        counters: Counters::default(),
+        read: &read,
+    };
     for (wrong, sound) in [
         ("net.ipv4.tcp_tw_recycle = 1", "net.ipv4.tcp_tw_reuse = 1"),
         ("net.ipv4.tcp_syncookies = 2", "net.ipv4.tcp_syncookies = 1"),
@@ -128,7 +140,13 @@ fn profiles_know_what_they_want() {
         ("net.ipv4.ip_local_port_range", "32768 60999"),
         ("vm.swappiness", "60"),
     ]);
-    let machine = Machine { memory_pages: 1 << 22, is_initial: false, has_queue: true, read: &read };
+    let machine = Machine {
+        memory_pages: 1 << 22,
+        is_initial: false,
+        has_queue: true,
+        counters: Counters::default(),
+        read: &read,
+    };
     let path = LongPath { rate_bits_per_s: 1_000_000_000, rtt_ns: 228_000_000 };
     assert_eq!(path.bdp_bytes(), 28_500_000);
     let written = |profile: &str, name: &str| {
@@ -147,7 +165,13 @@ fn profiles_know_what_they_want() {
 #[test]
 fn no_profile_wants_what_is_faulty() {
     let read = |name: &str| crate::tune::present(name).or_else(|| Some("1 1 1".to_owned()));
-    let machine = Machine { memory_pages: 4 << 20, is_initial: true, has_queue: true, read: &read };
+    let machine = Machine {
+        memory_pages: 4 << 20,
+        is_initial: true,
+        has_queue: true,
+        counters: Counters::default(),
+        read: &read,
+    };
     let path = LongPath { rate_bits_per_s: 10_000_000_000, rtt_ns: 100_000_000 };
     for profile in PROFILES {
         for wanted in profile.wanted(Some(path), &machine) {
@@ -189,7 +213,7 @@ fn what_cannot_be_restored_exactly_is_refused() {
 proptest! {
     #[test]
     fn no_file_makes_the_parser_fail(text: String, lines in "(-?[a-z_./]{0,12} ?=? ?[a-z0-9 #;]{0,9}\n){0,6}") {
-        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, read: &|_| None };
+        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, counters: Counters::default(), read: &|_| None };
         for text in [&text, &lines] {
             for line in parse(text) {
                 let original = text.lines().nth(line.number - 1).unwrap();
