@@ -336,3 +336,6 @@ pub(super) fn is_same_value(one: &str, other: &str) -> bool {
     };
     parts(one) == parts(other)
 }
+
+#[cfg(test)]
+mod tests;

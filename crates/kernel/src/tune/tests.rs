@@ -164,7 +164,7 @@ fn profiles_know_what_they_want() {
 
 #[test]
 fn no_profile_wants_what_is_faulty() {
-    let read = |name: &str| crate::tune::present(name).or_else(|| Some("1 1 1".to_owned()));
+    let read = |name: &str| present(name).or_else(|| Some("1 1 1".to_owned()));
     let machine = Machine {
         memory_pages: 4 << 20,
         is_initial: true,
