@@ -12,8 +12,8 @@ pub use file::{Line, parse};
 pub use profiles::{LongPath, PROFILES, Profile, Wanted};
 use record::Counters;
 use serde::Serialize;
-use table::Rule;
-pub use table::{KNOWN, Known, Scope};
+pub use table::{KNOWN, Known};
+use table::{Rule, Scope};
 
 use crate::{
     counters::{of_machine, of_network, read_own},
@@ -185,7 +185,7 @@ impl Machine<'_> {
 
 /// The file of a setting: a sysctl such as `net.ipv4.tcp_rmem`, or an interface's `eth0.txqueuelen` or `eth0.rx-0.rps_cpus`. None
 /// if there cannot be one.
-pub fn path_of(name: &str) -> Option<PathBuf> {
+pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
     let interface = |name: &str| Path::new("/sys/class/net").join(name);
     let path = if let Some(name) = name.strip_suffix(".txqueuelen") {
         interface(name).join("tx_queue_len")

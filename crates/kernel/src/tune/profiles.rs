@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Justification, Machine, Scope, interfaces, known, path_of};
+use super::{Justification, Machine, interfaces, known, path_of, table::Scope};
 use crate::sysctl_path;
 
 /// A path through a network.

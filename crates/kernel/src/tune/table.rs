@@ -3,7 +3,7 @@
 
 /// Where a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// In each network namespace for itself.
     Namespace,
     /// On the whole machine. It is changed only from the machine's own network namespace; others do not have it, or cannot
@@ -46,7 +46,7 @@ pub struct Known {
     /// What its numbers count; empty for switches and words.
     pub unit: &'static str,
     /// Where it holds.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     pub(crate) rule: Rule,
     /// The counter that justifies a change when it rises; empty if the kernel has none.
     pub counter: &'static str,
