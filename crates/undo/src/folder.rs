@@ -13,6 +13,8 @@ use crate::{Error, clean::try_lock};
 
 /// Environment variable that names another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
+/// Name of the folder of tunings.
+const TUNINGS: &str = "tunings";
 
 /// A folder for journals that no other user can write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +69,12 @@ impl Folder {
     /// # Errors
     /// As for [`at`](Self::at).
     pub fn of_tunings(&self) -> Result<Self, Error> {
-        Self::at(self.0.join("tunings"))
+        Self::at(self.0.join(TUNINGS))
+    }
+
+    /// Whether there has been a tuning.
+    pub(crate) fn has_tunings(&self) -> bool {
+        self.0.join(TUNINGS).exists()
     }
 
     /// Locks the folder until the file is closed: two tunings at once would take each other's values for the first ones.

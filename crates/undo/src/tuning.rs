@@ -52,7 +52,11 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
 /// # Errors
 /// When the folder or the namespace cannot be read.
 pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
-    Tunings::read(&folder.of_tunings()?).map(|tunings| tunings.settings)
+    // A look makes no folder.
+    match folder.has_tunings() {
+        true => Tunings::read(&folder.of_tunings()?).map(|tunings| tunings.settings),
+        false => Ok(Vec::new()),
+    }
 }
 
 /// All tunings of this network namespace as one.

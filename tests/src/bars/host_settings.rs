@@ -224,6 +224,9 @@ fn expect(found: &BTreeMap<String, String>, wrong: BTreeMap<&str, &str>, outcome
 /// A tuning that nobody kills.
 fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) -> Result<()> {
     let (before, before_there) = (here.snapshot()?, there.snapshot()?);
+    let refused = here.run(&format!("{TUNE} --set net.ipv4.tcp_congestion_control=nosuch"))?;
+    let is_back = refused.code == Some(2) && here.snapshot()? == before;
+    outcome.holds("refused", is_back, "a value that the kernel refuses leaves all as it was");
     let tuned = here.run(TUNE)?;
     ensure!(tuned.code == Some(0), "tune failed: {}{}", tuned.stdout, tuned.stderr);
     let now = here.snapshot()?;

@@ -1,5 +1,7 @@
 //! Changes settings, each recorded before.
 
+use std::io;
+
 use serde::Serialize;
 use undo::{Change, Folder, Journal, Network, Setting};
 
@@ -44,10 +46,10 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
     let journal = Journal::open(folder, KIND, title).map_err(message)?;
     let entries = journal.record_all(recorded.iter().cloned().map(Change::Setting)).map_err(message)?;
     for (setting, (name, value)) in recorded.iter().zip(settings) {
-        let failed = |error| {
-            format!(
-                "cannot write '{value}' to {name}: {error}; nothing is changed; to change settings takes root"
-            )
+        let failed = |error: io::Error| {
+            let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+            let advice = if is_refused { "; run this as root" } else { "" };
+            format!("cannot write '{value}' to {name}: {error}; all settings are put back{advice}")
         };
         Setting::write(&setting.path, value).map_err(failed)?;
     }
