@@ -18,15 +18,15 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("events", &[]),
     ("fleet", &["clock", "load", "record"]),
     ("http1", &[]),
-    ("kernel", &["record"]),
+    ("kernel", &["record", "undo"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets"]),
     ("load", &["clock", "http1", "kernel", "record", "secrets", "settings"]),
     (
         "proofload",
         &[
-            "audit", "command", "events", "fleet", "lab", "listen", "load", "record", "report", "search",
-            "secrets", "segments", "serve", "settings", "study", "undo",
+            "audit", "command", "events", "fleet", "kernel", "lab", "listen", "load", "record", "report",
+            "search", "secrets", "segments", "serve", "settings", "study", "undo",
         ],
     ),
     ("record", &[]),

@@ -13,7 +13,7 @@ use syn::visit::{self, Visit};
 const MESSAGES: &str = "tests/messages.txt";
 
 /// Types that other crates are given and need not name: they stand in the signature of something that is named.
-const GIVEN: [&str; 12] = [
+const GIVEN: [&str; 13] = [
     "audit::AuditError",
     "events::TimeError",
     "events::UnsupportedEncoding",
@@ -26,6 +26,7 @@ const GIVEN: [&str; 12] = [
     "study::CommandWorkload",
     "study::StudyFile",
     "undo::Cleaned",
+    "undo::Restored",
 ];
 
 fn root() -> PathBuf {

@@ -4,6 +4,7 @@
 
 pub mod cgroups;
 pub mod counters;
+pub mod hardware;
 pub mod namespaces;
 pub mod programs;
 pub mod remote;
@@ -11,6 +12,7 @@ pub mod remote;
 mod saved;
 mod source;
 pub mod tcp;
+pub mod tune;
 pub mod watch;
 
 use std::{

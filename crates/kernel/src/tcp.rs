@@ -9,6 +9,10 @@ use netlink_sys::{Socket, SocketAddr as Kernel, protocols::NETLINK_SOCK_DIAG};
 
 /// States of sockets, from include/net/tcp_states.h.
 const ESTABLISHED: u32 = 1;
+const SYN_RECEIVED: u32 = 3;
+const FIN_WAIT_1: u32 = 4;
+const FIN_WAIT_2: u32 = 5;
+const CLOSE_WAIT: u32 = 8;
 const LISTEN: u32 = 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
@@ -117,6 +121,33 @@ pub fn connections(limit: usize) -> io::Result<Vec<Connection>> {
         });
     })?;
     Ok(all)
+}
+
+/// Numbers of connections that are on their way to or from being established, `limit` at most of each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passing {
+    /// Half open: the last part of the handshake is missing.
+    pub syn_received: u64,
+    /// Closed here, and not yet by the other end.
+    pub fin_wait: u64,
+    /// Closed by the other end, and not yet by the program.
+    pub close_wait: u64,
+}
+
+/// Counts connections that are on their way to or from being established.
+///
+/// # Errors
+/// As those of [`listeners`].
+pub fn passing(limit: usize) -> io::Result<Passing> {
+    let count = |state| {
+        let mut count = 0;
+        dump(state, limit, |_| count += 1).map(|()| count)
+    };
+    Ok(Passing {
+        syn_received: count(SYN_RECEIVED)?,
+        fin_wait: count(FIN_WAIT_1)? + count(FIN_WAIT_2)?,
+        close_wait: count(CLOSE_WAIT)?,
+    })
 }
 
 /// A socket of a dump.

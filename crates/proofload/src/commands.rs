@@ -5,6 +5,7 @@ pub(crate) mod clean;
 pub(crate) mod compare;
 mod foreign_options;
 pub(crate) mod generate;
+pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod http_args;
 mod http_outputs;

@@ -39,6 +39,7 @@ enum Command {
     Listen(Box<commands::listen::ListenArgs>),
     Audit(commands::audit::AuditArgs),
     Lab(commands::lab::LabArgs),
+    Host(commands::host::HostArgs),
     /// Remove what killed runs left on this machine.
     Clean,
     /// A worker process of a trial; started by proofload itself.
@@ -89,6 +90,7 @@ fn main() -> std::process::ExitCode {
         Command::Listen(arguments) => commands::listen::run(&arguments),
         Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Lab(arguments) => commands::lab::run(&arguments),
+        Command::Host(arguments) => commands::host::run(&arguments),
         Command::Clean => commands::clean::run(),
         Command::Worker => commands::http::work(),
         Command::ServeWorker => commands::serve::work(),

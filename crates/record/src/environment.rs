@@ -32,8 +32,20 @@ pub struct Environment {
     pub virtualisation: String,
     /// Kernel settings by their dotted names: `net.core.somaxconn`.
     pub sysctls: BTreeMap<String, String>,
+    /// Settings that `proofload host tune` had changed when the study began, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tuning: BTreeMap<String, Tuned>,
     /// Load average over the preceding minute.
     pub load_average: f64,
+}
+
+/// A setting that was tuned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tuned {
+    /// Its value before the tuning.
+    pub before: String,
+    /// Its value when the study began.
+    pub after: String,
 }
 
 impl Environment {
@@ -60,6 +72,15 @@ impl Environment {
         for name in names {
             compare(name, &value(self, name), &value(other, name));
         }
+        let names: BTreeSet<&String> = self.tuning.keys().chain(other.tuning.keys()).collect();
+        let tuned = |of: &Self, name: &String| {
+            of.tuning
+                .get(name)
+                .map_or_else(|| "not tuned".to_owned(), |tuned| format!("tuned to {}", tuned.after))
+        };
+        for name in names.into_iter().filter(|name| !self.sysctls.contains_key(*name)) {
+            compare(name, &tuned(self, name), &tuned(other, name));
+        }
         differences
     }
 }
@@ -79,5 +100,8 @@ mod tests {
             one.differences(&other),
             ["processors used: 2 against 4", "net.core.somaxconn: none against 128"]
         );
+        let tuned = Tuned { before: "1000".to_owned(), after: "9000".to_owned() };
+        let other = Environment { tuning: [("eth0.txqueuelen".to_owned(), tuned)].into(), ..one.clone() };
+        assert_eq!(one.differences(&other), ["eth0.txqueuelen: not tuned against tuned to 9000"]);
     }
 }

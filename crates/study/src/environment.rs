@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use load::MachineLimits;
-use record::{Environment, environment::SCHEMA};
+use record::{
+    Environment,
+    environment::{SCHEMA, Tuned},
+};
 
 /// Kernel settings that limit how much load can be made or carried.
 const SYSCTLS: [&str; 16] = [
@@ -55,12 +58,26 @@ pub(crate) fn read(host: &MachineLimits) -> Environment {
         hard_descriptors: host.hard_descriptors,
         virtualisation: if hypervisor { "hypervisor" } else { "" }.to_owned(),
         sysctls,
+        tuning: tuning(),
         load_average: file("/proc/loadavg")
             .split(' ')
             .next()
             .and_then(|n| n.parse().ok())
             .unwrap_or_default(),
     }
+}
+
+/// What `proofload host tune` has changed in this network namespace.
+fn tuning() -> BTreeMap<String, Tuned> {
+    // Without a folder of this user, this user has tuned nothing.
+    let tuned = undo::Folder::of_this_user().and_then(|folder| undo::tuned(&folder)).unwrap_or_default();
+    let entry = |setting: undo::Setting| {
+        let name = kernel::tune::name_of(&setting.path);
+        let after = kernel::tune::present(&name)?;
+        let before = setting.before.replace('\t', " ");
+        Some((name, Tuned { before, after }))
+    };
+    tuned.into_iter().filter_map(entry).collect()
 }
 
 #[cfg(test)]

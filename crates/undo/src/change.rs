@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ProcessId, kill};
+use crate::{Error, ProcessId, Setting, kill};
 
 /// Time that a process may take to end, and a control group to become empty.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +49,8 @@ pub enum Change {
         /// The word.
         word: String,
     },
+    /// A setting of the kernel that is about to be changed.
+    Setting(Setting),
 }
 
 impl Change {
@@ -77,6 +79,7 @@ impl Change {
             Self::File { path } => ignore_not_found(fs::remove_file(path)),
             Self::ControlGroup { path } => remove_control_group(path),
             Self::Word { path, word } => remove_word(path, word),
+            Self::Setting(setting) => return setting.put_back(),
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
     }
@@ -90,6 +93,7 @@ impl fmt::Display for Change {
             Self::File { path } => write!(f, "file {}", path.display()),
             Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
             Self::Word { path, word } => write!(f, "the word {word} in {}", path.display()),
+            Self::Setting(setting) => write!(f, "the setting {}", setting.path.display()),
         }
     }
 }

@@ -117,7 +117,8 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
     Ok(())
 }
 
-fn try_lock(file: &File) -> bool {
+/// Locks a file, within the time that a killed owner may take to release it.
+pub(crate) fn try_lock(file: &File) -> bool {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {
@@ -128,7 +129,7 @@ fn try_lock(file: &File) -> bool {
     true
 }
 
-fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
     let failed = |error: std::io::Error| Error::Folder {
         path: folder.path().to_owned(),
         why: format!("cannot be read: {error}"),
@@ -152,7 +153,7 @@ fn is_journal(path: &Path) -> bool {
 }
 
 /// Removes journals whose owner died before the first line was complete. Nothing was changed under them.
-fn remove_unfinished_journals(folder: &Folder) {
+pub(crate) fn remove_unfinished_journals(folder: &Folder) {
     let Ok(entries) = fs::read_dir(folder.path()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -255,6 +256,7 @@ mod tests {
                 owner: id,
                 boot: boot_id(),
                 pid_namespace: pid_namespace(),
+                opened_ns: 0,
             };
             let text = serde_json::to_string(&header).unwrap() + "\n";
             fs::write(scratch.0.path().join("0123456789abcdef.journal"), text).unwrap();
@@ -323,6 +325,7 @@ mod tests {
             owner: ProcessId { pid: 1, start_ticks: u64::MAX },
             boot: boot_id(),
             pid_namespace: pid_namespace(),
+            opened_ns: 0,
         };
         let keep = scratch.0.path().join("keep");
         fs::create_dir(&keep).unwrap();

@@ -1,7 +1,7 @@
 //! The folder of the journals.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, File},
     io::ErrorKind,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
@@ -9,10 +9,12 @@ use std::{
 
 use rustix::process::geteuid;
 
-use crate::Error;
+use crate::{Error, clean::try_lock};
 
 /// Environment variable that names another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
+/// Name of the folder of tunings.
+const TUNINGS: &str = "tunings";
 
 /// A folder for journals that no other user can write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,31 @@ impl Folder {
             )));
         }
         Ok(Self(path))
+    }
+
+    /// The folder of the journals of tunings, inside this one. [`clean`](crate::clean) does not look there.
+    ///
+    /// # Errors
+    /// As for [`at`](Self::at).
+    pub fn of_tunings(&self) -> Result<Self, Error> {
+        Self::at(self.0.join(TUNINGS))
+    }
+
+    /// Whether there has been a tuning.
+    pub(crate) fn has_tunings(&self) -> bool {
+        self.0.join(TUNINGS).exists()
+    }
+
+    /// Locks the folder until the file is closed: two tunings at once would take each other's values for the first ones.
+    ///
+    /// # Errors
+    /// When another process holds the lock.
+    pub fn lock(&self) -> Result<File, Error> {
+        let refuse = |why: String| Error::Folder { path: self.0.clone(), why };
+        let file = File::open(&self.0).map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+        let is_locked = try_lock(&file);
+        let why = "another command changes settings of this host; wait for its end, and try again";
+        if is_locked { Ok(file) } else { Err(refuse(why.to_owned())) }
     }
 
     /// Path of the folder.

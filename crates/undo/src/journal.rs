@@ -12,6 +12,7 @@ use std::{
 use rustix::{
     fs::{FlockOperation, flock},
     rand::{GetRandomFlags, getrandom},
+    time::{ClockId, clock_gettime},
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,9 @@ pub(crate) struct Header {
     pub owner: ProcessId,
     pub boot: String,
     pub pid_namespace: String,
+    /// When the journal was opened, in nanoseconds since the boot.
+    #[serde(default)]
+    pub opened_ns: u64,
 }
 
 /// Every further line.
@@ -52,6 +56,7 @@ pub struct Journal {
     path: PathBuf,
     run: String,
     state: Mutex<State>,
+    is_kept: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +82,7 @@ impl Journal {
             owner: ProcessId::own().map_err(failed)?,
             boot: boot_id(),
             pid_namespace: pid_namespace(),
+            opened_ns: since_boot_ns(),
         };
         // The hidden name shows the owner until the file is locked and its first line is complete.
         let ProcessId { pid, start_ticks } = header.owner;
@@ -90,7 +96,8 @@ impl Journal {
             Ok(file)
         };
         let file = written().inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
-        Ok(Self { path, run, state: Mutex::new(State { file, next: 0, open: BTreeMap::new() }) })
+        let state = Mutex::new(State { file, next: 0, open: BTreeMap::new() });
+        Ok(Self { path, run, state, is_kept: false })
     }
 
     /// Identifier of the run: 16 random hexadecimal digits.
@@ -125,6 +132,29 @@ impl Journal {
         let numbers = entries.iter().map(|(number, _)| Entry(*number)).collect();
         state.open.extend(entries);
         Ok(numbers)
+    }
+
+    /// Replaces recorded changes by what is known of them now.
+    ///
+    /// # Errors
+    /// When the record cannot be written. The changes stay as they were recorded.
+    pub fn revise(&self, changes: impl IntoIterator<Item = (Entry, Change)>) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut lines, mut revised) = (Vec::new(), Vec::new());
+        for (Entry(entry), change) in changes {
+            // A later record of the same entry takes the place of the earlier one.
+            let text = line(&Line::Recorded { entry, change: change.clone() });
+            lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
+            revised.push((entry, change));
+        }
+        self.append(&mut state, &lines)?;
+        state.open.extend(revised);
+        Ok(())
+    }
+
+    /// Leaves the changes as they are, and the journal for [`restore`](crate::restore).
+    pub fn keep(mut self) {
+        self.is_kept = true;
     }
 
     /// Undoes one change.
@@ -192,6 +222,9 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         // The remaining changes stay in the journal for the next call of `clean`.
         let _ = self.undo_all();
     }
@@ -235,6 +268,11 @@ pub(crate) fn read(path: &Path) -> Result<Option<JournalContent>, Error> {
 /// Identifier of this boot of the machine.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn since_boot_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {

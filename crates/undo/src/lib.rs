@@ -3,11 +3,13 @@
 //! A run creates a [`Journal`] and records every change before it makes the change (a process: as soon as it has a number).
 //! Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls [`clean`],
 //! which undoes the journals whose owner is dead and no others.
+//! A tuning of the kernel's settings stays after its owner's end, so its journals lie apart and wait for [`restore`].
 //!
 //! Only what is proven to be ours is removed:
 //!
 //! * a process is identified by its number and start time, which no later process with this number shares;
 //! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
+//! * a setting is identified by its path, the network namespace in which it was changed, and its value, which is ours;
 //! * an owner is dead when its process is gone and the kernel has released its lock of the journal.
 
 mod change;
@@ -15,12 +17,16 @@ mod clean;
 mod folder;
 mod journal;
 mod process;
+mod setting;
+mod tuning;
 
 pub use change::Change;
 pub use clean::{Cleaned, Run, clean, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
 pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
+pub use setting::{Network, Setting, sys_is_own};
+pub use tuning::{Restored, restore, tuned};
 
 /// Why a change could not be recorded or undone.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +73,19 @@ pub enum Error {
         "the path {0} does not contain the run's identifier, so a later cleanup could not prove that it is ours"
     )]
     Unprovable(std::path::PathBuf),
+    /// A setting has another value than we gave it.
+    #[error(
+        "{path} is '{now}': somebody else has set it since; it is left so; before the tuning it was '{before}', and writing that \
+         into it puts it back"
+    )]
+    Foreign {
+        /// The setting.
+        path: std::path::PathBuf,
+        /// Its value.
+        now: String,
+        /// Its value before we changed it.
+        before: String,
+    },
     /// A change cannot be undone.
     #[error("cannot undo {what}: {cause}")]
     Undo {

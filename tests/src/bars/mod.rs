@@ -21,6 +21,7 @@ mod descriptors;
 mod fuzz_events;
 mod fuzz_http1;
 mod generator_away;
+mod host_settings;
 mod hostile_text;
 mod interrupt;
 mod known_closed;
@@ -95,6 +96,7 @@ pub const ALL: &[Bar] = &[
     lab_files::BAR,
     lab_crash::BAR,
     lab_nested::BAR,
+    host_settings::BAR,
     vm_netem::BAR,
     limit_capacity::BAR,
     limit_generator_bound::BAR,

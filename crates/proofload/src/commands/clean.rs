@@ -16,6 +16,11 @@ pub(crate) fn run() -> Result<Exit, Refusal> {
     if cleaned.runs == 0 {
         text += "nothing to clean up\n";
     }
+    let tuned = undo::tuned(&folder).map_err(Refusal::one)?.len();
+    if tuned > 0 {
+        text +=
+            &format!("{tuned} setting(s) of this host stay tuned; proofload host restore puts them back\n");
+    }
     let printed = standard::show(&text);
     if !cleaned.failures.is_empty() {
         return Err(Refusal::new(cleaned.failures.iter().map(ToString::to_string).collect()));

@@ -1,0 +1,233 @@
+//! Settings of the kernel: what they do, which values are wrong, what a profile wants, and changing them.
+
+mod apply;
+mod file;
+mod profiles;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+pub use apply::{Applied, apply, refusal};
+pub use file::{Line, parse};
+pub use profiles::{LongPath, PROFILES, Profile, Wanted};
+use record::Counters;
+use serde::Serialize;
+pub use table::{KNOWN, Known};
+use table::{Rule, Scope};
+
+use crate::{
+    counters::{of_machine, of_network, read_own},
+    sysctl_path,
+};
+
+/// What is wrong with a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The kernel has given it up, or never had it.
+    Obsolete,
+    /// The numbers count something else.
+    WrongUnit,
+    /// It changes nothing here.
+    NoEffect,
+    /// It does something else than is expected of it.
+    Misunderstood,
+    /// It does harm.
+    Harmful,
+    /// It is not written as a setting.
+    Malformed,
+}
+
+/// Why a setting is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// The reason.
+    pub reason: String,
+}
+
+/// What a machine is, as far as it decides which settings are wrong.
+pub struct Machine<'a> {
+    /// Memory in pages.
+    pub memory_pages: u64,
+    /// Whether this is the machine's own network namespace.
+    pub is_initial: bool,
+    /// Whether some interface has a queue.
+    pub has_queue: bool,
+    /// What the kernel has counted since the boot.
+    pub counters: Counters,
+    /// Reads the present value of a setting; none if this network namespace does not have it.
+    pub read: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Machine<'static> {
+    /// This machine, and the network namespace of the calling thread.
+    pub fn own() -> Self {
+        let mut counters = of_network(&read_own);
+        counters.values.extend(of_machine(&read_own).values);
+        let memory = crate::read("/proc/meminfo").unwrap_or_default();
+        let memory_kib = crate::number(&memory, "MemTotal:").unwrap_or(u64::MAX);
+        let has_queue = |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
+        Self {
+            memory_pages: memory_kib / (rustix::param::page_size() as u64 / 1024),
+            // The kernel makes this setting for the first network namespace only.
+            is_initial: sysctl_path("net.core.netdev_max_backlog").exists(),
+            has_queue: interfaces().iter().any(has_queue),
+            counters,
+            read: &present,
+        }
+    }
+}
+
+/// The setting of this name, if it is known.
+pub fn known(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+/// What is wrong with a value of a setting. `others` gives the values that other settings will have.
+pub fn faults(
+    name: &str,
+    value: &str,
+    machine: &Machine<'_>,
+    others: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut add = |kind, reason: String| faults.push(Fault { kind, reason });
+    let is_missing = || (machine.read)(name).is_none();
+    let Some(Known { scope, rule, remark, .. }) = known(name).copied() else {
+        if is_missing() {
+            let reason = "this network namespace does not have it: it is misspelt, of a module that is not loaded, or of the \
+                          whole machine";
+            add(FaultKind::NoEffect, reason.to_owned());
+        }
+        return faults;
+    };
+    if rule == Rule::Obsolete {
+        add(FaultKind::Obsolete, remark.to_owned());
+        return faults;
+    }
+    if scope == Scope::Machine && !machine.is_initial {
+        let reason = "it is one of the whole machine, which a network namespace of its own does not have";
+        add(FaultKind::NoEffect, reason.to_owned());
+    } else if is_missing() {
+        add(
+            FaultKind::NoEffect,
+            "this kernel does not have it; it may belong to a module that is not loaded".to_owned(),
+        );
+    }
+    if matches!(rule, Rule::Word | Rule::WithQueue) {
+        if rule == Rule::WithQueue && !machine.has_queue {
+            add(FaultKind::NoEffect, format!("no interface here has a queue; {remark}"));
+        }
+        return faults;
+    }
+    let numbers: Result<Vec<u64>, _> = value.split_whitespace().map(str::parse).collect();
+    let Some((numbers, &last)) = numbers.as_ref().ok().and_then(|numbers| Some((numbers, numbers.last()?)))
+    else {
+        add(FaultKind::Malformed, format!("'{value}' is no number"));
+        return faults;
+    };
+    if matches!(rule, Rule::Rising | Rule::Pages) && !numbers.is_sorted() {
+        add(FaultKind::Harmful, format!("the numbers of '{value}' do not rise: {remark}"));
+    }
+    match rule {
+        Rule::AtLeast(least) if last < least => add(FaultKind::Harmful, remark.to_owned()),
+        Rule::AtMost(most) if last > most => add(FaultKind::Harmful, format!("more than {most}: {remark}")),
+        Rule::NotLowered => {
+            let floor = machine.own_number(name);
+            if last < floor {
+                add(FaultKind::Harmful, format!("less than the {floor} of this machine: {remark}"));
+            }
+        }
+        Rule::Pages if last > machine.memory_pages / 4 => add(
+            FaultKind::WrongUnit,
+            format!(
+                "{last} pages are more than a quarter of the memory, which has {}: {remark}; so large a limit is none",
+                machine.memory_pages
+            ),
+        ),
+        Rule::Misunderstood(usual) if last != usual => add(FaultKind::Misunderstood, remark.to_owned()),
+        Rule::WithoutSyncookies if others("net.ipv4.tcp_syncookies").is_some_and(|value| value != "0") => {
+            add(FaultKind::NoEffect, remark.to_owned());
+        }
+        _ => {}
+    }
+    faults
+}
+
+/// The counter that justifies the change of a setting when it rises.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Justification {
+    /// Its name.
+    pub counter: &'static str,
+    /// Its present value; none if the kernel does not count it.
+    pub now: Option<u64>,
+}
+
+impl Machine<'_> {
+    /// What justifies the change of a setting; none if the kernel counts nothing that does.
+    pub fn justification(&self, name: &str) -> Option<Justification> {
+        let counter = known(name)?.counter;
+        (!counter.is_empty()).then(|| Justification { counter, now: self.counters.get(counter) })
+    }
+
+    /// The number that this machine gave a setting by its size: the present one, or the kernel's own if that was lowered.
+    fn own_number(&self, name: &str) -> u64 {
+        let number = |name| (self.read)(name)?.split_whitespace().last()?.parse::<i64>().ok();
+        // tcp_init() in net/ipv4/tcp.c: half of the entries of the table of connections, which a namespace shows as negative.
+        let of_table = name.starts_with("net.ipv4.tcp_max_");
+        let of_table = of_table.then(|| Some(number("net.ipv4.tcp_ehash_entries")?.unsigned_abs() / 2));
+        let present = number(name).map_or(0, |present| present.max(0) as u64);
+        present.max(of_table.flatten().unwrap_or(0))
+    }
+}
+
+/// The file of a setting: a sysctl such as `net.ipv4.tcp_rmem`, or an interface's `eth0.txqueuelen` or `eth0.rx-0.rps_cpus`. None
+/// if there cannot be one.
+pub(crate) fn path_of(name: &str) -> Option<PathBuf> {
+    let interface = |name: &str| Path::new("/sys/class/net").join(name);
+    let path = if let Some(name) = name.strip_suffix(".txqueuelen") {
+        interface(name).join("tx_queue_len")
+    } else if let Some((name, queue)) = name.strip_suffix(".rps_cpus").and_then(|name| name.rsplit_once('.'))
+    {
+        interface(name).join("queues").join(queue).join("rps_cpus")
+    } else {
+        sysctl_path(name)
+    };
+    let is_plain = path.to_str()?.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+    (is_plain && path.iter().count() > 4).then_some(path)
+}
+
+/// The name of the setting in a file, as [`path_of`] takes it.
+pub fn name_of(path: &Path) -> String {
+    let parts = |path: &Path| -> Vec<String> {
+        path.iter().map(|part| part.to_string_lossy().into_owned()).collect()
+    };
+    if let Ok(inside) = path.strip_prefix("/proc/sys") {
+        return parts(inside).into_iter().map(|part| part.replace('.', "/")).collect::<Vec<_>>().join(".");
+    }
+    let inside = parts(path.strip_prefix("/sys/class/net").unwrap_or(path));
+    match &inside[..] {
+        [interface, _] => format!("{interface}.txqueuelen"),
+        [interface, _, queue, _] => format!("{interface}.{queue}.rps_cpus"),
+        _ => path.display().to_string(),
+    }
+}
+
+/// The present value of a setting, with single blanks between its parts; none if it cannot be read.
+pub fn present(name: &str) -> Option<String> {
+    let text = crate::read(path_of(name)?).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The network interfaces that `/sys` shows.
+pub(crate) fn interfaces() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests;

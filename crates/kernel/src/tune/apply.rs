@@ -1,0 +1,96 @@
+//! Changes settings, each recorded before.
+
+use std::io;
+
+use serde::Serialize;
+use undo::{Change, Folder, Journal, Network, Setting};
+
+use super::{known, path_of, profiles::is_same_value};
+
+/// Kind of the journals of tunings.
+const KIND: &str = "tuning";
+
+/// A setting that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// Its name.
+    pub name: String,
+    /// Its value before.
+    pub before: String,
+    /// The value that was written.
+    pub asked: String,
+    /// The value that the kernel made of it.
+    pub after: String,
+}
+
+impl Applied {
+    /// Whether the kernel took the value as it was written.
+    pub fn is_as_asked(&self) -> bool {
+        is_same_value(&self.after, &self.asked)
+    }
+}
+
+/// Writes settings, by their names, and leaves them so. `folder` is that of tunings; the caller holds its lock.
+///
+/// # Errors
+/// When a setting cannot be recorded, written or read back. All are as before then.
+pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Result<Vec<Applied>, String> {
+    let network = Network::own().map_err(|error| format!("cannot tell the network namespace: {error}"))?;
+    let mut recorded: Vec<Setting> = Vec::new();
+    for (name, _) in settings {
+        let path = path_of(name).unwrap_or_default();
+        let before = Setting::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        recorded.push(Setting { path, before, after: None, network });
+    }
+    let message = |error: undo::Error| error.to_string();
+    let journal = Journal::open(folder, KIND, title).map_err(message)?;
+    let entries = journal.record_all(recorded.iter().cloned().map(Change::Setting)).map_err(message)?;
+    for (setting, (name, value)) in recorded.iter().zip(settings) {
+        let failed = |error: io::Error| {
+            let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+            let advice = if is_refused { "; run this as root" } else { "" };
+            format!("cannot write '{value}' to {name}: {error}; all settings are put back{advice}")
+        };
+        Setting::write(&setting.path, value).map_err(failed)?;
+    }
+    // All are read when all are written, because the kernel may change one with another.
+    let mut applied = Vec::new();
+    for (setting, (name, value)) in recorded.iter_mut().zip(settings) {
+        let after =
+            Setting::read(&setting.path).map_err(|error| format!("cannot read {name} back: {error}"))?;
+        setting.after = Some(after.clone());
+        applied.push(Applied {
+            name: name.clone(),
+            before: setting.before.clone(),
+            asked: value.clone(),
+            after,
+        });
+    }
+    journal.revise(entries.into_iter().zip(recorded.into_iter().map(Change::Setting))).map_err(message)?;
+    journal.keep();
+    Ok(applied)
+}
+
+/// Why a setting cannot be restored exactly, and so is not changed; none if it can be.
+pub fn refusal(name: &str) -> Option<String> {
+    // What changes others with itself (devinet.c, addrconf.c; vm.rst).
+    const COUPLED: [&str; 4] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.", "vm.dirty_", "vm.overcommit_"];
+    let is_coupled = COUPLED.iter().any(|coupled| name.starts_with(coupled))
+        || [".forwarding", ".disable_ipv6"].iter().any(|end| name.ends_with(end));
+    if is_coupled {
+        return Some(format!(
+            "{name} changes other settings or addresses with itself, which could not be restored exactly"
+        ));
+    }
+    // What is known and not here is listed as not applied.
+    let path = path_of(name).filter(|path| path.starts_with("/proc/sys/net") || path.starts_with("/sys"));
+    match path {
+        _ if known(name).is_some() => None,
+        None => Some(format!(
+            "'{name}' is no setting of the network, such as net.core.somaxconn or eth0.txqueuelen"
+        )),
+        Some(path) => {
+            Setting::read(&path).err().map(|error| format!("cannot read {name}: {error}; check its name"))
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Files in the form of sysctl.conf(5).
+
+/// A line that sets something, or that should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Its number in the file; the first is 1.
+    pub number: usize,
+    /// The name with dots and the value with single blanks; the text of the line if it is no setting.
+    pub setting: Result<(String, String), String>,
+}
+
+/// The lines that are neither empty nor comments. Never fails: what is no setting is returned as such.
+pub fn parse(text: &str) -> Vec<Line> {
+    let line = |(index, line): (usize, &str)| {
+        let line = line.trim();
+        let is_setting = !line.is_empty() && !line.starts_with(['#', ';']);
+        is_setting.then(|| Line { number: index + 1, setting: setting(line).ok_or_else(|| line.to_owned()) })
+    };
+    text.lines().enumerate().filter_map(line).collect()
+}
+
+fn setting(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.split_once('=')?;
+    // A leading minus sign: whether it fails does not matter.
+    let name = name.trim();
+    let name = name.strip_prefix('-').unwrap_or(name).trim();
+    let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
+    (is_name && !value.is_empty()).then(|| (with_dots(name), value))
+}
+
+/// A name whose parts are separated by slashes may have dots inside of them; they change places (sysctl(8)).
+fn with_dots(name: &str) -> String {
+    match name.find(['.', '/']).map(|at| &name[at..=at]) {
+        Some("/") => {
+            let swap = |c| match c {
+                '/' => '.',
+                '.' => '/',
+                c => c,
+            };
+            name.chars().map(swap).collect()
+        }
+        _ => name.to_owned(),
+    }
+}

@@ -1,0 +1,341 @@
+//! Profiles: what settings should be for a purpose, and why.
+
+use serde::Serialize;
+
+use super::{Justification, Machine, interfaces, known, path_of, table::Scope};
+use crate::sysctl_path;
+
+/// A path through a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongPath {
+    /// Rate, in bits per second.
+    pub rate_bits_per_s: u64,
+    /// Round-trip time, in nanoseconds.
+    pub rtt_ns: u64,
+}
+
+impl LongPath {
+    /// Bandwidth-delay product: the bytes that are on their way when the path is full.
+    pub fn bdp_bytes(self) -> u64 {
+        (u128::from(self.rate_bits_per_s) * u128::from(self.rtt_ns) / 8_000_000_000) as u64
+    }
+}
+
+/// What a setting should be.
+#[derive(Debug, Clone, Copy)]
+enum Value<'a> {
+    Is(&'a str),
+    AtLeast(u64),
+    AtMost(u64),
+    /// The last of its numbers is at least twice the path's bandwidth-delay product: a buffer holds what is on its way, and what is
+    /// kept until the other end has acknowledged it.
+    TwoBdp,
+    /// On every interface that is up, but lo: at least so many packets.
+    QueueAtLeast(u64),
+    /// On every interface that is up, but lo, with fewer receive queues than processors: all processors.
+    AllProcessors,
+}
+
+/// A setting that a profile wants to be so, and why.
+struct Want(&'static str, Value<'static>, &'static str);
+
+/// What settings should be for a purpose.
+pub struct Profile {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// The path for which buffers are sized, where the user gives none; none for a profile that sizes no buffers.
+    pub path: Option<LongPath>,
+    wants: &'static [&'static [Want]],
+}
+
+/// A setting beside what a profile wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    /// The setting.
+    pub name: String,
+    /// Its present value; none if this network namespace does not have it.
+    pub now: Option<String>,
+    /// What the profile wants, in words.
+    pub wants: String,
+    /// Why.
+    pub why: &'static str,
+    /// What justifies the change, if the kernel counts it.
+    pub justification: Option<Justification>,
+    /// What is to be written; none if the setting is as wanted or not applied here.
+    pub to_write: Option<String>,
+    /// Why the setting is not applied here; none if it is.
+    pub not_applied: Option<&'static str>,
+}
+
+const CONNECTING: &[Want] = &[
+    Want(
+        "net.ipv4.ip_local_port_range",
+        Value::Is("10240 65535"),
+        "55,296 source ports for each remote address, above the ports on which most services listen",
+    ),
+    Want(
+        "net.ipv4.tcp_tw_reuse",
+        Value::Is("1"),
+        "the connecting side may use a port again after a second in TIME_WAIT",
+    ),
+    Want("net.ipv4.tcp_timestamps", Value::Is("1"), "without them, tcp_tw_reuse does nothing"),
+];
+
+const LISTENING: &[Want] = &[
+    Want(
+        "net.core.somaxconn",
+        Value::AtLeast(65_535),
+        "lets a program have an accept queue for many connections at once",
+    ),
+    Want(
+        "net.ipv4.tcp_syncookies",
+        Value::Is("1"),
+        "a full SYN queue answers, and TcpExt.TCPReqQFullDoCookies tells of it",
+    ),
+    Want("net.ipv4.tcp_abort_on_overflow", Value::Is("0"), "a client may try again at a full accept queue"),
+];
+
+const MANY: &[Want] = &[
+    Want(
+        "net.ipv4.tcp_max_tw_buckets",
+        Value::AtLeast(1_000_000),
+        "a million closed connections may wait for late packets",
+    ),
+    Want(
+        "net.netfilter.nf_conntrack_max",
+        Value::AtLeast(1_048_576),
+        "where connections are tracked, so many at once",
+    ),
+    Want(
+        "net.core.netdev_max_backlog",
+        Value::AtLeast(10_000),
+        "bursts on veth, lo and RPS find room for 10 ms at a million packets a second",
+    ),
+    Want("fs.file-max", Value::AtLeast(2_000_000), "each connection is an open file"),
+    Want("vm.swappiness", Value::AtMost(10), "programs stay in memory"),
+];
+
+const LONG_FAT: &[Want] = &[
+    Want("net.ipv4.tcp_rmem", Value::TwoBdp, "the receiver's window may cover the path"),
+    Want("net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep what is on its way"),
+    Want("net.core.rmem_max", Value::TwoBdp, "the same for programs that ask for a buffer themselves"),
+    Want("net.core.wmem_max", Value::TwoBdp, "the same for programs that ask for a buffer themselves"),
+    Want("net.ipv4.tcp_window_scaling", Value::Is("1"), "windows above 64 KiB"),
+    Want("net.ipv4.tcp_moderate_rcvbuf", Value::Is("1"), "the receive buffer grows by itself"),
+    Want("net.ipv4.tcp_sack", Value::Is("1"), "losses in one window are repaired in one round trip"),
+    Want("net.ipv4.tcp_timestamps", Value::Is("1"), "sequence numbers wrap within seconds at high rates"),
+    Want("net.ipv4.tcp_slow_start_after_idle", Value::Is("0"), "a pause does not cost the window"),
+    Want(
+        "net.ipv4.tcp_no_metrics_save",
+        Value::Is("1"),
+        "a trial does not begin with what an earlier one has learned",
+    ),
+];
+
+const SPREAD: &[Want] = &[
+    Want(
+        "rps_cpus",
+        Value::AllProcessors,
+        "one receive queue is worked off by one processor; RPS spreads its connections over all",
+    ),
+    Want("txqueuelen", Value::QueueAtLeast(10_000), "answers of many servers in one burst are not dropped"),
+    Want("kernel.numa_balancing", Value::Is("0"), "no pauses of threads while memory moves"),
+];
+
+/// All profiles.
+pub static PROFILES: &[Profile] = &[
+    Profile {
+        name: "listen-many",
+        purpose: "a program that listens to very many connections",
+        path: None,
+        wants: &[LISTENING, MANY],
+    },
+    Profile {
+        name: "long-fat",
+        purpose: "few connections over a path of high rate and long delay; give --rate and --rtt",
+        path: None,
+        wants: &[LONG_FAT],
+    },
+    Profile {
+        name: "http-listener",
+        purpose: "reference test 1: users that open a connection for each post, on one machine",
+        path: None,
+        wants: &[LISTENING, CONNECTING],
+    },
+    Profile {
+        name: "ocean-copy",
+        purpose: "reference test 2: secure copy over 1 Gbit/s and 228 ms, unless --rate and --rtt say otherwise",
+        path: Some(LongPath { rate_bits_per_s: 1_000_000_000, rtt_ns: 228_000_000 }),
+        wants: &[LONG_FAT],
+    },
+    Profile {
+        name: "l2dsr-vs-proxy",
+        purpose: "reference test 3: 200,000 connections through a balancer",
+        path: None,
+        wants: &[LISTENING, CONNECTING, MANY, SPREAD],
+    },
+    Profile {
+        name: "max-rps",
+        purpose: "reference test 4: the highest rate of a small service, on one machine",
+        path: None,
+        wants: &[
+            LISTENING,
+            CONNECTING,
+            &[Want("fs.file-max", Value::AtLeast(2_000_000), "each connection is an open file")],
+        ],
+    },
+];
+
+impl Profile {
+    /// The profile of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// Whether the profile sizes buffers by a path.
+    pub fn needs_path(&self) -> bool {
+        self.wants.iter().copied().flatten().any(|want| matches!(want.1, Value::TwoBdp))
+    }
+
+    /// The settings that the profile wants, as they are on this machine. `path` is there if the profile needs one. Whether `/sys`
+    /// shows this network namespace is looked up only where it matters.
+    pub fn wanted(&self, path: Option<LongPath>, machine: &Machine<'_>) -> Vec<Wanted> {
+        let mut all = Vec::new();
+        let two_bdp = path.map_or(0, |path| path.bdp_bytes() * 2);
+        for Want(name, value, why) in self.wants.iter().copied().flatten() {
+            match value {
+                Value::QueueAtLeast(_) | Value::AllProcessors => {
+                    let is_shown = undo::sys_is_own();
+                    for name in interface_settings(*value) {
+                        all.push(wanted(&name, *value, why, two_bdp, machine, is_shown));
+                    }
+                }
+                _ => all.push(wanted(name, *value, why, two_bdp, machine, true)),
+            }
+        }
+        all
+    }
+}
+
+impl Wanted {
+    /// A value that the user asks for.
+    pub fn asked(name: &str, value: &str, machine: &Machine<'_>) -> Self {
+        let is_shown = sysctl_path(name).exists() || undo::sys_is_own();
+        wanted(name, Value::Is(value), "asked for", 0, machine, is_shown)
+    }
+}
+
+fn wanted(
+    name: &str,
+    value: Value<'_>,
+    why: &'static str,
+    two_bdp: u64,
+    machine: &Machine<'_>,
+    is_shown: bool,
+) -> Wanted {
+    let now = (machine.read)(name).filter(|_| is_shown);
+    let last = |now: &str| now.split(' ').next_back()?.parse::<u64>().ok();
+    let with_last = |now: &str, number: u64| match now.rsplit_once(' ') {
+        Some((before, _)) => format!("{before} {number}"),
+        None => number.to_string(),
+    };
+    let at_least = |number: u64| {
+        let too_small = now.as_deref().filter(|now| last(now).is_none_or(|last| last < number));
+        too_small.map(|now| with_last(now, number))
+    };
+    let is = |text: &str| now.as_deref().filter(|now| !is_same_value(now, text)).map(|_| text.to_owned());
+    let (wants, to_write) = match value {
+        Value::Is(text) => (text.to_owned(), is(text)),
+        Value::AtLeast(number) | Value::QueueAtLeast(number) => {
+            (format!("at least {number}"), at_least(number))
+        }
+        Value::AtMost(number) => {
+            let is_above = now.as_deref().and_then(last).is_some_and(|last| last > number);
+            (format!("at most {number}"), is_above.then(|| number.to_string()))
+        }
+        Value::TwoBdp => {
+            (format!("at least {two_bdp}, twice the bandwidth-delay product"), at_least(two_bdp))
+        }
+        Value::AllProcessors => {
+            let mask = all_processors();
+            (format!("{mask}, all processors"), is(&mask))
+        }
+    };
+    let is_elsewhere = known(name).is_some_and(|known| known.scope == Scope::Machine) && !machine.is_initial;
+    let not_applied = match &now {
+        _ if is_elsewhere => {
+            Some("it belongs to the whole machine, and this is a network namespace of its own")
+        }
+        _ if !is_shown => Some(
+            "/sys may show another network namespace's interfaces; run this as root where it does not, as under ip netns exec",
+        ),
+        None => Some("this kernel does not have it, or has not loaded its module"),
+        Some(_) => None,
+    };
+    let to_write = to_write.filter(|_| not_applied.is_none());
+    let justification = machine.justification(name);
+    Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied }
+}
+
+/// The settings of interfaces that a value is for.
+fn interface_settings(value: Value<'_>) -> Vec<String> {
+    let processors = processors();
+    let queues = |interface: &String| {
+        let folder = format!("/sys/class/net/{interface}/queues");
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.retain(|name| name.starts_with("rx-"));
+        names.sort();
+        names
+    };
+    let is_up = |interface: &String| {
+        let state = crate::read(format!("/sys/class/net/{interface}/operstate")).unwrap_or_default();
+        interface != "lo" && state.trim() != "down"
+    };
+    let of_interface = |interface: String| match value {
+        Value::AllProcessors => {
+            let queues = queues(&interface);
+            let few = if queues.len() < processors { queues } else { Vec::new() };
+            few.into_iter().map(|queue| format!("{interface}.{queue}.rps_cpus")).collect()
+        }
+        _ => vec![format!("{interface}.txqueuelen")],
+    };
+    let names = interfaces().into_iter().filter(is_up).flat_map(of_interface);
+    names.filter(|name| path_of(name).is_some_and(|path| path.exists())).collect()
+}
+
+/// The number of the machine's processors.
+fn processors() -> usize {
+    let stat = crate::read("/proc/stat").unwrap_or_default();
+    stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
+}
+
+/// A mask of all processors, as the kernel writes masks: groups of 32 bits, the highest first.
+fn all_processors() -> String {
+    mask(processors())
+}
+
+fn mask(processors: usize) -> String {
+    let groups = processors.div_ceil(32).max(1);
+    let bits = |group: usize| (processors - group * 32).min(32);
+    let group = |group: usize| format!("{:x}", (1_u64 << bits(group)) - 1);
+    (0..groups).rev().map(group).collect::<Vec<_>>().join(",")
+}
+
+/// Whether two values of a setting mean the same: blanks and leading zeros of masks do not matter.
+pub(super) fn is_same_value(one: &str, other: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+        let number = |word: &str| match word.trim_start_matches('0') {
+            "" => "0".to_owned(),
+            number => number.to_owned(),
+        };
+        words.map(number).collect()
+    };
+    parts(one) == parts(other)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+use std::{collections::BTreeMap, fmt::Write, fs};
+
+use super::*;
+use crate::tune::KNOWN;
+
+/// Compares a part of docs/host.md with what the code says; `UPDATE_DOCS` writes it.
+fn assert_documented(part: &str, table: &str) {
+    let path = format!("{}/../../docs/host.md", env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"));
+    let (before, rest) = text.split_once(&begin).unwrap();
+    let (written, after) = rest.split_once(&end).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(written, table, "`make docs` writes docs/host.md anew");
+    }
+}
+
+#[test]
+fn the_documented_settings_and_profiles_are_those_of_the_code() {
+    let mut table =
+        "| setting | counts | holds for | what it does | justified if this rises |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for known in KNOWN {
+        let scope = match known.scope {
+            Scope::Namespace => "each namespace",
+            Scope::Machine => "the machine",
+        };
+        let counter = if known.counter.is_empty() { String::new() } else { format!("`{}`", known.counter) };
+        let _ =
+            writeln!(table, "| `{}` | {} | {scope} | {} | {counter} |", known.name, known.unit, known.remark);
+    }
+    assert_documented("settings", &table);
+
+    let mut table = "| setting | wanted | by | why |\n|---|---|---|---|\n".to_owned();
+    let mut rows: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for profile in PROFILES {
+        for Want(name, value, why) in profile.wants.iter().copied().flatten() {
+            let wants = match value {
+                Value::Is(text) => format!("`{text}`"),
+                Value::AtLeast(number) => format!("at least {number}"),
+                Value::AtMost(number) => format!("at most {number}"),
+                Value::TwoBdp => "at least twice the bandwidth-delay product (the last number)".to_owned(),
+                Value::QueueAtLeast(number) => format!("at least {number}, on interfaces that are up"),
+                Value::AllProcessors => "all processors, on interfaces with fewer receive queues".to_owned(),
+            };
+            rows.entry(format!("| `{name}` | {wants} | BY | {why} |\n")).or_default().push(profile.name);
+        }
+    }
+    rows.into_iter().for_each(|(row, by)| table += &row.replace("BY", &by.join(", ")));
+    assert_documented("profiles", &table);
+}

@@ -1,0 +1,258 @@
+//! `proofload host check`: what is, what a profile wants, and what is wrong with a file of settings.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use kernel::{
+    hardware::{self, Finding},
+    tune::{self, Fault, FaultKind, Justification, KNOWN, Known, Line, Machine, Wanted, faults},
+};
+use record::{
+    input,
+    units::{show_bytes, show_time_ns},
+};
+use serde::Serialize;
+
+use super::{Asked, ProfileArgs};
+use crate::{
+    commands::mistakes::Mistakes,
+    exit::{Exit, Refusal},
+    output::destination::{Destination, write_result},
+};
+
+const EXIT_STATUS: &str = "Exit status: 0 all is as the profile wants and no setting is faulty, 1 something is not, \
+                           2 wrong use, or a file cannot be read.";
+/// Largest file of settings, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Compare the kernel's settings with a profile, and say what is wrong with them or with files of settings.
+///
+/// Without a profile, all known settings are shown. Nothing is changed. Files are in the form of sysctl.conf.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    profile: ProfileArgs,
+    /// Files of settings, such as /etc/sysctl.d/90-web.conf
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The result.
+#[derive(Serialize)]
+struct Report {
+    /// The profile, if one was asked for.
+    profile: Option<&'static str>,
+    bandwidth_delay_product_bytes: Option<u64>,
+    /// What the profile wants.
+    wanted: Vec<Wanted>,
+    /// The known settings, if no profile was asked for.
+    present: Vec<Judged>,
+    /// The settings of the files.
+    lines: Vec<Judged>,
+    hardware: Vec<Finding>,
+    /// Whether all is as the profile wants and nothing is faulty.
+    ok: bool,
+}
+
+/// A setting that was judged.
+#[derive(Serialize)]
+struct Judged {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    name: String,
+    value: String,
+    unit: &'static str,
+    faults: Vec<Fault>,
+    /// What the setting does, if it is known.
+    remark: Option<&'static str>,
+    /// What justifies the setting, if the kernel counts it.
+    justification: Option<Justification>,
+}
+
+/// Checks, and prints what was found.
+pub(super) fn run(arguments: &CheckArgs) -> Result<Exit, Refusal> {
+    let mut m = Mistakes::default();
+    let asked = arguments.profile.read(&mut m);
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        match input::read(path, MAX_FILE_BYTES) {
+            Ok(bytes) => files.push((path.as_path(), tune::parse(&String::from_utf8_lossy(&bytes)))),
+            Err(error) => m.add(error),
+        }
+    }
+    m.into_result(()).map_err(Refusal::new)?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
+    let report = Judge { machine: Machine::own() }.report(asked, &files);
+    write_result(json, &report, false, || text(&report, asked))?;
+    Ok(if report.ok { Exit::GoalsMet } else { Exit::GoalsNotMet })
+}
+
+/// Judges settings on this machine.
+struct Judge {
+    machine: Machine<'static>,
+}
+
+impl Judge {
+    fn report(&self, asked: Option<Asked>, files: &[(&Path, Vec<Line>)]) -> Report {
+        let wanted = asked.map_or_else(Vec::new, |asked| asked.profile.wanted(asked.path, &self.machine));
+        let present = |known: &Known| {
+            let mut judged = self.judge(known.name, (self.machine.read)(known.name)?, &self.machine.read);
+            // What the kernel has by itself misleads nobody.
+            judged.faults.retain(|fault| matches!(fault.kind, FaultKind::Harmful | FaultKind::WrongUnit));
+            Some(judged)
+        };
+        let present: Vec<Judged> = if asked.is_none() && files.is_empty() {
+            KNOWN.iter().filter_map(present).collect()
+        } else {
+            Vec::new()
+        };
+        let lines: Vec<Judged> =
+            files.iter().flat_map(|(path, lines)| self.judge_file(path, lines)).collect();
+        let is_faulty = present.iter().chain(&lines).any(|judged| !judged.faults.is_empty());
+        let differs = wanted.iter().any(|wanted| wanted.to_write.is_some());
+        Report {
+            profile: asked.map(|asked| asked.profile.name),
+            bandwidth_delay_product_bytes: asked.and_then(|asked| asked.path).map(tune::LongPath::bdp_bytes),
+            wanted,
+            present,
+            lines,
+            hardware: hardware::look(Path::new("/")),
+            ok: !is_faulty && !differs,
+        }
+    }
+
+    fn judge_file(&self, path: &Path, lines: &[Line]) -> Vec<Judged> {
+        let given: BTreeMap<&str, &str> = lines
+            .iter()
+            .filter_map(|line| {
+                line.setting.as_ref().ok().map(|(name, value)| (name.as_str(), value.as_str()))
+            })
+            .collect();
+        let others = |name: &str| {
+            given.get(name).map(|value| (*value).to_owned()).or_else(|| (self.machine.read)(name))
+        };
+        let judge = |line: &Line| {
+            let judged = match &line.setting {
+                Ok((name, value)) => self.judge(name, value.clone(), &others),
+                Err(text) => {
+                    let reason =
+                        "is no setting such as net.core.somaxconn = 4096; sysctl refuses it".to_owned();
+                    let faults = vec![Fault { kind: FaultKind::Malformed, reason }];
+                    Judged { faults, ..self.judge("", text.clone(), &others) }
+                }
+            };
+            Judged { file: Some(path.to_owned()), line: Some(line.number), ..judged }
+        };
+        lines.iter().map(judge).collect()
+    }
+
+    fn judge(&self, name: &str, value: String, others: &dyn Fn(&str) -> Option<String>) -> Judged {
+        let known = tune::known(name);
+        Judged {
+            file: None,
+            line: None,
+            name: name.to_owned(),
+            unit: known.map_or("", |known| known.unit),
+            faults: faults(name, &value, &self.machine, others),
+            value,
+            remark: known.map(|known| known.remark),
+            justification: self.machine.justification(name),
+        }
+    }
+}
+
+fn text(report: &Report, asked: Option<Asked>) -> String {
+    let mut text = String::new();
+    if let Some(Asked { profile, path }) = asked {
+        let _ = writeln!(text, "{}: {}", profile.name, profile.purpose);
+        if let Some(path) = path {
+            let _ = writeln!(
+                text,
+                "bandwidth-delay product: {} × {} = {} bytes ({}); a buffer holds twice as much",
+                lab::link::text::show_rate(Some(path.rate_bits_per_s)),
+                show_time_ns(path.rtt_ns),
+                path.bdp_bytes(),
+                show_bytes(path.bdp_bytes()),
+            );
+        }
+        text += &wanted_text(&report.wanted);
+    }
+    let judged = || report.present.iter().chain(&report.lines);
+    judged().for_each(|judged| text += &judged_text(judged));
+    for Finding { what, found, advice } in &report.hardware {
+        let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
+        let _ = writeln!(text, "  {what}: {found}{advice}");
+    }
+    let differing = report.wanted.iter().filter(|wanted| wanted.to_write.is_some()).count();
+    let faulty = judged().filter(|judged| !judged.faults.is_empty()).count();
+    text += &match (differing, faulty) {
+        (0, 0) => "Nothing is to be changed.\n".to_owned(),
+        (0, faulty) => format!("{faulty} setting(s) are faulty.\n"),
+        (differing, 0) => format!("{differing} setting(s) differ; proofload host tune changes them.\n"),
+        (differing, faulty) => {
+            format!("{differing} setting(s) differ from the profile; {faulty} are faulty.\n")
+        }
+    };
+    text
+}
+
+/// What a profile wants, a line for each setting.
+pub(super) fn wanted_text(all: &[Wanted]) -> String {
+    let line = |wanted: &Wanted| {
+        let Wanted { name, now, wants, why, justification, to_write, not_applied } = wanted;
+        let counter = counter_text(justification.as_ref());
+        match (not_applied, to_write, now.as_deref().unwrap_or_default()) {
+            (Some(reason), ..) => format!("  – {name}: not applied here: {reason}\n"),
+            (_, Some(_), now) => format!("  ✗ {name} = {now}, wanted {wants}: {why}{counter}\n"),
+            (_, None, now) => format!("  ✓ {name} = {now}\n"),
+        }
+    };
+    all.iter().map(line).collect()
+}
+
+fn judged_text(judged: &Judged) -> String {
+    let Judged { file, line, name, value, unit, faults, remark, justification } = judged;
+    let place = match (file, line) {
+        (Some(file), Some(line)) => format!("{}:{line}: ", file.display()),
+        _ => String::new(),
+    };
+    let setting = if name.is_empty() { value.clone() } else { format!("{name} = {value}") };
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    let mut text = match (&faults[..], remark) {
+        ([], Some(remark)) => format!("  ✓ {place}{setting}{unit}: {remark}"),
+        ([], None) => format!("  ✓ {place}{setting}"),
+        (faults, _) => {
+            let reasons = faults.iter().map(|fault| format!("{}: {}", words(fault.kind), fault.reason));
+            format!("  ✗ {place}{setting}: {}", reasons.collect::<Vec<_>>().join("; "))
+        }
+    };
+    text += &counter_text(justification.as_ref());
+    text + "\n"
+}
+
+fn counter_text(justification: Option<&Justification>) -> String {
+    let Some(Justification { counter, now }) = justification else { return String::new() };
+    let now = now.map_or_else(|| "which this kernel does not count".to_owned(), |now| format!("now {now}"));
+    format!(" [justified if {counter} rises; {now}]")
+}
+
+fn words(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::Obsolete => "obsolete",
+        FaultKind::WrongUnit => "wrong unit",
+        FaultKind::NoEffect => "without effect",
+        FaultKind::Misunderstood => "misunderstood",
+        FaultKind::Harmful => "harmful",
+        FaultKind::Malformed => "malformed",
+    }
+}

@@ -1,0 +1,86 @@
+//! `proofload host restore`: puts back what `host tune` has changed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::tunings;
+use crate::{
+    exit::{Exit, Refusal},
+    output::{
+        destination::{Destination, write_result},
+        standard,
+    },
+};
+
+const EXIT_STATUS: &str = "Exit status: 0 all settings have their former values, 1 somebody else has set one since, which \
+                           is left and named, 2 a setting could not be put back; the next call tries again.";
+
+/// Put back the values that the kernel's settings had before the first `host tune`, also one that was killed.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(super) struct RestoreArgs {
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The result.
+#[derive(Serialize)]
+struct Report {
+    restored: Vec<Value>,
+    /// Settings that somebody else has set since.
+    left: Vec<String>,
+    /// Number of settings that were tuned in other network namespaces.
+    elsewhere: usize,
+}
+
+#[derive(Serialize)]
+struct Value {
+    name: String,
+    value: String,
+}
+
+/// Restores the settings of this network namespace.
+pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit, Refusal> {
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
+    let folder = tunings()?;
+    let _lock = folder.lock().map_err(Refusal::one)?;
+    let restored = undo::restore(&folder).map_err(Refusal::one)?;
+    let value = |setting: &undo::Setting| Value {
+        name: kernel::tune::name_of(&setting.path),
+        value: setting.before.replace('\t', " "),
+    };
+    let report = Report {
+        restored: restored.settings.iter().map(value).collect(),
+        left: restored.foreign.iter().map(ToString::to_string).collect(),
+        elsewhere: restored.elsewhere,
+    };
+    let has_nothing =
+        restored.settings.is_empty() && restored.foreign.is_empty() && restored.failures.is_empty();
+    let line = |Value { name, value }: &Value| format!("  {name} = {value}\n");
+    let text = || {
+        if has_nothing {
+            "nothing to restore\n".to_owned()
+        } else {
+            report.restored.iter().map(line).collect()
+        }
+    };
+    let printed = write_result(json, &report, false, text);
+    for left in &report.left {
+        standard::message(format_args!("proofload: {left}"));
+    }
+    if restored.elsewhere > 0 {
+        standard::message(format_args!(
+            "proofload: {} setting(s) were tuned in other network namespaces; restore them there, or forget them if the \
+             namespaces are gone",
+            restored.elsewhere
+        ));
+    }
+    if !restored.failures.is_empty() {
+        return Err(Refusal::new(restored.failures.iter().map(ToString::to_string).collect()));
+    }
+    printed?;
+    Ok(if restored.foreign.is_empty() { Exit::GoalsMet } else { Exit::GoalsNotMet })
+}

@@ -1,0 +1,214 @@
+//! `proofload host watch`: what the kernel counts, a line each second.
+
+use std::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use kernel::{
+    counters::{of_machine, of_network, read_own, since},
+    tcp,
+};
+use record::{Counters, units::parse_time};
+use serde::Serialize;
+
+use crate::{
+    commands::{mistakes::Mistakes, stop},
+    exit::{Exit, Refusal},
+    output::standard,
+};
+
+/// Time from one line to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How often the stop flag is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Sockets that are listed at most for each state, so that a look stays short.
+const MAX_SOCKETS: usize = 10_000;
+/// Lines between two headings.
+const LINES_PER_HEADING: usize = 20;
+
+/// Show sockets, drops, descriptors, processors and pressure, a line each second.
+///
+/// Needs no root. Ends with Ctrl-C or --duration; exit status 0.
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Print a JSON object a line
+    #[arg(long)]
+    json_lines: bool,
+    /// Stop after this time
+    #[arg(short, long, value_name = "T")]
+    duration: Option<String>,
+}
+
+/// What was seen in a second. Counts are those of this second.
+#[derive(Debug, Serialize)]
+struct Second {
+    /// Time since the begin, in seconds.
+    time_s: f64,
+    established: u64,
+    /// Half open; 10,000 at most, like the next two.
+    syn_received: u64,
+    fin_wait: u64,
+    close_wait: u64,
+    time_wait: u64,
+    orphaned: u64,
+    opened_per_s: f64,
+    /// Connections that found a full accept queue.
+    accept_queue_overflows: u64,
+    /// SYNs that were dropped, for this or another reason.
+    listen_drops: u64,
+    /// Packets that found the queue of a processor full.
+    packet_queue_drops: u64,
+    /// Drops of interfaces.
+    interface_drops: u64,
+    retransmitted_segments: u64,
+    open_files: u64,
+    /// Processors at work, as a number of them; the next two are parts of it.
+    cores_busy: f64,
+    cores_softirq: f64,
+    /// Processors that the hypervisor took away.
+    cores_stolen: f64,
+    /// Share of time in which some process waited for a processor; none if the kernel does not tell, like the next two.
+    pressure_cpu_ratio: Option<f64>,
+    pressure_memory_ratio: Option<f64>,
+    pressure_io_ratio: Option<f64>,
+}
+
+/// Prints lines until it is stopped or its time is over.
+pub(super) fn run(arguments: &WatchArgs) -> Result<Exit, Refusal> {
+    let mut m = Mistakes::default();
+    let duration = m.optional("--duration", arguments.duration.as_deref(), parse_time);
+    m.into_result(()).map_err(Refusal::new)?;
+    let stop = stop::on_signal()?;
+    let begin = Instant::now();
+    let (mut before, mut before_at) = (read(), begin);
+    for line in 0_usize.. {
+        let next = begin + INTERVAL * (line as u32 + 1);
+        if duration.is_some_and(|duration| begin + duration < next) {
+            break;
+        }
+        while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+            thread::sleep(POLL_INTERVAL.min(next.saturating_duration_since(Instant::now())));
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (now, at) = (read(), Instant::now());
+        let change = since(now.clone(), &before);
+        let second = Second::of(&change, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64())?;
+        if arguments.json_lines {
+            let json = serde_json::to_string(&second).map_err(Refusal::one)?;
+            standard::print(&format!("{json}\n"))?;
+        } else {
+            if line % LINES_PER_HEADING == 0 {
+                standard::print(HEADING)?;
+            }
+            standard::print(&second.text())?;
+        }
+        (before, before_at) = (now, at);
+    }
+    Ok(Exit::GoalsMet)
+}
+
+/// All counters of this network namespace and of the machine.
+fn read() -> Counters {
+    let mut all = of_network(&read_own);
+    all.values.extend(of_machine(&read_own).values);
+    all
+}
+
+const HEADING: &str = "connections                            |        | drops                        |       | processors           | waiting %
+  estab   syn   fin close    tw orphan | opened | accept listen queue  if  re-tx |  files | busy softirq stolen |  cpu  mem   io
+";
+
+impl Second {
+    fn of(change: &Counters, elapsed_s: f64, time_s: f64) -> Result<Self, Refusal> {
+        let cannot = |error| Refusal::one(format_args!("cannot list sockets: {error}"));
+        let passing = tcp::passing(MAX_SOCKETS).map_err(cannot)?;
+        let count = |name: &str| change.get(name).unwrap_or(0);
+        let sum = |begin: &str, end: &str| {
+            let values =
+                change.values.iter().filter(|(name, _)| name.starts_with(begin) && name.ends_with(end));
+            values.map(|(_, value)| *value).sum::<u64>()
+        };
+        let cores = |what: &str| sum("cpu", &format!(".{what}_ms")) as f64 / 1e3 / elapsed_s;
+        let pressure = |what: &str| {
+            let waited_us = change.get(&format!("pressure.{what}.some_us"))?;
+            Some((waited_us as f64 / 1e6 / elapsed_s).min(1.0))
+        };
+        let softirq = cores("softirq");
+        Ok(Self {
+            time_s,
+            established: count("Tcp.CurrEstab"),
+            syn_received: passing.syn_received,
+            fin_wait: passing.fin_wait,
+            close_wait: passing.close_wait,
+            time_wait: count("sockstat.TCP.tw"),
+            orphaned: count("sockstat.TCP.orphan"),
+            opened_per_s: (count("Tcp.ActiveOpens") + count("Tcp.PassiveOpens")) as f64 / elapsed_s,
+            accept_queue_overflows: count("TcpExt.ListenOverflows"),
+            listen_drops: count("TcpExt.ListenDrops"),
+            packet_queue_drops: count("softnet.drops"),
+            interface_drops: sum("interface.", "_drops"),
+            retransmitted_segments: count("Tcp.RetransSegs"),
+            open_files: count("files.open"),
+            cores_busy: cores("user") + cores("system") + cores("interrupt") + softirq,
+            cores_softirq: softirq,
+            cores_stolen: cores("steal"),
+            pressure_cpu_ratio: pressure("cpu"),
+            pressure_memory_ratio: pressure("memory"),
+            pressure_io_ratio: pressure("io"),
+        })
+    }
+
+    fn text(&self) -> String {
+        let percent = |ratio: Option<f64>| {
+            ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:.0}", ratio * 100.0))
+        };
+        format!(
+            "{:>7} {:>5} {:>5} {:>5} {:>5} {:>6} | {:>6.0} | {:>6} {:>6} {:>5} {:>3} {:>6} | {:>6} | {:>4.1} {:>7.1} {:>6.1} | {:>4} {:>4} {:>4}\n",
+            self.established,
+            self.syn_received,
+            self.fin_wait,
+            self.close_wait,
+            self.time_wait,
+            self.orphaned,
+            self.opened_per_s,
+            self.accept_queue_overflows,
+            self.listen_drops,
+            self.packet_queue_drops,
+            self.interface_drops,
+            self.retransmitted_segments,
+            self.open_files,
+            self.cores_busy,
+            self.cores_softirq,
+            self.cores_stolen,
+            percent(self.pressure_cpu_ratio),
+            percent(self.pressure_memory_ratio),
+            percent(self.pressure_io_ratio),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stands_below_its_heading() {
+        let names = ["Tcp.CurrEstab", "TcpExt.ListenOverflows", "Tcp.PassiveOpens"];
+        let values = names.iter().zip(7..).map(|(name, value)| ((*name).to_owned(), value)).collect();
+        let mut change = Counters { values, ..Counters::default() };
+        change.values.insert("cpu0.user_ms".to_owned(), 500);
+        change.values.insert("cpu1.softirq_ms".to_owned(), 250);
+        let second = Second::of(&change, 0.5, 3.0).unwrap();
+        assert_eq!((second.established, second.accept_queue_overflows), (7, 8));
+        assert_eq!((second.opened_per_s, second.cores_busy, second.cores_softirq), (18.0, 1.5, 0.5));
+        assert_eq!(second.pressure_io_ratio, None);
+        let bars =
+            |text: &str| text.char_indices().filter(|(_, c)| *c == '|').map(|(at, _)| at).collect::<Vec<_>>();
+        assert_eq!(bars(HEADING.lines().last().unwrap()), bars(&second.text()));
+    }
+}

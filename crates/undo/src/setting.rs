@@ -1,0 +1,171 @@
+//! Settings of the kernel, each of which belongs to a network namespace.
+
+use std::{
+    fs, io,
+    os::{
+        fd::AsRawFd,
+        unix::{fs::MetadataExt, net::UnixDatagram},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// A network namespace. An inode may be used again when its namespace is gone; a cookie is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    device: u64,
+    inode: u64,
+    cookie: Option<u64>,
+}
+
+impl Network {
+    /// The network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When `/proc` does not show it.
+    pub fn own() -> io::Result<Self> {
+        let file = fs::metadata("/proc/thread-self/ns/net")?;
+        Ok(Self { device: file.dev(), inode: file.ino(), cookie: cookie(&UnixDatagram::unbound()?) })
+    }
+}
+
+/// A number of a socket's network namespace that no other gets until the next boot; none before Linux 5.14.
+fn cookie(socket: &UnixDatagram) -> Option<u64> {
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    let (level, option, to) = (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, (&raw mut cookie).cast());
+    // SAFETY: `to` and `length` describe `cookie`, which the kernel fills and does not keep. Unsafe because neither rustix nor
+    // nix has this option.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &mut length) };
+    (result == 0).then_some(cookie)
+}
+
+/// A setting of the kernel that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its file, below `/proc/sys` or `/sys`.
+    pub path: PathBuf,
+    /// Its value before the change, without the final line break.
+    pub before: String,
+    /// Its value afterwards; none until it has been read back, because the kernel may make something else of what is written.
+    /// Until then, any value is ours.
+    pub after: Option<String>,
+    /// The network namespace in which it was changed.
+    pub network: Network,
+}
+
+impl Setting {
+    /// Reads a setting's value, without the final line break.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> io::Result<String> {
+        fs::read_to_string(path).map(|text| text.trim_end_matches('\n').to_owned())
+    }
+
+    /// Writes a setting's value.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn write(path: &Path, value: &str) -> io::Result<()> {
+        fs::write(path, format!("{value}\n"))
+    }
+
+    /// Writes the former value, unless the setting has it, belongs to another network namespace, or is gone.
+    ///
+    /// # Errors
+    /// When the value is not ours any more, or the kernel refuses.
+    pub(crate) fn put_back(&self) -> Result<(), Error> {
+        let failed = |cause: String| Error::Undo { what: self.path.display().to_string(), cause };
+        if Network::own().map_err(|error| failed(error.to_string()))? != self.network {
+            return Err(failed("it belongs to another network namespace".to_owned()));
+        }
+        if self.path.starts_with("/sys") && !sys_is_own() {
+            return Err(failed("/sys shows another network namespace".to_owned()));
+        }
+        let now = match Self::read(&self.path) {
+            // An interface may have gone, with all its settings.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            now => now.map_err(|error| failed(error.to_string()))?,
+        };
+        if now == self.before {
+            return Ok(());
+        }
+        if self.after.as_ref().is_some_and(|after| *after != now) {
+            return Err(Error::Foreign { path: self.path.clone(), now, before: self.before.clone() });
+        }
+        let written = Self::write(&self.path, &self.before).and_then(|()| Self::read(&self.path));
+        match written {
+            Ok(now) if now == self.before => Ok(()),
+            Ok(now) => Err(failed(format!("the kernel made '{now}' of its former value '{}'", self.before))),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}
+
+/// Whether `/sys` shows the interfaces of the calling thread's network namespace: it shows those of the namespace in which it
+/// was mounted. False if that cannot be proven, which takes the right to mount.
+pub fn sys_is_own() -> bool {
+    // Never attached anywhere: it only tells the device that this namespace's /sys has.
+    let own = || {
+        let file_system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&file_system)?;
+        let mount = fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        rustix::fs::fstat(mount)
+    };
+    let shown = fs::metadata("/sys").map(|metadata| metadata.dev());
+    own().is_ok_and(|own| shown.is_ok_and(|shown| shown == own.st_dev))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(after: Option<&str>) -> (tempfile::TempDir, Setting) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("setting");
+        let after = after.map(str::to_owned);
+        (folder, Setting { path, before: "1\t2".to_owned(), after, network: Network::own().unwrap() })
+    }
+
+    #[test]
+    fn only_our_own_value_is_put_back() {
+        for (after, now, is_put_back) in
+            [(Some("3"), "3", true), (Some("3"), "4", false), (None, "4", true), (Some("3"), "1\t2", true)]
+        {
+            let (_folder, setting) = setting(after);
+            Setting::write(&setting.path, now).unwrap();
+            let done = setting.put_back();
+            let left = if is_put_back { "1\t2" } else { now };
+            assert_eq!(Setting::read(&setting.path).unwrap(), left, "{after:?}");
+            assert_eq!(matches!(done, Err(Error::Foreign { .. })), !is_put_back, "{done:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_into_another_namespace() {
+        let (_folder, mut setting) = setting(None);
+        Setting::write(&setting.path, "3").unwrap();
+        for change in [
+            |network: &mut Network| network.inode += 1,
+            |network: &mut Network| {
+                network.cookie = network.cookie.map_or(Some(1), |cookie| Some(cookie + 1))
+            },
+        ] {
+            setting.network = Network::own().unwrap();
+            change(&mut setting.network);
+            setting.put_back().unwrap_err();
+            assert_eq!(Setting::read(&setting.path).unwrap(), "3");
+        }
+    }
+
+    #[test]
+    fn a_setting_that_is_gone_needs_nothing() {
+        let (_folder, setting) = setting(None);
+        setting.put_back().unwrap();
+    }
+}
