@@ -87,7 +87,8 @@ impl SearchAnswer<'_> {
                 } else {
                     let why = failure(self.results);
                     let why = why.map_or_else(String::new, |why| format!("; ended because {why}"));
-                    (Status::Unfinished, format!("Unfinished: {known} {with_goal} so far{why}"))
+                    let bound = upper.as_ref().map_or_else(String::new, |upper| self.bound_at(upper.load));
+                    (Status::Unfinished, format!("Unfinished: {known} {with_goal} so far{bound}{why}"))
                 }
             }
         };

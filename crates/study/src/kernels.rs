@@ -3,6 +3,7 @@
 use std::io;
 
 use kernel::watch::{Watch, WatchedHost};
+use lab::plan::Process;
 use record::{ResultFolder, Trial, TrialCounters};
 use verdict::Role;
 
@@ -11,6 +12,7 @@ use crate::{
     observer::{Observation, Observer, TrialContext},
     remotes::RemoteHosts,
     stop_reason::StopReason,
+    study::Setup,
     testbed::Testbed,
 };
 
@@ -43,7 +45,7 @@ impl Observer for Kernels {
             }
         };
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
-        let mut roles = roles(context.testbed, &context.setup.from, trial);
+        let mut roles = roles(context.setup, trial);
         roles.extend(self.remotes.all().iter().map(|_| Role::Target));
         let warning = lost_hosts(&counters);
         Ok(Observation { counted: Some(Counted { counters, roles }), warning, ..Observation::default() })
@@ -58,8 +60,39 @@ fn hosts(testbed: &mut Testbed) -> io::Result<Vec<WatchedHost>> {
     }
 }
 
-fn roles(testbed: &mut Testbed, from: &[usize], trial: &Trial) -> Vec<Role> {
-    let Some(lab) = testbed.lab() else { return vec![role_of_this_machine(trial)] };
-    let role = |index| if from.contains(&index) { Role::Load } else { Role::Target };
-    (0..lab.hosts().count()).map(role).collect()
+fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
+    let Some(plan) = &setup.lab else { return vec![role_of_this_machine(trial)] };
+    let own: Vec<&str> = setup.target_processes().collect();
+    let is_target = |process: &&Process| own.contains(&process.name.as_str());
+    let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
+    let role = |host| match (setup.from.contains(&host), targets.contains(&host)) {
+        (true, true) => Role::Both,
+        (true, false) => Role::Load,
+        (false, _) => Role::Target,
+    };
+    (0..plan.hosts.len()).map(role).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use load::MachineLimits;
+    use record::HttpTrial;
+    use testing::plans;
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_makes_the_load_may_be_the_target_too() {
+        let of = |hosts: &str, on: &str| {
+            let text = format!(
+                "{hosts}[targets.web]\nrun = \"serve\"\n{on}[workload.http]\nusers = 1\nduration = \"1s\"\n"
+            );
+            let study = crate::file::read("f", &text, &[], &MachineLimits::EXAMPLE).unwrap();
+            let trial = plans::trial(HttpTrial { plan: plans::closed(1), ..HttpTrial::default() });
+            roles(&study.setup(0, None).unwrap(), &trial)
+        };
+        assert_eq!(of("", ""), [Role::Both]);
+        let hosts = "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"l\"\nbetween = [\"a\", \"b\"]\n";
+        assert_eq!(of(hosts, "on = \"b\"\n"), [Role::Load, Role::Target]);
+    }
 }

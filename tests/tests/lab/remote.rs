@@ -121,10 +121,7 @@ fn a_remote_host_needs_only_a_shell_and_cat() -> Result<()> {
     let finished = labs.command(&words)?.env("PATH", &path).run(PATIENCE)?;
     let trial: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
     let missing = trial["verdict"]["missing"].to_string();
-    ensure!(
-        missing.contains("ss is not installed there") && !trial["warnings"].is_null(),
-        "{trial:#}"
-    );
+    ensure!(missing.contains("ss is not installed there") && !trial["warnings"].is_null(), "{trial:#}");
     let excluded = trial["verdict"]["excluded"].to_string();
     ensure!(excluded.contains("accept_queue") && excluded.contains("packet_queue"), "{excluded}");
     Ok(())

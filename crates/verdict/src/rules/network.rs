@@ -1,7 +1,7 @@
 //! What bounds the way between the load and the target.
 
 use record::{
-    SenderUse,
+    ProgramUse, SenderUse,
     units::{show_bytes, show_count, show_time_ns},
 };
 
@@ -149,7 +149,9 @@ pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
         mean(senders.send_buffer_bytes),
         window_in_words(&senders)
     );
-    let is_full = used_share >= FULL_BUFFER_SHARE && filled_share(&senders) < FILLED_WINDOW_SHARE;
+    // SSH fills the buffer to the size of its own window, and the kernel lets the buffer grow with the congestion window.
+    let full_share = if ssh(observed).is_some() { 1.0 } else { FULL_BUFFER_SHARE };
+    let is_full = used_share >= full_share && filled_share(&senders) < FILLED_WINDOW_SHARE;
     let is_window = matches!(receive_window(observed), Finding::Bound { .. });
     if is_full && !is_window { likely(host, evidence) } else { Finding::Not(evidence) }
 }
@@ -205,13 +207,16 @@ fn filled_share(senders: &SenderUse) -> f64 {
     senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
 }
 
+/// A program of SSH that worked.
+fn ssh<'a>(observed: &'a Observed<'_>) -> Option<&'a ProgramUse> {
+    let mut programs = observed.counters.hosts.iter().flat_map(|host| &host.programs);
+    programs.find(|program| program.name.starts_with("ssh") && program.running_s > 0.0)
+}
+
 /// SSH waited for its own window.
 pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
     let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
-    let hosts = &observed.counters.hosts;
-    let programs = hosts.iter().flat_map(|host| &host.programs);
-    let mut ssh = programs.filter(|program| program.name.starts_with("ssh") && program.running_s > 0.0);
-    let Some(program) = ssh.next() else { return Finding::Irrelevant };
+    let Some(program) = ssh(observed) else { return Finding::Irrelevant };
     let evidence = format!("{} had {}", program.name, window_in_words(&senders));
     let is_waiting = filled_share(&senders) < FILLED_WINDOW_SHARE && !is_explained(observed);
     if is_waiting { likely(host, evidence) } else { Finding::Not(evidence) }

@@ -16,6 +16,8 @@ use crate::{Finding, Observed};
 
 /// Smallest share of the trial for which a quota that matters stops its group.
 const THROTTLED_SHARE: f64 = 0.05;
+/// Descriptors that may be opened and closed between two looks.
+const BETWEEN_LOOKS: u64 = 3;
 /// Smallest share of the trial for which somebody waits for a busy disk.
 const DISK_SHARE: f64 = 0.3;
 /// The same if the target was seen to wait for a device in half of the samples.
@@ -31,8 +33,8 @@ const MIN_SAMPLES: u32 = 3;
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     let used = programs(observed).filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
-        // A program that has more than its limit has lowered it itself, to shut its own process in, as sshd does.
-        if most > max {
+        // A program that has many more than its limit has lowered it itself, to shut its own process in, as sshd does.
+        if most > max + BETWEEN_LOOKS {
             return None;
         }
         Some((most as f64 / max.max(1) as f64, most, max, host, program))
@@ -41,8 +43,7 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
         return no_program(observed);
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
-    // Two or three may be between two looks.
-    if most + 3 >= max { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+    if most + BETWEEN_LOOKS >= max { counted(&host.host, evidence) } else { Finding::Not(evidence) }
 }
 
 fn no_program(observed: &Observed<'_>) -> Finding {
