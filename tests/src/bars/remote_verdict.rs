@@ -25,7 +25,7 @@ pub(super) const BAR: Bar = Bar {
 
 /// Those whose cause is at the target. What a lab's links count is no part of a remote host.
 const CAUSES: [&str; 6] =
-    ["cpu_quota", "receive_window", "accept_queue", "syn_queue", "send_buffer", "slow_handler"];
+    ["receive_window", "accept_queue", "syn_queue", "send_buffer", "slow_handler", "cpu_quota"];
 /// What the remote host is called.
 const REMOTE: &str = "far";
 /// The host of the target, as `sshd`'s configuration for clients calls it.
