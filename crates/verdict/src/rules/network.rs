@@ -210,7 +210,10 @@ pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
     let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
     let hosts = &observed.counters.hosts;
     let programs = hosts.iter().flat_map(|host| &host.programs);
-    let mut ssh = programs.filter(|program| program.name.starts_with("ssh") && program.running_s > 0.0);
+    // The sshd that listens has others carry the data.
+    let mut ssh = programs.filter(|program| {
+        program.name.starts_with("ssh") && program.running_s > 0.0 && program.listens.is_empty()
+    });
     let Some(program) = ssh.next() else { return Finding::Irrelevant };
     let evidence = format!("{} had {}", program.name, window_in_words(&senders));
     let is_waiting = filled_share(&senders) < FILLED_WINDOW_SHARE && !is_explained(observed);
