@@ -117,7 +117,7 @@ impl Labs {
     /// When it cannot be written.
     pub fn with_ssh(&self, script: &str) -> Result<String> {
         let folder = self.folder.path().join("ssh");
-        fs::create_dir(&folder)?;
+        fs::create_dir_all(&folder)?;
         fs::write(folder.join("ssh"), format!("#!/bin/sh\n{script}\n"))?;
         fs::set_permissions(folder.join("ssh"), fs::Permissions::from_mode(0o755))?;
         Ok(format!("{}:{}", folder.display(), std::env::var("PATH")?))

@@ -98,6 +98,7 @@ impl Watch {
     /// # Errors
     /// As those of [`start`](Self::start), from any sample.
     pub fn stop(self) -> io::Result<TrialCounters> {
+        self.remotes.iter().for_each(|(_, watcher)| watcher.tell());
         let seen = self.here.stop();
         let remotes: Vec<_> =
             self.remotes.into_iter().map(|(name, watcher)| (name, watcher.stop())).collect();
@@ -135,9 +136,14 @@ impl Watcher {
         Ok(Self { begun, stop, thread })
     }
 
-    fn stop(self) -> io::Result<Seen> {
+    /// Tells it to stop, without waiting.
+    fn tell(&self) {
         // If the thread has failed, it does not listen any more.
         let _ = self.stop.send(());
+    }
+
+    fn stop(self) -> io::Result<Seen> {
+        self.tell();
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -181,9 +187,10 @@ impl<S: Source> Samples<S> {
     fn begin(hosts: Vec<(String, S)>) -> io::Result<Self> {
         let mut hosts: Vec<_> =
             hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
-        let machine = hosts.first_mut().map(|host| host.source.machine()).transpose()?.unwrap_or_default();
         let processes = S::processes();
         hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
+        // Last here and first at the end: on a slow path, looking takes a while.
+        let machine = hosts.first_mut().map(|host| host.source.machine()).transpose()?.unwrap_or_default();
         Ok(Self { began: Instant::now(), machine, hosts })
     }
 

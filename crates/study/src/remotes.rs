@@ -16,8 +16,9 @@ impl RemoteHosts {
     pub fn connect(destinations: &[Destination]) -> Result<Self, Vec<String>> {
         let mut names = BTreeSet::new();
         let twice = destinations.iter().filter(|to| !names.insert(&to.name));
-        let mut mistakes: Vec<String> =
-            twice.map(|to| format!("two hosts to observe are called {}; write NAME={to}", to.name)).collect();
+        let twice =
+            twice.map(|to| format!("two hosts to observe are called {}; write NAME=USER@HOST", to.name));
+        let mut mistakes: Vec<String> = twice.collect();
         let mut remotes = Vec::new();
         thread::scope(|scope| {
             let connecting = |to: &Destination| {

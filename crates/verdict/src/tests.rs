@@ -223,7 +223,10 @@ fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u6
 fn windows_are_told_apart() {
     let named = |in_flight, receive_ms, buffer_ms, program: &str| {
         let mut case = Case::slow();
-        case.counters.hosts[1].programs[0].name = program.to_owned();
+        case.web().name = program.to_owned();
+        if program == "sshd" {
+            case.web().listens.clear();
+        }
         sending(&mut case, in_flight, receive_ms, buffer_ms);
         case.named().into_iter().map(|(cause, _)| cause).collect::<Vec<_>>()
     };
@@ -232,6 +235,10 @@ fn windows_are_told_apart() {
     assert_eq!(named(950_000, 0, 0, "nginx"), [Cause::CongestionWindow]);
     assert_eq!(named(200_000, 0, 0, "sshd"), [Cause::SshWindow]);
     assert_eq!(named(200_000, 0, 0, "nginx"), []);
+    let mut others = Case::slow();
+    others.web().name = "sshd".to_owned();
+    sending(&mut others, 200_000, 0, 0);
+    assert_eq!(others.named(), [], "others log in meanwhile");
     let mut full = Case::slow();
     sending(&mut full, 200_000, 0, 0);
     full.counters.hosts[1].senders.send_buffer_used_bytes = 8_000_000;

@@ -1,6 +1,10 @@
 //! What the README tells to type works as it stands there.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
 use anyhow::{Context, Result, ensure};
 use testing::PATIENCE;
@@ -16,7 +20,7 @@ use crate::{
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "readme",
-    what: "every block of the README as typed, in a lab where 10.0.0.3 is `serve` (sample: those of at most 10 s)",
+    what: "every block of the README as typed, in a lab where 10.0.0.3 is `serve` and sshd (sample: those of at most 10 s)",
     full_seconds: 1_400,
     run,
 };
@@ -36,6 +40,9 @@ addresses = { client = "10.0.0.2", server = "10.0.0.3" }
 on = "server"
 run = "serve"
 port = 80
+[[processes]]
+on = "server"
+run = "sshd"
 "#;
 
 /// What stands before a block: `proofload` in place of the reader's eyes and hands. What runs until Ctrl-C is left
@@ -127,6 +134,13 @@ fn run(scale: Scale) -> Result<Outcome> {
     let labs = Labs::new()?;
     let file = labs.file("readme.toml", LAB)?;
     let (up, _) = labs.up(&file)?;
+    let run_folder = up.stdout();
+    let run_folder = run_folder.lines().find_map(|line| line.strip_prefix("files and logs in "));
+    // The reader's configuration of ssh.
+    let ssh = folder.path().join("bin/ssh");
+    let config = format!("{}/ssh_config", run_folder.context("the lab names no folder")?);
+    fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -F {config} \"$@\"\n"))?;
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755))?;
     let mut shell = labs.command("lab shell client -- sleep 1h")?.start()?;
     let inside = child_of(&mut shell)?;
     let mut outcome = Outcome::default();

@@ -1,6 +1,6 @@
 //! Remote hosts that are observed over ssh: what is left there, hosts that fall silent, and refusals.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
@@ -30,65 +30,84 @@ run = "serve"
 /// The same for all: the target, and where it is logged in to.
 const OBSERVED: &str = "http http://10.1.0.2:8080/ -u 2 -q --json - --observe web=root@web";
 
-/// The ids of processes in other network namespaces than this one whose words begin with these.
-fn elsewhere(words: &str) -> Result<BTreeSet<i32>> {
-    let own = fs::read_link("/proc/self/ns/net")?;
-    let is_found = |pid: &i32| {
-        let found = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let network = fs::read_link(format!("/proc/{pid}/ns/net"));
-        String::from_utf8_lossy(&found).replace('\0', " ").starts_with(words)
-            && network.is_ok_and(|of| of != own)
-    };
-    let all = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    Ok(all.filter(is_found).collect())
+/// The lab's hosts.
+struct Hosts {
+    labs: Labs,
+    /// The search path on which `ssh` knows them.
+    path: String,
+    /// Their network namespaces: that of the client, and that of the target.
+    networks: [String; 2],
+}
+
+impl Hosts {
+    /// The processes of a host, by their ids, with their words.
+    fn processes(&self, host: usize) -> BTreeMap<i32, String> {
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let own = all.filter_map(|entry| {
+            let network = fs::read_link(entry.path().join("ns/net")).ok()?;
+            let words = fs::read(entry.path().join("cmdline")).ok()?;
+            let is_own = network.to_str() == Some(&self.networks[host]) && !words.is_empty();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            is_own.then_some((entry.file_name().to_str()?.parse().ok()?, words))
+        });
+        own.collect()
+    }
+
+    /// The shell that answers on the other side, once there is one.
+    fn shell(&self) -> Result<i32> {
+        let is_shell = |(pid, words): (i32, String)| (words == "sh ").then_some(pid);
+        find(PATIENCE, || self.processes(1).into_iter().find_map(is_shell)).context("there is no shell")
+    }
 }
 
 fn signal(pid: i32, signal: Signal) -> Result<()> {
     Ok(kill_process(Pid::from_raw(pid).context("no process")?, signal)?)
 }
 
-/// The shell that answers on the other side, once there is one.
-fn shell() -> Result<i32> {
-    find(PATIENCE, || elsewhere("sh ").ok()?.first().copied()).context("there is no shell")
-}
-
-/// Brings the lab up and calls `test` with a place, and the search path on which `ssh` knows its hosts.
-fn with_lab(test: impl FnOnce(&Labs, &str) -> Result<()>) -> Result<()> {
+/// Brings the lab up and calls `test`.
+fn with_lab(test: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
     let _alone = alone();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let (lab, _) = labs.up(&labs.file("lab.toml", LAB)?)?;
     let path =
         labs.with_ssh(&format!("exec /usr/bin/ssh -F {}/ssh_config \"$@\"", run_folder(&lab.stdout())?))?;
-    let tested = test(&labs, &path);
-    labs.down(lab)?;
+    let network = |host: &str| labs.done(&format!("lab shell {host} -- readlink /proc/self/ns/net"));
+    let networks = [network("client")?, network("web")?].map(|text| text.trim().to_owned());
+    let hosts = Hosts { labs, path, networks };
+    let tested = test(&hosts);
+    hosts.labs.down(lab)?;
     tested
 }
 
 #[test]
 fn nothing_is_left_on_a_remote_host_when_the_command_is_killed() -> Result<()> {
-    with_lab(|labs, path| {
-        let before = labs.inventory()?;
-        let program = binary()?.display().to_string();
-        let words = format!("lab shell client -- {program} {OBSERVED} -d 60s");
-        let mut command = labs.command(&words)?.env("PATH", path).start()?;
-        shell()?;
-        for pid in elsewhere(&format!("{program} http"))? {
+    with_lab(|hosts| {
+        let processes = || [hosts.processes(0), hosts.processes(1)];
+        let before = processes();
+        let words = format!("lab shell client -- {} {OBSERVED} -d 60s", binary()?.display());
+        let mut command = hosts.labs.command(&words)?.env("PATH", &hosts.path).start()?;
+        hosts.shell()?;
+        let [client, _] = processes();
+        for (&pid, _) in client.iter().filter(|(_, words)| words.contains(" http ")) {
             signal(pid, Signal::KILL)?;
         }
         command.wait(PATIENCE)?.context("it goes on")?;
-        let left = labs.difference(&before)?;
-        ensure!(left.is_empty(), "{left:#?}");
+        ensure!(
+            find(PATIENCE, || (processes() == before).then_some(())).is_some(),
+            "{before:#?} {:#?}",
+            processes()
+        );
         Ok(())
     })
 }
 
 #[test]
 fn a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Result<()> {
-    with_lab(|labs, path| {
+    with_lab(|hosts| {
         let words = format!("lab shell client -- {} {OBSERVED} -d 3s", binary()?.display());
-        let command = labs.command(&words)?.env("PATH", path).start()?;
-        let shell = shell()?;
+        let command = hosts.labs.command(&words)?.env("PATH", &hosts.path).start()?;
+        let shell = hosts.shell()?;
         // The trial has begun once the target has connections.
         let sockets = || fs::read_to_string(format!("/proc/{shell}/net/tcp")).unwrap_or_default();
         until("the target is connected to", || {
@@ -98,9 +117,8 @@ fn a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Res
         let finished = command.finish(PATIENCE)?;
         signal(shell, Signal::CONT)?;
         let trial: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
-        let expected = "web (no answer for 5 s)";
         let warnings = trial["warnings"].to_string();
-        ensure!(warnings.contains(expected) && finished.code == Some(0), "{:?} {trial:#}", finished.code);
+        ensure!(warnings.contains("web (no answer for 5 s)") && finished.code == Some(0), "{trial:#}");
         ensure!(trial["verdict"]["missing"][0] == "web: no answer for 5 s", "{:#}", trial["verdict"]);
         ensure!(trial["elapsed_s"].as_f64().is_some_and(|elapsed_s| elapsed_s < 3.5), "{trial:#}");
         Ok(())
@@ -109,22 +127,23 @@ fn a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Res
 
 #[test]
 fn a_remote_host_needs_only_a_shell_and_cat() -> Result<()> {
-    let _alone = alone();
-    let labs = Labs::new()?;
-    let tools = labs.path("tools");
-    fs::create_dir(&tools)?;
-    std::os::unix::fs::symlink("/bin/cat", format!("{tools}/cat"))?;
-    // The shell adds the folders of system programs, where Debian has no ss.
-    let path = labs.with_ssh(&format!("PATH={tools} exec /bin/sh"))?;
-    let target = proofload_tests::Serve::start("")?;
-    let words = format!("http {} -u 2 -q -d 1s --json - --observe elsewhere", target.url());
-    let finished = labs.command(&words)?.env("PATH", &path).run(PATIENCE)?;
-    let trial: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
-    let missing = trial["verdict"]["missing"].to_string();
-    ensure!(missing.contains("ss is not installed there") && !trial["warnings"].is_null(), "{trial:#}");
-    let excluded = trial["verdict"]["excluded"].to_string();
-    ensure!(excluded.contains("accept_queue") && excluded.contains("packet_queue"), "{excluded}");
-    Ok(())
+    with_lab(|hosts| {
+        let tools = hosts.labs.path("tools");
+        fs::create_dir(&tools)?;
+        symlink("/bin/cat", format!("{tools}/cat"))?;
+        // The shell there adds the folders of system programs, where Debian has no ss.
+        let path = hosts.labs.with_ssh(&format!("PATH={tools} exec /bin/sh"))?;
+        let words = format!("lab shell client -- {} {OBSERVED} -d 1s", binary()?.display());
+        let finished = hosts.labs.command(&words)?.env("PATH", &path).run(PATIENCE)?;
+        let trial: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
+        let [missing, excluded] = ["missing", "excluded"].map(|key| trial["verdict"][key].to_string());
+        ensure!(
+            missing.contains("no process of the target could be looked at (ss is not installed there"),
+            "{missing}"
+        );
+        ensure!(excluded.contains("accept_queue") && excluded.contains("packet_queue"), "{excluded}");
+        Ok(())
+    })
 }
 
 #[test]
@@ -141,10 +160,11 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
     ] {
         ensure!(refused.stderr.contains(&part) && refused.code == Some(2), "{part}: {}", refused.stderr);
     }
-    let none = labs
-        .command("http http://192.0.2.1/ --observe admin@a")?
-        .env("PATH", "/nonexistent")
-        .run(PATIENCE)?;
+    // What the tests themselves start programs with.
+    let tools = labs.path("tools");
+    fs::create_dir(&tools)?;
+    symlink("/usr/bin/setpriv", format!("{tools}/setpriv"))?;
+    let none = labs.command("http http://192.0.2.1/ --observe admin@a")?.env("PATH", &tools).run(PATIENCE)?;
     ensure!(
         none.stderr.contains("cannot run ssh") && none.stderr.contains("openssh-client"),
         "{}",
@@ -153,7 +173,7 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
     let text = "observe = [\"a@b\", \"a@b:x\", 3]\n[workload.http]\nurl = \"http://192.0.2.1/\"\nusers = 1\nduration = \"1s\"\n";
     let refused = labs.run(&format!("run {}", labs.file("study.toml", text)?))?;
     ensure!(
-        refused.stderr.contains(":1:20: 'a@b:x' is no host") && refused.stderr.contains(":1:29: "),
+        refused.stderr.contains(":1:19: 'a@b:x' is no host") && refused.stderr.contains(":1:28: "),
         "{}",
         refused.stderr
     );

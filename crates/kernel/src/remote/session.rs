@@ -125,13 +125,14 @@ impl Session {
 
     fn asked(&mut self, commands: &str, wait: Duration) -> io::Result<Vec<Part>> {
         // An answer is awaited before more is written, so a host that is silent cannot fill the pipe.
-        let written = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
+        // If it has ended, its last words come below.
+        let _ = self.input.write_all(format!("{commands}\ne 0 {END}\n").as_bytes());
         let (mut answer, until) = (Vec::new(), Instant::now() + wait);
         let end = format!("\n{} 0 {END}\n", self.mark);
         while !answer.ends_with(end.as_bytes()) {
             let left = until.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(left) {
-                Ok(bytes) if written.is_ok() && answer.len() <= MAX_ANSWER_BYTES => answer.extend(bytes),
+                Ok(bytes) if answer.len() <= MAX_ANSWER_BYTES => answer.extend(bytes),
                 Ok(_) => return Err(io::Error::other("the shell there gives another answer than asked for")),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(io::Error::other(format!("no answer for {} s", wait.as_secs())));

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    net::SocketAddr,
     path::PathBuf,
 };
 
@@ -142,7 +143,9 @@ impl Source for Shell<'_> {
         }
         let mut all = ss::connections(&self.sockets("connections", "-tinm state established")?);
         let own = self.session.own.connection.map(|(ours, theirs)| (theirs, ours));
-        all.retain(|seen| Some((seen.local, seen.remote)) != own);
+        // A socket for both versions of IP shows an address of version 4 as one of version 6.
+        let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+        all.retain(|seen| Some((plain(seen.local), plain(seen.remote))) != own);
         Ok(all)
     }
 

@@ -50,12 +50,8 @@ impl Study {
             None => row("hosts", "the first setting cannot be set up"),
         }
         if !self.observe.is_empty() {
-            row(
-                "observed",
-                &shorten(
-                    &list(self.observe.iter().map(|host| printable(&host.name)), "").replace('\n', ", "),
-                ),
-            );
+            let names: Vec<String> = self.observe.iter().map(|host| printable(&host.name)).collect();
+            row("observed", &shorten(&names.join(", ")));
         }
         row("factors", &self.factors_in_words());
         row("settings", &self.settings_in_words());

@@ -207,10 +207,12 @@ fn filled_share(senders: &SenderUse) -> f64 {
     senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
 }
 
-/// A program of SSH that worked.
+/// A program of SSH that worked. The sshd that listens has others carry the data.
 fn ssh<'a>(observed: &'a Observed<'_>) -> Option<&'a ProgramUse> {
     let mut programs = observed.counters.hosts.iter().flat_map(|host| &host.programs);
-    programs.find(|program| program.name.starts_with("ssh") && program.running_s > 0.0)
+    programs.find(|program| {
+        program.name.starts_with("ssh") && program.running_s > 0.0 && program.listens.is_empty()
+    })
 }
 
 /// SSH waited for its own window.
