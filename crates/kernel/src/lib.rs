@@ -5,6 +5,7 @@
 pub mod cgroups;
 pub mod counters;
 pub mod namespaces;
+mod processor_time;
 pub mod programs;
 pub mod tcp;
 pub mod watch;

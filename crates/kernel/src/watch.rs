@@ -20,6 +20,7 @@ use crate::{
     cgroups,
     counters::{of_machine, of_network, read_own, since},
     namespaces::{self, Kind},
+    processor_time::{Booked, Booking},
     programs::{self, Program, ThreadTimes},
     tcp::{self, Connection},
 };
@@ -32,6 +33,8 @@ const MAX_CONNECTIONS_EACH_SECOND: usize = 100;
 const MAX_CONNECTIONS: usize = 1_000;
 /// More processes than this are looked at at the begin and the end only.
 const MAX_PROGRAMS_EACH_SECOND: usize = 64;
+/// What is missing where it cannot be booked.
+const PROCESSOR_TIME: &str = "processor time of hosts";
 
 /// Processes by the identity of their network namespace.
 type Processes = BTreeMap<(u64, u64), Vec<u32>>;
@@ -55,15 +58,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Reads all counters, and begins to sample.
+    /// Reads all counters, and begins to sample. Books processor time to the hosts if `books_time`; where this is not
+    /// possible, [`Counters::missing`] of the machine says why.
     ///
     /// # Errors
     /// When a thread cannot be started, a host's namespace cannot be entered, or its sockets cannot be listed.
-    pub fn start(hosts: Vec<WatchedHost>) -> io::Result<Self> {
+    pub fn start(hosts: Vec<WatchedHost>, books_time: bool) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (began, begin) = mpsc::channel();
         let work = move || {
-            let mut samples = Samples::begin(hosts)?;
+            let mut samples = Samples::begin(hosts, books_time)?;
             let _ = began.send(());
             while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 samples.take()?;
@@ -97,6 +101,8 @@ struct Samples {
     began: Instant,
     machine: Counters,
     hosts: Vec<HostSamples>,
+    /// None if it was not asked for.
+    booking: Option<Result<Booking, String>>,
 }
 
 struct HostSamples {
@@ -119,14 +125,16 @@ struct ProgramSamples {
 }
 
 impl Samples {
-    fn begin(hosts: Vec<WatchedHost>) -> io::Result<Self> {
+    fn begin(hosts: Vec<WatchedHost>, books_time: bool) -> io::Result<Self> {
         let machine = of_machine(&read_own);
         let mut hosts = hosts.into_iter().map(HostSamples::begin).collect::<io::Result<Vec<_>>>()?;
         let processes = programs::by_network();
         for host in &mut hosts {
             host.look_at_programs(&processes, true)?;
         }
-        Ok(Self { began: Instant::now(), machine, hosts })
+        // Last, so that what is read before does not count.
+        let booking = books_time.then(Booking::start);
+        Ok(Self { began: Instant::now(), machine, hosts, booking })
     }
 
     fn take(&mut self) -> io::Result<()> {
@@ -143,10 +151,16 @@ impl Samples {
 
     fn end(mut self) -> io::Result<TrialCounters> {
         let elapsed_s = self.began.elapsed().as_secs_f64();
-        let machine = since(of_machine(&read_own), &self.machine);
+        let booked = self.booking.map(|booking| booking.and_then(Booking::stop)).transpose();
+        let mut machine = since(of_machine(&read_own), &self.machine);
+        let mut booked = booked.unwrap_or_else(|why| {
+            machine.missing.insert(PROCESSOR_TIME.to_owned(), why);
+            None
+        });
         let processes = programs::by_network();
         for host in &mut self.hosts {
             host.end(&processes)?;
+            host.seen.processor = booked.as_mut().map(|booked| booked.take(host.identity.1));
         }
         let own = programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
         Ok(TrialCounters {
@@ -155,6 +169,7 @@ impl Samples {
             elapsed_s,
             machine,
             hosts: self.hosts.into_iter().map(|host| host.seen).collect(),
+            processor: booked.map(Booked::rest),
             reading_s: own.running_ns as f64 / 1e9,
         })
     }
@@ -306,7 +321,7 @@ mod tests {
             WatchedHost { name: "here".to_owned(), network: Arc::new(File::open(own).unwrap()), group: None };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watch = Watch::start(vec![host]).unwrap();
+        let watch = Watch::start(vec![host], false).unwrap();
         let _waiting = TcpStream::connect(address).unwrap();
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until {}
@@ -327,6 +342,6 @@ mod tests {
     fn a_host_that_cannot_be_entered_is_an_error() {
         let no_namespace = Arc::new(File::open("/proc/self/stat").unwrap());
         let host = WatchedHost { name: "gone".to_owned(), network: no_namespace, group: None };
-        assert!(Watch::start(vec![host]).is_err());
+        assert!(Watch::start(vec![host], false).is_err());
     }
 }

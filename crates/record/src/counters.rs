@@ -21,6 +21,9 @@ pub struct TrialCounters {
     pub machine: Counters,
     /// The hosts.
     pub hosts: Vec<HostCounters>,
+    /// The processor time that no host used; none if it was not asked for, or could not be booked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<UnownedTime>,
     /// Processor time that the readings took, in seconds.
     pub reading_s: f64,
 }
@@ -55,6 +58,39 @@ pub struct HostCounters {
     pub senders: SenderUse,
     /// Its processes.
     pub programs: Vec<ProgramUse>,
+    /// The processor time that it used; none if it was not asked for, or could not be booked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorTime>,
+}
+
+/// Processor time, without what the hypervisor took away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessorTime {
+    /// Over all processors, in seconds.
+    pub total_s: f64,
+    /// The part of it in which packets were received, and softirqs run, in seconds.
+    pub softirq_s: f64,
+    /// By the number of the processor, in seconds; processors without any are left out.
+    pub by_core_s: BTreeMap<u32, f64>,
+}
+
+/// The processor time that no host used. With that of the hosts and `stolen`, it is the time on the clock of all processors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnownedTime {
+    /// Time for which it was booked, in seconds.
+    pub elapsed_s: f64,
+    /// Without work.
+    pub idle: ProcessorTime,
+    /// Of threads of the kernel, and of softirqs without a packet, such as timers.
+    pub kernel: ProcessorTime,
+    /// Of namespaces that are no host, such as this machine's own, and those of links and segments.
+    pub others: ProcessorTime,
+    /// What the hypervisor took away. It counts in steps of 10 ms.
+    pub stolen: ProcessorTime,
+    /// Time that could not be booked because there were too many namespaces, in seconds.
+    pub lost_s: f64,
+    /// What the booking itself took, in seconds: a sample of its runs, extrapolated. It is a part of all others.
+    pub booking_s: f64,
 }
 
 /// The use of a listening socket's queue.

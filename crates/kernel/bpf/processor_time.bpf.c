@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// Books each processor's time to the network namespace that it works for.
+//
+// Hosts of a lab share one kernel, and a packet is received in the context of whoever was running. So the time of a
+// process says little about its host. These programs cut the time of each processor into slices at the moments when it
+// begins to work for another namespace, and add the length of each slice to its owner's account:
+//
+//   sched_switch              from here on for the namespace of the next task
+//   softirq_entry             from here on for nobody yet
+//   netif_receive_skb         for the namespace of the device that the packet came to; what was nobody's is its as well
+//   napi_poll                 this device has been polled: for nobody again
+//   softirq_exit              for the interrupted task again; what is nobody's is the kernel's
+//   netif_receive_skb_exit    the same after a packet that a task handed in itself, as TUN does
+//
+// No program can interrupt another on the same processor: tasks hand packets in with softirqs off, softirqs do not nest,
+// and the scheduler runs with interrupts off.
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+// The parts of the kernel's types that are read here. Where they lie in the running kernel is found when the program is loaded.
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct ns_common {
+    unsigned int inum;
+};
+struct net {
+    struct ns_common ns;
+};
+struct nsproxy {
+    struct net *net_ns;
+};
+struct task_struct {
+    unsigned int flags;
+    int pid;
+    struct nsproxy *nsproxy;
+};
+typedef struct {
+    struct net *net;
+} possible_net_t;
+struct net_device {
+    possible_net_t nd_net;
+};
+struct sk_buff {
+    struct net_device *dev;
+};
+struct napi_struct {
+    struct net_device *dev;
+};
+#pragma clang attribute pop
+
+// include/linux/sched.h
+#define PF_KTHREAD 0x00200000
+
+// Owners that are no namespace. Inode numbers of namespaces begin at 0xF0000000 (include/linux/proc_ns.h).
+enum { NOBODY = 0, IDLE = 1, KERNEL = 2 };
+
+// Namespaces that can be told apart. The time of further ones is lost, and counted as lost.
+#define MAX_OWNERS 4096
+
+// The programs' own time is taken once in so many runs, because a second look at the clock costs as much as the rest.
+#define RUNS_PER_SAMPLE 64
+
+struct account {
+    __u64 task_ns;
+    __u64 softirq_ns;
+};
+
+// What a processor does: it runs a task, a softirq, or a task that hands in a packet.
+enum { TASK = 0, SOFTIRQ = 1, HANDING_IN = 2 };
+
+struct slice {
+    __u64 began_ns; // 0 before the first event.
+    __u64 owner;
+    __u64 work;
+    // Of the processor, since the begin.
+    __u64 lost_ns;
+    __u64 runs;
+    __u64 sampled_ns;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+    __uint(max_entries, MAX_OWNERS);
+    __type(key, __u32);
+    __type(value, struct account);
+} accounts SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct slice);
+} slices SEC(".maps");
+
+// When booking began; 0 before it and after it. Set when all programs are attached, and set back before they are detached, so
+// that none books without the others, and the accounts stand still while they are read.
+volatile __u64 began_ns = 0;
+
+static __always_inline __u32 owner_of(struct task_struct *task)
+{
+    if (task->pid == 0)
+        return IDLE;
+    if (task->flags & PF_KTHREAD)
+        return KERNEL;
+    // A task that ends has given its namespaces back.
+    __u32 inode = task->nsproxy->net_ns->ns.inum;
+    return inode ? inode : KERNEL;
+}
+
+static __always_inline __u32 owner_of_device(struct net_device *device)
+{
+    return device->nd_net.net->ns.inum;
+}
+
+// The slice of this processor; none while nothing is booked.
+static __always_inline struct slice *current_slice(void)
+{
+    __u32 zero = 0;
+    return began_ns ? bpf_map_lookup_elem(&slices, &zero) : NULL;
+}
+
+// Books the slice, and begins the next one.
+static __always_inline void begin(struct slice *slice, __u32 owner, __u32 work)
+{
+    __u64 now_ns = bpf_ktime_get_ns();
+    __u64 since_ns = slice->began_ns;
+    __u32 payer = slice->owner;
+    if (!since_ns) {
+        // Whoever runs at the first event has run since the begin.
+        since_ns = began_ns;
+        if (!since_ns)
+            return;
+        payer = owner_of(bpf_get_current_task_btf());
+    }
+    struct account *account = bpf_map_lookup_elem(&accounts, &payer);
+    if (!account) {
+        struct account empty = {};
+        bpf_map_update_elem(&accounts, &payer, &empty, BPF_NOEXIST);
+        account = bpf_map_lookup_elem(&accounts, &payer);
+    }
+    if (!account)
+        slice->lost_ns += now_ns - since_ns;
+    else if (slice->work == TASK)
+        account->task_ns += now_ns - since_ns;
+    else
+        account->softirq_ns += now_ns - since_ns;
+    slice->began_ns = now_ns;
+    slice->owner = owner;
+    slice->work = work;
+    if (++slice->runs % RUNS_PER_SAMPLE == 0)
+        slice->sampled_ns += bpf_ktime_get_ns() - now_ns;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+    struct slice *slice = current_slice();
+    if (!slice)
+        return 0;
+    __u32 owner = owner_of(next);
+    if (slice->owner != owner || slice->work != TASK)
+        begin(slice, owner, TASK);
+    return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vector)
+{
+    struct slice *slice = current_slice();
+    if (slice)
+        begin(slice, NOBODY, SOFTIRQ);
+    return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
+{
+    struct slice *slice = current_slice();
+    if (!slice)
+        return 0;
+    __u32 owner = owner_of_device(skb->dev);
+    if (slice->work == TASK)
+        begin(slice, owner, HANDING_IN);
+    else if (slice->owner == NOBODY)
+        slice->owner = owner;
+    else if (slice->owner != owner)
+        begin(slice, owner, slice->work);
+    return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(napi_poll, struct napi_struct *napi)
+{
+    struct slice *slice = current_slice();
+    if (!slice || slice->work == TASK)
+        return 0;
+    if (slice->work == HANDING_IN) {
+        // A task that polls by itself.
+        begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
+        return 0;
+    }
+    // No packet came, but what was sent may have been tidied up. A processor's own queue has no device.
+    if (slice->owner == NOBODY && napi->dev)
+        slice->owner = owner_of_device(napi->dev);
+    if (slice->owner != NOBODY)
+        begin(slice, NOBODY, SOFTIRQ);
+    return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_exit, unsigned int vector)
+{
+    struct slice *slice = current_slice();
+    if (!slice)
+        return 0;
+    if (slice->owner == NOBODY)
+        slice->owner = KERNEL;
+    // The task may have changed its namespace since it began to run.
+    begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
+    return 0;
+}
+
+SEC("tp_btf/netif_receive_skb_exit")
+int BPF_PROG(netif_receive_skb_exit, int result)
+{
+    struct slice *slice = current_slice();
+    if (slice && slice->work == HANDING_IN)
+        begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
+    return 0;
+}
+
+// Kernel types can be read only by programs that say so.
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

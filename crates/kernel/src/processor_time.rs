@@ -1,0 +1,276 @@
+//! Books each processor's time to the network namespace that it works for, softirqs included: BPF programs cut it into
+//! slices (`bpf/processor_time.bpf.c` says when), and add them up by processor and namespace.
+//!
+//! Programs and accounts are held by open files. Nothing is left of them when the process ends, however it does.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    io, thread,
+    time::Duration,
+};
+
+use aya::{
+    Btf, Ebpf, EbpfLoader, include_bytes_aligned,
+    maps::{Array, PerCpuArray, PerCpuHashMap},
+    programs::BtfTracePoint,
+};
+use record::counters::{ProcessorTime, UnownedTime};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::counters::{processors, read_own};
+
+/// `bpf/build.sh` makes it of `bpf/processor_time.bpf.c`.
+const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
+
+/// Owners that are no namespace, as the programs number them.
+const IDLE: u32 = 1;
+const KERNEL: u32 = 2;
+/// `RUNS_PER_SAMPLE` of the programs.
+const RUNS_PER_SAMPLE: u64 = 64;
+/// The programs, which are called like the tracepoints that they are attached to.
+const TRACEPOINTS: [&str; 6] = [
+    "sched_switch",
+    "netif_receive_skb",
+    "netif_receive_skb_exit",
+    "napi_poll",
+    "softirq_exit",
+    "softirq_entry",
+];
+/// Longer than a program runs that has begun.
+const PROGRAMS_END: Duration = Duration::from_millis(1);
+/// How often the slices are read until they stand still.
+const MAX_READINGS: u32 = 1_000;
+
+/// Time of the task, and of softirqs, in nanoseconds.
+type Account = [u64; 2];
+/// `struct slice` of the programs: its begin, owner and kind, then what the processor lost, the runs of its programs, and the
+/// length of those that were sampled.
+type Slice = [u64; 6];
+
+/// Books processor time until it is stopped or dropped.
+#[derive(Debug)]
+pub(crate) struct Booking {
+    ebpf: Ebpf,
+    began_ns: u64,
+    /// What the hypervisor had taken away before.
+    stolen_ms: BTreeMap<u32, u64>,
+}
+
+/// The accounts.
+#[derive(Debug)]
+pub(crate) struct Booked {
+    /// By the inode number of the namespace.
+    namespaces: BTreeMap<u32, ProcessorTime>,
+    unowned: UnownedTime,
+}
+
+impl Booking {
+    /// Loads the programs, and begins to book.
+    ///
+    /// # Errors
+    /// Why this user or this kernel cannot.
+    pub(crate) fn start() -> Result<Self, String> {
+        Self::of(PROGRAMS)
+    }
+
+    fn of(programs: &[u8]) -> Result<Self, String> {
+        let kernel = Btf::from_sys_fs()
+            .map_err(|error| format!("the kernel does not tell its types: {}", in_words(&error)))?;
+        let mut ebpf =
+            EbpfLoader::new().btf(Some(&kernel)).load(programs).map_err(|error| refused(&error))?;
+        for tracepoint in TRACEPOINTS {
+            program(&mut ebpf, tracepoint)?.load(tracepoint, &kernel).map_err(|error| refused(&error))?;
+        }
+        for tracepoint in TRACEPOINTS {
+            program(&mut ebpf, tracepoint)?.attach().map_err(|error| refused(&error))?;
+        }
+        let stolen_ms = stolen_ms().map_err(|error| error.to_string())?;
+        let began_ns = now_ns();
+        set_began(&mut ebpf, began_ns)?;
+        Ok(Self { ebpf, began_ns, stolen_ms })
+    }
+
+    /// Ends the booking, and reads the accounts.
+    ///
+    /// # Errors
+    /// When they cannot be read, in words.
+    pub(crate) fn stop(mut self) -> Result<Booked, String> {
+        set_began(&mut self.ebpf, 0)?;
+        let ended_ns = now_ns();
+        let slices = self.slices_at_rest()?;
+        let accounts = self.ebpf.map("accounts").ok_or_else(|| no_part("accounts"))?;
+        let accounts: PerCpuHashMap<_, u32, Account> =
+            accounts.try_into().map_err(|error| in_words(&error))?;
+        let accounts: Result<Vec<_>, _> = accounts.iter().collect();
+        let accounts = accounts.map_err(|error| in_words(&error))?;
+        let now_stolen_ms = stolen_ms().map_err(|error| error.to_string())?;
+        let cores = now_stolen_ms.iter().map(|(&core, ms)| {
+            let stolen_ms = ms.saturating_sub(*self.stolen_ms.get(&core).unwrap_or(ms));
+            let mut owners: BTreeMap<u32, Account> = accounts
+                .iter()
+                .filter_map(|(owner, by_core)| Some((*owner, *by_core.get(core as usize)?)))
+                .collect();
+            let slice = slices.get(core as usize).copied().unwrap_or_default();
+            // The slice that was under way. A processor that nothing happened on was idle.
+            let (owner, began_ns) = if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
+            let kind = usize::from(slice[2] != 0);
+            owners.entry(owner.max(IDLE)).or_default()[kind] += ended_ns.saturating_sub(began_ns);
+            (core, owners, stolen_ms as f64 / 1e3)
+        });
+        let mut booked = Booked::of(cores);
+        let over_all = |field: usize| slices.iter().map(|slice| slice[field]).sum::<u64>();
+        booked.unowned.elapsed_s = (ended_ns - self.began_ns) as f64 / 1e9;
+        booked.unowned.lost_s = over_all(3) as f64 / 1e9;
+        booked.unowned.booking_s = (over_all(5) * RUNS_PER_SAMPLE) as f64 / 1e9;
+        Ok(booked)
+    }
+
+    /// What each processor was doing when the booking ended.
+    fn slices_at_rest(&self) -> Result<Vec<Slice>, String> {
+        let slices = self.ebpf.map("slices").ok_or_else(|| no_part("slices"))?;
+        let slices: PerCpuArray<_, Slice> = slices.try_into().map_err(|error| in_words(&error))?;
+        let mut last = Vec::new();
+        for _ in 0..MAX_READINGS {
+            let now = slices.get(&0, 0).map_err(|error| in_words(&error))?.to_vec();
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+            thread::sleep(PROGRAMS_END);
+        }
+        Err("the accounts do not stand still".to_owned())
+    }
+}
+
+impl Booked {
+    /// The accounts of each core by their owners, and what the hypervisor took away from it, in seconds.
+    fn of(cores: impl Iterator<Item = (u32, BTreeMap<u32, Account>, f64)>) -> Self {
+        let mut booked = Self { namespaces: BTreeMap::new(), unowned: UnownedTime::default() };
+        for (core, owners, stolen_s) in cores {
+            let time_s = |account: &Account| (account[0] + account[1]) as f64 / 1e9;
+            let busy_s: f64 =
+                owners.iter().filter(|(owner, _)| **owner != IDLE).map(|(_, account)| time_s(account)).sum();
+            // The hypervisor takes a processor away from work, not from idleness. Of whose work it does not tell.
+            let from_work_s = stolen_s.min(busy_s);
+            let left = if busy_s > 0.0 { 1.0 - from_work_s / busy_s } else { 1.0 };
+            for (owner, account) in &owners {
+                let (to, [task_s, softirq_s]) = match *owner {
+                    IDLE => {
+                        let idle_s = (time_s(account) - (stolen_s - from_work_s)).max(0.0);
+                        (&mut booked.unowned.idle, [idle_s, 0.0])
+                    }
+                    KERNEL => (&mut booked.unowned.kernel, account.map(|ns| ns as f64 / 1e9 * left)),
+                    inode => (
+                        booked.namespaces.entry(inode).or_default(),
+                        account.map(|ns| ns as f64 / 1e9 * left),
+                    ),
+                };
+                add(to, core, task_s + softirq_s, softirq_s);
+            }
+            add(&mut booked.unowned.stolen, core, stolen_s, 0.0);
+        }
+        booked
+    }
+
+    /// Takes out the time of a namespace, which its inode names.
+    pub(crate) fn take(&mut self, inode: u64) -> ProcessorTime {
+        let inode = u32::try_from(inode).ok();
+        inode.and_then(|inode| self.namespaces.remove(&inode)).unwrap_or_default()
+    }
+
+    /// What has not been taken out.
+    pub(crate) fn rest(mut self) -> UnownedTime {
+        for time in self.namespaces.values() {
+            // The part in softirqs belongs to no core.
+            self.unowned.others.softirq_s += time.softirq_s;
+            time.by_core_s.iter().for_each(|(&core, &s)| add(&mut self.unowned.others, core, s, 0.0));
+        }
+        self.unowned
+    }
+}
+
+fn add(time: &mut ProcessorTime, core: u32, total_s: f64, softirq_s: f64) {
+    if total_s > 0.0 {
+        time.total_s += total_s;
+        time.softirq_s += softirq_s;
+        *time.by_core_s.entry(core).or_default() += total_s;
+    }
+}
+
+/// Sets when booking began; 0 ends it.
+fn set_began(ebpf: &mut Ebpf, began_ns: u64) -> Result<(), String> {
+    let variable = ebpf.map_mut(".bss").ok_or_else(|| no_part(".bss"))?;
+    let mut variable: Array<_, u64> = variable.try_into().map_err(|error| in_words(&error))?;
+    variable.set(0, began_ns, 0).map_err(|error| in_words(&error))
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint, String> {
+    let program = ebpf.program_mut(name).ok_or_else(|| no_part(name))?;
+    program.try_into().map_err(|_| no_part(name))
+}
+
+fn no_part(name: &str) -> String {
+    format!("the BPF object has no {name}")
+}
+
+/// What the hypervisor has taken away of each processor, in milliseconds.
+fn stolen_ms() -> io::Result<BTreeMap<u32, u64>> {
+    let mut values = BTreeMap::new();
+    let known = processors(&read_own("stat")?, &mut values);
+    known.ok_or_else(|| io::Error::other("the form of /proc/stat is not known"))?;
+    let stolen = |(name, ms): (String, u64)| {
+        let core = name.strip_prefix("cpu")?.strip_suffix(".steal_ms")?;
+        Some((core.parse().ok()?, ms))
+    };
+    Ok(values.into_iter().filter_map(stolen).collect())
+}
+
+/// The clock of the programs, `bpf_ktime_get_ns`.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn refused(error: &(dyn Error + 'static)) -> String {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if system == Some(io::ErrorKind::PermissionDenied) {
+            return "this user may not load BPF programs; run as root, or give the capabilities BPF and PERFMON"
+                .to_owned();
+        }
+        cause = error.source();
+    }
+    format!("the kernel does not take the BPF programs: {}", in_words(error))
+}
+
+/// An error and its causes in one line. The verifier says hundreds of lines.
+fn in_words(error: &(dyn Error + 'static)) -> String {
+    let mut words = Vec::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        words.push(error.to_string().lines().next().unwrap_or_default().to_owned());
+        cause = error.source();
+    }
+    words.dedup();
+    words.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn try_it() {
+        let booking = Booking::start().unwrap();
+        let id = crate::namespaces::own_identity(crate::namespaces::Kind::Network).unwrap();
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {}
+        let mut b = booking.stop().unwrap();
+        println!("{:?}", b.take(id.1));
+        println!("{:?}", b);
+    }
+}
