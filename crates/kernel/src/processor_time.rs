@@ -3,12 +3,7 @@
 //!
 //! Programs and accounts are held by open files. Nothing is left of them when the process ends, however it does.
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    io, thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, error::Error, io, thread, time::Duration};
 
 use aya::{
     Btf, Ebpf, EbpfLoader, include_bytes_aligned,
@@ -113,7 +108,8 @@ impl Booking {
                 .collect();
             let slice = slices.get(core as usize).copied().unwrap_or_default();
             // The slice that was under way. A processor that nothing happened on was idle.
-            let (owner, began_ns) = if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
+            let (owner, began_ns) =
+                if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
             let kind = usize::from(slice[2] != 0);
             owners.entry(owner.max(IDLE)).or_default()[kind] += ended_ns.saturating_sub(began_ns);
             (core, owners, stolen_ms as f64 / 1e3)

@@ -33,8 +33,8 @@ const MAX_CONNECTIONS_EACH_SECOND: usize = 100;
 const MAX_CONNECTIONS: usize = 1_000;
 /// More processes than this are looked at at the begin and the end only.
 const MAX_PROGRAMS_EACH_SECOND: usize = 64;
-/// What is missing where it cannot be booked.
-const PROCESSOR_TIME: &str = "processor time of hosts";
+/// The name under which [`Counters::missing`] says why processor time could not be booked.
+pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
 /// Processes by the identity of their network namespace.
 type Processes = BTreeMap<(u64, u64), Vec<u32>>;

@@ -28,6 +28,21 @@ pub struct TrialCounters {
     pub reading_s: f64,
 }
 
+impl TrialCounters {
+    /// The processor time of all work on this machine; none if it was not booked.
+    pub fn worked(&self) -> Option<ProcessorTime> {
+        let unowned = self.processor.as_ref()?;
+        let mut all = ProcessorTime::default();
+        let hosts = self.hosts.iter().filter_map(|host| host.processor.as_ref());
+        for time in hosts.chain([&unowned.kernel, &unowned.others]) {
+            all.total_s += time.total_s;
+            all.softirq_s += time.softirq_s;
+            time.by_core_s.iter().for_each(|(core, s)| *all.by_core_s.entry(*core).or_default() += s);
+        }
+        Some(all)
+    }
+}
+
 /// Counters by name. The names are those of the kernel, such as `TcpExt.ListenOverflows`, or end in their unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {

@@ -23,7 +23,7 @@ pub(crate) struct Counted {
 
 /// Watches this machine while `work` runs a trial.
 pub(crate) fn watch_this_machine<T>(work: impl FnOnce() -> T) -> (T, io::Result<TrialCounters>) {
-    let watch = this_machine().and_then(|host| Watch::start(vec![host]));
+    let watch = this_machine().and_then(|host| Watch::start(vec![host], false));
     let done = work();
     (done, watch.and_then(Watch::stop))
 }

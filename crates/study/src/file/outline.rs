@@ -2,6 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
+use record::GoalQuantity;
 use settings::{Reader, Table};
 use toml::de::DeTable;
 
@@ -10,7 +11,10 @@ use super::{
     goals::{self, ParsedGoal},
     searches::{self, ParsedSearch, read_duration},
 };
-use crate::study::{Fresh, TrialShape};
+use crate::{
+    kernels,
+    study::{Fresh, TrialShape},
+};
 
 /// Default of `trial.settle`.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -27,6 +31,8 @@ pub(super) struct Outline<'d> {
     pub(super) trial: TrialShape,
     /// Duration of a trial at the workload's own load, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
+    /// Where processor time is asked for each host, by its key or by a goal.
+    pub(super) processor_time: Option<Range<usize>>,
     pub(super) search: Option<ParsedSearch<'d>>,
 }
 
@@ -49,10 +55,11 @@ impl<'d> Outline<'d> {
         let mistakes_before = reader.mistake_count();
         let factors = Factors::read(reader, &mut table);
         let has_valid_factors = reader.mistake_count() == mistakes_before;
-        let (trial, duration) = read_trial(reader, &mut table);
+        let (trial, duration, processor_time) = read_trial(reader, &mut table);
         let length = duration.as_ref().map(|(duration, _)| *duration);
         let search = searches::read(reader, &mut table, &factors, length);
         let goals = goals::read(reader, &mut table);
+        let processor_time = processor_time.or_else(|| asks_for_time(&goals));
         table.finish(reader);
         if let Some(search) = tree.get("search")
             && !tree.contains_key("goals")
@@ -68,13 +75,34 @@ impl<'d> Outline<'d> {
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        Self { title, seed, budget, factors, has_valid_factors, goals, trial, duration, search }
+        Self {
+            title,
+            seed,
+            budget,
+            factors,
+            has_valid_factors,
+            goals,
+            trial,
+            duration,
+            processor_time,
+            search,
+        }
     }
 }
 
-type Length = Option<(Duration, Range<usize>)>;
+/// Where a goal bounds processor time.
+fn asks_for_time(goals: &[ParsedGoal]) -> Option<Range<usize>> {
+    let asks = |goal: &&ParsedGoal| match &goal.goal.quantity {
+        GoalQuantity::Declared { quantity, .. } => kernels::is_processor_time(quantity),
+        _ => false,
+    };
+    goals.iter().find(asks).map(|goal| goal.span.clone())
+}
 
-fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length) {
+type Length = Option<(Duration, Range<usize>)>;
+type ProcessorTime = Option<Range<usize>>;
+
+fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length, ProcessorTime) {
     let mut shape = TrialShape {
         repeats: 1,
         warm_up: None,
@@ -83,7 +111,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
         fresh: Fresh::Setting,
         void_attempts: 3,
     };
-    let Some(value) = table.take("trial") else { return (shape, None) };
+    let Some(value) = table.take("trial") else { return (shape, None, None) };
     let mut table = reader.table(value, "a table [trial]");
     if let Some(repeats) = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)) {
         shape.repeats = repeats as u32;
@@ -116,6 +144,8 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
     if let Some(attempts) = table.take("void_attempts").and_then(|value| reader.whole(value, 0..101)) {
         shape.void_attempts = attempts as u32;
     }
+    let processor_time =
+        table.take("processor_time").and_then(|value| reader.flag(value)?.then(|| value.span()));
     table.finish(reader);
-    (shape, duration)
+    (shape, duration, processor_time)
 }
