@@ -9,7 +9,8 @@
 //   sched_switch              from here on for the namespace of the next task
 //   softirq_entry             from here on for nobody yet
 //   netif_receive_skb         for the namespace of the device that the packet came to; what was nobody's is its as well
-//   napi_poll                 this device has been polled: for nobody again
+//   net_dev_start_xmit        the same for the device that sends, which matters after a queue's timer, or one of TCP
+//   napi_poll                 a device has been polled: what was nobody's is its namespace's
 //   softirq_exit              for the interrupted task again; what is nobody's is the kernel's
 //   netif_receive_skb_exit    the same after a packet that a task handed in itself, as TUN does
 //
@@ -177,19 +178,36 @@ int BPF_PROG(softirq_entry, unsigned int vector)
     return 0;
 }
 
+// A packet is at a device, so this work is for the device's namespace. So is what was nobody's.
+static __always_inline void work_for(struct slice *slice, struct net_device *device)
+{
+    __u32 owner = owner_of_device(device);
+    if (slice->owner == NOBODY)
+        slice->owner = owner;
+    else if (slice->owner != owner)
+        begin(slice, owner, slice->work);
+}
+
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
 {
     struct slice *slice = current_slice();
     if (!slice)
         return 0;
-    __u32 owner = owner_of_device(skb->dev);
     if (slice->work == TASK)
-        begin(slice, owner, HANDING_IN);
-    else if (slice->owner == NOBODY)
-        slice->owner = owner;
-    else if (slice->owner != owner)
-        begin(slice, owner, slice->work);
+        begin(slice, owner_of_device(skb->dev), HANDING_IN);
+    else
+        work_for(slice, skb->dev);
+    return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(net_dev_start_xmit, struct sk_buff *skb, struct net_device *device)
+{
+    struct slice *slice = current_slice();
+    // What a task sends is its own work.
+    if (slice && slice->work != TASK)
+        work_for(slice, device);
     return 0;
 }
 
@@ -197,18 +215,14 @@ SEC("tp_btf/napi_poll")
 int BPF_PROG(napi_poll, struct napi_struct *napi)
 {
     struct slice *slice = current_slice();
-    if (!slice || slice->work == TASK)
+    if (!slice)
         return 0;
-    if (slice->work == HANDING_IN) {
-        // A task that polls by itself.
-        begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
-        return 0;
-    }
     // No packet came, but what was sent may have been tidied up. A processor's own queue has no device.
     if (slice->owner == NOBODY && napi->dev)
         slice->owner = owner_of_device(napi->dev);
-    if (slice->owner != NOBODY)
-        begin(slice, NOBODY, SOFTIRQ);
+    // A task that polls by itself.
+    if (slice->work == HANDING_IN)
+        begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
     return 0;
 }
 

@@ -24,13 +24,14 @@ const KERNEL: u32 = 2;
 /// `RUNS_PER_SAMPLE` of the programs.
 const RUNS_PER_SAMPLE: u64 = 64;
 /// The programs, which are called like the tracepoints that they are attached to.
-const TRACEPOINTS: [&str; 6] = [
+const TRACEPOINTS: [&str; 7] = [
     "sched_switch",
+    "softirq_entry",
+    "softirq_exit",
     "netif_receive_skb",
     "netif_receive_skb_exit",
+    "net_dev_start_xmit",
     "napi_poll",
-    "softirq_exit",
-    "softirq_entry",
 ];
 /// Longer than a program runs that has begun.
 const PROGRAMS_END: Duration = Duration::from_millis(1);
@@ -255,18 +256,83 @@ fn in_words(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{fs, process::Command};
 
     use super::*;
 
+    /// Says its network namespace, works for a while, and says for how long by the kernel's own count.
+    const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; \
+                        cat /proc/$$/schedstat";
+
+    /// Books while a process works in a namespace of its own.
+    fn check_known_work(booking: Booking) {
+        let done = Command::new("unshare").args(["--net", "sh", "-c", WORK]).output().unwrap();
+        let mut booked = booking.stop().unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        let (namespace, times) = said.split_once('\n').unwrap();
+        let inode = namespace.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap();
+        let worked_s = times.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9;
+        let time = booked.take(inode.parse().unwrap());
+        let stolen_s = booked.unowned.stolen.total_s;
+        let is_right = (time.total_s - worked_s).abs() <= 0.05 * worked_s + 0.01 + stolen_s;
+        assert!(worked_s > 0.05 && is_right, "worked for {worked_s} s, {time:?}");
+
+        let unowned = booked.rest();
+        let all = [&time, &unowned.idle, &unowned.kernel, &unowned.others, &unowned.stolen];
+        for core in unowned.idle.by_core_s.keys() {
+            let sum_s: f64 = all.iter().filter_map(|time| time.by_core_s.get(core)).sum();
+            let is_whole = (sum_s - unowned.elapsed_s).abs() < 0.002 * unowned.elapsed_s;
+            assert!(is_whole, "core {core}: {sum_s} s of {unowned:?}");
+        }
+        assert!(unowned.lost_s == 0.0 && unowned.booking_s < 0.1 * unowned.elapsed_s, "{unowned:?}");
+    }
+
     #[test]
-    fn try_it() {
-        let booking = Booking::start().unwrap();
-        let id = crate::namespaces::own_identity(crate::namespaces::Kind::Network).unwrap();
-        let until = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < until {}
-        let mut b = booking.stop().unwrap();
-        println!("{:?}", b.take(id.1));
-        println!("{:?}", b);
+    fn work_is_booked_to_its_namespace_or_refused_with_the_reason() {
+        match Booking::start() {
+            Ok(booking) => check_known_work(booking),
+            Err(why) => assert!(!rustix::process::geteuid().is_root() && why.contains("run as root"), "{why}"),
+        }
+    }
+
+    #[test]
+    fn the_committed_programs_are_those_of_their_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/build.sh");
+        let built = Command::new(build).arg(folder.path()).status().unwrap();
+        assert!(built.success(), "`make setup-test` installs what {build} needs");
+        let object = fs::read(folder.path().join("processor_time.bpf.o")).unwrap();
+        let version = Command::new("clang").arg("--version").output().unwrap().stdout;
+        if String::from_utf8_lossy(&version).contains("clang version 14.0.6") {
+            assert!(object == PROGRAMS, "run {build} and commit what it made");
+        } else if rustix::process::geteuid().is_root() {
+            // Other versions make other bytes. They must do the same.
+            check_known_work(Booking::of(&object).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_is_taken_from_work() {
+        let second: u64 = 1_000_000_000;
+        let owners =
+            |owners: &[(u32, Account)]| owners.iter().copied().collect::<BTreeMap<u32, Account>>();
+        let busy = owners(&[(IDLE, [second, 0]), (KERNEL, [second, 0]), (77, [second, 2 * second])]);
+        let idle = owners(&[(IDLE, [4 * second, 0])]);
+        let mut booked = Booked::of([(0, busy, 1.0), (3, idle, 0.5)].into_iter());
+        let time = booked.take(77);
+        assert_eq!((time.total_s, time.softirq_s, &time.by_core_s), (2.25, 1.5, &[(0, 2.25)].into()));
+        assert_eq!(booked.take(78), ProcessorTime::default());
+        let unowned = booked.rest();
+        assert_eq!(unowned.idle.by_core_s, [(0, 1.0), (3, 3.5)].into());
+        assert_eq!((unowned.kernel.total_s, unowned.stolen.total_s), (0.75, 1.5));
+    }
+
+    #[test]
+    fn what_is_not_taken_out_is_of_others() {
+        let owners = |inode| [(inode, [1_000_000_000, 1_000_000_000])].into();
+        let booked = Booked::of([(0, owners(77), 0.0), (1, owners(78), 0.0)].into_iter());
+        let others = booked.rest().others;
+        assert_eq!((others.total_s, others.softirq_s), (4.0, 2.0));
+        assert_eq!(others.by_core_s, [(0, 2.0), (1, 2.0)].into());
     }
 }
