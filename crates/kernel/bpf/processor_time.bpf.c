@@ -63,12 +63,14 @@ enum { NOBODY = 0, IDLE = 1, KERNEL = 2 };
 // Namespaces that can be told apart. The time of further ones is lost, and counted as lost.
 #define MAX_OWNERS 4096
 
-// The programs' own time is taken once in so many runs, because a second look at the clock costs as much as the rest.
-#define RUNS_PER_SAMPLE 64
+// What it costs to end a slice is measured once in so many, because a second look at the clock costs as much as the rest. A
+// prime number, because packets make patterns of slices.
+#define SLICES_PER_SAMPLE 61
 
 struct account {
     __u64 task_ns;
     __u64 softirq_ns;
+    __u64 slices;
 };
 
 // What a processor does: it runs a task, a softirq, or a task that hands in a packet.
@@ -80,7 +82,7 @@ struct slice {
     __u64 work;
     // Of the processor, since the begin.
     __u64 lost_ns;
-    __u64 runs;
+    __u64 slices;
     __u64 sampled_ns;
 };
 
@@ -144,16 +146,19 @@ static __always_inline void begin(struct slice *slice, __u32 owner, __u32 work)
         bpf_map_update_elem(&accounts, &payer, &empty, BPF_NOEXIST);
         account = bpf_map_lookup_elem(&accounts, &payer);
     }
-    if (!account)
+    if (!account) {
         slice->lost_ns += now_ns - since_ns;
-    else if (slice->work == TASK)
-        account->task_ns += now_ns - since_ns;
-    else
-        account->softirq_ns += now_ns - since_ns;
+    } else {
+        account->slices++;
+        if (slice->work == TASK)
+            account->task_ns += now_ns - since_ns;
+        else
+            account->softirq_ns += now_ns - since_ns;
+    }
     slice->began_ns = now_ns;
     slice->owner = owner;
     slice->work = work;
-    if (++slice->runs % RUNS_PER_SAMPLE == 0)
+    if (++slice->slices % SLICES_PER_SAMPLE == 0)
         slice->sampled_ns += bpf_ktime_get_ns() - now_ns;
 }
 

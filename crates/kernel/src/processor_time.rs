@@ -21,8 +21,8 @@ const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
 /// Owners that are no namespace, as the programs number them.
 const IDLE: u32 = 1;
 const KERNEL: u32 = 2;
-/// `RUNS_PER_SAMPLE` of the programs.
-const RUNS_PER_SAMPLE: u64 = 64;
+/// `SLICES_PER_SAMPLE` of the programs.
+const SLICES_PER_SAMPLE: u64 = 61;
 /// The programs, which are called like the tracepoints that they are attached to.
 const TRACEPOINTS: [&str; 7] = [
     "sched_switch",
@@ -38,11 +38,18 @@ const PROGRAMS_END: Duration = Duration::from_millis(1);
 /// How often the slices are read until they stand still.
 const MAX_READINGS: u32 = 1_000;
 
-/// Time of the task, and of softirqs, in nanoseconds.
-type Account = [u64; 2];
-/// `struct slice` of the programs: its begin, owner and kind, then what the processor lost, the runs of its programs, and the
-/// length of those that were sampled.
+/// `struct account` of the programs: time of tasks, and of softirqs, in nanoseconds, and the number of slices.
+type Account = [u64; 3];
+/// `struct slice` of the programs: its begin, owner and kind, then of the processor the time that was lost, the number of slices,
+/// and what it took to end those that were sampled.
 type Slice = [u64; 6];
+
+/// What a core did.
+struct Core {
+    number: u32,
+    owners: BTreeMap<u32, Account>,
+    stolen_s: f64,
+}
 
 /// Books processor time until it is stopped or dropped.
 #[derive(Debug)]
@@ -113,13 +120,13 @@ impl Booking {
                 if slice[0] == 0 { (IDLE, self.began_ns) } else { (slice[1] as u32, slice[0]) };
             let kind = usize::from(slice[2] != 0);
             owners.entry(owner.max(IDLE)).or_default()[kind] += ended_ns.saturating_sub(began_ns);
-            (core, owners, stolen_ms as f64 / 1e3)
+            Core { number: core, owners, stolen_s: stolen_ms as f64 / 1e3 }
         });
-        let mut booked = Booked::of(cores);
         let over_all = |field: usize| slices.iter().map(|slice| slice[field]).sum::<u64>();
+        let samples: u64 = slices.iter().map(|slice| slice[4] / SLICES_PER_SAMPLE).sum();
+        let mut booked = Booked::of(cores, over_all(5) as f64 / samples.max(1) as f64);
         booked.unowned.elapsed_s = (ended_ns - self.began_ns) as f64 / 1e9;
         booked.unowned.lost_s = over_all(3) as f64 / 1e9;
-        booked.unowned.booking_s = (over_all(5) * RUNS_PER_SAMPLE) as f64 / 1e9;
         Ok(booked)
     }
 
@@ -141,10 +148,10 @@ impl Booking {
 }
 
 impl Booked {
-    /// The accounts of each core by their owners, and what the hypervisor took away from it, in seconds.
-    fn of(cores: impl Iterator<Item = (u32, BTreeMap<u32, Account>, f64)>) -> Self {
+    /// What the cores did, if it took `slice_ns` to book a slice.
+    fn of(cores: impl Iterator<Item = Core>, slice_ns: f64) -> Self {
         let mut booked = Self { namespaces: BTreeMap::new(), unowned: UnownedTime::default() };
-        for (core, owners, stolen_s) in cores {
+        for Core { number, owners, stolen_s } in cores {
             let time_s = |account: &Account| (account[0] + account[1]) as f64 / 1e9;
             let busy_s: f64 =
                 owners.iter().filter(|(owner, _)| **owner != IDLE).map(|(_, account)| time_s(account)).sum();
@@ -152,20 +159,18 @@ impl Booked {
             let from_work_s = stolen_s.min(busy_s);
             let left = if busy_s > 0.0 { 1.0 - from_work_s / busy_s } else { 1.0 };
             for (owner, account) in &owners {
-                let (to, [task_s, softirq_s]) = match *owner {
-                    IDLE => {
-                        let idle_s = (time_s(account) - (stolen_s - from_work_s)).max(0.0);
-                        (&mut booked.unowned.idle, [idle_s, 0.0])
-                    }
-                    KERNEL => (&mut booked.unowned.kernel, account.map(|ns| ns as f64 / 1e9 * left)),
-                    inode => (
-                        booked.namespaces.entry(inode).or_default(),
-                        account.map(|ns| ns as f64 / 1e9 * left),
-                    ),
+                let left = if *owner == IDLE { 1.0 } else { left };
+                let booking_s = (account[2] as f64 * slice_ns / 1e9).min(time_s(account));
+                let own = 1.0 - booking_s / time_s(account).max(f64::MIN_POSITIVE);
+                let (to, left_s) = match *owner {
+                    IDLE => (&mut booked.unowned.idle, time_s(account) * own + from_work_s - stolen_s),
+                    KERNEL => (&mut booked.unowned.kernel, time_s(account) * own * left),
+                    inode => (booked.namespaces.entry(inode).or_default(), time_s(account) * own * left),
                 };
-                add(to, core, task_s + softirq_s, softirq_s);
+                add(to, number, left_s, account[1] as f64 / 1e9 * own * left);
+                add(&mut booked.unowned.booking, number, booking_s * left, 0.0);
             }
-            add(&mut booked.unowned.stolen, core, stolen_s, 0.0);
+            add(&mut booked.unowned.stolen, number, stolen_s, 0.0);
         }
         booked
     }
@@ -278,20 +283,23 @@ mod tests {
         assert!(worked_s > 0.05 && is_right, "worked for {worked_s} s, {time:?}");
 
         let unowned = booked.rest();
-        let all = [&time, &unowned.idle, &unowned.kernel, &unowned.others, &unowned.stolen];
-        for core in unowned.idle.by_core_s.keys() {
+        let UnownedTime { idle, kernel, others, stolen, booking, .. } = &unowned;
+        let all = [&time, idle, kernel, others, stolen, booking];
+        for core in idle.by_core_s.keys() {
             let sum_s: f64 = all.iter().filter_map(|time| time.by_core_s.get(core)).sum();
             let is_whole = (sum_s - unowned.elapsed_s).abs() < 0.002 * unowned.elapsed_s;
             assert!(is_whole, "core {core}: {sum_s} s of {unowned:?}");
         }
-        assert!(unowned.lost_s == 0.0 && unowned.booking_s < 0.1 * unowned.elapsed_s, "{unowned:?}");
+        assert!(unowned.lost_s == 0.0 && booking.total_s < 0.1 * unowned.elapsed_s, "{unowned:?}");
     }
 
     #[test]
     fn work_is_booked_to_its_namespace_or_refused_with_the_reason() {
         match Booking::start() {
             Ok(booking) => check_known_work(booking),
-            Err(why) => assert!(!rustix::process::geteuid().is_root() && why.contains("run as root"), "{why}"),
+            Err(why) => {
+                assert!(!rustix::process::geteuid().is_root() && why.contains("run as root"), "{why}")
+            }
         }
     }
 
@@ -314,11 +322,12 @@ mod tests {
     #[test]
     fn what_the_hypervisor_took_is_taken_from_work() {
         let second: u64 = 1_000_000_000;
-        let owners =
-            |owners: &[(u32, Account)]| owners.iter().copied().collect::<BTreeMap<u32, Account>>();
-        let busy = owners(&[(IDLE, [second, 0]), (KERNEL, [second, 0]), (77, [second, 2 * second])]);
-        let idle = owners(&[(IDLE, [4 * second, 0])]);
-        let mut booked = Booked::of([(0, busy, 1.0), (3, idle, 0.5)].into_iter());
+        let owners = |owners: &[(u32, Account)]| owners.iter().copied().collect::<BTreeMap<u32, Account>>();
+        let busy = owners(&[(IDLE, [second, 0, 0]), (KERNEL, [second, 0, 0]), (77, [second, 2 * second, 0])]);
+        let idle = owners(&[(IDLE, [4 * second, 0, 0])]);
+        let busy = Core { number: 0, owners: busy, stolen_s: 1.0 };
+        let idle = Core { number: 3, owners: idle, stolen_s: 0.5 };
+        let mut booked = Booked::of([busy, idle].into_iter(), 100.0);
         let time = booked.take(77);
         assert_eq!((time.total_s, time.softirq_s, &time.by_core_s), (2.25, 1.5, &[(0, 2.25)].into()));
         assert_eq!(booked.take(78), ProcessorTime::default());
@@ -328,11 +337,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_out_is_of_others() {
-        let owners = |inode| [(inode, [1_000_000_000, 1_000_000_000])].into();
-        let booked = Booked::of([(0, owners(77), 0.0), (1, owners(78), 0.0)].into_iter());
-        let others = booked.rest().others;
-        assert_eq!((others.total_s, others.softirq_s), (4.0, 2.0));
-        assert_eq!(others.by_core_s, [(0, 2.0), (1, 2.0)].into());
+    fn what_is_not_taken_out_is_of_others_and_booking_of_nobody() {
+        let core = |number, inode| {
+            let owners = [(inode, [500_000_000, 1_500_000_000, 1_000_000])].into();
+            Core { number, owners, stolen_s: 0.0 }
+        };
+        let unowned = Booked::of([core(0, 77), core(1, 78)].into_iter(), 1_000.0).rest();
+        assert_eq!((unowned.others.total_s, unowned.others.softirq_s), (2.0, 1.5));
+        assert_eq!(unowned.others.by_core_s, [(0, 1.0), (1, 1.0)].into());
+        assert_eq!(unowned.booking.by_core_s, [(0, 1.0), (1, 1.0)].into());
+        let all = Booked::of([core(0, 77)].into_iter(), 1e9).rest();
+        assert_eq!((all.others.total_s, all.booking.total_s), (0.0, 2.0), "no more than there was");
     }
 }

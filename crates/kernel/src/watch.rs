@@ -22,7 +22,7 @@ use crate::{
     namespaces::{self, Kind},
     processor_time::{Booked, Booking},
     programs::{self, Program, ThreadTimes},
-    tcp::{self, Connection},
+    tcp::{self, Connection, Listener},
 };
 
 /// Time from one sample to the next.
@@ -130,7 +130,8 @@ impl Samples {
         let mut hosts = hosts.into_iter().map(HostSamples::begin).collect::<io::Result<Vec<_>>>()?;
         let processes = programs::by_network();
         for host in &mut hosts {
-            host.look_at_programs(&processes, true)?;
+            host.enter()?;
+            host.look_at_programs(&processes, &tcp::listeners()?, true);
         }
         // Last, so that what is read before does not count.
         let booking = books_time.then(Booking::start);
@@ -141,9 +142,9 @@ impl Samples {
         let processes = programs::by_network();
         for host in &mut self.hosts {
             host.enter()?;
-            host.look_at_sockets(MAX_CONNECTIONS_EACH_SECOND)?;
+            let listeners = host.look_at_sockets(MAX_CONNECTIONS_EACH_SECOND)?;
             if processes.get(&host.identity).is_some_and(|own| own.len() <= MAX_PROGRAMS_EACH_SECOND) {
-                host.look_at_programs(&processes, false)?;
+                host.look_at_programs(&processes, &listeners, false);
             }
         }
         Ok(())
@@ -212,16 +213,15 @@ impl HostSamples {
 
     fn end(&mut self, processes: &Processes) -> io::Result<()> {
         self.enter()?;
-        self.look_at_sockets(MAX_CONNECTIONS)?;
-        self.look_at_programs(processes, false)?;
+        let listeners = self.look_at_sockets(MAX_CONNECTIONS)?;
+        self.look_at_programs(processes, &listeners, false);
         self.seen.counters = since(self.read(), &self.before);
         self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
         Ok(())
     }
 
     /// Looks at the processes of this host. What they have done before the first look does not count.
-    fn look_at_programs(&mut self, processes: &Processes, is_first: bool) -> io::Result<()> {
-        let sockets = tcp::listeners()?;
+    fn look_at_programs(&mut self, processes: &Processes, sockets: &[Listener], is_first: bool) {
         let listens = |pid| {
             let own = if sockets.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
             let own = sockets.iter().filter(|listener| own.contains(&listener.inode));
@@ -241,22 +241,23 @@ impl HostSamples {
                 }
             }
         }
-        Ok(())
     }
 
-    fn look_at_sockets(&mut self, max_connections: usize) -> io::Result<()> {
-        for listener in tcp::listeners()? {
+    /// Looks at the sockets of this host, in its namespace. Returns those that listen.
+    fn look_at_sockets(&mut self, max_connections: usize) -> io::Result<Vec<Listener>> {
+        let listeners = tcp::listeners()?;
+        for listener in &listeners {
             let seen = self.seen.listeners.entry(listener.address.to_string()).or_default();
             seen.backlog = listener.backlog;
             seen.most_waiting = seen.most_waiting.max(listener.waiting);
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        let connections = tcp::connections(max_connections + 1)?;
+        let connections = tcp::connections(max_connections + 1, &listeners)?;
         if connections.len() <= max_connections || max_connections == MAX_CONNECTIONS {
             connections.into_iter().for_each(|connection| self.look_at(connection));
         }
-        Ok(())
+        Ok(listeners)
     }
 
     fn look_at(&mut self, connection: Connection) {

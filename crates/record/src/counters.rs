@@ -89,7 +89,7 @@ pub struct ProcessorTime {
     pub by_core_s: BTreeMap<u32, f64>,
 }
 
-/// The processor time that no host used. With that of the hosts and `stolen`, it is the time on the clock of all processors.
+/// The processor time that no host used. With that of the hosts, it is the time on the clock of all processors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UnownedTime {
     /// Time for which it was booked, in seconds.
@@ -104,8 +104,8 @@ pub struct UnownedTime {
     pub stolen: ProcessorTime,
     /// Time that could not be booked because there were too many namespaces, in seconds.
     pub lost_s: f64,
-    /// What the booking itself took, in seconds: a sample of its runs, extrapolated. It is a part of all others.
-    pub booking_s: f64,
+    /// What the booking itself took: a sample, extrapolated.
+    pub booking: ProcessorTime,
 }
 
 /// The use of a listening socket's queue.
