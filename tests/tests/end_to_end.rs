@@ -93,6 +93,7 @@ samples! {
     measured_sample_of_local_scarcity "local-scarcity",
     measured_sample_of_ocean_path "ocean-path",
     measured_sample_of_pacing "pacing",
+    measured_sample_of_processor_by_host "processor-by-host",
     measured_sample_of_study_files "study-files",
     measured_sample_of_study_folders "study-folders",
     measured_sample_of_verdict_table "verdict-table",

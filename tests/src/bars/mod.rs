@@ -54,6 +54,7 @@ mod no_secrets;
 mod ocean_path;
 mod outcome;
 mod pacing;
+mod processor_by_host;
 mod readme;
 mod report_browser;
 mod study_files;
@@ -76,6 +77,7 @@ pub const ALL: &[Bar] = &[
     local_scarcity::BAR,
     void_rules::BAR,
     verdict_table::BAR,
+    processor_by_host::BAR,
     generator_away::BAR,
     interrupt::BAR,
     connections_18k::BAR,
