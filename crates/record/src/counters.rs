@@ -102,8 +102,6 @@ pub struct UnownedTime {
     pub others: ProcessorTime,
     /// What the hypervisor took away. It counts in steps of 10 ms.
     pub stolen: ProcessorTime,
-    /// Time that could not be booked because there were too many namespaces, in seconds.
-    pub lost_s: f64,
     /// What the booking itself took: a sample, extrapolated.
     pub booking: ProcessorTime,
 }

@@ -147,7 +147,7 @@ fn receiving(outcome: &mut Outcome, cores: [u32; 3]) -> Result<()> {
              web = {{ cpus = \"{web}\", routes = [{{ to = \"default\", via = \"router\" }}] }}\n\
              router = {{ cpus = \"{router}\", forward = true }}\n\
              [[links]]\nbetween = [\"client\", \"router\"]\n[[links]]\nbetween = [\"router\", \"web\"]\n\
-             [targets.web]\non = \"web\"\nrun = \"iperf3\"\n\
+             [targets.sink]\non = \"web\"\nrun = \"iperf3\"\n\
              [workload.command]\nfrom = \"client\"\nrun = \"iperf3 -c {{web}} -u -b 0 -l 64 -t 2\"\n\
              [trial]\nprocessor_time = true\n"
         );
