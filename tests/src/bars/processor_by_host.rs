@@ -56,7 +56,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
 /// A host that spins on one core, and a flood through a router on another.
 fn whole(outcome: &mut Outcome, first: u32, last: u32) -> Result<()> {
-    let spin = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done; read t rest < /proc/$$/schedstat; echo \\\"{ \\\\\\\"t\\\\\\\": $t }\\\"";
+    let spin = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done; read t rest < /proc/self/schedstat; echo \\\"{ \\\\\\\"t\\\\\\\": $t }\\\"";
     let study = format!(
         "{}[[processes]]\non = \"client\"\ncommand = {:?}\n[[processes]]\non = \"client\"\nrun = \"serve\"\n\
          [workload.command]\nfrom = \"spin\"\nrun = \"{spin}\"\nread = [{{ json = \"/t\", name = \"worked\", unit = \"ns\" }}]\n\
