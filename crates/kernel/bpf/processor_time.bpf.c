@@ -7,12 +7,13 @@
 // begins to work for another namespace, and add the length of each slice to its owner's account:
 //
 //   sched_switch              from here on for the namespace of the next task
-//   softirq_entry             from here on for nobody yet
-//   netif_receive_skb         for the namespace of the device that the packet came to; what was nobody's is its as well
-//   qdisc_dequeue             the same for the device that a queue's packet leaves by, which matters after a queue's timer
-//   napi_poll                 a device has been polled: what was nobody's is its namespace's
-//   softirq_exit              for the interrupted task again; what is nobody's is the kernel's
+//   netif_receive_skb         for the namespace of the device that the packet came to
+//   qdisc_dequeue             for the namespace of the device whose queue sends, which matters after a queue's timer
+//   softirq_exit              for the interrupted task again
 //   netif_receive_skb_exit    the same after a packet that a task handed in itself, as TUN does
+//
+// There are no more, because most of what booking costs is the kernel's way into a program: softirq_entry and napi_poll would
+// add half of it, to book the 100 ns before a softirq's first packet to the packet's namespace.
 //
 // No program can interrupt another on the same processor: tasks hand packets in with softirqs off, softirqs do not nest,
 // and the scheduler runs with interrupts off.
@@ -49,16 +50,13 @@ struct net_device {
 struct sk_buff {
     struct net_device *dev;
 };
-struct napi_struct {
-    struct net_device *dev;
-};
 #pragma clang attribute pop
 
 // include/linux/sched.h
 #define PF_KTHREAD 0x00200000
 
 // Owners that are no namespace. Inode numbers of namespaces begin at 0xF0000000 (include/linux/proc_ns.h).
-enum { NOBODY = 0, IDLE = 1, KERNEL = 2 };
+enum { IDLE = 1, KERNEL = 2 };
 
 // Accounts lie where the inode number says, because looking them up in a hash table costs a third of all booking. Inode numbers
 // are dense: the kernel gives away the lowest that is free. Where two share a place, the time of the second is lost, and counted
@@ -78,12 +76,12 @@ struct account {
     __u64 slices;
 };
 
-// What a processor does: it runs a task, a softirq, or a task that hands in a packet.
-enum { TASK = 0, SOFTIRQ = 1, HANDING_IN = 2 };
+// What a processor does: it runs a task, or it works on packets in a softirq or as if it were one.
+enum { TASK = 0, SOFTIRQ = 1 };
 
 struct slice {
     __u64 began_ns; // 0 before the first event.
-    __u64 owner;
+    __u64 owner;    // 0 then, too.
     __u64 work;
     // Of the processor, since the begin.
     __u64 lost_ns;
@@ -181,35 +179,15 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
     return 0;
 }
 
-SEC("tp_btf/softirq_entry")
-int BPF_PROG(softirq_entry, unsigned int vector)
-{
-    struct slice *slice = current_slice();
-    if (slice)
-        begin(slice, NOBODY, SOFTIRQ);
-    return 0;
-}
-
-// A packet is at a device, so this work is for the device's namespace. So is what was nobody's.
-static __always_inline void work_for(struct slice *slice, struct net_device *device)
-{
-    __u32 owner = owner_of_device(device);
-    if (slice->owner == NOBODY)
-        slice->owner = owner;
-    else if (slice->owner != owner)
-        begin(slice, owner, slice->work);
-}
-
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
 {
     struct slice *slice = current_slice();
     if (!slice)
         return 0;
-    if (slice->work == TASK)
-        begin(slice, owner_of_device(skb->dev), HANDING_IN);
-    else
-        work_for(slice, skb->dev);
+    __u32 owner = owner_of_device(skb->dev);
+    if (slice->owner != owner || slice->work != SOFTIRQ)
+        begin(slice, owner, SOFTIRQ);
     return 0;
 }
 
@@ -217,46 +195,34 @@ SEC("tp_btf/qdisc_dequeue")
 int BPF_PROG(qdisc_dequeue, void *queue, void *device_queue, int packets, struct sk_buff *skb)
 {
     struct slice *slice = current_slice();
-    // What a task sends is its own work.
-    if (slice && slice->work != TASK && skb)
-        work_for(slice, skb->dev);
+    if (!slice || !skb)
+        return 0;
+    // A task sends by devices of its own namespace only. Another's is served by a softirq.
+    __u32 owner = owner_of_device(skb->dev);
+    if (slice->owner != owner)
+        begin(slice, owner, SOFTIRQ);
     return 0;
 }
 
-SEC("tp_btf/napi_poll")
-int BPF_PROG(napi_poll, struct napi_struct *napi)
+// The task may have changed its namespace since it began to run.
+static __always_inline void back_to_task(void)
 {
     struct slice *slice = current_slice();
-    if (!slice)
-        return 0;
-    // No packet came, but what was sent may have been tidied up. A processor's own queue has no device.
-    if (slice->owner == NOBODY && napi->dev)
-        slice->owner = owner_of_device(napi->dev);
-    // A task that polls by itself.
-    if (slice->work == HANDING_IN)
+    if (slice && slice->work == SOFTIRQ)
         begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
-    return 0;
 }
 
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_exit, unsigned int vector)
 {
-    struct slice *slice = current_slice();
-    if (!slice)
-        return 0;
-    if (slice->owner == NOBODY)
-        slice->owner = KERNEL;
-    // The task may have changed its namespace since it began to run.
-    begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
+    back_to_task();
     return 0;
 }
 
 SEC("tp_btf/netif_receive_skb_exit")
 int BPF_PROG(netif_receive_skb_exit, int result)
 {
-    struct slice *slice = current_slice();
-    if (slice && slice->work == HANDING_IN)
-        begin(slice, owner_of(bpf_get_current_task_btf()), TASK);
+    back_to_task();
     return 0;
 }
 

@@ -22,15 +22,8 @@ const PROGRAMS: &[u8] = include_bytes_aligned!("../bpf/processor_time.bpf.o");
 const IDLE: u32 = 1;
 const KERNEL: u32 = 2;
 /// The programs, which are called like the tracepoints that they are attached to.
-const TRACEPOINTS: [&str; 7] = [
-    "sched_switch",
-    "softirq_entry",
-    "softirq_exit",
-    "netif_receive_skb",
-    "netif_receive_skb_exit",
-    "qdisc_dequeue",
-    "napi_poll",
-];
+const TRACEPOINTS: [&str; 5] =
+    ["sched_switch", "softirq_exit", "netif_receive_skb", "netif_receive_skb_exit", "qdisc_dequeue"];
 /// Less than this part of the clock may be lost.
 const MIN_PER_LOST: u64 = 1_000;
 /// Longer than a program runs that has begun.

@@ -83,7 +83,7 @@ pub struct HostCounters {
 pub struct ProcessorTime {
     /// Over all processors, in seconds.
     pub total_s: f64,
-    /// The part of it in which packets were received, and softirqs run, in seconds.
+    /// The part of it in which softirqs received packets and sent queues, in seconds.
     pub softirq_s: f64,
     /// By the number of the processor, in seconds; processors without any are left out.
     pub by_core_s: BTreeMap<u32, f64>,
@@ -96,7 +96,7 @@ pub struct UnownedTime {
     pub elapsed_s: f64,
     /// Without work.
     pub idle: ProcessorTime,
-    /// Of threads of the kernel, and of softirqs without a packet, such as timers.
+    /// Of threads of the kernel.
     pub kernel: ProcessorTime,
     /// Of namespaces that are no host, such as this machine's own, and those of links and segments.
     pub others: ProcessorTime,
