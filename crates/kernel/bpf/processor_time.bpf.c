@@ -58,8 +58,7 @@ struct sk_buff {
 // Owners that are no namespace. Inode numbers of namespaces begin at 0xF0000000 (include/linux/proc_ns.h).
 enum { IDLE = 1, KERNEL = 2 };
 
-// Accounts lie where the inode number says, because looking them up in a hash table costs a third of all booking. Inode numbers
-// are dense: the kernel gives away the lowest that is free. Where two share a place, the time of the second is lost, and counted
+// Accounts lie where the inode number says, because a hash table takes longer to look them up. Inode numbers are dense: the kernel gives away the lowest that is free. Where two share a place, the time of the second is lost, and counted
 // as lost.
 #define PLACES 4096
 // Below are those of the owners that are no namespace.

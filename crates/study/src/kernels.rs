@@ -98,7 +98,8 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
 /// The values of these quantities in a trial.
 fn values(counters: &TrialCounters, trial: &Trial) -> BTreeMap<String, f64> {
     let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);
-    let hosts = counters.hosts.iter();
+    // Without a lab, this machine is watched like a host without a name.
+    let hosts = counters.hosts.iter().filter(|host| !host.host.is_empty());
     let hosts = hosts.filter_map(|host| Some((begin_of(&host.host), host.processor.clone()?)));
     let machine = counters.worked().map(|worked| (format!("{MACHINE}_"), worked));
     let of = |(begin, time): (String, ProcessorTime)| {

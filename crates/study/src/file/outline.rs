@@ -31,8 +31,8 @@ pub(super) struct Outline<'d> {
     pub(super) trial: TrialShape,
     /// Duration of a trial at the workload's own load, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
-    /// Where processor time is asked for each host, by its key or by a goal.
-    pub(super) processor_time: Option<Range<usize>>,
+    /// Whether processor time is asked for, by its key or by a goal.
+    pub(super) books_time: bool,
     pub(super) search: Option<ParsedSearch<'d>>,
 }
 
@@ -55,11 +55,11 @@ impl<'d> Outline<'d> {
         let mistakes_before = reader.mistake_count();
         let factors = Factors::read(reader, &mut table);
         let has_valid_factors = reader.mistake_count() == mistakes_before;
-        let (trial, duration, processor_time) = read_trial(reader, &mut table);
+        let (trial, duration, has_time_key) = read_trial(reader, &mut table);
         let length = duration.as_ref().map(|(duration, _)| *duration);
         let search = searches::read(reader, &mut table, &factors, length);
         let goals = goals::read(reader, &mut table);
-        let processor_time = processor_time.or_else(|| asks_for_time(&goals));
+        let books_time = has_time_key || bounds_time(&goals);
         table.finish(reader);
         if let Some(search) = tree.get("search")
             && !tree.contains_key("goals")
@@ -75,34 +75,21 @@ impl<'d> Outline<'d> {
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        Self {
-            title,
-            seed,
-            budget,
-            factors,
-            has_valid_factors,
-            goals,
-            trial,
-            duration,
-            processor_time,
-            search,
-        }
+        Self { title, seed, budget, factors, has_valid_factors, goals, trial, duration, books_time, search }
     }
 }
 
-/// Where a goal bounds processor time.
-fn asks_for_time(goals: &[ParsedGoal]) -> Option<Range<usize>> {
-    let asks = |goal: &&ParsedGoal| match &goal.goal.quantity {
+/// Whether a goal bounds processor time.
+fn bounds_time(goals: &[ParsedGoal]) -> bool {
+    goals.iter().any(|goal| match &goal.goal.quantity {
         GoalQuantity::Declared { quantity, .. } => kernels::is_processor_time(quantity),
         _ => false,
-    };
-    goals.iter().find(asks).map(|goal| goal.span.clone())
+    })
 }
 
 type Length = Option<(Duration, Range<usize>)>;
-type ProcessorTime = Option<Range<usize>>;
 
-fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length, ProcessorTime) {
+fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length, bool) {
     let mut shape = TrialShape {
         repeats: 1,
         warm_up: None,
@@ -111,7 +98,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
         fresh: Fresh::Setting,
         void_attempts: 3,
     };
-    let Some(value) = table.take("trial") else { return (shape, None, None) };
+    let Some(value) = table.take("trial") else { return (shape, None, false) };
     let mut table = reader.table(value, "a table [trial]");
     if let Some(repeats) = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)) {
         shape.repeats = repeats as u32;
@@ -144,8 +131,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
     if let Some(attempts) = table.take("void_attempts").and_then(|value| reader.whole(value, 0..101)) {
         shape.void_attempts = attempts as u32;
     }
-    let processor_time =
-        table.take("processor_time").and_then(|value| reader.flag(value)?.then(|| value.span()));
+    let has_time_key = table.take("processor_time").and_then(|value| reader.flag(value)).unwrap_or(false);
     table.finish(reader);
-    (shape, duration, processor_time)
+    (shape, duration, has_time_key)
 }

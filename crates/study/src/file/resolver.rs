@@ -203,17 +203,13 @@ impl<'d> Resolver<'d> {
             }
             audits::read(reader, value, levels, target.as_ref(), &self.folder)
         });
-        if let (true, None, Some(span)) = (is_whole, &hosts, &self.outline.processor_time) {
-            let message = "processor time is measured for each host of [hosts], and this setting has none";
-            reader.mistake(span.clone(), message);
-        }
         let setup = Setup {
             lab: hosts.map(|hosts| hosts.plan),
             target: target.map(|target| target.label),
             from,
             workload,
             audit,
-            books_time: self.outline.processor_time.is_some(),
+            books_time: self.outline.books_time,
         };
         Some(ResolvedSetup { setup, spans, workload: span, is_whole })
     }
