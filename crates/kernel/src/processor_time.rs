@@ -268,7 +268,7 @@ mod tests {
 
     /// Says its network namespace, works for a while, and says for how long by the kernel's own count.
     const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; \
-                        cat /proc/$$/schedstat";
+                        read times < /proc/self/schedstat; echo $times";
 
     /// Books while a process works in a namespace of its own.
     fn check_known_work(booking: Booking) {
@@ -280,7 +280,8 @@ mod tests {
         let worked_s = times.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9;
         let time = booked.take(inode.parse().unwrap());
         let stolen_s = booked.unowned.stolen.total_s;
-        let is_right = (time.total_s - worked_s).abs() <= 0.05 * worked_s + 0.01 + stolen_s;
+        // Beside the shell, the namespace has a program that reads a link; other tests run meanwhile.
+        let is_right = (time.total_s - worked_s).abs() <= 0.1 * worked_s + 0.02 + stolen_s;
         assert!(worked_s > 0.05 && is_right, "worked for {worked_s} s, {time:?}");
 
         let unowned = booked.rest();
