@@ -84,6 +84,10 @@ find_missing() {
         has rsync || packages+=(rsync)
         has socat || packages+=(socat)
         has curl || packages+=(curl)
+        # What the BPF programs are built with.
+        has clang || packages+=(clang)
+        has llvm-strip || packages+=(llvm)
+        [[ -e /usr/include/bpf/bpf_helpers.h ]] || packages+=(libbpf-dev)
         has xz || packages+=(xz-utils)
         [[ -x /usr/bin/time ]] || packages+=(time)
         # What reports are opened in.

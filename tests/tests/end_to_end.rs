@@ -94,6 +94,7 @@ samples! {
     measured_sample_of_ocean_path "ocean-path",
     measured_sample_of_pacing "pacing",
     measured_sample_of_remote_verdict "remote-verdict",
+    measured_sample_of_processor_by_host "processor-by-host",
     measured_sample_of_study_files "study-files",
     measured_sample_of_study_folders "study-folders",
     measured_sample_of_verdict_proof "verdict-proof",

@@ -177,7 +177,7 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
 
 /// The time of each processor. The time at work is only sampled by the kernel; that without work is exact, so
 /// whoever wants to know how busy a processor was subtracts it from the time on the clock.
-fn processors(text: &str, values: &mut Values) -> Option<()> {
+pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
     // proc_stat(5): user nice system idle iowait irq softirq steal
     const FIELDS: [(usize, &str); 6] = [
         (0, "user_ms"),

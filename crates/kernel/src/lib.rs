@@ -6,6 +6,7 @@ pub mod cgroups;
 pub mod counters;
 pub mod hardware;
 pub mod namespaces;
+mod processor_time;
 pub mod programs;
 pub mod remote;
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Source for Here {
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
         let most = look.max_connections();
-        let mut all = tcp::connections(most + 1)?;
+        let mut all = tcp::connections(most + 1, &self.listeners)?;
         let is_too_many = all.len() > most && look == Look::Brief;
         let own = |seen: &Connection| Some((seen.local, seen.remote));
         all.retain(|seen| !is_too_many && self.ignored.iter().all(|looking| looking.connection != own(seen)));

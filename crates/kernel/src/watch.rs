@@ -18,6 +18,8 @@ use record::{
 
 use crate::{
     counters::since,
+    namespaces,
+    processor_time::Booking,
     programs::{self, Program, ThreadTimes},
     remote::Remote,
     source::{Here, Look, Processes, Source},
@@ -26,6 +28,8 @@ use crate::{
 
 /// Time from one sample to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The name under which [`Counters::missing`] says why processor time could not be booked.
+pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
 /// A host to watch: this process's own network namespace alone, or any others.
 #[derive(Debug, Clone)]
@@ -45,6 +49,10 @@ pub struct Watch {
     here: Watcher,
     /// The remote hosts with their names.
     remotes: Vec<(String, Watcher)>,
+    /// None if it was not asked for.
+    booking: Option<Result<Booking, String>>,
+    /// The inode numbers of the namespaces of this machine's hosts.
+    inodes: Vec<u64>,
 }
 
 /// A thread that watches.
@@ -65,12 +73,15 @@ struct Seen {
 }
 
 impl Watch {
-    /// Reads all counters, and begins to sample.
+    /// Reads all counters, and begins to sample. Books processor time to the hosts of this machine if `books_time`; where this
+    /// is not possible, [`Counters::missing`] of the machine says why.
     ///
     /// # Errors
     /// When a thread cannot be started, the namespace of a host of this machine cannot be entered, or its sockets cannot be
     /// listed. A remote host that does not answer is no error: its counters will be missing.
-    pub fn start(hosts: Vec<WatchedHost>, remotes: &[Arc<Remote>]) -> io::Result<Self> {
+    pub fn start(hosts: Vec<WatchedHost>, remotes: &[Arc<Remote>], books_time: bool) -> io::Result<Self> {
+        let inode = |host: &WatchedHost| namespaces::identity(&host.network).map(|(_, inode)| inode);
+        let inodes = hosts.iter().map(inode).collect::<io::Result<_>>()?;
         let of_remote = |remote: &Arc<Remote>| {
             let (name, remote) = (remote.name().to_owned(), remote.clone());
             let host = name.clone();
@@ -90,7 +101,9 @@ impl Watch {
         if here.begun.recv().is_err() {
             return Err(here.stop().err().unwrap_or_else(|| io::Error::other("the watch ended at once")));
         }
-        Ok(Self { here, remotes: all })
+        // Last here and first at the end: what is read does not count.
+        let booking = books_time.then(Booking::start);
+        Ok(Self { here, remotes: all, booking, inodes })
     }
 
     /// Reads all counters once more.
@@ -98,11 +111,19 @@ impl Watch {
     /// # Errors
     /// As those of [`start`](Self::start), from any sample.
     pub fn stop(self) -> io::Result<TrialCounters> {
+        let booked = self.booking.map(|booking| booking.and_then(Booking::stop)).transpose();
         self.remotes.iter().for_each(|(_, watcher)| watcher.tell());
         let seen = self.here.stop();
         let remotes: Vec<_> =
             self.remotes.into_iter().map(|(name, watcher)| (name, watcher.stop())).collect();
-        let Seen { elapsed_s, machine, mut hosts, mut reading_s } = seen?;
+        let Seen { elapsed_s, mut machine, mut hosts, mut reading_s } = seen?;
+        let mut booked = booked.unwrap_or_else(|why| {
+            machine.missing.insert(PROCESSOR_TIME.to_owned(), why);
+            None
+        });
+        for (host, inode) in hosts.iter_mut().zip(self.inodes) {
+            host.processor = booked.as_mut().map(|booked| booked.take(inode));
+        }
         for (name, seen) in remotes {
             match seen {
                 Ok(seen) => {
@@ -118,7 +139,8 @@ impl Watch {
                 }
             }
         }
-        Ok(TrialCounters { schema: SCHEMA.to_owned(), trial: 0, elapsed_s, machine, hosts, reading_s })
+        let (schema, processor) = (SCHEMA.to_owned(), booked.map(|booked| booked.rest()));
+        Ok(TrialCounters { schema, trial: 0, elapsed_s, machine, hosts, processor, reading_s })
     }
 }
 
@@ -348,7 +370,7 @@ mod tests {
             WatchedHost { name: "here".to_owned(), network: Arc::new(File::open(own).unwrap()), group: None };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watch = Watch::start(vec![host], &[]).unwrap();
+        let watch = Watch::start(vec![host], &[], false).unwrap();
         let _waiting = TcpStream::connect(address).unwrap();
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until {}
@@ -369,6 +391,6 @@ mod tests {
     fn a_host_that_cannot_be_entered_is_an_error() {
         let no_namespace = Arc::new(File::open("/proc/self/stat").unwrap());
         let host = WatchedHost { name: "gone".to_owned(), network: no_namespace, group: None };
-        assert!(Watch::start(vec![host], &[]).is_err());
+        assert!(Watch::start(vec![host], &[], false).is_err());
     }
 }

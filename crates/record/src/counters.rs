@@ -21,8 +21,26 @@ pub struct TrialCounters {
     pub machine: Counters,
     /// The hosts.
     pub hosts: Vec<HostCounters>,
+    /// The processor time that no host used; none if it was not asked for, or could not be booked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<UnownedTime>,
     /// Processor time that the readings took, in seconds.
     pub reading_s: f64,
+}
+
+impl TrialCounters {
+    /// The processor time of all work on this machine; none if it was not booked.
+    pub fn worked(&self) -> Option<ProcessorTime> {
+        let unowned = self.processor.as_ref()?;
+        let mut all = ProcessorTime::default();
+        let hosts = self.hosts.iter().filter_map(|host| host.processor.as_ref());
+        for time in hosts.chain([&unowned.kernel, &unowned.others]) {
+            all.total_s += time.total_s;
+            all.softirq_s += time.softirq_s;
+            time.by_core_s.iter().for_each(|(core, s)| *all.by_core_s.entry(*core).or_default() += s);
+        }
+        Some(all)
+    }
 }
 
 /// Counters by name. The names are those of the kernel, such as `TcpExt.ListenOverflows`, or end in their unit.
@@ -58,6 +76,37 @@ pub struct HostCounters {
     pub senders: SenderUse,
     /// Its processes.
     pub programs: Vec<ProgramUse>,
+    /// The processor time that it used; none if it was not asked for, or could not be booked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorTime>,
+}
+
+/// Processor time, without what the hypervisor took away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessorTime {
+    /// Over all processors, in seconds.
+    pub total_s: f64,
+    /// The part of it in which softirqs received packets and sent queues, in seconds.
+    pub softirq_s: f64,
+    /// By the number of the processor, in seconds; processors without any are left out.
+    pub by_core_s: BTreeMap<u32, f64>,
+}
+
+/// The processor time that no host used. With that of the hosts, it is the time on the clock of all processors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnownedTime {
+    /// Time for which it was booked, in seconds.
+    pub elapsed_s: f64,
+    /// Without work.
+    pub idle: ProcessorTime,
+    /// Of threads of the kernel.
+    pub kernel: ProcessorTime,
+    /// Of namespaces that are no host, such as this machine's own, and those of links and segments.
+    pub others: ProcessorTime,
+    /// What the hypervisor took away. It counts in steps of 10 ms.
+    pub stolen: ProcessorTime,
+    /// What the booking itself took: a sample, extrapolated.
+    pub booking: ProcessorTime,
 }
 
 /// The use of a listening socket's queue.

@@ -27,7 +27,7 @@ pub(crate) fn watch_this_machine<T>(
     remotes: &RemoteHosts,
     work: impl FnOnce() -> T,
 ) -> (T, io::Result<TrialCounters>) {
-    let watch = this_machine().and_then(|host| Watch::start(vec![host], remotes.all()));
+    let watch = this_machine().and_then(|host| Watch::start(vec![host], remotes.all(), false));
     let done = work();
     (done, watch.and_then(Watch::stop))
 }

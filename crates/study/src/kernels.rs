@@ -1,14 +1,15 @@
 //! The observer of kernels: what they counted for the hosts of a trial.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
-use kernel::watch::{Watch, WatchedHost};
+use kernel::watch::{PROCESSOR_TIME, Watch, WatchedHost};
 use lab::plan::Process;
-use record::{ResultFolder, Trial, TrialCounters};
+use record::{DeclaredQuantity, Kind, ResultFolder, Trial, TrialCounters, Warning, counters::ProcessorTime};
 use verdict::Role;
 
 use crate::{
     counted::{Counted, lost_hosts, no_counters, role_of_this_machine, this_machine},
+    links::normalized,
     observer::{Observation, Observer, TrialContext},
     remotes::RemoteHosts,
     stop_reason::StopReason,
@@ -32,7 +33,9 @@ impl Kernels {
 
 impl Observer for Kernels {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
-        self.watch = Some(hosts(context.testbed).and_then(|hosts| Watch::start(hosts, self.remotes.all())));
+        let books_time = context.setup.books_time;
+        let start = |hosts| Watch::start(hosts, self.remotes.all(), books_time);
+        self.watch = Some(hosts(context.testbed).and_then(start));
         Ok(())
     }
 
@@ -47,9 +50,76 @@ impl Observer for Kernels {
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
         let mut roles = roles(context.setup, trial);
         roles.extend(self.remotes.all().iter().map(|_| Role::Target));
-        let warning = lost_hosts(&counters);
-        Ok(Observation { counted: Some(Counted { counters, roles }), warning, ..Observation::default() })
+        let quantities = values(&counters, trial);
+        let is_missing = context.setup.books_time && quantities.is_empty();
+        let warning = is_missing.then(|| no_processor_time(&counters)).or_else(|| lost_hosts(&counters));
+        let counted = Some(Counted { counters, roles });
+        Ok(Observation { counted, quantities, warning, ..Observation::default() })
     }
+}
+
+/// A quantity of processor time: the end of its name, its words, and its value from the time and the number of requests.
+type TimeQuantity = (&'static str, &'static str, fn(&ProcessorTime, f64) -> Option<f64>);
+
+const TIMES: [TimeQuantity; 3] = [
+    ("processor_s", "processor time", |time, _| Some(time.total_s)),
+    ("softirq_s", "processor time in softirqs", |time, _| Some(time.softirq_s)),
+    (PER_REQUEST, "processor time per request", |time, requests| {
+        (requests > 0.0).then(|| time.total_s * 1e6 / requests)
+    }),
+];
+const PER_REQUEST: &str = "processor_us_per_request";
+/// All work of this machine.
+const MACHINE: &str = "machine";
+
+/// The begin of the names of a host's quantities.
+fn begin_of(host: &str) -> String {
+    format!("host_{}_", normalized(host))
+}
+
+/// Whether a quantity is processor time by its name.
+pub(crate) fn is_processor_time(name: &str) -> bool {
+    let is_of = name.starts_with("host_") || name.starts_with(MACHINE);
+    is_of && TIMES.iter().any(|(end, ..)| name.strip_suffix(end).is_some_and(|begin| begin.ends_with('_')))
+}
+
+/// The quantities of processor time that a setup yields.
+pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
+    let is_http = setup.workload.kind() == Kind::Http;
+    let hosts = setup.lab.iter().filter(|_| setup.books_time).flat_map(|lab| &lab.hosts);
+    let hosts = hosts.map(|host| (begin_of(&host.name), format!("host {}", host.name)));
+    let machine = setup.books_time.then(|| (format!("{MACHINE}_"), "this machine".to_owned()));
+    let times = || TIMES.iter().filter(move |(end, ..)| is_http || *end != PER_REQUEST);
+    let of = |(begin, whose): (String, String)| {
+        times().map(move |(end, words, _)| DeclaredQuantity {
+            name: format!("{begin}{end}"),
+            words: format!("{whose}, {words}"),
+            more_is_better: false,
+            is_main: false,
+        })
+    };
+    hosts.chain(machine).flat_map(of).collect()
+}
+
+/// The values of these quantities in a trial.
+fn values(counters: &TrialCounters, trial: &Trial) -> BTreeMap<String, f64> {
+    let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);
+    // Without a lab, this machine is watched like a host without a name.
+    let hosts = counters.hosts.iter().filter(|host| !host.host.is_empty());
+    let hosts = hosts.filter_map(|host| Some((begin_of(&host.host), host.processor.clone()?)));
+    let machine = counters.worked().map(|worked| (format!("{MACHINE}_"), worked));
+    let of = |(begin, time): (String, ProcessorTime)| {
+        TIMES
+            .iter()
+            .filter_map(move |(end, _, value)| Some((format!("{begin}{end}"), value(&time, requests)?)))
+    };
+    hosts.chain(machine).flat_map(of).collect()
+}
+
+/// The warning that processor time was asked for, and is not known.
+fn no_processor_time(counters: &TrialCounters) -> Warning {
+    let why = counters.machine.missing.get(PROCESSOR_TIME).map_or("", String::as_str);
+    Warning::new("no_processor_time", format!("the {PROCESSOR_TIME} is not known: {why}"))
 }
 
 /// The hosts of the lab; this machine without one.

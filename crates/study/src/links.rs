@@ -23,8 +23,8 @@ use crate::{
     testbed::TestbedError,
 };
 
-pub(crate) use quantities::quantities;
 use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, quantity_name};
+pub(crate) use quantities::{normalized, quantities};
 
 /// Number of measurements in a row until a link is certified: other processes may disturb it for a moment.
 const ATTEMPTS_IN_A_ROW: u32 = 3;

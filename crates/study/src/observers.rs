@@ -4,7 +4,7 @@ use record::{DeclaredQuantity, Trial};
 
 use crate::{
     evidence::Evidence,
-    kernels::Kernels,
+    kernels::{self, Kernels},
     links::{self, Links},
     observer::{Observation, Observer, TrialContext},
     stop_reason::StopReason,
@@ -53,5 +53,5 @@ impl Observers {
 /// The quantities that the trials of a setup yield: those of the workload, then those of the observers.
 pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let own = setup.workload.quantities(setup.lab.is_some());
-    own.into_iter().chain(links::quantities(setup)).collect()
+    own.into_iter().chain(links::quantities(setup)).chain(kernels::quantities(setup)).collect()
 }

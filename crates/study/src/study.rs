@@ -128,6 +128,8 @@ pub struct Setup {
     pub workload: Workload,
     /// The audit after each trial, if any.
     pub audit: Option<Audit>,
+    /// Whether each processor's time is booked to the hosts that it works for.
+    pub books_time: bool,
 }
 
 /// An audit after every trial: compares what the target acknowledged with what it stored.

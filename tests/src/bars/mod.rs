@@ -55,6 +55,7 @@ mod no_secrets;
 mod ocean_path;
 mod outcome;
 mod pacing;
+mod processor_by_host;
 mod readme;
 mod remote_verdict;
 mod report_browser;
@@ -81,6 +82,7 @@ pub const ALL: &[Bar] = &[
     verdict_table::BAR,
     verdict_proof::BAR,
     remote_verdict::BAR,
+    processor_by_host::BAR,
     generator_away::BAR,
     interrupt::BAR,
     connections_18k::BAR,

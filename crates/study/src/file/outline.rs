@@ -3,6 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use kernel::remote::Destination;
+use record::GoalQuantity;
 use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
@@ -11,7 +12,10 @@ use super::{
     goals::{self, ParsedGoal},
     searches::{self, ParsedSearch, read_duration},
 };
-use crate::study::{Fresh, TrialShape};
+use crate::{
+    kernels,
+    study::{Fresh, TrialShape},
+};
 
 /// Default of `trial.settle`.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -29,6 +33,8 @@ pub(super) struct Outline<'d> {
     pub(super) observe: Vec<Destination>,
     /// Duration of a trial at the workload's own load, and its span.
     pub(super) duration: Option<(Duration, Range<usize>)>,
+    /// Whether processor time is asked for, by its key or by a goal.
+    pub(super) books_time: bool,
     pub(super) search: Option<ParsedSearch<'d>>,
 }
 
@@ -52,10 +58,11 @@ impl<'d> Outline<'d> {
         let mistakes_before = reader.mistake_count();
         let factors = Factors::read(reader, &mut table);
         let has_valid_factors = reader.mistake_count() == mistakes_before;
-        let (trial, duration) = read_trial(reader, &mut table);
+        let (trial, duration, has_time_key) = read_trial(reader, &mut table);
         let length = duration.as_ref().map(|(duration, _)| *duration);
         let search = searches::read(reader, &mut table, &factors, length);
         let goals = goals::read(reader, &mut table);
+        let books_time = has_time_key || bounds_time(&goals);
         table.finish(reader);
         if let Some(search) = tree.get("search")
             && !tree.contains_key("goals")
@@ -71,7 +78,19 @@ impl<'d> Outline<'d> {
                 reader.mistake(goal.span.clone(), message);
             }
         }
-        Self { title, seed, budget, factors, has_valid_factors, goals, trial, observe, duration, search }
+        Self {
+            title,
+            seed,
+            budget,
+            factors,
+            has_valid_factors,
+            goals,
+            trial,
+            observe,
+            duration,
+            books_time,
+            search,
+        }
     }
 }
 
@@ -80,9 +99,17 @@ fn read_observe(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Destination> 
     hosts.filter_map(|host| reader.text(host).and_then(|text| reader.checked(host, text.parse()))).collect()
 }
 
+/// Whether a goal bounds processor time.
+fn bounds_time(goals: &[ParsedGoal]) -> bool {
+    goals.iter().any(|goal| match &goal.goal.quantity {
+        GoalQuantity::Declared { quantity, .. } => kernels::is_processor_time(quantity),
+        _ => false,
+    })
+}
+
 type Length = Option<(Duration, Range<usize>)>;
 
-fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length) {
+fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialShape, Length, bool) {
     let mut shape = TrialShape {
         repeats: 1,
         warm_up: None,
@@ -91,7 +118,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
         fresh: Fresh::Setting,
         void_attempts: 3,
     };
-    let Some(value) = table.take("trial") else { return (shape, None) };
+    let Some(value) = table.take("trial") else { return (shape, None, false) };
     let mut table = reader.table(value, "a table [trial]");
     if let Some(repeats) = table.take("repeats").and_then(|value| reader.whole(value, 1..1_001)) {
         shape.repeats = repeats as u32;
@@ -124,6 +151,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
     if let Some(attempts) = table.take("void_attempts").and_then(|value| reader.whole(value, 0..101)) {
         shape.void_attempts = attempts as u32;
     }
+    let has_time_key = table.take("processor_time").and_then(|value| reader.flag(value)).unwrap_or(false);
     table.finish(reader);
-    (shape, duration)
+    (shape, duration, has_time_key)
 }

@@ -209,6 +209,7 @@ impl<'d> Resolver<'d> {
             from,
             workload,
             audit,
+            books_time: self.outline.books_time,
         };
         Some(ResolvedSetup { setup, spans, workload: span, is_whole })
     }

@@ -158,6 +158,7 @@ fn trial() -> Value {
         "settle": time("Longest wait until connections of the previous trial are gone; 10s by default, 0s does not wait.", "10s"),
         "fresh": choice("When hosts and targets are set up anew.", &["setting", "trial", "hosts"]),
         "void_attempts": whole_number(0, "How often a void trial is repeated.", 3),
+        "processor_time": flag("Whether processor time is measured for each host, which costs some.", false),
     });
     described_table("How trials are run.", properties, &[])
 }

@@ -25,9 +25,9 @@ pub(super) fn quantity_name(link: &str, direction: &str, counter: &str) -> Strin
     format!("link_{}_{direction}_{counter}", normalized(link))
 }
 
-/// Replaces characters of a link's name that names of quantities do not have.
-fn normalized(link: &str) -> String {
-    link.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+/// Replaces characters of a name of a link or host that names of quantities do not have.
+pub(crate) fn normalized(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// The quantities that the emulated links of a setup yield.
