@@ -175,7 +175,10 @@ pub(in super::super) const CASES: &[Case] = &[
             let descriptors = 40 + random.below(40);
             Web {
                 target: format!("descriptors = {descriptors}"),
-                workload: format!("users = {}\nthink_time = \"exp:200ms\"", 3 * descriptors),
+                workload: format!(
+                    "users = {}\nramp_up = \"1s\"\nthink_time = \"exp:200ms\"",
+                    3 * descriptors
+                ),
                 ..Web::default()
             }
             .study()
