@@ -8,7 +8,7 @@ mod rows;
 
 use record::{Environment, Level, StudyPlan, StudyResult, Warning, quantity::quantities};
 use schemars::JsonSchema;
-use search::statistics::{self, Confidence, Verdict};
+use search::statistics::{self, Better, Confidence, Scale, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use gate::Gate;
@@ -207,6 +207,50 @@ pub fn compare_levels(
         .collect();
     let (a, b) = (format!("{factor}={}", levels.0), format!("{factor}={}", levels.1));
     conclude(Side { name: &a, ..side }, Side { name: &b, ..side }, &pairs, options, Vec::new())
+}
+
+/// Compares the first level of a factor with each other one, and puts first what is best by the first quantity. The confidence
+/// is that of all comparisons together.
+///
+/// # Errors
+/// As those of [`compare_levels`], and if the factor has a single level.
+pub fn rank_levels(
+    side: Side,
+    factor: &str,
+    options: &CompareOptions,
+) -> Result<Vec<Comparison>, CompareError> {
+    let known = side.plan.factors.iter().find(|known| known.name == factor);
+    let (first, others) = match known.map(|known| &known.levels[..]) {
+        Some([first, others @ ..]) if !others.is_empty() => (first, others),
+        Some(_) => {
+            let why = format!("the factor '{factor}' has one level only");
+            return Err(CompareError::Nothing { why });
+        }
+        // The comparison says which factors there are.
+        None => {
+            let none = Level::Flag(false);
+            return compare_levels(side, factor, (&none, &none), options).map(|one| vec![one]);
+        }
+    };
+    let alpha = (1.0 - options.confidence.value()) / others.len() as f64;
+    let confidence = Confidence::new(1.0 - alpha).unwrap_or(options.confidence);
+    let options = CompareOptions { confidence, ..options.clone() };
+    let compared = others.iter().map(|other| compare_levels(side, factor, (first, other), &options));
+    let mut ranked = compared.collect::<Result<Vec<_>, _>>()?;
+    ranked.sort_by(|a, b| b.gain().total_cmp(&a.gain()));
+    Ok(ranked)
+}
+
+impl Comparison {
+    /// By how much B is better in the first quantity, as a logarithm of ratios or as a difference.
+    fn gain(&self) -> f64 {
+        let Some(statistics) = self.rows.first().map(|row| &row.statistics) else { return 0.0 };
+        let effect = match statistics.scale {
+            Scale::Ratio => statistics.effect.ln(),
+            Scale::Difference => statistics.effect,
+        };
+        if statistics.better == Better::More { effect } else { -effect }
+    }
 }
 
 fn conclude(

@@ -26,6 +26,7 @@ mod routing;
 mod schema;
 mod searches;
 mod targets;
+mod tuning;
 mod validate;
 mod workload;
 

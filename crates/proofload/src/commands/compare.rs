@@ -6,7 +6,7 @@ use clap::Args;
 use record::{Environment, Level, ResultFolder, StudyPlan, StudyResult, units::parse_ratio};
 use report::Results;
 use search::statistics::Confidence;
-use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels};
+use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, compare_levels, rank_levels};
 
 use super::mistakes::Mistakes;
 use crate::{
@@ -33,8 +33,8 @@ pub(crate) struct CompareArgs {
     /// Result folder B: after
     #[arg(conflicts_with = "factor")]
     b: Option<PathBuf>,
-    /// Compare two levels of a factor within A, such as target=nginx,serve
-    #[arg(long, value_name = "FACTOR=LEVEL,LEVEL")]
+    /// Compare two levels of a factor within A, such as target=nginx,serve; a factor alone ranks its levels against the first
+    #[arg(long, value_name = "FACTOR[=LEVEL,LEVEL]")]
     factor: Option<String>,
     /// Exit with status 1 if B is worse than A by more than this, such as 5%, and with 3 if that is not decided
     #[arg(long, value_name = "SHARE")]
@@ -53,6 +53,9 @@ pub(crate) struct CompareArgs {
     json: Option<PathBuf>,
 }
 
+/// The statuses of a ranking: the first that any of its comparisons has.
+const RANKING: [Exit; 3] = [Exit::GoalsNotMet, Exit::GoalsMet, Exit::Void];
+
 /// Compares the results and shows the comparison.
 pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let options = arguments.options().map_err(Refusal::new)?;
@@ -65,6 +68,14 @@ pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
     let (a_plan, a_result, a_environment) = read(&arguments.a)?;
     let a_name = arguments.a.display().to_string();
     let a = Side { name: &a_name, plan: &a_plan, result: &a_result, environment: a_environment.as_ref() };
+    if let Some(factor) = arguments.factor.as_ref().filter(|text| !text.contains('=')) {
+        let ranked = rank_levels(a, factor, &options).map_err(Refusal::one)?;
+        write_result(json, &ranked, false, || comparison_text::render_ranking(&ranked))?;
+        let statuses = ranked.iter().map(exit_status);
+        return Ok(statuses
+            .min_by_key(|status| RANKING.iter().position(|known| known == status))
+            .unwrap_or(Exit::Void));
+    }
     let comparison = match (&arguments.factor, &arguments.b) {
         (Some(text), _) => {
             let (factor, levels) = levels(text, &a_plan)?;

@@ -289,6 +289,24 @@ fn levels_of_one_study_are_compared_block_by_block() {
 }
 
 #[test]
+fn levels_are_ranked_by_what_they_bring() {
+    let plan = plan(&["none", "little", "much", "harm"]);
+    let outcomes = [1.0, 1.1, 2.0, 0.8].iter().enumerate().map(|(setting, factor)| {
+        let values = STEADY.iter().zip(WOBBLE).map(|(value, wobble)| value * factor * wobble).collect();
+        outcome(setting, &[("throughput_per_s", values)])
+    });
+    let found = plans::result(outcomes.collect());
+    let side = Side { name: "R", plan: &plan, result: &found, environment: None };
+    let ranked = rank_levels(side, "balancer", &CompareOptions::default()).unwrap();
+    let names: Vec<&str> = ranked.iter().map(|one| one.b.as_str()).collect();
+    assert_eq!(names, ["balancer=much", "balancer=little", "balancer=harm"]);
+    assert_eq!(ranked[2].verdict, Overall::ABetter);
+    assert!((ranked[0].confidence - (1.0 - 0.05 / 3.0)).abs() < 1e-9, "that of all three together is 95 %");
+    let unknown = rank_levels(side, "threads", &CompareOptions::default()).unwrap_err().to_string();
+    assert_eq!(unknown, "the study has no factor 'threads'; it has balancer");
+}
+
+#[test]
 fn unknown_quantities_are_refused_with_those_there_are() {
     let plan = plan(&["haproxy"]);
     let found = plans::result(vec![outcome(0, &usual(1.0, 1.0))]);

@@ -14,6 +14,7 @@ use super::{
     outline::Outline,
     placeholders::{self, TARGET_FOLDER},
     resolver::{LEVEL_TABLES, Resolver},
+    tuning,
 };
 
 /// Balancers that a factor named `balancer` is meant to put between clients and targets.
@@ -98,7 +99,8 @@ pub(super) fn factors(
     for factor in &outline.factors.list {
         let is_varied = || outline.search.as_ref().is_some_and(|search| search.factor == Some(factor.name));
         let is_reported = !factor.has_valid_name || (factor.searched && !is_varied());
-        if is_reported || named.contains(factor.name) || resolver.sets_key(factor.name) {
+        let is_tuning = factor.name == tuning::NAME && tree.contains_key(tuning::NAME);
+        if is_reported || is_tuning || named.contains(factor.name) || resolver.sets_key(factor.name) {
             continue;
         }
         let is_balancer = |level: &str| BALANCERS.contains(&level);

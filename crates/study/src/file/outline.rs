@@ -52,7 +52,7 @@ impl<'d> Outline<'d> {
         });
         let observe = table.take("observe").map_or_else(Vec::new, |value| read_observe(reader, value));
         // These tables are read for every setting.
-        for key in ["hosts", "links", "processes", "targets", "workload", "audit"] {
+        for key in ["hosts", "tuning", "links", "processes", "targets", "workload", "audit"] {
             table.take(key);
         }
         let mistakes_before = reader.mistake_count();

@@ -25,6 +25,7 @@ use super::{
     outline::Outline,
     routing::{check_routes, connect_to_all_hosts, fill_in_addresses, place_on_local_host},
     targets::{ResolvedTarget, TargetLocation, TargetTable, Targets, insert},
+    tuning,
     workload::{self, Context, ParsedWorkload},
 };
 use crate::{Workload, study::Setup};
@@ -309,7 +310,12 @@ impl<'d> Resolver<'d> {
         let is_external = chosen.is_some_and(|target| target.url().is_some());
         let has = |key: &str| self.tree.contains_key(key);
         let is_wanted = chosen.is_some() || has("hosts") || has("processes") || has("links");
+        let tuning = tuning::changes(self.tree, levels);
         if is_external || !is_wanted {
+            if let Some((span, _)) = tuning {
+                let message = "only hosts of the study are tuned; proofload host tune changes the settings of a real one";
+                reader.mistake(span, message);
+            }
             return Some(None);
         }
         let parts = ["hosts", "links", "processes"];
@@ -326,6 +332,9 @@ impl<'d> Resolver<'d> {
             insert(&mut hosts, LOCAL, 0..0, DeValue::Table(DeTable::new()));
             insert(&mut table, "hosts", 0..0, DeValue::Table(hosts));
             place_on_local_host(&mut table);
+        }
+        if let Some((span, changes)) = tuning {
+            tuning::apply(reader, &mut table, span, changes);
         }
         let mut table = Table::new(&table, 0..0);
         let mistakes_before = reader.mistake_count();

@@ -29,6 +29,16 @@ pub fn schema() -> Value {
         "budget": time("Wall-clock time after which no further trial begins.", "80s"),
         "observe": texts("Remote machines whose kernels are read over ssh around each trial: [NAME=]USER@HOST[:PORT].", "admin@web1"),
         "hosts": hosts(),
+        "tuning": {
+            "type": "object", "description": "Settings of hosts that the levels of a factor named tuning change.",
+            "additionalProperties": {
+                "type": "object", "description": "Settings by host.",
+                "additionalProperties": {
+                    "type": "object", "description": "Settings of the host's network, by their whole names.",
+                    "additionalProperties": { "type": ["string", "integer", "boolean"] }
+                }
+            }
+        },
         "links": links(),
         "processes": processes(),
         "targets": {

@@ -18,6 +18,7 @@ use super::{
     placeholders,
     resolver::{ResolvedSetup, Resolver},
     searches::ParsedSearch,
+    tuning,
 };
 use crate::{
     Workload, observers,
@@ -40,6 +41,7 @@ pub(super) fn study<'d>(
     let resolver = Resolver::new(reader, input, tree, outline);
     checks::placeholders(reader, tree, outline, &resolver);
     checks::factors(reader, tree, outline, &resolver);
+    tuning::check(reader, tree, outline);
     let settings: Vec<Setting> = outline
         .factors
         .combinations(reader)

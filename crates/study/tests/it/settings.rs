@@ -25,6 +25,43 @@ fn names(study: &Study) -> Vec<&str> {
     study.settings.iter().map(|setting| setting.name.as_str()).collect()
 }
 
+const TUNED: &str = "[hosts]\nclient = {}\nweb = { tcp_rmem = \"1MB\" }\n[[links]]\nbetween = [\"client\", \"web\"]\n\
+    [targets.web]\non = \"web\"\nrun = \"serve\"\n[workload.http]\n";
+
+#[test]
+fn a_level_of_tuning_changes_the_settings_of_its_hosts() {
+    let changes = "[factors]\ntuning = [\"none\", \"buffers\"]\n[tuning.buffers]\n\
+        web = { \"net.ipv4.tcp_rmem\" = \"4096 131072 8388608\" }\nclient = { \"net.core.somaxconn\" = 9 }\n";
+    let study = read(&format!("{TUNED}{changes}"));
+    let sysctl = |setting: usize, host: usize, name: &str| {
+        setups(&study)[setting].lab.as_ref().unwrap().hosts[host].sysctls.get(name).cloned()
+    };
+    assert_eq!(names(&study), ["tuning=none", "tuning=buffers"]);
+    assert_eq!(sysctl(0, 1, "net.ipv4.tcp_rmem").unwrap(), "4096 131072 1000000");
+    assert_eq!(sysctl(1, 1, "net.ipv4.tcp_rmem").unwrap(), "4096 131072 8388608");
+    assert_eq!([0, 1].map(|setting| sysctl(setting, 0, "net.core.somaxconn")), [None, Some("9".to_owned())]);
+}
+
+#[test]
+fn mistakes_in_a_tuning_are_named_where_they_are() {
+    let of = |text: &str| mistakes(&format!("{TUNED}[factors]\ntuning = [\"none\", \"a\"]\n{text}"));
+    let first = |text: &str| of(text).first().cloned().unwrap_or_default();
+    assert_eq!(of("[tuning.a]\nweb = { \"net.core.somaxconn\" = 9 }\n"), [""; 0]);
+    assert!(first("[tuning.b]\nweb = {}\n").contains("has no level 'b'"), "{}", first("[tuning.b]\n"));
+    assert!(first("[tuning.a]\nwep = {}\n").contains("there is no host 'wep'"));
+    assert!(first("[tuning.a]\nweb = 3\n").contains("settings by their whole names"));
+    assert!(first("[tuning.a]\nweb = { somaxconn = 3 }\n").contains("whole name"));
+    assert!(first("").contains("changes nothing"));
+    assert!(mistakes(&format!("{TUNED}[tuning.a]\nweb = {{}}\n"))[0].contains("add one to [factors]"));
+    let elsewhere = "[targets.web]\nurl = \"http://10.0.0.1/\"\n[workload.http]\nusers = 1\n[factors]\n\
+        tuning = [\"a\"]\n[tuning.a]\nweb = { \"net.core.somaxconn\" = 9 }\n";
+    assert!(
+        mistakes(elsewhere)[0].contains("only hosts of the study are tuned"),
+        "{:?}",
+        mistakes(elsewhere)
+    );
+}
+
 #[test]
 fn a_study_without_hosts_has_one_for_target_and_load() {
     let study = read(ONE);
