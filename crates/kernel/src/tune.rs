@@ -5,7 +5,10 @@ mod file;
 mod profiles;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::ParseIntError,
+    path::{Path, PathBuf},
+};
 
 pub use apply::{Applied, apply, refusal};
 pub use file::{Line, parse};
@@ -94,6 +97,10 @@ pub fn faults(
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut add = |kind, reason: String| faults.push(Fault { kind, reason });
+    // A pattern of several settings; none of those that are known has one.
+    if name.contains('*') {
+        return faults;
+    }
     let is_missing = || (machine.read)(name).is_none();
     let Some(Known { scope, rule, remark, .. }) = known(name).copied() else {
         if is_missing() {
@@ -122,7 +129,7 @@ pub fn faults(
         }
         return faults;
     }
-    let numbers: Result<Vec<u64>, _> = value.split_whitespace().map(str::parse).collect();
+    let numbers: Result<Vec<u64>, _> = value.split_whitespace().map(number).collect();
     let Some((numbers, &last)) = numbers.as_ref().ok().and_then(|numbers| Some((numbers, numbers.last()?)))
     else {
         add(FaultKind::Malformed, format!("'{value}' is no number"));
@@ -154,6 +161,11 @@ pub fn faults(
         _ => {}
     }
     faults
+}
+
+/// A number as the kernel reads it: decimal, or hexadecimal after `0x`.
+fn number(text: &str) -> Result<u64, ParseIntError> {
+    text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16))
 }
 
 /// The counter that justifies the change of a setting when it rises.

@@ -13,10 +13,7 @@ fn sentence(results: &Results, proof: &Proof) -> String {
     let place = if proof.place.is_empty() { String::new() } else { format!(" of {}", proof.place) };
     let limit = format!("{}{place}", proof.cause.words());
     if proof.proven == Proven::NotTried {
-        return format!(
-            "Not raised: {limit}, which is not in a lab of proofload. What may raise it: {}.",
-            proof.change
-        );
+        return format!("Not raised: {limit}. What may raise it: {}.", proof.change);
     }
     let unit = results.plan.search_of(proof.setting).map(|search| &search.unit);
     let at = proof.load.zip(unit).map_or_else(String::new, |(load, unit)| format!(" at {}", unit.show(load)));
@@ -83,7 +80,7 @@ mod tests {
             sentences(&results),
             [
                 "Raised the accept queue of web (somaxconn 65535): it was the limit (throughput 100.0/s → 250.0/s).",
-                "Not raised: the accept queue of web, which is not in a lab of proofload. What may raise it: somaxconn 65535.",
+                "Not raised: the accept queue of web. What may raise it: somaxconn 65535.",
             ]
         );
     }

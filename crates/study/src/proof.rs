@@ -8,7 +8,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use record::{
     Bottleneck, Bounding, Cause, Ending, Factor, Level, Proof, ProofFigure, Proven, ResultFolder, Setting,
-    StudyPlan, StudyResult, TrialEntry, folder::Contents,
+    StudyPlan, StudyResult, TrialEntry,
+    folder::Contents,
+    quantity::{main_figures, quantities},
 };
 use search::statistics::Verdict as Shown;
 
@@ -46,7 +48,8 @@ struct Document {
     claims: Vec<Claim>,
 }
 
-/// Raises each limit that the trials of a finished study named, once, and adds to its result what came of that.
+/// Raises each limit that the trials of a finished study named, once, and adds to its result what came of that. If the proof does
+/// not finish, the result has its ending and is not written.
 ///
 /// # Errors
 /// If the folder of the proof cannot be used, or a limit of this machine cannot be read.
@@ -62,12 +65,14 @@ pub fn prove(
     };
     let (claims, others): (Vec<Claim>, Vec<Claim>) =
         claims(study, &plan, &trials).into_iter().partition(|claim| claim.change.is_ok());
-    result.proofs = if claims.is_empty() {
-        Vec::new()
-    } else {
-        let path = folder.path().join(FOLDER);
-        run_trials(study, &claims, &path, options, on_event)?
-    };
+    result.proofs = Vec::new();
+    if !claims.is_empty() {
+        match run_trials(study, &claims, &folder.path().join(FOLDER), options, on_event)? {
+            Ok(proofs) => result.proofs = proofs,
+            // The study is as it was.
+            Err(ending) => return Ok(StudyResult { ending, ..result }),
+        }
+    }
     result.proofs.extend(others.iter().map(|claim| claim.proof(Proven::NotTried)));
     result.proofs.sort_by_key(|proof| proof.setting);
     folder.write_result(&result)?;
@@ -105,39 +110,50 @@ fn run_trials(
     path: &Path,
     options: &Options,
     on_event: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<Proof>, RunError> {
+) -> Result<Result<Vec<Proof>, Ending>, RunError> {
     let proof = study_of(study, claims);
     let is_begun = path.join("plan.json").is_file();
     let folder = if is_begun { ResultFolder::open(path)? } else { ResultFolder::create(path)? };
     let options = Options { resume: is_begun, ..options.clone() };
-    run(&proof, &folder, &options, on_event)?;
+    let ending = run(&proof, &folder, &options, on_event)?.ending;
+    if ending != Ending::Finished {
+        return Ok(Err(ending));
+    }
     let Contents { plan, trials, result, .. } = folder.read()?;
     let levels = (&Level::Text(BEFORE.to_owned()), &Level::Text(RAISED.to_owned()));
     let comparison = result.as_ref().and_then(|result| {
         let side = Side { name: FOLDER, plan: &plan, result, environment: None };
         compare_levels(side, FACTOR, levels, &CompareOptions::default()).ok()
     });
+    let compared = main_figures(&quantities(&plan)).filter(|(_, column)| column.is_compared).count();
     let concluded = |(number, claim): (usize, &Claim)| {
         let then = Bounding::of(&plan, 2 * number + 1, &trials).and_then(|after| after.verdict.in_words());
         let of_claim = comparison.as_ref().map_or(Vec::new(), |all| figures(all, study, claim));
         let better: Vec<Option<bool>> = of_claim.iter().map(|(_, better)| *better).collect();
+        let (before, after) = (2 * number, 2 * number + 1);
         let valid = |setting| {
             let own = trials.iter().filter(move |entry| entry.setting == setting);
             own.filter(|entry| !entry.trial.validity.is_void()).count() as u32
         };
+        let are_met = |setting| {
+            let of_setting = result.as_ref()?.outcomes.iter().find(|outcome| outcome.setting == setting)?;
+            of_setting.goals_met
+        };
         let proven = match better[..] {
             // A limit of this machine: what nothing may be concluded from, is valid without it.
-            [] if valid(2 * number) == 0 && valid(2 * number + 1) == REPEATS => Proven::Moved,
-            [] => Proven::Undecided,
+            [] if valid(before) == 0 && valid(after) == REPEATS => Proven::Moved,
             // The first figure is what is carried: more of it counts although answers take longer, less does not.
             [Some(false), ..] => Proven::NotMoved,
             _ if better.contains(&Some(true)) => Proven::Moved,
+            _ if (are_met(before), are_met(after)) == (Some(false), Some(true)) => Proven::Moved,
+            // What could not be compared may have become better.
+            _ if better.len() < compared => Proven::Undecided,
             _ => Proven::NotMoved,
         };
         let figures = of_claim.into_iter().map(|(figure, _)| figure).collect();
         Proof { figures, then, ..claim.proof(proven) }
     };
-    Ok(claims.iter().enumerate().map(concluded).collect())
+    Ok(Ok(claims.iter().enumerate().map(concluded).collect()))
 }
 
 /// The figures of a claim, each with whether the raised limit made it better, if a difference is shown; none if the trials

@@ -28,7 +28,8 @@ pub struct Restored {
 /// When the folder or the namespace cannot be read. What cannot be restored is in the result.
 pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     let mut tunings = Tunings::read(folder)?;
-    let mut restored = Restored { elsewhere: tunings.elsewhere, ..Restored::default() };
+    let (elsewhere, foreign) = (tunings.elsewhere, std::mem::take(&mut tunings.foreign));
+    let mut restored = Restored { elsewhere, foreign, ..Restored::default() };
     // Backwards, because the kernel may allow a value only with that of another setting.
     for setting in tunings.settings.into_iter().rev() {
         match setting.put_back() {
@@ -66,6 +67,8 @@ struct Tunings {
     settings: Vec<Setting>,
     /// The journals of this network namespace.
     done: Vec<PathBuf>,
+    /// What somebody else has set between two tunings.
+    foreign: Vec<Error>,
     failures: Vec<Error>,
     elsewhere: usize,
 }
@@ -116,7 +119,8 @@ impl Tunings {
             return self.settings.push(later);
         };
         if earlier.after.as_ref().is_some_and(|after| *after != later.before) {
-            earlier.before = later.before;
+            let before = std::mem::replace(&mut earlier.before, later.before.clone());
+            self.foreign.push(Error::Foreign { path: later.path, now: later.before, before });
         }
         earlier.after = later.after;
     }
@@ -202,7 +206,7 @@ mod tests {
         scratch.tune("a", "8", 3);
         scratch.set("a", "9");
         scratch.tune("a", "10", 3);
-        restore(&scratch.folder).unwrap();
+        assert!(matches!(restore(&scratch.folder).unwrap().foreign[..], [Error::Foreign { .. }]));
         assert_eq!(scratch.values(), ["9", "1"]);
     }
 

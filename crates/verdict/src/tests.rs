@@ -273,10 +273,37 @@ fn a_process_that_shut_itself_in_does_not_lack_descriptors() {
 }
 
 #[test]
+fn the_queue_of_another_program_does_not_bound_a_carried_load() {
+    let mut case = Case::sound();
+    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    case.count(1, "TcpExt.ListenOverflows", 35);
+    case.counters.hosts[1].listeners.values_mut().for_each(|queue| queue.most_waiting = 0);
+    let other = record::ListenerUse { backlog: 0, most_waiting: 1, samples: 11, samples_waiting: 9 };
+    case.counters.hosts[1].listeners.insert("10.0.0.2:9399".to_owned(), other);
+    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
+    case.http().connect_time.record_ns(1_000_000_000);
+    assert_eq!(
+        case.named()[0].0,
+        Cause::AcceptQueue,
+        "a connection took as long as a SYN that is sent again"
+    );
+}
+
+#[test]
+fn a_load_of_which_requests_fail_is_not_carried() {
+    let mut case = Case::sound();
+    case.http().counts.failed = 1;
+    assert_eq!(case.named()[0].0, Cause::OfferedLoad);
+    case.http().counts.failed = 9;
+    assert_eq!(case.named(), []);
+}
+
+#[test]
 fn connections_that_wait_under_load_show_a_limit() {
     let mut case = Case::slow();
     let queue = case.counters.hosts[1].listeners.values_mut().next().unwrap();
     (queue.samples, queue.samples_waiting) = (8, 4);
+    case.web().busiest_thread_s = 2.0;
     assert_eq!(
         case.named()[0].0,
         Cause::ConnectionLimit,

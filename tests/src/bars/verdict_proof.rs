@@ -21,13 +21,13 @@ pub(super) const BAR: Bar = Bar {
 
 /// Those that proofload can raise; the first is the sample.
 const RAISED: [&str; 11] = [
+    "cpu_quota",
     "link_rate",
     "accept_queue",
     "syn_queue",
     "receive_window",
     "send_buffer",
     "packet_loss",
-    "cpu_quota",
     "source_ports",
     "descriptors",
     "link_queue",

@@ -32,7 +32,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let _slow_disk = if scale == Scale::Full { Some(SlowDisk::made()?) } else { None };
     let mut outcome = Outcome::default();
     let trials = scale.pick(1, TRIALS);
-    for (number, case) in CASES[..scale.pick(4, CASES.len())].iter().enumerate() {
+    for (number, case) in CASES[..scale.pick(2, CASES.len())].iter().enumerate() {
         let (mut named, mut void) = (0, 0);
         for trial in 0..trials {
             let study = (case.study)(&mut Random::new(1_000 * number as u64 + trial));

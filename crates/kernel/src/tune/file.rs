@@ -13,7 +13,9 @@ pub struct Line {
 pub fn parse(text: &str) -> Vec<Line> {
     let line = |(index, line): (usize, &str)| {
         let line = line.trim();
-        let is_setting = !line.is_empty() && !line.starts_with(['#', ';']);
+        // A name alone after a minus sign keeps it out of a pattern.
+        let is_exclusion = line.starts_with('-') && !line.contains('=');
+        let is_setting = !line.is_empty() && !line.starts_with(['#', ';']) && !is_exclusion;
         is_setting.then(|| Line { number: index + 1, setting: setting(line).ok_or_else(|| line.to_owned()) })
     };
     text.lines().enumerate().filter_map(line).collect()

@@ -92,6 +92,12 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
         result = study::prove(&run.study, &folder, &options, &mut |event| progress.show(&event))
             .map_err(Refusal::one)?;
         progress.end();
+        if result.ending != Ending::Finished {
+            let path = folder.path().display();
+            standard::message(format_args!(
+                "proofload: the proof is not finished; --resume --prove --out {path} goes on; its trials are in {path}/proof"
+            ));
+        }
     }
     // Reported even with --quiet and with JSON on standard output.
     for warning in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {

@@ -67,8 +67,13 @@ fn raise_backlog(process: &mut Process) -> Option<String> {
         Program::Known(Known { kind: KnownKind::Nginx(nginx), .. }) => &mut nginx.backlog,
         Program::Known(Known { kind: KnownKind::Listen(listen), .. }) => &mut listen.backlog,
         program => {
-            let argument = argument_after(program, "--backlog")?;
-            *argument = QUEUE.to_string();
+            if let Some(argument) = argument_after(program, "--backlog") {
+                *argument = QUEUE.to_string();
+            } else if let Program::Known(Known { kind: KnownKind::Serve(_), args, .. }) = program {
+                args.extend(["--backlog".to_owned(), QUEUE.to_string()]);
+            } else {
+                return None;
+            }
             return Some(process.name.clone());
         }
     };

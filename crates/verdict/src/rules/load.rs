@@ -10,6 +10,8 @@ use crate::{Finding, Observed};
 
 /// Smallest share of the planned requests that a carried load completes.
 const CARRIED_SHARE: f64 = 0.99;
+/// A carried load fails at most once in so many requests.
+const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
 /// Answers up to this time, beside the network's, need no explanation.
 pub(super) const SHORT_ANSWER_NS: u64 = 1_000_000;
 
@@ -67,7 +69,8 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
     let (counts, busiest) = (&http.counts, busiest_target(observed));
     let is_complete =
         counts.completed as f64 >= CARRIED_SHARE * counts.scheduled as f64 && counts.scheduled > 0;
-    let is_carried = observed.goals_met && is_complete && !observed.trial.validity.is_void();
+    let is_sound = counts.failed <= counts.scheduled / MIN_REQUESTS_PER_FAILURE;
+    let is_carried = observed.goals_met && is_complete && is_sound && !observed.trial.validity.is_void();
     let spare = busiest.map_or_else(String::new, |(share, program, host)| {
         format!("; the busiest thread of {program}{} worked {} of the time", of_host(host), percent(share))
     });

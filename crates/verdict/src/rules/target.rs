@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use record::{
-    HostCounters, ListenerUse,
+    Histogram, HostCounters, ListenerUse,
     units::{show_count, show_time_ns},
 };
 
 use super::{
-    HOT_SHARE, IDLE_SHARE, busiest_target, counted, likely, listeners,
+    HOT_SHARE, IDLE_SHARE, busiest_target, counted, is_asked, likely, listeners,
     load::{answers_shortly, carried, of_host},
     machines, percent, programs, share_of_trial, sum, targets,
 };
@@ -26,6 +26,8 @@ const STOOD_DISK_SHARE: f64 = 0.1;
 const SOFTIRQ_SHARE: f64 = 0.5;
 /// A core that is busy for this share has no time left.
 const FULL_CORE_SHARE: f64 = 0.97;
+/// The least time after which the kernel sends a segment again (`TCP_RTO_MIN`).
+const LEAST_RETRANSMISSION_NS: u64 = 200_000_000;
 /// Samples of a listener that say something.
 const MIN_SAMPLES: u32 = 3;
 
@@ -116,6 +118,14 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     likely(&host.host, evidence)
 }
 
+/// Whether a connection or an answer took as long as a segment that is sent again, or is missing.
+fn may_have_sent_again(observed: &Observed<'_>) -> bool {
+    let Some(http) = observed.trial.http() else { return true };
+    let took_long = |times: &Histogram| times.max_ns() >= LEAST_RETRANSMISSION_NS;
+    let is_missing = http.counts.failed + http.counts.in_flight > 0;
+    is_missing || took_long(&http.connect_time) || took_long(&http.service_time.observed)
+}
+
 /// The queue of connections to be accepted overflowed.
 pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     const COUNTER: &str = "TcpExt.ListenOverflows";
@@ -126,8 +136,10 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
         Some(0) => return Finding::Not("no accept queue overflowed".to_owned()),
         Some(times) => times,
     };
-    let own = listeners(observed).filter(|(of, ..)| of.host == host.host);
-    let fullest = own.max_by_key(|(_, _, queue)| (queue.most_waiting, Reverse(queue.backlog)));
+    let own: Vec<_> = listeners(observed).filter(|(of, ..)| of.host == host.host).collect();
+    let asked: Vec<_> = own.iter().filter(|(_, address, _)| is_asked(observed, address)).copied().collect();
+    let own = if asked.is_empty() { own } else { asked };
+    let fullest = own.into_iter().max_by_key(|(_, _, queue)| (queue.most_waiting, Reverse(queue.backlog)));
     let (size, waited) = fullest.map_or((String::new(), 0), |(_, _, queue)| {
         (format!("queue of {} ", queue.backlog), queue.most_waiting)
     });
@@ -137,8 +149,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let times = if times == 1 { "once".to_owned() } else { format!("{} times", show_count(times)) };
     let evidence = format!("{size}overflowed {times}{busiest}");
     // Where others listen as well, it may have been their queue.
-    let was_late = observed.trial.http().is_some_and(|http| http.counts.connects_delayed > 0);
-    if host.host.is_empty() && waited == 0 && !was_late {
+    if waited == 0 && !may_have_sent_again(observed) {
         likely(&host.host, evidence)
     } else {
         counted(&host.host, evidence)

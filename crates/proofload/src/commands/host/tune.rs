@@ -53,6 +53,11 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit, Refusal> {
     }
     let given: Vec<(String, String)> =
         arguments.set.iter().filter_map(|text| setting(text, &mut m)).collect();
+    for (at, (name, _)) in given.iter().enumerate() {
+        if given[..at].iter().any(|(other, _)| other == name) {
+            m.add(format!("--set: {name} is given twice"));
+        }
+    }
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
@@ -72,7 +77,13 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit, Refusal> {
     };
     let is_as_asked = changed.iter().all(Applied::is_as_asked);
     let report = Report { wanted, changed };
-    write_result(json, &report, false, || text(&report, arguments.dry_run))?;
+    write_result(json, &report, false, || text(&report, arguments.dry_run)).inspect_err(|_| {
+        if !report.changed.is_empty() {
+            crate::output::standard::message(
+                "the settings are changed; proofload host restore puts them back",
+            );
+        }
+    })?;
     Ok(if is_as_asked { Exit::GoalsMet } else { Exit::GoalsNotMet })
 }
 
