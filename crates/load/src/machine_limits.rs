@@ -16,6 +16,10 @@ use rustix::{
 /// available to the next trial.
 static INITIAL_MEMORY: OnceLock<(u64, u64)> = OnceLock::new();
 
+/// What this process maps beside its connections after limits were read: stacks of threads, buffers of those who look at the
+/// kernel.
+const OTHER_MAPPED_BYTES: u64 = 10 * 1024 * 1024;
+
 /// Limits of this machine and process that a plan may run into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineLimits {
@@ -67,7 +71,7 @@ impl MachineLimits {
             available_memory_bytes: available_bytes
                 .min(cgroup_memory_bytes())
                 .saturating_add(resident_bytes.saturating_sub(initial_resident))
-                .min(address_space.saturating_sub(initial_mapped)),
+                .min(address_space.saturating_sub(initial_mapped + OTHER_MAPPED_BYTES)),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             tasks: user_tasks().min(cgroup_tasks()),
         })

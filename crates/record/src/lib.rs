@@ -38,14 +38,14 @@ pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
-    AuditPlan, AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, Factor,
-    GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose, QuantitySummary, SearchOutcome,
-    SearchPlan, SecretFingerprint, SecretFingerprints, Setting, SettingOutcome, StudyPlan, StudyResult,
-    TrialEntry,
+    AuditPlan, AuditTotals, Bound, BoundKind, Bounding, BoundsAfterTrial, Confirmation, CurrentBounds,
+    Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose, QuantitySummary,
+    SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints, Setting, SettingOutcome, StudyPlan,
+    StudyResult, TrialEntry,
 };
 pub use trial::{
     Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval, Kind,
     LittlesLaw, Measured, OutputNumber, OwnPercentile, Trial, Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
-pub use verdict::{Bottleneck, Bounding, Cause, Certainty, Excluded, Verdict};
+pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};

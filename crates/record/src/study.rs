@@ -19,6 +19,7 @@
 //! the rest of the record (`crc32c`). All but the plan contain the checksum of their `plan`; the result also contains the
 //! checksum of the trials' lines (`trials_crc32c`).
 
+mod bounding;
 mod outcome;
 
 use std::{collections::BTreeMap, fmt};
@@ -26,6 +27,7 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use bounding::Bounding;
 pub use outcome::{
     AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, GoalOutcome, Knee,
     Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,

@@ -68,7 +68,8 @@ fn whole(outcome: &mut Outcome, first: u32, last: u32) -> Result<()> {
     let (trial, counters) = run_study(&study)?;
     let unowned = counters.processor.as_ref().context("nothing was booked")?;
     let cores = unowned.idle.by_core_s.len().max(allowed_cores()?.len()) as f64;
-    let wall_s = counters.elapsed_s * cores;
+    // Booking begins when all else has been read, and ends before.
+    let wall_s = unowned.elapsed_s * cores;
     let worked_s: f64 = counters.hosts.iter().filter_map(|host| Some(host.processor.as_ref()?.total_s)).sum();
     let rest_s = unowned.kernel.total_s + unowned.others.total_s + unowned.booking.total_s;
     let sum_s = worked_s + rest_s + unowned.stolen.total_s;
@@ -77,7 +78,8 @@ fn whole(outcome: &mut Outcome, first: u32, last: u32) -> Result<()> {
     // The kernel counts idleness by itself.
     let idle_ms: u64 =
         counters.machine.values.iter().filter(|(name, _)| name.ends_with(".idle_ms")).map(|(_, ms)| ms).sum();
-    outcome.near("sum_with_idle_of_stat", share(sum_s + idle_ms as f64 / 1e3), 100.0, 2.0, " % of the clock");
+    let idle_share = idle_ms as f64 / 10.0 / (counters.elapsed_s * cores);
+    outcome.near("sum_with_idle_of_stat", share(sum_s) + idle_share, 100.0, 2.0, " % of the clock");
     let truth_s =
         trial["quantities"]["worked_ns"].as_f64().context("the spinning program said nothing")? / 1e9;
     let spun_s = time(&counters, "spin")?.total_s;

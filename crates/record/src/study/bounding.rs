@@ -1,0 +1,42 @@
+//! What bounded a setting of a study, by the verdicts of its trials.
+
+use super::{StudyPlan, TrialEntry};
+use crate::verdict::Verdict;
+
+/// What bounded most trials of a setting that count: the valid ones, if there are any; of a search, those of them that missed
+/// a goal, if there were any.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounding<'a> {
+    /// The last of these trials: towards its end, a search is nearest to the limit.
+    pub entry: &'a TrialEntry,
+    /// Its verdict.
+    pub verdict: &'a Verdict,
+    /// The number of trials with the same first cause, and of all trials that count.
+    pub trials: (usize, usize),
+}
+
+impl<'a> Bounding<'a> {
+    /// What bounded a setting; none if nobody looked.
+    pub fn of(
+        plan: &StudyPlan,
+        setting: usize,
+        trials: impl IntoIterator<Item = &'a TrialEntry>,
+    ) -> Option<Self> {
+        let own = trials.into_iter().filter(|entry| entry.setting == setting);
+        let (valid, void): (Vec<_>, Vec<_>) = own.partition(|entry| !entry.trial.validity.is_void());
+        // If nothing is valid, what made the trials void is the limit.
+        let valid = if valid.is_empty() { void } else { valid };
+        let is_missed = |entry: &&&TrialEntry| {
+            let mut ratios = entry.loss_ratios.iter().zip(&plan.goals);
+            ratios.any(|(lost, goal)| *lost > goal.loss_ratio)
+        };
+        let missed: Vec<&TrialEntry> = valid.iter().filter(is_missed).copied().collect();
+        let is_search = plan.settings[setting].searched && !missed.is_empty();
+        let counting = if is_search { missed } else { valid };
+        let verdicts: Vec<_> =
+            counting.iter().filter_map(|entry| Some((*entry, entry.trial.verdict.as_ref()?))).collect();
+        let with = |cause| verdicts.iter().filter(|(_, verdict)| verdict.first_cause() == cause).count();
+        let &(entry, verdict) = verdicts.iter().max_by_key(|(_, verdict)| with(verdict.first_cause()))?;
+        Some(Self { entry, verdict, trials: (with(verdict.first_cause()), verdicts.len()) })
+    }
+}
