@@ -18,7 +18,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("events", &[]),
     ("fleet", &["clock", "load", "record"]),
     ("http1", &[]),
-    ("kernel", &["record", "undo"]),
+    ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets"]),
     ("load", &["clock", "http1", "kernel", "record", "secrets", "settings"]),

@@ -60,9 +60,14 @@ pub fn of_machine(read: ReadFile<'_>) -> Counters {
     parse(&MACHINE, read)
 }
 
-/// The names of all files that the counters are read from.
-pub(crate) fn files() -> Vec<&'static str> {
-    NETWORK.iter().chain(&MACHINE).map(|(name, _)| *name).collect()
+/// The names of the files that the counters of a network namespace are read from.
+pub(crate) fn network_files() -> impl Iterator<Item = &'static str> {
+    NETWORK.iter().map(|(name, _)| *name)
+}
+
+/// The names of the files that the counters of the machine are read from.
+pub(crate) fn machine_files() -> impl Iterator<Item = &'static str> {
+    MACHINE.iter().map(|(name, _)| *name)
 }
 
 fn parse(files: &[(&str, Parse)], read: ReadFile<'_>) -> Counters {

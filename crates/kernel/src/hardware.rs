@@ -49,6 +49,10 @@ impl Look<'_> {
         names
     }
 
+    fn processors(&self) -> usize {
+        self.names("sys/devices/system/cpu").iter().filter(|name| is_processor(name)).count()
+    }
+
     /// The rule by which processors choose their clock.
     fn governor(&self) -> Option<Finding> {
         let folder = "sys/devices/system/cpu";
@@ -69,8 +73,7 @@ impl Look<'_> {
     /// Processors that the scheduler leaves alone. Worth while only with a card whose interrupts can go elsewhere.
     fn isolation(&self, has_card: bool) -> Option<Finding> {
         let isolated = self.read("sys/devices/system/cpu/isolated").filter(|list| !list.is_empty());
-        let processors =
-            self.names("sys/devices/system/cpu").iter().filter(|name| is_processor(name)).count();
+        let processors = self.processors();
         let name_of = |pid: u32| self.read(&format!("proc/{pid}/comm"));
         let pids = self.names("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
         let has_balancer = pids.filter_map(name_of).any(|name| name == "irqbalance");
@@ -106,8 +109,7 @@ impl Look<'_> {
         let folder = format!("sys/class/net/{card}");
         let queues =
             self.names(&format!("{folder}/queues")).iter().filter(|name| name.starts_with("rx-")).count();
-        let processors =
-            self.names("sys/devices/system/cpu").iter().filter(|name| is_processor(name)).count();
+        let processors = self.processors();
         let mut findings = Vec::new();
         let mut add = |what: &str, found, advice| {
             findings.push(Finding { what: format!("{card}: {what}"), found, advice });

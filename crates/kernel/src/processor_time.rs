@@ -10,8 +10,9 @@ use aya::{
     maps::{Array, PerCpuArray, PerCpuValues},
     programs::BtfTracePoint,
 };
+// Their clock is that of the programs, `bpf_ktime_get_ns`.
+use clock::monotonic_ns;
 use record::counters::{ProcessorTime, UnownedTime};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::counters::{processors, read_own};
 
@@ -84,7 +85,7 @@ impl Booking {
             program(&mut ebpf, tracepoint)?.attach().map_err(|error| refused(&error))?;
         }
         let stolen_ms = stolen_ms().map_err(|error| error.to_string())?;
-        let began_ns = now_ns();
+        let began_ns = monotonic_ns();
         set_began(&mut ebpf, began_ns)?;
         Ok(Self { ebpf, began_ns, stolen_ms })
     }
@@ -95,7 +96,7 @@ impl Booking {
     /// When they cannot be read, in words.
     pub(crate) fn stop(mut self) -> Result<Booked, String> {
         set_began(&mut self.ebpf, 0)?;
-        let ended_ns = now_ns();
+        let ended_ns = monotonic_ns();
         let slices = self.slices_at_rest()?;
         let accounts = self.ebpf.map("accounts").ok_or_else(|| no_part("accounts"))?;
         let accounts: PerCpuArray<_, Place> = accounts.try_into().map_err(|error| in_words(&error))?;
@@ -184,11 +185,7 @@ impl Booked {
 
     /// What has not been taken out.
     pub(crate) fn rest(mut self) -> UnownedTime {
-        for time in self.namespaces.values() {
-            // The part in softirqs belongs to no core.
-            self.unowned.others.softirq_s += time.softirq_s;
-            time.by_core_s.iter().for_each(|(&core, &s)| add(&mut self.unowned.others, core, s, 0.0));
-        }
+        self.namespaces.values().for_each(|time| self.unowned.others.merge(time));
         self.unowned
     }
 }
@@ -227,12 +224,6 @@ fn stolen_ms() -> io::Result<BTreeMap<u32, u64>> {
         Some((core.parse().ok()?, ms))
     };
     Ok(values.into_iter().filter_map(stolen).collect())
-}
-
-/// The clock of the programs, `bpf_ktime_get_ns`.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn refused(error: &(dyn Error + 'static)) -> String {

@@ -72,11 +72,13 @@ pub fn read(pid: u32) -> Option<Program> {
     let stat = crate::read(folder.join("stat")).ok()?;
     let limits = crate::read(folder.join("limits")).unwrap_or_default();
     let threads = crate::threads(pid);
-    let is_blocked = |thread: &u32| {
-        let stat = crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
-        fields(&stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
-    };
-    let is_blocked = threads.iter().any(is_blocked);
+    let is_blocked =
+        |stat: &str| fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'));
+    let of_thread =
+        |thread: &u32| crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
+    // The state of a process is that of its first thread.
+    let mut others = threads.iter().filter(|thread| **thread != pid);
+    let is_blocked = is_blocked(&stat) || others.any(|thread| is_blocked(&of_thread(thread)));
     let program =
         parse(pid, &stat, &limits, threads.into_iter().filter_map(times).collect(), descriptors(pid))?;
     Some(Program { is_blocked, ..program })

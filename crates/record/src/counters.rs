@@ -35,11 +35,18 @@ impl TrialCounters {
         let mut all = ProcessorTime::default();
         let hosts = self.hosts.iter().filter_map(|host| host.processor.as_ref());
         for time in hosts.chain([&unowned.kernel, &unowned.others]) {
-            all.total_s += time.total_s;
-            all.softirq_s += time.softirq_s;
-            time.by_core_s.iter().for_each(|(core, s)| *all.by_core_s.entry(*core).or_default() += s);
+            all.merge(time);
         }
         Some(all)
+    }
+}
+
+impl ProcessorTime {
+    /// Adds another time.
+    pub fn merge(&mut self, other: &Self) {
+        self.total_s += other.total_s;
+        self.softirq_s += other.softirq_s;
+        other.by_core_s.iter().for_each(|(core, s)| *self.by_core_s.entry(*core).or_default() += s);
     }
 }
 

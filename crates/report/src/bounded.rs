@@ -1,6 +1,6 @@
 //! What bounded the trials of each setting.
 
-use record::{Bounding, TrialEntry};
+use record::Bounding;
 
 use crate::{Results, text};
 
@@ -15,10 +15,8 @@ pub(crate) const HEADER: [&str; 4] = ["bound by", "of", "evidence", "trials"];
 
 /// What bounded the trials of each setting; without settings in which nobody looked.
 pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
-    let bounding = |setting| {
-        let trials: Vec<&TrialEntry> = results.trials_of(setting).collect();
-        Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, trials)? })
-    };
+    let bounding =
+        |setting| Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, &results.trials)? });
     (0..results.plan.settings.len()).filter_map(bounding).collect()
 }
 
@@ -40,7 +38,7 @@ impl Bounded<'_> {
 
 #[cfg(test)]
 mod tests {
-    use record::{Bottleneck, Cause, Certainty, HttpTrial, Verdict};
+    use record::{Bottleneck, Cause, Certainty, HttpTrial, TrialEntry, Verdict};
     use testing::plans;
 
     use super::*;

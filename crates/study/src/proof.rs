@@ -112,9 +112,9 @@ fn run_trials(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Result<Vec<Proof>, Ending>, RunError> {
     let proof = study_of(study, claims);
-    let is_begun = path.join("plan.json").is_file();
-    let folder = if is_begun { ResultFolder::open(path)? } else { ResultFolder::create(path)? };
-    let options = Options { resume: is_begun, ..options.clone() };
+    let begun = ResultFolder::open(path);
+    let options = Options { resume: begun.is_ok(), ..options.clone() };
+    let folder = begun.or_else(|_| ResultFolder::create(path))?;
     let ending = run(&proof, &folder, &options, on_event)?.ending;
     if ending != Ending::Finished {
         return Ok(Err(ending));

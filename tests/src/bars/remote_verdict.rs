@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     Bar, Outcome, Scale,
-    verdict_table::{CASES, SOUND, cause_of, pinned, verdict_in, verdict_of},
+    verdict_table::{CASES, SOUND, cause_of, decide, pinned, verdict_in, verdict_of},
 };
 use crate::{
     lab::{Labs, SshdFolder},
@@ -70,16 +70,6 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     decide(&mut outcome, "offered_load", [named, void, sound], "sound trials that name it, and nothing else");
     Ok(outcome)
-}
-
-/// What else ran on this machine makes trials void, and their verdict says so.
-fn decide(outcome: &mut Outcome, name: &str, [right, void, trials]: [u64; 3], what: &str) {
-    if void > 0 && right + void == trials {
-        let why = format!("{void} of {trials} trials were void for the generator");
-        outcome.undecided(name, format!("{trials} {what}"), why);
-    } else {
-        outcome.equal(name, right, trials, what);
-    }
 }
 
 /// The verdict of a study's load, which has no lab and knows its target by a URL and a login.

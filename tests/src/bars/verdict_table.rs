@@ -48,12 +48,7 @@ fn run(scale: Scale) -> Result<Outcome> {
                 outcome.note(format!("{verdict:#}\n{study}"));
             }
         }
-        if void > 0 && named + void == trials {
-            let why = format!("{void} of {trials} trials were void for the generator");
-            outcome.undecided(case.cause, format!("{trials} named rightly"), why);
-        } else {
-            outcome.equal(case.cause, named, trials, "named rightly");
-        }
+        decide(&mut outcome, case.cause, [named, void, trials], "named rightly");
     }
     let sound = scale.pick(1, 20);
     let (mut named, mut void) = (0, 0);
@@ -67,13 +62,18 @@ fn run(scale: Scale) -> Result<Outcome> {
             outcome.note(format!("sound: {verdict:#}"));
         }
     }
-    if void > 0 && named + void == sound {
-        let why = format!("{void} of {sound} trials were void for the generator");
-        outcome.undecided("offered_load", format!("{sound} that name it"), why);
-    } else {
-        outcome.equal("offered_load", named, sound, "sound trials that name it, and nothing else");
-    }
+    decide(&mut outcome, "offered_load", [named, void, sound], "sound trials that name it, and nothing else");
     Ok(outcome)
+}
+
+/// What else ran on this machine makes trials void, and their verdict says so.
+pub(super) fn decide(outcome: &mut Outcome, name: &str, [right, void, trials]: [u64; 3], what: &str) {
+    if void > 0 && right + void == trials {
+        let why = format!("{void} of {trials} trials were void for the generator");
+        outcome.undecided(name, format!("{trials} {what}"), why);
+    } else {
+        outcome.equal(name, right, trials, what);
+    }
 }
 
 /// Runs a study of one trial, and returns its verdict: that of the last attempt, if the first were void.

@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{
     cgroups,
-    counters::{files, of_machine, of_network},
+    counters::{machine_files, network_files, of_machine, of_network},
     programs::{self, Program},
     source::{Look, Processes, Source},
     tcp::{Connection, Listener},
 };
 
-/// More processes than this are not looked at.
-const MAX_PROGRAMS: usize = 64;
+/// What was asked for, by its name: its text, or why there is none.
+type Texts = BTreeMap<String, Result<String, String>>;
 
 /// The shell of a remote host during a trial.
 #[derive(Debug)]
@@ -47,11 +47,16 @@ impl<'a> Shell<'a> {
         Self { session, owners: BTreeMap::new(), groups: None, missing }
     }
 
-    fn ask(&mut self, commands: &str) -> io::Result<BTreeMap<String, Result<String, String>>> {
+    fn ask(&mut self, commands: &str) -> io::Result<Texts> {
         let of = |Part { name, status, text }: Part| {
             (name, if status == 0 { Ok(text) } else { Err(text.trim().to_owned()) })
         };
         Ok(self.session.ask(commands)?.into_iter().map(of).collect())
+    }
+
+    /// Reads files by their names below `/proc`, and `more` of them.
+    fn read(&mut self, files: impl Iterator<Item = &'static str>, more: &str) -> io::Result<Texts> {
+        self.ask(&format!("f {}{more}", files.collect::<Vec<_>>().join(" ")))
     }
 
     /// What `ss` prints; nothing where there is none, or where it fails.
@@ -78,7 +83,7 @@ impl<'a> Shell<'a> {
             );
             self.missing.insert("programs".to_owned(), why);
         }
-        self.owners = owners.into_iter().take(MAX_PROGRAMS).collect();
+        self.owners = owners.into_iter().take(Look::Brief.max_programs()).collect();
         Ok(())
     }
 
@@ -106,14 +111,14 @@ impl Source for Shell<'_> {
     }
 
     fn machine(&mut self) -> io::Result<Counters> {
-        let texts = self.ask(&format!("f {}", files().join(" ")))?;
+        let texts = self.read(machine_files(), "")?;
         Ok(of_machine(&|name| found(&texts, name)))
     }
 
     fn network(&mut self) -> io::Result<Counters> {
         let groups: String =
             self.groups()?.iter().map(|group| format!(" '..{}/cpu.stat'", group.display())).collect();
-        let texts = self.ask(&format!("f {}{groups}", files().join(" ")))?;
+        let texts = self.read(network_files(), &groups)?;
         let mut counters = of_network(&|name| found(&texts, name));
         for stat in texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat")).flat_map(|(_, text)| text) {
             let mut throttling = BTreeMap::new();
@@ -164,12 +169,12 @@ impl Source for Shell<'_> {
     }
 }
 
-fn found(texts: &BTreeMap<String, Result<String, String>>, name: &str) -> io::Result<String> {
+fn found(texts: &Texts, name: &str) -> io::Result<String> {
     let text = texts.get(name).cloned().unwrap_or_else(|| Err("it was not read".to_owned()));
     text.map_err(io::Error::other)
 }
 
-fn program(pid: u32, texts: &BTreeMap<String, Result<String, String>>) -> Option<Program> {
+fn program(pid: u32, texts: &Texts) -> Option<Program> {
     let text = |name: &str| texts.get(&format!("{pid}/{name}"))?.as_ref().ok();
     let times = |line: &str| {
         let (thread, times) = line.split_once(' ')?;
