@@ -347,7 +347,11 @@ pub fn cores_per_gbit(counters: &Value) -> f64 {
     field("cpu_ns") / (field("delivered_bytes") * 8.0).max(1.0)
 }
 
-pub(crate) fn host() -> Result<Process> {
+/// A network namespace of its own, for as long as the process lives.
+///
+/// # Errors
+/// When none can be made.
+pub fn host() -> Result<Process> {
     let mut host = Launch::new("unshare").args(["-n", "sleep", "1000"]).start()?;
     let own = fs::read_link("/proc/self/ns/net")?;
     let path = format!("/proc/{}/ns/net", host.pid());

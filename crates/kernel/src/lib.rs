@@ -5,6 +5,7 @@
 pub mod cgroups;
 pub mod counters;
 pub mod hardware;
+pub mod leftovers;
 pub mod namespaces;
 mod processor_time;
 pub mod programs;
@@ -80,15 +81,6 @@ fn steal(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// Number of TCP sockets in use in the calling thread's network namespace, without those in TIME_WAIT.
-///
-/// # Errors
-/// When `/proc` does not have it.
-pub fn tcp_sockets() -> io::Result<u64> {
-    let text = read("/proc/thread-self/net/sockstat")?;
-    number(&text, "TCP: inuse").ok_or_else(|| io::Error::other(format!("no TCP in {text:?}")))
-}
-
 /// A protocol's number in the text of `/proc/net/snmp` or `/proc/net/netstat`, where a line of numbers follows the line of
 /// their names.
 pub fn protocol_number(text: &str, protocol: &str, name: &str) -> Option<u64> {
@@ -158,10 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn this_thread_and_its_sockets_are_seen() {
+    fn this_thread_is_seen() {
         let own = std::process::id();
         assert!(processes().contains(&own) && threads(own).contains(&own));
-        let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(tcp_sockets().unwrap() > 0 && !release().is_empty());
+        assert!(!release().is_empty());
     }
 }

@@ -16,6 +16,8 @@ use std::{
 use session::Session;
 pub(crate) use source::Shell;
 
+use crate::leftovers::Leftover;
+
 /// Longest wait for the first answer of a host: connecting and logging in, perhaps over others.
 const LOGIN_WAIT: Duration = Duration::from_secs(20);
 /// Longest wait for any other answer.
@@ -115,6 +117,14 @@ impl Remote {
     /// What this program's own looking is.
     pub(crate) fn own(&self) -> Option<Own> {
         *lock(&self.own)
+    }
+
+    /// Counts what connections have left there, without the ports that they keep: listing them would be work for the host.
+    ///
+    /// # Errors
+    /// When the host does not answer, or does not tell.
+    pub fn leftovers(&self) -> io::Result<Vec<Leftover>> {
+        self.with_shell(|mut shell| shell.leftovers())
     }
 
     /// Calls `work` with the host's shell. If it was lost, one attempt is made to log in again.

@@ -1,6 +1,7 @@
 //! TCP sockets of the calling thread's network namespace, as sock_diag(7) lists them.
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
@@ -12,6 +13,7 @@ const ESTABLISHED: u32 = 1;
 const SYN_RECEIVED: u32 = 3;
 const FIN_WAIT_1: u32 = 4;
 const FIN_WAIT_2: u32 = 5;
+const TIME_WAIT: u32 = 6;
 const CLOSE_WAIT: u32 = 8;
 const LISTEN: u32 = 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -162,6 +164,24 @@ pub fn passing(limit: usize) -> io::Result<Passing> {
         fin_wait: count(FIN_WAIT_1)? + count(FIN_WAIT_2)?,
         close_wait: count(CLOSE_WAIT)?,
     })
+}
+
+/// Most local ports that ended connections keep from being used towards one target: those of one local address and one address
+/// and port at the other end. What counts at the end that was connected to is the same number, of a port for each client: 1.
+///
+/// # Errors
+/// As those of [`listeners`].
+pub(crate) fn ports_in_time_wait(counts_loopback: bool) -> io::Result<u64> {
+    let mut kept: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
+    // The kernel turns what waits in FIN_WAIT_2 into the same small sockets.
+    for state in [TIME_WAIT, FIN_WAIT_2] {
+        dump(&FAMILIES, state, usize::MAX, |entry| {
+            if counts_loopback || !entry.remote.ip().to_canonical().is_loopback() {
+                *kept.entry((entry.local.ip(), entry.remote)).or_default() += 1;
+            }
+        })?;
+    }
+    Ok(kept.into_values().max().unwrap_or(0))
 }
 
 /// A socket of a dump.

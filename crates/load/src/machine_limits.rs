@@ -52,8 +52,7 @@ impl MachineLimits {
     pub fn read() -> io::Result<Self> {
         let file = kernel::sysctl_path("net.ipv4.ip_local_port_range");
         let ports = read(&file)?;
-        let bounds: Vec<u64> = ports.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-        let [low, high] = bounds[..] else {
+        let Some(ports) = kernel::leftovers::ports(&ports) else {
             let message = format!("{} holds '{}', not two numbers", file.display(), ports.trim());
             return Err(io::Error::other(message));
         };
@@ -67,7 +66,7 @@ impl MachineLimits {
             *INITIAL_MEMORY.get_or_init(|| (resident_bytes, mapped_bytes));
         Ok(Self {
             hard_descriptors: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
-            ports: (high + 1).saturating_sub(low),
+            ports,
             available_memory_bytes: available_bytes
                 .min(cgroup_memory_bytes())
                 .saturating_add(resident_bytes.saturating_sub(initial_resident))

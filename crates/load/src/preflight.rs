@@ -113,10 +113,17 @@ fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) 
 }
 
 /// Whether a trial that opened `opened` connections must reset them. After an orderly close the kernel keeps local ports for
-/// a minute, and the next trial might run out of them. On loopback it frees them within a second.
+/// a minute, and the next trial might run out of them; those of earlier trials that it still keeps count as well. On loopback it
+/// frees them within a second.
 pub(crate) fn must_reset_connections(plan: &HttpPlan, opened: u64) -> bool {
     let is_far = plan.targets.iter().any(|target| !target.ip().is_loopback());
-    is_far && MachineLimits::read().is_ok_and(|limits| opened > port_room(plan, &limits) / 4)
+    let kept = || {
+        let sockets = kernel::counters::read_own("net/sockstat").ok()?;
+        kernel::number(sockets.split_once(" tw ")?.1, "")
+    };
+    is_far
+        && MachineLimits::read()
+            .is_ok_and(|limits| opened + kept().unwrap_or(0) > port_room(plan, &limits) / 4)
 }
 
 /// Sets the number of worker processes that the connections need, or that can be started.

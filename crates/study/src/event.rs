@@ -61,6 +61,8 @@ pub enum Event<'a> {
         /// Estimated time that the search still takes, in seconds.
         remaining_s: f64,
     },
+    /// What is waited for before a trial, and for how long at most.
+    Waiting(&'a str),
     /// A warning for the user.
     Warning(&'a str),
 }

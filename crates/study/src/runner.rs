@@ -2,6 +2,7 @@
 //! down every trial before the next one begins.
 
 mod probe;
+mod settle;
 mod trial;
 
 pub use probe::probe_targets;
@@ -59,6 +60,8 @@ pub(crate) struct Runner<'a> {
     /// Searched settings whose target has answered a probe.
     probed_settings: Vec<usize>,
     observers: Observers,
+    /// What there was on the hosts before their first trial.
+    idle: settle::Idle,
     /// How long the target needs for the requests that the last trial gave up.
     backlog: Duration,
     reported_adjustments: Vec<String>,
@@ -140,6 +143,7 @@ impl<'a> Runner<'a> {
                 links: Links::new(folder),
                 kernels: Kernels::new(folder, &options.remotes),
             },
+            idle: settle::Idle::new(),
             reported_adjustments: Vec::new(),
             pending_warnings: Vec::new(),
         }

@@ -75,9 +75,9 @@ pub struct TrialShape {
     pub warm_up: Option<Duration>,
     /// Pause before every trial.
     pub pause: Duration,
-    /// Longest time to wait before a trial until the connections of the previous trial are gone (sockets in TIME_WAIT
-    /// do not count); zero does not wait.
-    pub settle: Duration,
+    /// Longest time to wait before a trial until what ended connections have left is not in its way; zero does not wait. Unless
+    /// given, as long as they usually take to close, and as the kernel remembers them.
+    pub settle: Option<Duration>,
     /// When hosts and targets are set up anew.
     pub fresh: Fresh,
     /// How often a void trial is repeated.

@@ -6,12 +6,11 @@ mod http;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use fleet::FleetError;
+use kernel::leftovers::{self, Kind, Leftover};
 use lab::{
     Lab,
     plan::{Plan, Program},
@@ -28,16 +27,11 @@ const TARGET_FOLDER: &str = "{target_folder}";
 /// Folder for what programs keep while the testbed is up. No process can have this name.
 const SCRATCH_FOLDER: &str = ".scratch";
 
-/// Interval between checks of open sockets and of stop requests.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
 /// Hosts and targets that are up; no lab if the target is external.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     setup: Setup,
     lab: Option<Lab>,
-    /// Sockets in use on the load's hosts before the first trial.
-    idle_sockets: u64,
     /// Arguments that make this program a worker process.
     worker: Vec<String>,
     /// Folders that the target's processes store in.
@@ -81,17 +75,14 @@ impl Testbed {
         let options = lab::Options { busy_cpus, ..options.clone() };
         let lab = plan.as_ref().map(|plan| Lab::up_and_measure(plan, &options, measure)).transpose()?;
         let folders = setup.target_processes().map(|name| stored.join(name)).collect();
-        let mut testbed = Self {
+        Ok(Self {
             setup,
             lab,
-            idle_sockets: 0,
             worker: worker.to_vec(),
             stored_folders: folders,
             scratch: stored.join(SCRATCH_FOLDER),
             journals: options.folder.clone(),
-        };
-        testbed.idle_sockets = testbed.sockets();
-        Ok(testbed)
+        })
     }
 
     pub(crate) fn lab(&mut self) -> Option<&mut Lab> {
@@ -120,30 +111,23 @@ impl Testbed {
         }
     }
 
-    /// Waits until the connections of the last trial are gone. Returns how many are left after `timeout`.
-    pub(crate) fn settle(&self, timeout: Duration, stop: &AtomicBool) -> u64 {
-        let started = Instant::now();
-        loop {
-            let left = self.sockets().saturating_sub(self.idle_sockets);
-            if left == 0 || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
-                return left;
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
-    }
-
     /// Takes everything down. Returns a message for each thing that could not be removed; the journal keeps it.
     pub(crate) fn take_down(self) -> Vec<String> {
         let outcome = self.lab.map_or(Ok(()), Lab::down);
         outcome.err().unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// TCP sockets in use on the load's hosts, those in TIME_WAIT excluded. 0 without a lab: other programs of this
-    /// machine have sockets too.
-    fn sockets(&self) -> u64 {
-        let Some(lab) = &self.lab else { return 0 };
-        let hosts: Vec<_> = lab.hosts().collect();
-        self.setup.from.iter().filter_map(|&host| hosts[host].inside(kernel::tcp_sockets).ok()).sum()
+    /// What connections have left on each host of the lab, its name after `prefix`. Those of the load are this study's alone:
+    /// there, every open connection is one of the last trial.
+    pub(crate) fn leftovers(&self, prefix: &str) -> Vec<(String, io::Result<Vec<Leftover>>)> {
+        let hosts = self.lab.iter().flat_map(Lab::hosts).enumerate();
+        let of = |(index, host): (usize, lab::HostHandle<'_>)| {
+            let mut left = host.inside(leftovers::here);
+            let open = left.iter_mut().flatten().filter(|left| left.kind == Kind::Open);
+            open.filter(|_| self.setup.from.contains(&index)).for_each(|open| open.room = 0);
+            (format!("{prefix}{}", host.name()), left)
+        };
+        hosts.map(of).collect()
     }
 }
 

@@ -179,3 +179,24 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
     );
     Ok(())
 }
+
+#[test]
+fn what_is_left_on_a_remote_host_is_waited_for() -> Result<()> {
+    with_lab(|hosts| {
+        // Beyond it, the kernel keeps no socket in TIME_WAIT: more than half of them are left.
+        hosts.labs.done("lab shell web -- sysctl -w net.ipv4.tcp_max_tw_buckets=100")?;
+        let study = "title = \"left\"\nobserve = [\"web=root@web\"]\n[workload.http]\nurl = \"http://10.1.0.2:8080/\"\nrate = 1200\n\
+                     duration = \"1s\"\nkeepalive = false\n[trial]\nrepeats = 2\nvoid_attempts = 0\nsettle = \"1s\"\n";
+        let file = hosts.labs.file("study.toml", study)?;
+        let words = format!(
+            "lab shell client -- {} run {file} --out {}",
+            binary()?.display(),
+            hosts.labs.path("result")
+        );
+        let finished = hosts.labs.command(&words)?.env("PATH", &hosts.path).run(PATIENCE)?;
+        let told = "waiting at most 1 s before trial 2: ";
+        ensure!(finished.stderr.contains(told), "{}", finished.stderr);
+        ensure!(finished.stderr.contains("sockets in TIME_WAIT on web (50 would"), "{}", finished.stderr);
+        Ok(())
+    })
+}

@@ -1,5 +1,6 @@
 //! Studies from outside: run, interrupted, taken up again, reported, compared.
 
+mod leftovers;
 mod listeners;
 
 use std::{collections::BTreeSet, fs, path::Path};

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cgroups,
     counters::{machine_files, network_files, of_machine, of_network},
+    leftovers::{self, Leftover},
     programs::{self, Program},
     source::{Look, Processes, Source},
     tcp::{Connection, Listener},
@@ -85,6 +86,11 @@ impl<'a> Shell<'a> {
         }
         self.owners = owners.into_iter().take(Look::Brief.max_programs()).collect();
         Ok(())
+    }
+
+    pub(super) fn leftovers(&mut self) -> io::Result<Vec<Leftover>> {
+        let texts = self.read(network_files().chain(leftovers::FILES), "")?;
+        leftovers::of(&|name| found(&texts, name))
     }
 
     fn groups(&mut self) -> io::Result<BTreeSet<PathBuf>> {

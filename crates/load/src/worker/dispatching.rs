@@ -198,7 +198,9 @@ impl<W: Wire> Worker<W> {
                 }
             }
         }
-        if self.slots[id as usize].loops_left == 0 && self.slots[id as usize].requests.is_empty() {
+        // Once all users leave, their connections end together with the worker's other sockets, which may reset them.
+        let slot = &self.slots[id as usize];
+        if self.sending && slot.loops_left == 0 && slot.requests.is_empty() {
             self.disconnect(id, now_ns);
         }
     }

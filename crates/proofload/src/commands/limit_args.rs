@@ -99,6 +99,9 @@ pub(crate) struct LimitArgs {
     /// Pause before every trial
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     pause: Option<String>,
+    /// Longest wait before a trial until what ended connections have left is not in its way; 0s does not wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
+    #[arg(long, value_name = "TIME", help_heading = SEARCH)]
+    settle: Option<String>,
 
     /// Folder for the result [default: results/limit-DATE-TIME]
     #[arg(long, value_name = "FOLDER", help_heading = OUTPUT)]
@@ -193,7 +196,9 @@ impl LimitArgs {
                 repeats: 1,
                 warm_up: m.optional("--warm-up", self.warm_up.as_deref(), time),
                 pause: m.optional("--pause", self.pause.as_deref(), time).unwrap_or_default(),
-                settle: Duration::ZERO,
+                settle: m.optional("--settle", self.settle.as_deref(), |text| {
+                    parse_time(text).map_err(|error| error.to_string())
+                }),
                 fresh: Fresh::Setting,
                 // The option counts all attempts; a study counts only the repeated ones.
                 void_attempts: m

@@ -99,6 +99,10 @@ impl StudyProgress {
                 let line = self.bounds_line(bounds, *remaining_s);
                 self.print_line(&line);
             }
+            Event::Waiting(words) => {
+                self.set_status(words);
+                self.print_line(words);
+            }
             Event::Warning(message) => self.print_line(&format!("proofload: {}", secrets::mask(message))),
         }
     }

@@ -138,8 +138,12 @@ impl Study {
             Fresh::Setting => "hosts and targets new when the setting changes".to_owned(),
             Fresh::Trial => "hosts and targets new for each".to_owned(),
         });
-        if !trial.settle.is_zero() {
-            words.push(format!("up to {} until connections are closed", seconds(trial.settle)));
+        match trial.settle {
+            None => words.push("waits while ended connections are in the way".to_owned()),
+            Some(Duration::ZERO) => {}
+            Some(most) => {
+                words.push(format!("up to {} until ended connections are not in the way", seconds(most)));
+            }
         }
         words.push(format!("a void trial is repeated up to {} times", trial.void_attempts));
         words.join("; ")

@@ -17,9 +17,6 @@ use crate::{
     study::{Fresh, TrialShape},
 };
 
-/// Default of `trial.settle`.
-const SETTLE: Duration = Duration::from_secs(10);
-
 /// The parts of a study that do not depend on levels.
 pub(super) struct Outline<'d> {
     pub(super) title: String,
@@ -114,7 +111,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
         repeats: 1,
         warm_up: None,
         pause: Duration::ZERO,
-        settle: SETTLE,
+        settle: None,
         fresh: Fresh::Setting,
         void_attempts: 3,
     };
@@ -130,9 +127,7 @@ fn read_trial<'d>(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> (TrialS
     if let Some(pause) = table.take("pause").and_then(|value| reader.time(value)) {
         shape.pause = pause;
     }
-    if let Some(settle) = table.take("settle").and_then(|value| reader.time(value)) {
-        shape.settle = settle;
-    }
+    shape.settle = table.take("settle").and_then(|value| reader.time(value));
     if let Some(value) = table.take("fresh")
         && let Some(text) = reader.text(value)
     {

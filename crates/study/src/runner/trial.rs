@@ -3,8 +3,7 @@
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use record::{
@@ -12,7 +11,7 @@ use record::{
     study::ENTRY_SCHEMA,
 };
 
-use super::{PlannedTrial, Runner};
+use super::{PlannedTrial, Runner, settle::closing_wait};
 use crate::{
     counted,
     event::Event,
@@ -38,8 +37,6 @@ macro_rules! context {
     };
 }
 
-/// Interval between checks for a stop request during a pause.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest time that a target gets for the requests that the last trial gave up.
 const MAX_BACKLOG: Duration = Duration::from_secs(30);
 
@@ -63,8 +60,11 @@ impl Runner<'_> {
                 self.observers.evidence.clear_receipts(self.next_index).map_err(StopReason::Failed)?;
             setup.workload.set_receipts(Some(&receipts));
         }
+        if self.idle.is_empty() {
+            self.wait_for_leftovers(&setup)?;
+        }
         self.bring_up(&setup, planned)?;
-        self.settle()?;
+        self.settle(&setup)?;
         self.check_stop_and_budget()?;
         let study_time_s = self.study_time_s();
         let measured = self.prepare_and_measure(&setup, planned);
@@ -186,7 +186,7 @@ impl Runner<'_> {
                 let trial = testbed.run_programs(
                     workload,
                     &folder,
-                    self.study.trial.settle,
+                    closing_wait(self.study.trial.settle),
                     &self.options.stop,
                     &self.options.command,
                 );
@@ -274,6 +274,9 @@ impl Runner<'_> {
             error => failed(error),
         })?);
         self.testbed_setting = Some(planned.setting);
+        if setup.lab.is_some() {
+            self.note_idle_lab(setup);
+        }
         let other = self.testbed.as_mut().and_then(Testbed::lab).and_then(|lab| lab.other_congestion());
         if let Some(message) = other {
             self.warn(Warning::new("other_congestion", message));
@@ -297,29 +300,6 @@ impl Runner<'_> {
             self.backlog = backlog(&trial);
         }
         Ok(())
-    }
-
-    /// Waits for the pause, for the backlog of the last trial, and until its connections are gone.
-    fn settle(&mut self) -> Result<(), StopReason> {
-        // The target still works on requests that were given up; they would count against the next load.
-        let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.backlog);
-        while Instant::now() < until && !self.options.stop.load(Ordering::Relaxed) {
-            thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
-        }
-        let timeout = self.study.trial.settle;
-        if let (false, Some(testbed)) = (timeout.is_zero(), &self.testbed) {
-            let left = testbed.settle(timeout, &self.options.stop);
-            if left > 0 && !self.options.stop.load(Ordering::Relaxed) {
-                let message = format!(
-                    "{left} connections of the trial before trial {} were still open after {:.1} s: the target keeps \
-                     connections open, or settle is too short",
-                    self.next_index,
-                    timeout.as_secs_f64()
-                );
-                self.warn(Warning::new("not_settled", message));
-            }
-        }
-        if self.options.stop.load(Ordering::Relaxed) { Err(StopReason::Stopped) } else { Ok(()) }
     }
 
     /// A worker that is lost while the study stops is no failure.

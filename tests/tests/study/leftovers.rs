@@ -1,0 +1,227 @@
+//! What ended connections leave, and whether the next trial waits for it: in networks with few local ports.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::{
+    Serve,
+    link::host,
+    process::{Finished, Launch, Process},
+    proofload::{binary, is_crowded},
+    temporary::TemporaryFolder,
+};
+use record::{ResultFolder, TrialEntry, VoidRule};
+use testing::{PATIENCE, find, until};
+
+use super::super::beside_others;
+
+/// An address that is no loopback address, of a block for documentation (RFC 5737).
+const FAR: &str = "192.0.2.1";
+const PORTS: u64 = 2_000;
+
+/// A network with 2,000 local ports, and a target in it.
+struct Network {
+    process: Process,
+    _serve: Serve,
+    folder: TemporaryFolder,
+}
+
+impl Network {
+    fn new() -> Result<Self> {
+        let process = host()?;
+        let under = vec!["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", process.pid())];
+        let script = format!(
+            "ip link set lo up && ip address add {FAR}/32 dev lo && \
+             echo 20000 21999 > /proc/sys/net/ipv4/ip_local_port_range"
+        );
+        let done = Launch::new("sh").args(["-c", &script]).under(under.iter().map(String::as_str));
+        let done = done.run(PATIENCE)?;
+        ensure!(done.code == Some(0), "cannot set the network up: {}", done.stderr);
+        let serve = Serve::start_under(&format!("--listen {FAR}:8080 --listen 127.0.0.1:8080"), &under)?;
+        Ok(Self { process, _serve: serve, folder: TemporaryFolder::new()? })
+    }
+
+    fn within(&self, program: String) -> Launch {
+        let network = format!("--net=/proc/{}/ns/net", self.process.pid());
+        Launch::new(program).under(["nsenter", &network])
+    }
+
+    /// Trials of 2 s with this load and these keys of `[trial]`.
+    fn study(&self, address: &str, load: &str, trial: &str) -> Result<Launch> {
+        let file = self.folder.file("study.toml");
+        let text = format!(
+            "title = \"leftovers\"\n[workload.http]\nurl = \"http://{address}:8080/\"\n{load}\nduration = \"2s\"\n\
+             [trial]\nrepeats = 2\nvoid_attempts = 0\n{trial}\n"
+        );
+        fs::write(&file, text)?;
+        let _ = fs::remove_dir_all(self.folder.file("result"));
+        let words = format!("run {file} --out {}", self.folder.file("result"));
+        Ok(self.within(binary()?.display().to_string()).words(&words))
+    }
+
+    /// Opens so many connections to the target and closes them first, without proofload: each keeps a port for 60 s.
+    fn leave(&self, count: u64) -> Result<()> {
+        let before = self.kept_ports()?;
+        let one = format!("exec 3<>/dev/tcp/{FAR}/8080; exec 3>&-");
+        let all = format!("for i in $(seq {count}); do {one}; done");
+        let done = self.within("bash".to_owned()).args(["-c", &all]).run(PATIENCE)?;
+        ensure!(done.code == Some(0), "{}", done.stderr);
+        // Of some, the target notices the end so late that both ends close at once.
+        let are_kept = || self.kept_ports().is_ok_and(|kept| kept >= before + count * 9 / 10).then_some(());
+        find(PATIENCE, are_kept).with_context(|| format!("{:?} ports are kept", self.kept_ports()))
+    }
+
+    fn trials(&self, finished: &Finished) -> Result<Vec<TrialEntry>> {
+        let trials = ResultFolder::open(&self.folder.path().join("result"))?.trials()?;
+        ensure!(trials.len() == 2, "{} trials: {}", trials.len(), finished.stderr);
+        Ok(trials)
+    }
+
+    /// Local ports that are kept from being used towards the target, as the kernel's own table has them.
+    fn kept_ports(&self) -> Result<u64> {
+        let table = fs::read_to_string(format!("/proc/{}/net/tcp", self.process.pid()))?;
+        // sl local_address rem_address st: 06 is TIME_WAIT, 010200C0:1F90 the target.
+        let kept = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(2).is_some_and(|to| *to == "010200C0:1F90") && fields.get(3) == Some(&"06")
+        };
+        Ok(table.lines().filter(kept).count() as u64)
+    }
+}
+
+/// Times between the end of a trial and the begin of the next, in seconds.
+fn gaps_s(trials: &[TrialEntry]) -> Vec<f64> {
+    let gap_s = |pair: &[TrialEntry]| pair[1].study_time_s - pair[0].study_time_s - pair[0].trial.elapsed_s;
+    trials.windows(2).map(gap_s).collect()
+}
+
+fn warned(entry: &TrialEntry) -> bool {
+    entry.noticed.iter().any(|warning| warning.code == "not_settled")
+}
+
+#[test]
+fn a_trial_waits_for_local_ports_up_to_the_bound_and_says_so() -> Result<()> {
+    let _shared = beside_others();
+    let network = Network::new()?;
+    network.leave(PORTS - 100)?;
+    // The truth: there are no ports for 200 users.
+    let hasty = network.study(FAR, "users = 200", "settle = \"0s\"")?.run(PATIENCE)?;
+    let trials = network.trials(&hasty)?;
+    let reasons = trials[0].trial.validity.reasons();
+    ensure!(reasons.iter().any(|reason| reason.rule == VoidRule::LocalExhaustion), "{}", hasty.stderr);
+    ensure!(!hasty.stderr.contains("waiting") && !trials.iter().any(warned), "{}", hasty.stderr);
+    let bounded = network.study(FAR, "users = 10", "settle = \"1s\"")?.run(PATIENCE)?;
+    let trials = network.trials(&bounded)?;
+    let told = "waiting at most 1 s before trial 1: 1,";
+    ensure!(bounded.stderr.contains(told) && warned(&trials[0]), "{}", bounded.stderr);
+    let words = "local ports in TIME_WAIT towards one target on this machine (500 would";
+    ensure!(bounded.stderr.contains(words), "{}", bounded.stderr);
+    ensure!((1.0..2.5).contains(&trials[0].study_time_s), "{}", trials[0].study_time_s);
+    ensure!(
+        !trials[0].trial.validity.is_void() || is_crowded(&trials[0].trial.validity),
+        "{}",
+        bounded.stderr
+    );
+    // Nothing was added since, so that nothing more is waited for.
+    ensure!(!warned(&trials[1]) && gaps_s(&trials)[0] < 1.0, "{}", bounded.stderr);
+    Ok(())
+}
+
+#[test]
+fn a_wait_ends_once_nothing_is_in_the_way() -> Result<()> {
+    let _shared = beside_others();
+    let network = Network::new()?;
+    let mut running = network.study(FAR, "users = 10", "")?.start()?;
+    let table = format!("/proc/{}/net/tcp", network.process.pid());
+    let is_open = |line: &str| line.contains(" 010200C0:1F90 01 ");
+    until("the first trial has begun", || {
+        fs::read_to_string(&table).is_ok_and(|table| table.lines().any(is_open))
+    });
+    network.leave(PORTS / 2)?;
+    running.says("waiting at most 65 s before trial 2: ", PATIENCE)?;
+    let widen = "echo 1024 65535 > /proc/sys/net/ipv4/ip_local_port_range";
+    network.within("sh".to_owned()).args(["-c", widen]).run(PATIENCE)?;
+    let finished = running.finish(PATIENCE)?;
+    let trials = network.trials(&finished)?;
+    let gaps_s = gaps_s(&trials);
+    ensure!(!trials.iter().any(warned), "{}", finished.stderr);
+    ensure!(gaps_s[0] > 0.3 && gaps_s[0] < 30.0, "{gaps_s:?}: {}", finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn sound_trials_do_not_wait() -> Result<()> {
+    let _shared = beside_others();
+    let network = Network::new()?;
+    // Kept connections; and new ones on loopback, where the kernel uses a port in TIME_WAIT again after a second.
+    for (address, load) in [
+        (FAR, "rate = 1000"),
+        (FAR, "users = 200"),
+        ("127.0.0.1", "rate = 1000"),
+        ("127.0.0.1", "rate = 1000\nkeepalive = false"),
+    ] {
+        let finished = network.study(address, load, "")?.run(PATIENCE)?;
+        let trials = network.trials(&finished)?;
+        let gaps_s = gaps_s(&trials);
+        let is_hasty =
+            gaps_s.iter().all(|gap_s| *gap_s < 1.0) && !finished.stderr.contains("waiting at most");
+        ensure!(is_hasty && !trials.iter().any(warned), "{address} {load}: {gaps_s:?} {}", finished.stderr);
+    }
+    Ok(())
+}
+
+#[test]
+fn kept_connections_are_reset_before_many_trials_together_keep_too_many_ports() -> Result<()> {
+    let _shared = beside_others();
+    let network = Network::new()?;
+    // Those of five trials would keep half of the ports. A trial whose connections do not reach the quarter adds them.
+    for _ in 0..5 {
+        let words = format!("http http://{FAR}:8080/ -u 200 -d 500ms -q");
+        let done = network.within(binary()?.display().to_string()).words(&words).run(PATIENCE)?;
+        ensure!(matches!(done.code, Some(0 | 3)), "{}", done.stderr);
+    }
+    let kept = network.kept_ports()?;
+    ensure!((100..700).contains(&kept), "{kept} ports are kept");
+    Ok(())
+}
+
+/// One host has few ports and the other few places for TIME_WAIT: whichever closes first, it is in the way.
+#[test]
+fn hosts_of_a_lab_are_waited_for_and_new_hosts_are_not() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let text = r#"
+title = "leftovers"
+[hosts]
+client = { sysctls = { "net.ipv4.ip_local_port_range" = "20000 20499" } }
+web = { sysctls = { "net.ipv4.tcp_max_tw_buckets" = 100 } }
+[[links]]
+between = ["client", "web"]
+[targets.web]
+on = "web"
+run = "serve"
+[workload.http]
+from = "client"
+rate = 1200
+duration = "1s"
+keepalive = false
+[trial]
+repeats = 2
+void_attempts = 0
+settle = "1s"
+"#;
+    let file = folder.file("study.toml");
+    fs::write(&file, text)?;
+    for (fresh, waits) in [("setting", true), ("trial", false)] {
+        let out = folder.path().join(fresh);
+        let words = format!("run {file} --out {} --set trial.fresh={fresh}", out.display());
+        let finished =
+            Launch::new(binary()?.display().to_string()).words(&words).run(Duration::from_secs(60))?;
+        let trials = ResultFolder::open(&out)?.trials()?;
+        ensure!(trials.len() == 2 && warned(&trials[1]) == waits, "{fresh}: {}", finished.stderr);
+        let told = finished.stderr.contains("waiting at most 1 s before trial 2: ")
+            && finished.stderr.contains(" on host ");
+        ensure!(told == waits, "{fresh}: {}", finished.stderr);
+    }
+    Ok(())
+}
