@@ -4,6 +4,7 @@
 
 pub mod cgroups;
 pub mod counters;
+mod ethtool;
 pub mod hardware;
 pub mod leftovers;
 pub mod namespaces;
@@ -12,13 +13,15 @@ pub mod programs;
 pub mod remote;
 #[cfg(test)]
 mod saved;
+mod series;
 mod source;
 pub mod tcp;
 pub mod tune;
 pub mod watch;
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -30,7 +33,10 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let explain =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
-    fs::read_to_string(path).map_err(explain)
+    // These files do not tell their size, and would be read in many small pieces.
+    let mut text = String::with_capacity(8 << 10);
+    File::open(path).and_then(|mut file| file.read_to_string(&mut text)).map_err(explain)?;
+    Ok(text)
 }
 
 /// The number after `name` in the first line that begins with it.

@@ -1,6 +1,7 @@
 //! Where the counters of a host are read: here, or on a remote machine.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
@@ -12,7 +13,8 @@ use record::Counters;
 
 use crate::{
     cgroups,
-    counters::{of_machine, of_network, read_own},
+    counters::{of_machine, of_network, of_network_in_brief, read_own},
+    ethtool,
     namespaces::{self, Kind},
     programs::{self, Program},
     remote::Own,
@@ -49,8 +51,10 @@ pub(crate) trait Source {
     fn enter(&mut self) -> io::Result<()>;
     /// All processes of the machine, if a look at programs needs them.
     fn processes() -> Processes;
-    fn machine(&mut self) -> io::Result<Counters>;
-    fn network(&mut self) -> io::Result<Counters>;
+    /// In a brief look, after those of the network.
+    fn machine(&mut self, look: Look) -> io::Result<Counters>;
+    /// In a brief look, only those that have changed need to be there.
+    fn network(&mut self, look: Look) -> io::Result<Counters>;
     fn listeners(&mut self) -> io::Result<Vec<Listener>>;
     /// Established connections, without that by which this program looks.
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>>;
@@ -69,13 +73,27 @@ pub(crate) struct Here {
     is_own: bool,
     ignored: Arc<[Own]>,
     listeners: Vec<Listener>,
+    /// The files that the last brief look read.
+    recent: RefCell<BTreeMap<String, String>>,
 }
 
 impl Here {
     pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
         let identity = namespaces::identity(&network)?;
         let is_own = identity == namespaces::own_identity(Kind::Network)?;
-        Ok(Self { network, group, identity, is_own, ignored, listeners: Vec::new() })
+        let (listeners, recent) = (Vec::new(), RefCell::default());
+        Ok(Self { network, group, identity, is_own, ignored, listeners, recent })
+    }
+
+    /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
+    fn read_changed(&self, name: &str) -> io::Result<String> {
+        let text = read_own(name)?;
+        let mut recent = self.recent.borrow_mut();
+        if recent.get(name) == Some(&text) {
+            return Ok(String::new());
+        }
+        recent.insert(name.to_owned(), text.clone());
+        Ok(text)
     }
 }
 
@@ -89,16 +107,22 @@ impl Source for Here {
         programs::by_network()
     }
 
-    fn machine(&mut self) -> io::Result<Counters> {
+    fn machine(&mut self, _: Look) -> io::Result<Counters> {
         Ok(of_machine(&read_own))
     }
 
-    fn network(&mut self) -> io::Result<Counters> {
-        let mut counters = of_network(&read_own);
+    fn network(&mut self, look: Look) -> io::Result<Counters> {
+        let mut counters = match look {
+            Look::Whole => of_network(&read_own),
+            Look::Brief => of_network_in_brief(&|name| self.read_changed(name)),
+        };
         match self.group.as_ref().map(|group| crate::read(group.join("cpu.stat"))) {
             Some(Ok(stat)) => cgroups::add_throttling(&stat, &mut counters.values),
             Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
             None => {}
+        }
+        if look == Look::Whole {
+            ethtool::add(&mut counters);
         }
         Ok(counters)
     }

@@ -1,29 +1,28 @@
-//! Watches hosts during a trial: their counters before and after it, and once a second what does not last until its end.
+//! Watches hosts during a trial: their counters before, during and after it, and once a second what does not last until its end.
+
+mod samples;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::BTreeMap,
     fs::File,
     io,
-    net::SocketAddr,
     path::PathBuf,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use record::{
     Counters,
-    counters::{HostCounters, ProgramUse, SCHEMA, SenderUse, TrialCounters},
+    counters::{HostCounters, SCHEMA, TrialCounters},
 };
+use samples::Samples;
 
 use crate::{
-    counters::since,
     namespaces,
     processor_time::Booking,
-    programs::{self, Program, ThreadTimes},
     remote::Remote,
-    source::{Here, Look, Processes, Source},
-    tcp::Connection,
+    source::{Here, Source},
 };
 
 /// Time from one sample to the next.
@@ -180,185 +179,12 @@ fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen>
     samples.end()
 }
 
-/// The samples of hosts of one machine.
-struct Samples<S> {
-    began: Instant,
-    machine: Counters,
-    hosts: Vec<HostSamples<S>>,
-}
-
-struct HostSamples<S> {
-    source: S,
-    before: Counters,
-    /// Processes by their id and begin.
-    programs: BTreeMap<(u32, u64), ProgramSamples>,
-    connections: BTreeMap<(SocketAddr, SocketAddr), Connection>,
-    seen: HostCounters,
-}
-
-struct ProgramSamples {
-    /// The threads before the trial; none of a process that began during it.
-    before: BTreeMap<u32, ThreadTimes>,
-    last: Program,
-    listens: BTreeSet<String>,
-    /// Looks, and those in which a thread waited for a device.
-    looks: (u32, u32),
-}
-
-impl<S: Source> Samples<S> {
-    fn begin(hosts: Vec<(String, S)>) -> io::Result<Self> {
-        let mut hosts: Vec<_> =
-            hosts.into_iter().map(|(name, source)| HostSamples::new(name, source)).collect();
-        let processes = S::processes();
-        hosts.iter_mut().try_for_each(|host| host.begin(&processes))?;
-        // Last here and first at the end: on a slow path, looking takes a while.
-        let machine = hosts.first_mut().map(|host| host.source.machine()).transpose()?.unwrap_or_default();
-        Ok(Self { began: Instant::now(), machine, hosts })
-    }
-
-    fn take(&mut self) -> io::Result<()> {
-        let processes = S::processes();
-        for host in &mut self.hosts {
-            host.source.enter()?;
-            host.look_at_sockets(Look::Brief)?;
-            host.look_at_programs(&processes, Look::Brief)?;
-        }
-        Ok(())
-    }
-
-    fn end(mut self) -> io::Result<Seen> {
-        let elapsed_s = self.began.elapsed().as_secs_f64();
-        let machine = match self.hosts.first_mut() {
-            Some(host) => since(host.source.machine()?, &self.machine),
-            None => Counters::default(),
-        };
-        let processes = S::processes();
-        self.hosts.iter_mut().try_for_each(|host| host.end(&processes))?;
-        let own = programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
-        let hosts = self.hosts.into_iter().map(|host| host.seen).collect();
-        Ok(Seen { elapsed_s, machine, hosts, reading_s: own.running_ns as f64 / 1e9 })
-    }
-}
-
-impl<S: Source> HostSamples<S> {
-    fn new(name: String, source: S) -> Self {
-        Self {
-            source,
-            before: Counters::default(),
-            programs: BTreeMap::new(),
-            connections: BTreeMap::new(),
-            seen: HostCounters { host: name, ..HostCounters::default() },
-        }
-    }
-
-    /// The first look. What was done before it does not count.
-    fn begin(&mut self, processes: &Processes) -> io::Result<()> {
-        self.source.enter()?;
-        self.look_at_sockets(Look::Whole)?;
-        self.look_at_programs(processes, Look::Whole)?;
-        // The last thing here and the first at the end: looking is work, too.
-        self.before = self.source.network()?;
-        self.seen.senders = SenderUse::default();
-        for program in self.programs.values_mut() {
-            program.before = program.last.threads.clone();
-        }
-        Ok(())
-    }
-
-    fn end(&mut self, processes: &Processes) -> io::Result<()> {
-        self.source.enter()?;
-        self.seen.counters = since(self.source.network()?, &self.before);
-        self.look_at_sockets(Look::Whole)?;
-        self.look_at_programs(processes, Look::Whole)?;
-        self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
-        Ok(())
-    }
-
-    fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
-        for now in self.source.programs(processes, look)? {
-            match self.programs.entry((now.pid, now.began_ticks)) {
-                Entry::Occupied(known) => {
-                    let ProgramSamples { last, looks, .. } = known.into_mut();
-                    *looks = (looks.0 + 1, looks.1 + u32::from(now.is_blocked));
-                    let descriptors = last.descriptors.max(now.descriptors);
-                    *last = Program { descriptors, ..now };
-                }
-                Entry::Vacant(new) => {
-                    let listens = self.source.listens(now.pid);
-                    let looks = (1, u32::from(now.is_blocked));
-                    new.insert(ProgramSamples { before: BTreeMap::new(), last: now, listens, looks });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn look_at_sockets(&mut self, look: Look) -> io::Result<()> {
-        for listener in self.source.listeners()? {
-            let seen = self.seen.listeners.entry(listener.address.to_string()).or_default();
-            seen.backlog = listener.backlog;
-            seen.most_waiting = seen.most_waiting.max(listener.waiting);
-            seen.samples += 1;
-            seen.samples_waiting += u32::from(listener.waiting > 0);
-        }
-        self.source.connections(look)?.into_iter().for_each(|connection| self.look_at(connection));
-        Ok(())
-    }
-
-    fn look_at(&mut self, connection: Connection) {
-        let ends = (connection.local, connection.remote);
-        let before = self.connections.get(&ends).map(|before| before.info.clone()).unwrap_or_default();
-        let (now, senders) = (&connection.info, &mut self.seen.senders);
-        let passed = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
-        senders.samples += 1;
-        senders.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
-        if let Some(busy_us) = passed(now.busy_us, before.busy_us) {
-            *senders.busy_us.get_or_insert_default() += busy_us;
-        }
-        senders.receive_window_limited_us +=
-            passed(now.receive_window_limited_us, before.receive_window_limited_us).unwrap_or(0);
-        senders.send_buffer_limited_us +=
-            passed(now.send_buffer_limited_us, before.send_buffer_limited_us).unwrap_or(0);
-        if connection.unacknowledged_bytes > 0 {
-            let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
-            senders.samples_sending += 1;
-            senders.in_flight_bytes += bytes(now.in_flight);
-            senders.congestion_window_bytes += bytes(now.congestion_window);
-            senders.send_buffer_used_bytes += u64::from(connection.send_buffer_used_bytes);
-            senders.send_buffer_bytes += u64::from(connection.send_buffer_bytes);
-            senders.rtt_us += u64::from(now.rtt_us);
-        }
-        self.connections.insert(ends, connection);
-    }
-}
-
-impl ProgramSamples {
-    fn used(&self) -> ProgramUse {
-        let used_s = |(thread, now): (&u32, &ThreadTimes)| {
-            let was = self.before.get(thread).copied().unwrap_or_default();
-            let passed_s = |now_ns: u64, was_ns: u64| now_ns.saturating_sub(was_ns) as f64 / 1e9;
-            (passed_s(now.running_ns, was.running_ns), passed_s(now.waiting_ns, was.waiting_ns))
-        };
-        let threads: Vec<(f64, f64)> = self.last.threads.iter().map(used_s).collect();
-        let busiest = threads.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-        ProgramUse {
-            pid: self.last.pid,
-            name: self.last.name.clone(),
-            listens: self.listens.iter().cloned().collect(),
-            busiest_thread_s: busiest.0,
-            busiest_thread_waiting_s: busiest.1,
-            running_s: threads.iter().map(|times| times.0).sum(),
-            samples: self.looks.0,
-            samples_blocked: self.looks.1,
-            most_descriptors: self.last.descriptors,
-            max_descriptors: self.last.max_descriptors,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::{
+        net::{TcpListener, TcpStream},
+        time::Instant,
+    };
 
     use super::*;
     use crate::namespaces::{self, Kind};

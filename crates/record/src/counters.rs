@@ -58,6 +58,19 @@ pub struct Counters {
     /// Files that could not be read, with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<String, String>,
+    /// How they went; none at a moment, of a trial of less than a second, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+}
+
+/// How counters went, step by step. A step is a second, or in long trials several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    /// When each step ended: time since the first reading, in milliseconds. The last step is shorter than the others.
+    pub ends_ms: Vec<u64>,
+    /// By the counter's name, what changed in each step; the value at its end for what rises and falls. Counters that did not
+    /// move are left out.
+    pub values: BTreeMap<String, Vec<u64>>,
 }
 
 impl Counters {
@@ -191,5 +204,12 @@ mod tests {
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {
         crate::testing::assert_published::<TrialCounters>("counters.schema.json");
+    }
+
+    #[test]
+    fn counters_of_earlier_versions_are_read() {
+        let counters: Counters = serde_json::from_str(r#"{"values":{"Tcp.InSegs":7}}"#).unwrap();
+        assert_eq!((counters.get("Tcp.InSegs"), &counters.series), (Some(7), &None));
+        assert_eq!(serde_json::to_string(&counters).unwrap(), r#"{"values":{"Tcp.InSegs":7}}"#);
     }
 }

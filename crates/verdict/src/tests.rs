@@ -160,6 +160,30 @@ fn each_cause_is_named_where_it_is() {
     }
 }
 
+#[test]
+fn drops_that_only_a_driver_counts_are_named_by_its_counter() {
+    let with = |counter: &str, drops| {
+        let mut case = Case::slow();
+        case.count(1, "interface.eth0.1.received_packets", 10_000);
+        case.count(1, "interface.eth0.1.receive_drops", 0);
+        case.count(1, "interface.eth0.1.receive_ring_packets", 256);
+        case.count(1, "interface.eth0.1.largest_receive_ring_packets", 4_096);
+        case.count(1, &format!("interface.eth0.1.ethtool.{counter}"), drops);
+        case
+    };
+    let case = with("rx_queue_0_drops", 50);
+    assert_eq!(case.named(), [(Cause::PacketQueue, "web".to_owned())]);
+    let evidence =
+        "eth0.1 dropped 50 of 10000 packets (rx_queue_0_drops; its ring has room for 256, at most 4096)";
+    assert_eq!(case.verdict().bottlenecks[0].evidence, evidence);
+    assert_eq!(with("rx_out_of_buffer", 20_000).named(), [(Cause::PacketQueue, "web".to_owned())]);
+    for (counter, drops) in
+        [("rx_queue_0_drops", 4), ("rx_queue_0_xdp_drops", 50), ("fdir_miss", 50), ("rx_crc_errors", 50)]
+    {
+        assert_eq!(with(counter, drops).named(), [], "{counter}");
+    }
+}
+
 /// The target is on another machine, with counters of its own.
 fn remote() -> Case {
     let mut case = Case::slow();

@@ -18,16 +18,24 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ANSWER_WAIT, Destination, Own, lock};
 
-/// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `s` what `ss` says, and `t` the
-/// threads and descriptors of processes, for which no program has to be started.
+/// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` those that can be read with one
+/// program, `n` the counters of network cards, `s` what `ss` says, and `t` the threads and descriptors of processes, for which
+/// no program has to be started.
 const PRELUDE: &str = r#"LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH
 e() { printf '\n%s %s %s\n' "$m" "$1" "$2"; }
 f() { for n; do cat "/proc/$n" 2>&1; e $? "$n"; done; }
+b() { cd /proc; tail -n +1 "$@" 2>/dev/null; e 0 "at once"; }
+n() { for d in /sys/class/net/*/device; do [ -e "$d" ] || continue; d=${d%/device}; d=${d##*/}
+ethtool -S "$d" 2>&1; e $? "ethtool $d"; done; }
 s() { n=$1; shift; ss "$@" 2>&1; e $? "$n"; }
 t() { for p; do f "$p/stat" "$p/limits"
 for d in /proc/$p/task/*; do read -r l <$d/schedstat && echo "${d##*/} $l"; done 2>/dev/null; e 0 "$p/threads"
 set -- /proc/$p/fd/*; [ -L "$1" ] && echo $#; e $? "$p/fd"; done; }
 "#;
+/// The name of the part that `b` answers with.
+pub(super) const AT_ONCE: &str = "at once";
+/// The begin of the names of parts that `n` answers with; an interface's name follows.
+pub(super) const DRIVER: &str = "ethtool ";
 /// The name of the part that ends an answer.
 const END: &str = "end";
 /// An answer longer than this is not from our shell.

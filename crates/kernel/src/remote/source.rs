@@ -10,14 +10,16 @@ use std::{
 use record::Counters;
 
 use super::{
-    session::{Part, Session},
+    session::{AT_ONCE, DRIVER, Part, Session},
     ss,
 };
 use crate::{
     cgroups,
-    counters::{machine_files, network_files, of_machine, of_network},
+    counters::{ReadFile, machine_files, network_files, of_machine, of_network, of_network_in_brief},
+    ethtool,
     leftovers::{self, Leftover},
     programs::{self, Program},
+    protocol_number,
     source::{Look, Processes, Source},
     tcp::{Connection, Listener},
 };
@@ -35,6 +37,8 @@ pub(crate) struct Shell<'a> {
     groups: Option<BTreeSet<PathBuf>>,
     /// What cannot be read, with the reason.
     missing: BTreeMap<String, String>,
+    /// What the last brief look read of the network and the machine.
+    recent: Texts,
 }
 
 impl<'a> Shell<'a> {
@@ -45,7 +49,7 @@ impl<'a> Shell<'a> {
                 missing.insert(what.to_owned(), "ss is not installed there (Debian: iproute2)".to_owned());
             }
         }
-        Self { session, owners: BTreeMap::new(), groups: None, missing }
+        Self { session, owners: BTreeMap::new(), groups: None, missing, recent: Texts::new() }
     }
 
     fn ask(&mut self, commands: &str) -> io::Result<Texts> {
@@ -53,11 +57,6 @@ impl<'a> Shell<'a> {
             (name, if status == 0 { Ok(text) } else { Err(text.trim().to_owned()) })
         };
         Ok(self.session.ask(commands)?.into_iter().map(of).collect())
-    }
-
-    /// Reads files by their names below `/proc`, and `more` of them.
-    fn read(&mut self, files: impl Iterator<Item = &'static str>, more: &str) -> io::Result<Texts> {
-        self.ask(&format!("f {}{more}", files.collect::<Vec<_>>().join(" ")))
     }
 
     /// What `ss` prints; nothing where there is none, or where it fails.
@@ -116,22 +115,43 @@ impl Source for Shell<'_> {
         Processes::new()
     }
 
-    fn machine(&mut self) -> io::Result<Counters> {
-        let texts = self.read(machine_files(), "")?;
-        Ok(of_machine(&|name| found(&texts, name)))
+    fn machine(&mut self, look: Look) -> io::Result<Counters> {
+        let texts = match look {
+            Look::Whole => &self.ask(&format!("f{}", words(machine_files())))?,
+            Look::Brief => &self.recent,
+        };
+        Ok(of_machine(&|name| found(texts, name)))
     }
 
-    fn network(&mut self) -> io::Result<Counters> {
+    fn network(&mut self, look: Look) -> io::Result<Counters> {
+        let groups = self.groups()?;
         let groups: String =
-            self.groups()?.iter().map(|group| format!(" '..{}/cpu.stat'", group.display())).collect();
-        let texts = self.read(network_files(), &groups)?;
-        let mut counters = of_network(&|name| found(&texts, name));
+            groups.iter().map(|group| format!(" '..{}/cpu.stat'", group.display())).collect();
+        let files = format!("{}{groups}", words(network_files()));
+        let (texts, of_network): (_, fn(ReadFile<'_>) -> Counters) = match look {
+            Look::Whole => (&self.ask(&format!("f{files}\nn"))?, of_network),
+            Look::Brief => {
+                let answer = self.ask(&format!("b{files}{}", words(machine_files())))?.remove(AT_ONCE);
+                self.recent = answer.and_then(Result::ok).map_or_else(Texts::new, |text| apart(&text));
+                (&self.recent, of_network_in_brief)
+            }
+        };
+        let mut counters = of_network(&|name| found(texts, name));
         for stat in texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat")).flat_map(|(_, text)| text) {
             let mut throttling = BTreeMap::new();
             cgroups::add_throttling(stat, &mut throttling);
             throttling
                 .into_iter()
                 .for_each(|(name, value)| *counters.values.entry(name).or_default() += value);
+        }
+        for (name, text) in texts {
+            match (name.strip_prefix(DRIVER), text) {
+                (Some(interface), Ok(text)) => ethtool::add_printed(interface, text, &mut counters.values),
+                (Some(_), Err(why)) if !why.contains("no stats available") => {
+                    counters.missing.insert(name.clone(), why.clone());
+                }
+                _ => {}
+            }
         }
         counters.missing.extend(self.missing.clone());
         Ok(counters)
@@ -143,8 +163,13 @@ impl Source for Shell<'_> {
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
         // Each costs some 500 bytes on the way, so they are counted first.
-        let texts = self.ask("f net/snmp")?;
-        let established = of_network(&|name| found(&texts, name)).get("Tcp.CurrEstab").unwrap_or(0);
+        let texts = match look {
+            Look::Whole => &self.ask("f net/snmp")?,
+            Look::Brief => &self.recent,
+        };
+        let established = found(texts, "net/snmp").ok();
+        let established =
+            established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
         if established > look.max_connections() as u64 {
             if look == Look::Whole {
                 let why = format!("{established} are too many to be read from there");
@@ -175,6 +200,17 @@ impl Source for Shell<'_> {
     }
 }
 
+/// Words of a command, each after a blank.
+fn words(words: impl Iterator<Item = &'static str>) -> String {
+    words.flat_map(|word| [" ", word]).collect()
+}
+
+/// Takes apart what `tail` prints of several files.
+fn apart(text: &str) -> Texts {
+    let files = text.split("==> ").filter_map(|part| part.split_once(" <==\n"));
+    files.map(|(name, text)| (name.to_owned(), Ok(text.trim_end().to_owned()))).collect()
+}
+
 fn found(texts: &Texts, name: &str) -> io::Result<String> {
     let text = texts.get(name).cloned().unwrap_or_else(|| Err("it was not read".to_owned()));
     text.map_err(io::Error::other)
@@ -189,4 +225,25 @@ fn program(pid: u32, texts: &Texts) -> Option<Program> {
     let threads = text("threads")?.lines().filter_map(times).collect();
     let descriptors = text("fd").and_then(|count| count.trim().parse().ok());
     programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_read_at_once_are_told_apart() {
+        let files = ["net/snmp", "net/dev", "stat"];
+        let mut tail = std::process::Command::new("tail");
+        let printed = tail.args(["-n", "+1"]).args(files).current_dir("/proc").output().unwrap();
+        let texts = apart(std::str::from_utf8(&printed.stdout).unwrap());
+        assert_eq!(texts.keys().collect::<Vec<_>>(), ["net/dev", "net/snmp", "stat"]);
+        let (network, machine) =
+            (of_network(&|name| found(&texts, name)), of_machine(&|name| found(&texts, name)));
+        for name in ["Tcp.CurrEstab", "interface.lo.received_bytes"] {
+            assert!(network.get(name).is_some(), "{name}: {network:?}");
+        }
+        assert!(machine.get("cpu0.idle_ms").is_some() && !machine.missing.contains_key("stat"));
+        assert!(!network.missing.contains_key("net/snmp") && !network.missing.contains_key("net/dev"));
+    }
 }

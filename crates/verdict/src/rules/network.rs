@@ -1,7 +1,7 @@
 //! What bounds the way between the load and the target.
 
 use record::{
-    ProgramUse, SenderUse,
+    HostCounters, ProgramUse, SenderUse,
     units::{show_bytes, show_count, show_time_ns},
 };
 
@@ -87,10 +87,6 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
     let Some((place, drops, packets)) = most else {
         return Finding::Unknown("the kernel does not count softnet_stat".to_owned());
     };
-    let of_interfaces = observed.counters.hosts.iter().flat_map(|host| {
-        let drops = host.counters.values.iter().filter(|(name, _)| name.ends_with(".receive_drops"));
-        drops.map(move |(name, drops)| (*drops, name, host))
-    });
     let at = |share: f64| share >= LOSS_SHARE;
     if at(share(drops, packets)) {
         return counted(
@@ -98,19 +94,43 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
             format!("processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
         );
     }
-    match of_interfaces.max_by_key(|(drops, ..)| *drops) {
-        Some((drops, name, host)) => {
-            let interface = name.trim_start_matches("interface.").trim_end_matches(".receive_drops");
-            let received = host.counters.get(&format!("interface.{interface}.received_packets")).unwrap_or(0);
-            let evidence = format!("{interface} dropped {drops} of {received} packets");
-            if at(drops as f64 / received.max(1) as f64) {
-                counted(&host.host, evidence)
-            } else {
-                Finding::Not("neither processors nor interfaces dropped packets".to_owned())
-            }
-        }
+    let of_interfaces = observed.counters.hosts.iter().flat_map(dropped_by_interfaces);
+    match of_interfaces.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((share, host, evidence)) if at(share) => counted(host, evidence),
+        Some(_) => Finding::Not("neither processors nor interfaces dropped packets".to_owned()),
         None => Finding::Not("no processor dropped packets".to_owned()),
     }
+}
+
+/// By each counter of drops of a host's interfaces: the share of the packets that came, the host, and the figures. Drivers
+/// count the same packets again by queues and by reasons, so the counters are not added up.
+fn dropped_by_interfaces(host: &HostCounters) -> impl Iterator<Item = (f64, &str, String)> {
+    let get = |interface: &str, name: &str| host.counters.get(&format!("interface.{interface}.{name}"));
+    host.counters.values.iter().filter_map(move |(name, drops)| {
+        let name = name.strip_prefix("interface.")?;
+        let of_driver = name.split_once(".ethtool.").filter(|(_, counter)| is_lack_of_room(counter));
+        let (interface, counter) = of_driver.or_else(|| Some((name.strip_suffix(".receive_drops")?, "")))?;
+        let received = get(interface, "received_packets").unwrap_or(0);
+        let share = *drops as f64 / received.max(1) as f64;
+        let ring = get(interface, "receive_ring_packets").zip(get(interface, "largest_receive_ring_packets"));
+        let ring = ring
+            .filter(|_| !counter.is_empty())
+            .map_or_else(String::new, |(now, most)| format!("; its ring has room for {now}, at most {most}"));
+        let counter = if counter.is_empty() { String::new() } else { format!(" ({counter}{ring})") };
+        Some((
+            share,
+            host.host.as_str(),
+            format!("{interface} dropped {drops} of {received} packets{counter}"),
+        ))
+    })
+}
+
+/// Whether a driver's counter has a name of received packets that were dropped for lack of room. Others are dropped on purpose,
+/// by programs and filters.
+fn is_lack_of_room(counter: &str) -> bool {
+    let has = |words: &[&str]| words.iter().any(|word| counter.contains(word));
+    has(&["drop", "discard", "missed", "fifo", "no_buf", "out_of_buf", "no_dma"])
+        && !has(&["tx", "xdp", "filter", "steer", "vlan"])
 }
 
 /// The host whose connections sent most of the time, if sending is what the trial does.
