@@ -113,3 +113,50 @@ impl Frames {
 fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b | b' '..=b'~' | 0x80..)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Answer;
+
+    /// How much a stream of DATA packets grows the buffer and moves bytes within it.
+    #[test]
+    fn bytes_hardly_move_and_the_buffer_stays_small() {
+        for (data, want) in
+            [(255 * 1024, 64 * 1024), (255 * 1024, 1 << 20), (100, 64 * 1024), (32 * 1024, 1000)]
+        {
+            let mut packet = u32::to_be_bytes(data as u32 + 9).to_vec();
+            packet.extend([103, 0, 0, 0, 1]);
+            packet.extend(u32::to_be_bytes(data as u32));
+            packet.resize(packet.len() + data, 7);
+            let (mut frames, mut sent, mut moved, mut received) = (Frames::new(), 0, 0, 0);
+            let all = 40_000_000 / packet.len() * packet.len();
+            while sent < all {
+                let (before, held) = (frames.start, frames.end - frames.start);
+                let space = &mut frames.space(want)[..want.min(all - sent)];
+                let count = space.len();
+                space
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(at, byte)| *byte = packet[(sent + at) % packet.len()]);
+                moved += if frames.start == before { 0 } else { held };
+                frames.filled(count);
+                sent += count;
+                while let Some(Reply::Answer(1, Answer::Data(bytes))) = frames.next_reply().unwrap() {
+                    assert!(bytes.len() == data && bytes.iter().all(|byte| *byte == 7));
+                    received += 1;
+                }
+            }
+            assert_eq!(received, all / packet.len());
+            assert!(moved <= sent / 2, "{moved} of {sent} bytes were moved");
+            let most = 3 * packet.len() + want;
+            assert!(frames.buffer.len() <= most, "{} bytes, at most {most}", frames.buffer.len());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "more bytes were read than there was space for")]
+    fn what_was_not_given_cannot_be_filled() {
+        Frames::new().filled(1);
+    }
+}
