@@ -17,7 +17,7 @@ use crate::{
     file::FileCopy,
     governor::Governor,
     hash,
-    hasher::Hasher,
+    hasher::Hashers,
     queue::Queue,
     report::{FileReport, Verified},
     trouble::Trouble,
@@ -52,9 +52,7 @@ pub(crate) struct Carrier {
     pub(crate) manner: Manner,
     pub(crate) queue: Queue,
     pub(crate) governor: Rc<Governor>,
-    pub(crate) hashers: RefCell<Vec<Rc<Hasher>>>,
-    next_hasher: Cell<usize>,
-    pub(crate) read_back: Cell<bool>,
+    pub(crate) hashers: Hashers,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
 }
@@ -65,9 +63,7 @@ impl Carrier {
             manner,
             queue: Queue::default(),
             governor,
-            hashers: RefCell::default(),
-            next_hasher: Cell::new(0),
-            read_back: Cell::new(false),
+            hashers: Hashers::default(),
             done_bytes: Cell::new(0),
             reports: RefCell::default(),
         })
@@ -220,7 +216,7 @@ impl Carrier {
     pub(crate) fn verified(&self) -> Verified {
         if !self.manner.verify {
             Verified::No
-        } else if !self.hashers.borrow().is_empty() && !self.read_back.get() {
+        } else if self.hashers.are_sound() {
             Verified::ByHash
         } else if self.manner.direction == Direction::Up {
             Verified::ReadBack
@@ -231,16 +227,7 @@ impl Carrier {
 
     /// The hash of a file there, or of a part of it; none if nobody there can tell.
     pub(crate) async fn hash_there(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
-        let hasher = {
-            let hashers = self.hashers.borrow();
-            let next = self.next_hasher.replace(self.next_hasher.get().wrapping_add(1));
-            Rc::clone(hashers.get(next % hashers.len().max(1))?)
-        };
-        let hash = hasher.hash(path, part).await;
-        if hash.is_none() {
-            self.read_back.set(true);
-        }
-        hash
+        self.hashers.hash(path, part).await
     }
 
     pub(crate) async fn local_hash(

@@ -44,16 +44,13 @@ pub(crate) struct Channel {
     ended: Rc<Notify>,
     next_id: Cell<u32>,
     handles: RefCell<HashMap<u64, Rc<OnceCell<Vec<u8>>>>>,
-    pub(crate) server: Server,
-}
-
-/// What the server told of itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Server {
-    pub(crate) read_bytes: usize,
-    pub(crate) write_bytes: usize,
+    has_limits: bool,
     pub(crate) has_fsync: bool,
     pub(crate) has_posix_rename: bool,
+    /// Most bytes of a READ.
+    pub(crate) read_bytes: Cell<usize>,
+    /// Most bytes of a WRITE.
+    pub(crate) write_bytes: Cell<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +91,22 @@ pub(crate) enum Said {
 pub(crate) struct Pending(oneshot::Receiver<Result<Said, Trouble>>);
 
 impl Pending {
+    /// Waits for an answer that says nothing but that it was done.
+    pub(crate) async fn done(self) -> Result<(), Trouble> {
+        match self.answer().await? {
+            Said::Done => Ok(()),
+            _ => Err(Trouble::unexpected("a request")),
+        }
+    }
+
+    /// Waits for an answer that tells of a file.
+    pub(crate) async fn attributes(self) -> Result<Attributes, Trouble> {
+        match self.answer().await? {
+            Said::Attributes(attributes) => Ok(attributes),
+            _ => Err(Trouble::unexpected("FSTAT")),
+        }
+    }
+
     pub(crate) async fn answer(self) -> Result<Said, Trouble> {
         self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
     }
@@ -132,27 +145,41 @@ impl Channel {
             window: Arc::new(Semaphore::new(WINDOW_BYTES)),
             next_id: Cell::new(0),
             handles: RefCell::default(),
-            server: Server {
-                read_bytes: USUAL_BYTES,
-                write_bytes: USUAL_BYTES,
-                has_fsync: false,
-                has_posix_rename: false,
-            },
+            has_limits: false,
+            has_fsync: false,
+            has_posix_rename: false,
+            read_bytes: Cell::new(USUAL_BYTES),
+            write_bytes: Cell::new(USUAL_BYTES),
         };
         let told = version.await.unwrap_or_else(|_| Err(channel.loss()))?;
         let has = |extension| told.has(extension);
-        channel.server.has_fsync = has(Extension::Fsync);
-        channel.server.has_posix_rename = has(Extension::PosixRename);
-        if has(Extension::Limits)
-            && let Ok(Said::Extended(limits)) = channel.ask(&Request::Limits).await
-            && let Ok(limits) = Limits::read(&limits)
-        {
-            let within =
-                |limit: u64| if limit == 0 { USUAL_BYTES } else { (limit as usize).clamp(1_024, MAX_BYTES) };
-            channel.server.read_bytes = within(limits.read_bytes);
-            channel.server.write_bytes = within(limits.write_bytes);
-        }
+        channel.has_fsync = has(Extension::Fsync);
+        channel.has_posix_rename = has(Extension::PosixRename);
+        channel.has_limits = has(Extension::Limits);
         Ok(Rc::new(channel))
+    }
+
+    /// Asks how much a request may carry, where the server tells. Returns the round trip.
+    ///
+    /// # Errors
+    /// When the channel is lost.
+    pub(crate) async fn ask_limits(&self) -> Result<Duration, Trouble> {
+        let asked = Instant::now();
+        let request = if self.has_limits { Request::Limits } else { Request::Realpath { path: b"." } };
+        match self.ask(&request).await {
+            Ok(Said::Extended(limits)) => {
+                if let Ok(limits) = Limits::read(&limits) {
+                    let within = |limit: u64| {
+                        if limit == 0 { USUAL_BYTES } else { (limit as usize).clamp(1_024, MAX_BYTES) }
+                    };
+                    self.read_bytes.set(within(limits.read_bytes));
+                    self.write_bytes.set(within(limits.write_bytes));
+                }
+            }
+            Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+            _ => {}
+        }
+        Ok(asked.elapsed())
     }
 
     /// What comes, or nothing as soon as the channel is lost.
@@ -254,12 +281,10 @@ impl Channel {
     }
 
     /// Closes the handle of a file, if it is open here.
-    pub(crate) async fn close(&self, file: u64) -> Result<(), Trouble> {
+    pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>, Trouble> {
         let cell = self.handles.borrow_mut().remove(&file);
-        if let Some(handle) = cell.as_ref().and_then(|cell| cell.get()) {
-            self.ask(&Request::Close { handle }).await?;
-        }
-        Ok(())
+        let handle = cell.as_ref().and_then(|cell| cell.get());
+        handle.map(|handle| self.begin(&Request::Close { handle })).transpose()
     }
 }
 

@@ -110,7 +110,7 @@ impl Carrier {
         range: Range<u64>,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
     ) -> Result<u64, Trouble> {
-        let most = channel.server.read_bytes;
+        let most = channel.read_bytes.get();
         let mut pending = Vec::new();
         for offset in range.clone().step_by(most) {
             let bytes = most.min((range.end - offset) as usize);
@@ -145,8 +145,10 @@ impl Carrier {
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
         let handle = self.handle_down(channel, file).await?;
-        unchanged(&file.item, channel.fstat(&handle).await?)?;
-        channel.close(file.number).await?;
+        let now = channel.begin(&Request::Fstat { handle: &handle })?;
+        // Nothing depends on when it is closed.
+        let _ = channel.close(file.number);
+        unchanged(&file.item, now.attributes().await?)?;
         self.name_down(
             file,
             &prepared.local,
@@ -202,8 +204,10 @@ impl Carrier {
         let carried = async {
             let size_bytes = file.item.size_bytes;
             self.fetch(channel, &handle, &local, 0..size_bytes).await?;
-            unchanged(&file.item, channel.fstat(&handle).await?)?;
-            channel.ask(&Request::Close { handle: &handle }).await?;
+            let now = channel.begin(&Request::Fstat { handle: &handle })?;
+            // Nothing depends on when it is closed.
+            let _ = channel.begin(&Request::Close { handle: &handle });
+            unchanged(&file.item, now.attributes().await?)?;
             let verified = if self.manner.verify {
                 local
                     .set_len(size_bytes)

@@ -143,10 +143,6 @@ impl FileCopy {
         !self.failed.replace(true)
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.get()
-    }
-
     /// Where a chunk begins, and how long it is, in bytes.
     pub(crate) fn range(&self, chunk: u64) -> (u64, u64) {
         let begin = chunk * CHUNK_BYTES;

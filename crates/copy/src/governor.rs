@@ -19,14 +19,19 @@ use tokio::{
 
 /// Bytes of a permit.
 const UNIT_BYTES: usize = 1_024;
-/// The bound at first, and the smallest.
-const MIN_BYTES: usize = 2 << 20;
+/// What is allowed beyond the multiple. Answers take longer than the smallest round trip, and a bound that followed what it allows
+/// would not get larger again.
+const SPARE_BYTES: usize = 8 << 20;
+/// The bound at first: TCP finds out by itself how fast it can start, and must not wait for us meanwhile.
+const FIRST_BYTES: usize = 24 << 20;
 /// How much faster the bound grows than what was delivered, until the rate grows no more.
 const STARTUP_GAIN: f64 = 2.0;
 /// What is on the way later, as a multiple of what the path holds: enough to notice that it holds more.
-const CRUISE_GAIN: f64 = 1.35;
-/// The rate has stopped growing when it is not this much larger after three round trips.
+const CRUISE_GAIN: f64 = 1.2;
+/// The rate has stopped growing when it is not this much larger after [`STALLED_ROUND_TRIPS`].
 const GROWTH: f64 = 1.25;
+/// A connection that lost a packet as it started needs some to recover.
+const STALLED_ROUND_TRIPS: u32 = 6;
 /// Rates that are remembered, in ticks.
 const REMEMBERED: usize = 30;
 /// Time between two looks.
@@ -37,6 +42,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct Governor {
     permits: Arc<Semaphore>,
     bound_bytes: Cell<usize>,
+    /// Permits to be taken back as soon as somebody has no use for them.
+    owed_units: Rc<Cell<usize>>,
     fixed: bool,
     max_bytes: usize,
     limit_bytes_per_s: Option<u64>,
@@ -58,7 +65,22 @@ struct Startup {
 /// Bytes that may be on the way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    _held: OwnedSemaphorePermit,
+    held: Option<OwnedSemaphorePermit>,
+    owed_units: Rc<Cell<usize>>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        // Under a bound that has become smaller, what comes back is not given out again.
+        if let Some(mut held) = self.held.take() {
+            let owed = self.owed_units.get();
+            let forgotten = held.num_permits().min(owed);
+            self.owed_units.set(owed - forgotten);
+            if let Some(forgotten) = held.split(forgotten) {
+                forgotten.forget();
+            }
+        }
+    }
 }
 
 impl Governor {
@@ -68,10 +90,11 @@ impl Governor {
         max_bytes: usize,
         limit_bytes_per_s: Option<u64>,
     ) -> Rc<Self> {
-        let bound_bytes = fixed_bytes.unwrap_or(MIN_BYTES);
+        let bound_bytes = fixed_bytes.unwrap_or(FIRST_BYTES);
         Rc::new(Self {
             permits: Arc::new(Semaphore::new(bound_bytes / UNIT_BYTES)),
             bound_bytes: Cell::new(bound_bytes),
+            owed_units: Rc::default(),
             fixed: fixed_bytes.is_some(),
             max_bytes,
             limit_bytes_per_s,
@@ -95,7 +118,8 @@ impl Governor {
             self.next.set(begin + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64));
             sleep_until(begin.into()).await;
         }
-        Permit { _held: held.expect("the semaphore is never closed") }
+        let held = Some(held.expect("the semaphore is never closed"));
+        Permit { held, owed_units: Rc::clone(&self.owed_units) }
     }
 
     /// Bytes have arrived that took so long.
@@ -143,27 +167,31 @@ impl Governor {
         }
         let best = rates.iter().copied().fold(0.0, f64::max);
         if let Some(startup) = self.startup.get() {
-            if best > startup.best_rate * GROWTH {
-                self.startup.set(Some(Startup { best_rate: best, since: now }));
-            } else if startup.best_rate > 0.0 && now.duration_since(startup.since) > 3 * round_trip.max(TICK)
-            {
+            // While channels are few or files are small, the bound is not what holds the rate back.
+            let is_bound = self.permits.available_permits() * 10 < self.bound_bytes.get() / UNIT_BYTES;
+            if best > startup.best_rate * GROWTH || !is_bound {
+                self.startup.set(Some(Startup { best_rate: best.max(startup.best_rate), since: now }));
+            } else if now.duration_since(startup.since) > STALLED_ROUND_TRIPS * round_trip.max(TICK) {
                 self.startup.set(None);
             }
         }
         let gain = if self.startup.get().is_some() { STARTUP_GAIN } else { CRUISE_GAIN };
         let held = best * round_trip.as_secs_f64();
-        self.set(((gain * held) as usize).clamp(MIN_BYTES, self.max_bytes.max(MIN_BYTES)));
+        let least = if self.startup.get().is_some() { self.bound_bytes.get() } else { 0 };
+        self.set(((gain * held) as usize + SPARE_BYTES).clamp(least, self.max_bytes.max(least)));
     }
 
     fn set(&self, bytes: usize) {
         let (before, now) = (self.bound_bytes.get() / UNIT_BYTES, bytes / UNIT_BYTES);
+        self.bound_bytes.set(now * UNIT_BYTES);
+        let owed = self.owed_units.get();
         if now > before {
-            self.permits.add_permits(now - before);
-            self.bound_bytes.set(now * UNIT_BYTES);
+            let paid = owed.min(now - before);
+            self.owed_units.set(owed - paid);
+            self.permits.add_permits(now - before - paid);
         } else {
-            // What is on the way stays; only free permits can be taken back.
-            let taken = self.permits.forget_permits(before - now);
-            self.bound_bytes.set((before - taken) * UNIT_BYTES);
+            let free = self.permits.forget_permits(before - now);
+            self.owed_units.set(owed + before - now - free);
         }
     }
 }
@@ -175,12 +203,15 @@ mod tests {
     /// A path of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
     fn bound_after(rate: f64, ticks: u32) -> usize {
         let governor = Governor::new(None, 256 << 20, None);
+        // All permits are taken all the time.
+        let taken = |governor: &Governor| governor.permits.forget_permits(usize::MAX);
         let begin = Instant::now();
         governor.saw_round_trip(Duration::from_millis(200));
         for tick in 1..=ticks {
             let round_trips = 0.1 / 0.2;
             let bytes = (governor.bound_bytes() as f64 * round_trips).min(rate * 0.1);
             governor.arrived(bytes as usize, Duration::from_millis(250));
+            taken(&governor);
             governor.tick(begin + tick * TICK);
         }
         governor.bound_bytes()
@@ -191,11 +222,11 @@ mod tests {
         for rate in [20e6, 100e6, 400e6] {
             let holds = rate * 0.2;
             let bound = bound_after(rate, 100) as f64;
-            assert!((bound / holds - CRUISE_GAIN).abs() < 0.1, "{bound} of {holds}");
+            let expected = CRUISE_GAIN * holds + SPARE_BYTES as f64;
+            assert!((bound / expected - 1.0).abs() < 0.1, "{bound} of {expected}");
         }
         // Within 2.5 s it holds all that 100 MB/s need.
         assert!(bound_after(100e6, 25) as f64 > 20e6);
-        assert_eq!(bound_after(1e6, 100), MIN_BYTES);
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -208,6 +239,12 @@ mod tests {
         }
         let more = tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await;
         assert!(more.is_err());
+        held.pop();
+        held.push(governor.permit(256 << 10).await);
+        // Of a bound that became smaller, only what is below it is given out again.
+        governor.set(1 << 20);
+        held.truncate(4);
+        assert!(tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await.is_err());
         held.pop();
         governor.permit(256 << 10).await;
     }

@@ -1,12 +1,18 @@
 //! A shell on the other machine that hashes what was written there, or what is read.
 
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
-    sync::oneshot,
+    sync::{Notify, oneshot},
     task::spawn_local,
+    time::timeout,
 };
 
 /// What the shell says when it has all that is needed.
@@ -15,23 +21,27 @@ const READY: &str = "proofload: ready";
 const UNREADABLE: &str = "-";
 /// Bytes that `dd` reads at once; offsets are multiples of it.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
+/// A shell that has not answered by then is no shell.
+const START_WAIT: Duration = Duration::from_secs(15);
 /// Digits of a hash.
 const DIGITS: usize = 128;
 
+/// Somebody who waits for a hash.
+type Waiting = oneshot::Sender<Option<String>>;
+
 /// Computes hashes there, one after the other.
 #[derive(Debug)]
-pub(crate) struct Hasher {
+struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Rc<RefCell<Option<VecDeque<oneshot::Sender<Option<String>>>>>>,
+    /// Those who wait for a hash, in their order; none when it answers no more.
+    waiting: Rc<RefCell<Option<VecDeque<Waiting>>>>,
 }
 
 impl Hasher {
     /// Starts it; none where the other machine has no shell for this user, or no `b2sum`.
-    pub(crate) async fn start(mut command: Command) -> Option<Self> {
+    async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        // Nobody reads what it complains about.
-        drop(child.stderr.take());
         let ask =
             format!("command -v b2sum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
         stdin.write_all(ask.as_bytes()).await.ok()?;
@@ -39,7 +49,7 @@ impl Hasher {
         // A profile may have said something before.
         while lines.next_line().await.ok()?? != READY {}
         let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
-        let waiting = Rc::new(RefCell::new(Some(VecDeque::<oneshot::Sender<_>>::new())));
+        let waiting = Rc::new(RefCell::new(Some(VecDeque::<Waiting>::new())));
         let asked = Rc::clone(&waiting);
         spawn_local(async move {
             while let Some(command) = to_send.recv().await {
@@ -65,8 +75,13 @@ impl Hasher {
         Some(Self { commands, waiting })
     }
 
+    /// Whether it answers no more.
+    fn is_gone(&self) -> bool {
+        self.waiting.borrow().is_none()
+    }
+
     /// The hash of a file, or of `length` bytes of it from an offset; none if nobody there can tell.
-    pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+    async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         let path = quoted(path);
         let mut command = Vec::new();
         match part {
@@ -91,6 +106,58 @@ impl Hasher {
     }
 }
 
+/// Hashers of several connections, of which each takes its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Hashers {
+    ready: RefCell<Vec<Rc<Hasher>>>,
+    starting: Cell<u32>,
+    next: Cell<usize>,
+    has_failed: Cell<bool>,
+    changed: Notify,
+}
+
+impl Hashers {
+    /// Starts another. Those who want a hash meanwhile wait for it.
+    pub(crate) async fn start(&self, command: Command) {
+        self.starting.set(self.starting.get() + 1);
+        let started = timeout(START_WAIT, Hasher::start(command)).await;
+        self.ready.borrow_mut().extend(started.ok().flatten().map(Rc::new));
+        self.starting.set(self.starting.get() - 1);
+        self.changed.notify_waiters();
+    }
+
+    /// The hash of a file, or of a part of it; none if nobody there can tell.
+    pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+        loop {
+            let changed = self.changed.notified();
+            let next = self.next.replace(self.next.get().wrapping_add(1));
+            let hasher = {
+                let ready = self.ready.borrow();
+                ready.get(next % ready.len().max(1)).map(Rc::clone)
+            };
+            match hasher {
+                Some(hasher) => match hasher.hash(path, part).await {
+                    Some(hash) => return Some(hash),
+                    // Its connection was lost; another may tell.
+                    None if hasher.is_gone() => {
+                        self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
+                    }
+                    None => break,
+                },
+                None if self.starting.get() > 0 => changed.await,
+                None => break,
+            }
+        }
+        self.has_failed.set(true);
+        None
+    }
+
+    /// Whether all hashes that were asked for came.
+    pub(crate) fn are_sound(&self) -> bool {
+        !self.has_failed.get()
+    }
+}
+
 /// A path as one word for a shell, which no program takes for an option.
 fn quoted(path: &[u8]) -> Vec<u8> {
     let mut word = b"'".to_vec();
@@ -112,7 +179,7 @@ mod tests {
 
     fn shell() -> Command {
         let mut command = Command::new("sh");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         command
     }
 
@@ -135,7 +202,7 @@ mod tests {
             assert_eq!(hasher.hash(b"/no/such/file", None).await, None);
             assert!(hasher.hash(b"/dev/null", None).await.is_some());
             let mut none = Command::new("false");
-            none.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            none.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
             assert!(Hasher::start(none).await.is_none());
         });
     }

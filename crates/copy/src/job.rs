@@ -149,19 +149,16 @@ async fn run(
     let failed = |why: String| CopyError::Failed(why);
     let pool = Pool::new(login, Rc::clone(&carrier))
         .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
-    let first = pool.first().await.map_err(|trouble| match trouble {
+    let first = pool.first(job.connections).await.map_err(|trouble| match trouble {
         Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
         trouble => failed(trouble.to_string()),
     })?;
     let login_s = began.elapsed().as_secs_f64();
     let trouble = |trouble: Trouble| failed(format!("{machine}: {trouble}"));
-    for _ in 0..2 {
-        let asked = Instant::now();
-        first.real_path(b".").await.map_err(trouble)?;
-        governor.saw_round_trip(asked.elapsed());
-    }
+    let (limits, found) = tokio::join!(first.ask_limits(), find(job, direction, &first));
+    governor.saw_round_trip(limits.map_err(trouble)?);
     let round_trip = governor.round_trip();
-    let Found { items, mut problems } = find(job, direction, &first).await.map_err(trouble)??;
+    let Found { items, mut problems } = found.map_err(trouble)??;
     let mut report = Report { login_s, round_trip_s: round_trip.as_secs_f64(), ..Report::default() };
     let mut taken = HashSet::new();
     let (folders, items): (Vec<Item>, Vec<Item>) =

@@ -97,7 +97,7 @@ mod tests {
         assert!(known.is_empty());
         journal.has(3, "cc").unwrap();
         journal.has(0, "aa").unwrap();
-        let open = |identity| Journal::open(folder.path(), identity).unwrap();
+        let open = |identity: &Identity| Journal::open(folder.path(), identity).unwrap();
         let known = open(&identity()).1;
         assert_eq!(known, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
         // It is as good as before after it was opened, and a torn line takes nothing along.

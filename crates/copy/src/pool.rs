@@ -10,12 +10,12 @@ use std::{
 use tempfile::TempDir;
 use tokio::{task::spawn_local, time::sleep};
 
-use crate::{carrier::Carrier, channel::Channel, hasher::Hasher, ssh::Login, trouble::Trouble};
+use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
 
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
 /// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
-const MAX_CHANNELS: u32 = 8;
+const MAX_CHANNELS: u32 = 6;
 /// Shells there that hash, one for a connection.
 const MAX_HASHERS: u32 = 2;
 /// Chunks that a channel carries at once: the next goes while the last is answered.
@@ -26,6 +26,10 @@ const SMALL_LANES: usize = 32;
 const MAX_ATTEMPTS: u32 = 6;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// A login that takes so long goes over a long path.
+const LONG_LOGIN: Duration = Duration::from_millis(400);
+/// Time between two looks whether a login was let in.
+const LOGIN_TICK: Duration = Duration::from_millis(10);
 /// A round trip from which on more than one connection pays.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
@@ -58,6 +62,8 @@ pub(crate) struct Pool {
     carrier: Rc<Carrier>,
     /// The first login had to ask the user something, so there is no second.
     is_interactive: Cell<bool>,
+    /// All files are in the queue.
+    is_planned: Cell<bool>,
     /// Slots that still try.
     alive: Cell<usize>,
     channels: Cell<u32>,
@@ -77,6 +83,7 @@ impl Pool {
             folder,
             carrier,
             is_interactive: Cell::new(false),
+            is_planned: Cell::new(false),
             alive: Cell::new(0),
             channels: Cell::new(0),
             most_channels: Cell::new(0),
@@ -91,14 +98,25 @@ impl Pool {
         self.folder.path().join(slot.to_string())
     }
 
-    /// The first login: asks nobody anything if that works, else the user.
+    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took
+    /// so long that the path must be.
     ///
     /// # Errors
     /// When neither works.
-    pub(crate) async fn first(&self) -> Result<Rc<Channel>, Trouble> {
+    pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>, Trouble> {
+        let (pool, began) = (Rc::clone(self), Instant::now());
+        let let_in = spawn_local(async move {
+            while !pool.control(0).exists() {
+                sleep(LOGIN_TICK).await;
+            }
+            if began.elapsed() >= LONG_LOGIN {
+                pool.start_others(Shape::of(LONG_ROUND_TRIP, connections));
+            }
+        });
         match Channel::open(self.login.connection(&self.control(0), true)).await {
             Ok(channel) => Ok(channel),
             Err(Trouble::Lost(why)) if may_ask(&why) => {
+                let_in.abort();
                 self.is_interactive.set(true);
                 Channel::open(self.login.connection(&self.control(0), false)).await
             }
@@ -106,13 +124,32 @@ impl Pool {
         }
     }
 
-    /// Carries over the first channel, and over as many more as the shape has.
+    /// Has a shell at this connection hash what is there, if anything is to be verified.
+    fn start_hasher(&self, slot: u32) {
+        if self.carrier.manner.verify {
+            let (command, carrier) = (self.login.shell(&self.control(slot)), Rc::clone(&self.carrier));
+            spawn_local(async move { carrier.hashers.start(command).await });
+        }
+    }
+
+    /// Carries over the first channel, and over as many more as the shape has. The first connection has more channels than the
+    /// others: it carries alone until they have logged in.
     pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, shape: Shape) {
-        let shape =
-            if self.is_interactive.get() { Shape { connections: 1, channels: MAX_CHANNELS } } else { shape };
-        self.alive.set(shape.connections as usize);
-        spawn_local(Rc::clone(self).slot(0, Some(first), shape.channels));
+        let shape = if self.is_interactive.get() { Shape { connections: 1, ..shape } } else { shape };
+        let has_others = self.alive.get() > 0;
+        self.alive.set(self.alive.get() + 1);
+        self.start_hasher(0);
+        let of_first = if shape.channels > 1 { MAX_CHANNELS } else { 1 };
+        spawn_local(Rc::clone(self).slot(0, Some(first), of_first));
+        if !has_others {
+            self.start_others(shape);
+        }
+        self.is_planned.set(true);
+    }
+
+    fn start_others(self: &Rc<Self>, shape: Shape) {
         for slot in 1..shape.connections {
+            self.alive.set(self.alive.get() + 1);
             spawn_local(Rc::clone(self).slot(slot, None, shape.channels));
         }
     }
@@ -130,10 +167,11 @@ impl Pool {
                         break;
                     }
                     let _ = std::fs::remove_file(self.control(slot));
-                    Channel::open(
-                        self.login.connection(&self.control(slot), !self.is_interactive.get() || slot > 0),
-                    )
-                    .await
+                    let is_quiet = !self.is_interactive.get() || slot > 0;
+                    match Channel::open(self.login.connection(&self.control(slot), is_quiet)).await {
+                        Ok(channel) => channel.ask_limits().await.map(|_| channel),
+                        lost => lost,
+                    }
                 }
             };
             match opened {
@@ -168,7 +206,7 @@ impl Pool {
     }
 
     fn is_done(&self) -> bool {
-        self.carrier.queue.unfinished() == 0 || self.carrier.queue.is_closed()
+        (self.is_planned.get() && self.carrier.queue.unfinished() == 0) || self.carrier.queue.is_closed()
     }
 
     /// Carries over a connection until all is done or it is lost.
@@ -178,18 +216,15 @@ impl Pool {
             let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
             all.push(spawn_local(async move {
                 // A server that allows no more sessions is served by those that there are.
-                if let Ok(channel) = Channel::open(command).await {
+                if let Ok(channel) = Channel::open(command).await
+                    && channel.ask_limits().await.is_ok()
+                {
                     pool.carry_over(channel).await;
                 }
             }));
         }
-        if self.carrier.manner.verify && slot < MAX_HASHERS {
-            let (command, carrier) = (self.login.shell(&self.control(slot)), Rc::clone(&self.carrier));
-            spawn_local(async move {
-                if let Some(hasher) = Hasher::start(command).await {
-                    carrier.hashers.borrow_mut().push(Rc::new(hasher));
-                }
-            });
+        if slot > 0 && slot < MAX_HASHERS {
+            self.start_hasher(slot);
         }
         for channel in all {
             let _ = channel.await;

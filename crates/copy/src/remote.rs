@@ -13,10 +13,7 @@ pub(crate) type Entry = (Vec<u8>, Attributes);
 
 impl Channel {
     async fn done(&self, request: Request<'_>) -> Result<(), Trouble> {
-        match self.ask(&request).await? {
-            Said::Done => Ok(()),
-            _ => Err(Trouble::unexpected("a request")),
-        }
+        self.begin(&request)?.done().await
     }
 
     async fn attributes(&self, request: Request<'_>) -> Result<Option<Attributes>, Trouble> {
@@ -36,10 +33,6 @@ impl Channel {
     /// Attributes of a path itself, even if it is a link.
     pub(crate) async fn lstat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
         self.attributes(Request::Lstat { path }).await
-    }
-
-    pub(crate) async fn fstat(&self, handle: &[u8]) -> Result<Attributes, Trouble> {
-        self.attributes(Request::Fstat { handle }).await?.ok_or_else(|| Trouble::unexpected("FSTAT"))
     }
 
     async fn name(&self, request: Request<'_>) -> Result<Vec<u8>, Trouble> {
@@ -83,14 +76,9 @@ impl Channel {
         self.done(Request::Setstat { path, attributes }).await
     }
 
-    pub(crate) async fn set_size(&self, handle: &[u8], size_bytes: u64) -> Result<(), Trouble> {
-        let attributes = Attributes { size: Some(size_bytes), ..Attributes::default() };
-        self.done(Request::Fsetstat { handle, attributes }).await
-    }
-
     /// Brings a file to the disk, where the server can.
     pub(crate) async fn sync(&self, handle: &[u8]) -> Result<(), Trouble> {
-        if !self.server.has_fsync {
+        if !self.has_fsync {
             return Ok(());
         }
         self.done(Request::Fsync { handle }).await
@@ -98,7 +86,7 @@ impl Channel {
 
     /// Gives a file its name, in the place of what has it.
     pub(crate) async fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Trouble> {
-        if self.server.has_posix_rename {
+        if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
         match self.done(Request::Rename { from, to }).await {

@@ -50,7 +50,10 @@ impl Login {
 
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
-        self.command(control, "ControlMaster=no", &NO_OTHER_WAY, &[], "exec sh")
+        let mut command = self.command(control, "ControlMaster=no", &NO_OTHER_WAY, &[], "exec sh");
+        // A shell whose complaints nobody takes would be killed by them.
+        command.stderr(Stdio::null());
+        command
     }
 
     fn command(&self, control: &Path, master: &str, own: &[&str], flags: &[&str], remote: &str) -> Command {

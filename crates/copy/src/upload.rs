@@ -30,17 +30,18 @@ impl Carrier {
     /// Opens the source, and finds what an earlier run has brought.
     pub(crate) async fn prepare_up(&self, channel: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
         let local = open_source(file)?;
-        let (target, replaced_permissions) = replaced(channel, &file.item.target).await?;
-        let temporary = temporary_name(&self.manner, file, &target);
+        let temporary = temporary_name(&self.manner, file, &file.item.target);
         let (journal, known) = self.journal(file)?;
         // Without chunks to go on with, what lies there under this name is worth nothing.
         let mut flags = OpenFlags::WRITE | OpenFlags::CREATE;
         if known.is_empty() {
             flags = flags | OpenFlags::TRUNCATE;
         }
-        channel
-            .handle(file.number, &Request::Open { path: &temporary, flags, attributes: at_first(file) })
-            .await?;
+        let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
+        let (opened, replaced) =
+            tokio::join!(channel.handle(file.number, &open), replaced(channel, &file.item.target));
+        opened?;
+        let (target, replaced_permissions) = replaced?;
         Ok(Prepared {
             local: Rc::new(local),
             temporary,
@@ -94,10 +95,7 @@ impl Carrier {
     ) -> Result<(), Trouble> {
         let handle = self.handle_up(channel, file, prepared).await?;
         let (begin, length) = file.range(chunk);
-        if is_hole(&prepared.local, begin, length) {
-            return Ok(());
-        }
-        self.write(channel, &handle, &prepared.local, begin..begin + length).await
+        self.write(channel, &handle, &prepared.local, begin..begin + length, true).await
     }
 
     /// Writes a part of a file of this machine, many requests at once.
@@ -107,11 +105,15 @@ impl Carrier {
         handle: &[u8],
         local: &File,
         range: std::ops::Range<u64>,
+        leaves_holes: bool,
     ) -> Result<(), Trouble> {
         let mut pending = Vec::new();
-        let most = channel.server.write_bytes;
+        let most = channel.write_bytes.get();
         for offset in range.clone().step_by(most) {
             let bytes = most.min((range.end - offset) as usize);
+            if leaves_holes && is_hole(local, offset, bytes as u64) {
+                continue;
+            }
             let fill = |space: &mut [u8]| local.read_exact_at(space, offset);
             match channel.begin_write((handle, offset, bytes), &self.governor, fill).await {
                 Ok(answer) => pending.push(answer),
@@ -123,9 +125,7 @@ impl Carrier {
             }
         }
         for answer in pending {
-            if !matches!(answer.answer().await?, Said::Done) {
-                return Err(Trouble::unexpected("WRITE"));
-            }
+            answer.done().await?;
         }
         Ok(())
     }
@@ -139,16 +139,16 @@ impl Carrier {
         chunk: u64,
     ) -> Result<String, Trouble> {
         let (begin, length) = file.range(chunk);
-        // A hole at the end is not there before the size is set.
-        let is_hole = is_hole(&prepared.local, begin, length);
-        if !is_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
+        // A hole at its end is not there before the file has its size.
+        let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
+        if !has_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
             return Ok(hash);
         }
         let flags = OpenFlags::READ;
         let open = Request::Open { path: &prepared.temporary, flags, attributes: Attributes::default() };
         let handle = channel.handle(file.number | READING, &open).await?;
         let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
-        if is_hole {
+        if has_hole {
             bytes.resize(length as usize, 0);
         }
         Ok(hash::of(&bytes))
@@ -172,15 +172,19 @@ impl Carrier {
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
         let handle = self.handle_up(channel, file, prepared).await?;
-        let size_bytes = file.item.size_bytes;
-        if channel.fstat(&handle).await?.size.is_some_and(|there| there != size_bytes) {
-            channel.set_size(&handle, size_bytes).await?;
+        // All at once: a server takes the requests of a channel one after the other.
+        let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
+        let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
+        let synced = if self.manner.sync && channel.has_fsync {
+            Some(channel.begin(&Request::Fsync { handle: &handle })?)
+        } else {
+            None
+        };
+        let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
+        sized.done().await?;
+        for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
+            answer.done().await?;
         }
-        if self.manner.sync {
-            channel.sync(&handle).await?;
-        }
-        channel.close(file.number).await?;
-        channel.close(file.number | READING).await?;
         unchanged(file, &prepared.local)?;
         self.name_up(channel, file, (&prepared.temporary, &prepared.target), prepared.replaced_permissions)
             .await
@@ -194,10 +198,16 @@ impl Carrier {
         replaced_permissions: Option<u32>,
     ) -> Result<(), Trouble> {
         let attributes = final_attributes(&file.item, self.manner.preserve, replaced_permissions);
-        if attributes != Attributes::default() {
-            channel.set(temporary, attributes).await?;
+        let set = if attributes == Attributes::default() {
+            None
+        } else {
+            Some(channel.begin(&Request::Setstat { path: temporary, attributes })?)
+        };
+        channel.rename(temporary, target).await?;
+        match set {
+            Some(set) => set.done().await,
+            None => Ok(()),
         }
-        channel.rename(temporary, target).await
     }
 
     /// A small file: all its requests at once, as far as the answers allow.
@@ -210,17 +220,17 @@ impl Carrier {
         let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
         let carried = async {
             let (target, replaced_permissions) = replaced?;
-            self.write(channel, &handle, &local, 0..file.item.size_bytes).await?;
-            let sync = if self.manner.sync && channel.server.has_fsync {
+            self.write(channel, &handle, &local, 0..file.item.size_bytes, false).await?;
+            let sync = if self.manner.sync && channel.has_fsync {
                 Some(channel.begin(&Request::Fsync { handle: &handle })?)
             } else {
                 None
             };
             let closed = channel.begin(&Request::Close { handle: &handle })?;
             if let Some(sync) = sync {
-                sync.answer().await?;
+                sync.done().await?;
             }
-            closed.answer().await?;
+            closed.done().await?;
             let verified = self.verify_small_up(channel, file, (&local, &temporary)).await?;
             unchanged(file, &local)?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
