@@ -18,7 +18,7 @@ use crate::{
     governor::Governor,
     hash,
     hasher::Hashers,
-    queue::Queue,
+    queue::{Queue, Work},
     report::{FileReport, Verified},
     trouble::Trouble,
 };
@@ -71,15 +71,17 @@ impl Carrier {
 
     /// Carries chunks over a channel until there are none, or the channel is lost.
     pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
-        while let Some((file, chunk)) = channel.unless_lost(self.queue.take_chunk()).await {
-            match self.chunk(&channel, &file, chunk).await {
+        while let Some(work) = channel.unless_lost(self.queue.take_chunk()).await {
+            let carried = self.chunk(&channel, &work).await;
+            self.queue.carried(&work);
+            match carried {
                 Ok(()) => {}
                 Err(Trouble::Lost(_)) => {
-                    file.put_back(chunk);
+                    work.file.put_back(work.chunk);
                     self.queue.wake();
                     return;
                 }
-                Err(trouble) => self.failed(&file, &trouble),
+                Err(trouble) => self.failed(&work.file, &trouble),
             }
         }
     }
@@ -106,9 +108,9 @@ impl Carrier {
     async fn chunk(
         self: &Rc<Self>,
         channel: &Rc<Channel>,
-        file: &Rc<FileCopy>,
-        chunk: u64,
+        Work { file, chunk, span }: &Work,
     ) -> Result<(), Trouble> {
+        let chunk = *chunk;
         if file.began.get().is_none() {
             file.began.set(Some(Instant::now()));
         }
@@ -119,9 +121,12 @@ impl Carrier {
         let known = prepared.known.borrow_mut().remove(&chunk);
         if known.is_none() {
             match self.manner.direction {
-                Direction::Up => self.chunk_up(channel, file, prepared, chunk).await?,
-                Direction::Down => self.chunk_down(channel, file, prepared, chunk).await?,
+                Direction::Up => self.span_up(channel, file, prepared, span).await?,
+                Direction::Down => self.span_down(channel, file, prepared, span).await?,
             }
+        }
+        if !span.is_last() {
+            return Ok(());
         }
         // The next chunk goes meanwhile.
         let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));

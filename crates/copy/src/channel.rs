@@ -5,7 +5,6 @@ use std::{
     collections::HashMap,
     io,
     rc::Rc,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,12 +12,12 @@ use sftp::{Answer, Attributes, Code, Extension, Frames, Limits, Reply, Request, 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
-    sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Notify, OnceCell, mpsc, oneshot},
     task::spawn_local,
 };
 
 use crate::{
-    governor::{Governor, Permit},
+    governor::{Bounds, Governor, Permit},
     trouble::{Refusal, Trouble},
 };
 
@@ -28,8 +27,6 @@ const READ_BYTES: usize = 256 << 10;
 const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
 const MAX_BYTES: usize = 255 << 10;
-/// More than a channel's window of 2 MiB would only wait in front of it.
-const WINDOW_BYTES: usize = (2 << 20) + (512 << 10);
 /// Last words of `ssh` that are kept.
 const WORDS_BYTES: usize = 4_096;
 /// Time that `ssh` has for its last words.
@@ -40,8 +37,9 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Rc<RefCell<Waiting>>,
-    window: Arc<Semaphore>,
+    window: Rc<Governor>,
     ended: Rc<Notify>,
+    is_retired: Cell<bool>,
     next_id: Cell<u32>,
     handles: RefCell<HashMap<u64, Rc<OnceCell<Vec<u8>>>>>,
     has_limits: bool,
@@ -63,15 +61,23 @@ struct Waiting {
 struct Asked {
     answer: oneshot::Sender<Result<Said, Trouble>>,
     /// What it takes up of the path, for those that carry data.
-    on_the_way: Option<(OnTheWay, Rc<Governor>)>,
+    on_the_way: Option<OnTheWay>,
 }
 
-/// Bytes on the way.
+/// Room for bytes on the way, and then those bytes.
 #[derive(Debug)]
-struct OnTheWay {
+pub(crate) struct OnTheWay {
     bytes: usize,
     sent: Instant,
-    _permits: (OwnedSemaphorePermit, Permit),
+    /// That of the channel, and that of the path.
+    governors: [Rc<Governor>; 2],
+    _permits: (Permit, Permit),
+}
+
+impl OnTheWay {
+    fn for_bytes(self, bytes: usize) -> Self {
+        Self { bytes, sent: Instant::now(), ..self }
+    }
 }
 
 /// An answer that owns what it says.
@@ -142,7 +148,8 @@ impl Channel {
             outgoing,
             waiting,
             ended,
-            window: Arc::new(Semaphore::new(WINDOW_BYTES)),
+            is_retired: Cell::new(false),
+            window: Governor::new(Bounds::CHANNEL, None),
             next_id: Cell::new(0),
             handles: RefCell::default(),
             has_limits: false,
@@ -182,10 +189,16 @@ impl Channel {
         Ok(asked.elapsed())
     }
 
-    /// What comes, or nothing as soon as the channel is lost.
+    /// It takes nothing new any more.
+    pub(crate) fn retire(&self) {
+        self.is_retired.set(true);
+        self.ended.notify_waiters();
+    }
+
+    /// What comes, or nothing as soon as the channel is lost or retired.
     pub(crate) async fn unless_lost<T>(&self, what: impl Future<Output = Option<T>>) -> Option<T> {
         let ended = self.ended.notified();
-        if self.waiting.borrow().lost.is_some() {
+        if self.is_retired.get() || self.waiting.borrow().lost.is_some() {
             return None;
         }
         tokio::select! {
@@ -201,7 +214,7 @@ impl Channel {
         Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
-    fn expect(&self, on_the_way: Option<(OnTheWay, Rc<Governor>)>) -> Result<(u32, Pending), Trouble> {
+    fn expect(&self, on_the_way: Option<OnTheWay>) -> Result<(u32, Pending), Trouble> {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(why) = &waiting.lost {
             return Err(Trouble::Lost(why.clone()));
@@ -226,23 +239,22 @@ impl Channel {
         Ok(pending)
     }
 
-    /// The number of bytes of the next WRITE or READ are allowed on the way.
-    async fn on_the_way(&self, bytes: usize, governor: &Rc<Governor>) -> (OnTheWay, Rc<Governor>) {
-        let own = Arc::clone(&self.window).acquire_many_owned(bytes as u32).await;
-        let permits = (own.expect("the semaphore is never closed"), governor.permit(bytes).await);
-        (OnTheWay { bytes, sent: Instant::now(), _permits: permits }, Rc::clone(governor))
+    /// Waits until so many bytes more may be on the way.
+    pub(crate) async fn room(&self, bytes: usize, governor: &Rc<Governor>) -> OnTheWay {
+        let permits = (self.window.permit(bytes).await, governor.permit(bytes).await);
+        let governors = [Rc::clone(&self.window), Rc::clone(governor)];
+        OnTheWay { bytes, sent: Instant::now(), governors, _permits: permits }
     }
 
-    /// Sends a WRITE when it may be on the way; `fill` provides its bytes.
-    pub(crate) async fn begin_write(
+    /// Sends a WRITE; `fill` provides its bytes.
+    pub(crate) fn begin_write(
         &self,
+        room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
-        governor: &Rc<Governor>,
         fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
     ) -> Result<Pending, Trouble> {
-        let on_the_way = self.on_the_way(bytes, governor).await;
         let mut packet = Vec::with_capacity(bytes + 64 + handle.len());
-        let (id, pending) = self.expect(Some(on_the_way))?;
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
         write_header(&mut packet, id, handle, offset, bytes as u32);
         let begin = packet.len();
         packet.resize(begin + bytes, 0);
@@ -254,14 +266,13 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ when its bytes may be on the way.
-    pub(crate) async fn begin_read(
+    /// Sends a READ.
+    pub(crate) fn begin_read(
         &self,
+        room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
-        governor: &Rc<Governor>,
     ) -> Result<Pending, Trouble> {
-        let on_the_way = self.on_the_way(bytes, governor).await;
-        let (id, pending) = self.expect(Some(on_the_way))?;
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
         let mut packet = Vec::new();
         Request::Read { handle, offset, length: bytes as u32 }.write(id, &mut packet);
         let _ = self.outgoing.send(packet);
@@ -359,8 +370,10 @@ fn dispatch(
             }
             Reply::Answer(id, answer) => {
                 let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
-                if let Some((bytes, governor)) = asked.on_the_way {
-                    governor.arrived(bytes.bytes, bytes.sent.elapsed());
+                if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
+                    channel.arrived(*bytes, sent.elapsed());
+                    channel.tick(Instant::now());
+                    path.arrived(*bytes, sent.elapsed());
                 }
                 let _ = asked.answer.send(owned(answer));
             }

@@ -19,6 +19,7 @@ use crate::{
     file::{FileCopy, Item, Prepared},
     location::os,
     report::Verified,
+    span::Span,
     trouble::Trouble,
 };
 
@@ -52,16 +53,15 @@ impl Carrier {
         channel.handle(file.number, &open).await
     }
 
-    pub(crate) async fn chunk_down(
+    pub(crate) async fn span_down(
         &self,
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-        chunk: u64,
+        span: &Span,
     ) -> Result<(), Trouble> {
         let handle = self.handle_down(channel, file).await?;
-        let (begin, length) = file.range(chunk);
-        self.fetch(channel, &handle, &prepared.local, begin..begin + length).await
+        self.fetch(channel, &handle, &prepared.local, span).await
     }
 
     /// Reads a part of a file there into one here, many requests at once. What is zero stays a hole.
@@ -70,17 +70,18 @@ impl Carrier {
         channel: &Channel,
         handle: &[u8],
         local: &File,
-        range: Range<u64>,
+        span: &Span,
     ) -> Result<(), Trouble> {
-        let end = range.end;
         let write = |offset: u64, data: &[u8]| {
             if data.iter().all(|byte| *byte == 0) && is_hole(local, offset, data.len() as u64) {
                 return Ok(());
             }
             local.write_all_at(data, offset).map_err(|error| Trouble::local("write the file here", &error))
         };
-        let got = self.receive(channel, handle, range, write).await?;
-        if got == end { Ok(()) } else { Err(Trouble::Changed) }
+        match self.receive(channel, handle, span, write).await? {
+            None => Ok(()),
+            Some(_) => Err(Trouble::Changed),
+        }
     }
 
     /// Reads a part of a file there; less, if it ends before.
@@ -92,36 +93,40 @@ impl Carrier {
     ) -> Result<Vec<u8>, Trouble> {
         let begin = range.start;
         let mut bytes = vec![0; (range.end - begin) as usize];
-        let got = self.receive(channel, handle, range, |offset, data| {
+        let span = Span::new(begin, range.end);
+        let ended = self.receive(channel, handle, &span, |offset, data| {
             let at = (offset - begin) as usize;
             bytes[at..at + data.len()].copy_from_slice(data);
             Ok(())
         });
-        let got = got.await?;
-        bytes.truncate((got - begin) as usize);
+        if let Some(end) = ended.await? {
+            bytes.truncate((end - begin) as usize);
+        }
         Ok(bytes)
     }
 
-    /// Reads a part of a file there, and hands its pieces over. Returns where it ended.
+    /// Reads a part of a file there, and hands its pieces over. Returns where the file ended, if it did.
     async fn receive(
         &self,
         channel: &Channel,
         handle: &[u8],
-        range: Range<u64>,
+        span: &Span,
         mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<Option<u64>, Trouble> {
         let most = channel.read_bytes.get();
         let mut pending = Vec::new();
-        for offset in range.clone().step_by(most) {
-            let bytes = most.min((range.end - offset) as usize);
-            pending.push((offset, bytes, channel.begin_read((handle, offset, bytes), &self.governor).await?));
+        while span.left() > 0 {
+            let room = channel.room(most, &self.governor).await;
+            // Another channel may have taken the rest meanwhile.
+            let Some((offset, bytes)) = span.take(most) else { break };
+            pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes))?));
         }
         for (mut offset, mut bytes, answer) in pending {
             let mut answer = answer.answer().await?;
             loop {
                 let data = match answer {
                     Said::Data(data) if !data.is_empty() && data.len() <= bytes => data,
-                    Said::EndOfFile => return Ok(offset),
+                    Said::EndOfFile => return Ok(Some(offset)),
                     _ => return Err(Trouble::unexpected("READ")),
                 };
                 take(offset, &data)?;
@@ -131,10 +136,11 @@ impl Carrier {
                     break;
                 }
                 // A server may answer with less than was asked for.
-                answer = channel.begin_read((handle, offset, bytes), &self.governor).await?.answer().await?;
+                let room = channel.room(bytes, &self.governor).await;
+                answer = channel.begin_read(room, (handle, offset, bytes))?.answer().await?;
             }
         }
-        Ok(range.end)
+        Ok(None)
     }
 
     /// Gives a file that is whole its size, its attributes and its name.
@@ -203,7 +209,7 @@ impl Carrier {
         let local = Rc::new(make(&temporary, &file.item, true)?);
         let carried = async {
             let size_bytes = file.item.size_bytes;
-            self.fetch(channel, &handle, &local, 0..size_bytes).await?;
+            self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;
             let now = channel.begin(&Request::Fstat { handle: &handle })?;
             // Nothing depends on when it is closed.
             let _ = channel.begin(&Request::Close { handle: &handle });

@@ -19,11 +19,6 @@ use tokio::{
 
 /// Bytes of a permit.
 const UNIT_BYTES: usize = 1_024;
-/// What is allowed beyond the multiple. Answers take longer than the smallest round trip, and a bound that followed what it allows
-/// would not get larger again.
-const SPARE_BYTES: usize = 8 << 20;
-/// The bound at first: TCP finds out by itself how fast it can start, and must not wait for us meanwhile.
-const FIRST_BYTES: usize = 24 << 20;
 /// How much faster the bound grows than what was delivered, until the rate grows no more.
 const STARTUP_GAIN: f64 = 2.0;
 /// What is on the way later, as a multiple of what the path holds: enough to notice that it holds more.
@@ -32,10 +27,36 @@ const CRUISE_GAIN: f64 = 1.2;
 const GROWTH: f64 = 1.25;
 /// A connection that lost a packet as it started needs some to recover.
 const STALLED_ROUND_TRIPS: u32 = 6;
-/// Rates that are remembered, in ticks.
-const REMEMBERED: usize = 30;
 /// Time between two looks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Within what a bound moves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// At first: TCP finds out by itself how fast it can start, and must not wait for us meanwhile.
+    first_bytes: usize,
+    /// What is allowed beyond the multiple. Answers take longer than the smallest round trip, and a bound that followed what it
+    /// allows would not get larger again.
+    spare_bytes: usize,
+    max_bytes: usize,
+    /// Rates that are remembered.
+    remembered: usize,
+}
+
+impl Bounds {
+    /// For all channels together.
+    pub(crate) const PATH: Self =
+        Self { first_bytes: 24 << 20, spare_bytes: 8 << 20, max_bytes: 512 << 20, remembered: 30 };
+    /// For one channel: more than SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has
+    /// little on the way, so that a file does not wait for it at the end.
+    pub(crate) const CHANNEL: Self =
+        Self { first_bytes: 2_560 << 10, spare_bytes: 768 << 10, max_bytes: 2_560 << 10, remembered: 8 };
+
+    /// A bound that does not move.
+    pub(crate) fn fixed(bytes: usize) -> Self {
+        Self { first_bytes: bytes, spare_bytes: bytes, max_bytes: bytes, remembered: 1 }
+    }
+}
 
 /// Gives out permits for bytes on the way.
 #[derive(Debug)]
@@ -44,8 +65,7 @@ pub(crate) struct Governor {
     bound_bytes: Cell<usize>,
     /// Permits to be taken back as soon as somebody has no use for them.
     owed_units: Rc<Cell<usize>>,
-    fixed: bool,
-    max_bytes: usize,
+    bounds: Bounds,
     limit_bytes_per_s: Option<u64>,
     /// When the next bytes may go, under a limit.
     next: Cell<Instant>,
@@ -84,19 +104,13 @@ impl Drop for Permit {
 }
 
 impl Governor {
-    /// One whose bound follows the path up to `max_bytes`, or stays at `fixed_bytes`. Under a limit, bytes go no faster than that.
-    pub(crate) fn new(
-        fixed_bytes: Option<usize>,
-        max_bytes: usize,
-        limit_bytes_per_s: Option<u64>,
-    ) -> Rc<Self> {
-        let bound_bytes = fixed_bytes.unwrap_or(FIRST_BYTES);
+    /// One whose bound follows the path. Under a limit, bytes go no faster than that.
+    pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>) -> Rc<Self> {
         Rc::new(Self {
-            permits: Arc::new(Semaphore::new(bound_bytes / UNIT_BYTES)),
-            bound_bytes: Cell::new(bound_bytes),
+            permits: Arc::new(Semaphore::new(bounds.first_bytes / UNIT_BYTES)),
+            bound_bytes: Cell::new(bounds.first_bytes),
             owed_units: Rc::default(),
-            fixed: fixed_bytes.is_some(),
-            max_bytes,
+            bounds,
             limit_bytes_per_s,
             next: Cell::new(Instant::now()),
             round_trip: Cell::new(Duration::MAX),
@@ -154,7 +168,7 @@ impl Governor {
         let elapsed = now.duration_since(then);
         let round_trip = self.round_trip.get();
         // A rate over less than a round trip is that of a burst.
-        if self.fixed || round_trip == Duration::MAX || elapsed < round_trip.max(TICK / 2) {
+        if round_trip == Duration::MAX || elapsed < round_trip.max(TICK / 2) {
             return;
         }
         let delivered = self.delivered_bytes.get();
@@ -162,7 +176,7 @@ impl Governor {
         let rate = (delivered - before) as f64 / elapsed.as_secs_f64();
         let mut rates = self.rates.borrow_mut();
         rates.push_back(rate);
-        if rates.len() > REMEMBERED {
+        if rates.len() > self.bounds.remembered {
             rates.pop_front();
         }
         let best = rates.iter().copied().fold(0.0, f64::max);
@@ -177,8 +191,9 @@ impl Governor {
         }
         let gain = if self.startup.get().is_some() { STARTUP_GAIN } else { CRUISE_GAIN };
         let held = best * round_trip.as_secs_f64();
-        let least = if self.startup.get().is_some() { self.bound_bytes.get() } else { 0 };
-        self.set(((gain * held) as usize + SPARE_BYTES).clamp(least, self.max_bytes.max(least)));
+        let Bounds { spare_bytes, max_bytes, .. } = self.bounds;
+        let least = if self.startup.get().is_some() { self.bound_bytes.get() } else { spare_bytes };
+        self.set(((gain * held) as usize + spare_bytes).clamp(least, max_bytes));
     }
 
     fn set(&self, bytes: usize) {
@@ -202,7 +217,7 @@ mod tests {
 
     /// A path of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
     fn bound_after(rate: f64, ticks: u32) -> usize {
-        let governor = Governor::new(None, 256 << 20, None);
+        let governor = Governor::new(Bounds::PATH, None);
         // All permits are taken all the time.
         let taken = |governor: &Governor| governor.permits.forget_permits(usize::MAX);
         let begin = Instant::now();
@@ -222,7 +237,7 @@ mod tests {
         for rate in [20e6, 100e6, 400e6] {
             let holds = rate * 0.2;
             let bound = bound_after(rate, 100) as f64;
-            let expected = CRUISE_GAIN * holds + SPARE_BYTES as f64;
+            let expected = CRUISE_GAIN * holds + Bounds::PATH.spare_bytes as f64;
             assert!((bound / expected - 1.0).abs() < 0.1, "{bound} of {expected}");
         }
         // Within 2.5 s it holds all that 100 MB/s need.
@@ -231,7 +246,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn no_more_bytes_are_on_the_way_than_allowed() {
-        let governor = Governor::new(Some(4 << 20), usize::MAX, None);
+        let governor = Governor::new(Bounds::fixed(4 << 20), None);
         let permits: Vec<_> = (0..16).map(|_| governor.permit(256 << 10)).collect();
         let mut held = Vec::new();
         for permit in permits {

@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     download::set_times,
     file::{FileCopy, Item, Kind},
-    governor::{Governor, TICK},
+    governor::{Bounds, Governor, TICK},
     location::os,
     pool::{Pool, Shape},
     remote::final_attributes,
@@ -30,9 +30,6 @@ use crate::{
     tree::{Choice, Found, below, expand, find_here, find_there, last_name, link_here},
     trouble::Trouble,
 };
-
-/// Most bytes on the way that the governor allows.
-const MAX_IN_FLIGHT_BYTES: usize = 512 << 20;
 
 /// What is to be copied, and how.
 #[derive(Debug, Clone)]
@@ -142,7 +139,8 @@ async fn run(
         journals: job.journals.clone(),
         machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
     };
-    let governor = Governor::new(job.in_flight_bytes, MAX_IN_FLIGHT_BYTES, job.limit_bytes_per_s);
+    let governor =
+        Governor::new(job.in_flight_bytes.map_or(Bounds::PATH, Bounds::fixed), job.limit_bytes_per_s);
     let carrier = Carrier::new(manner, Rc::clone(&governor));
     let login = Login::new(host, job.ssh_options.clone());
     let machine = login.name().to_owned();

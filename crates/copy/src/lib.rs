@@ -18,6 +18,7 @@ mod pool;
 mod queue;
 mod remote;
 mod report;
+mod span;
 mod ssh;
 mod tree;
 mod trouble;

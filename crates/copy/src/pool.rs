@@ -16,6 +16,8 @@ use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
 const LOGINS_AT_ONCE: usize = 8;
 /// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
 const MAX_CHANNELS: u32 = 6;
+/// Channels of a connection where there are several.
+const USUAL_CHANNELS: u32 = 2;
 /// Shells there that hash, one for a connection.
 const MAX_HASHERS: u32 = 2;
 /// Chunks that a channel carries at once: the next goes while the last is answered.
@@ -46,9 +48,9 @@ impl Shape {
         let is_long = round_trip >= LONG_ROUND_TRIP;
         match connections {
             Some(connections) => {
-                Self { connections, channels: if connections == 1 { MAX_CHANNELS } else { 2 } }
+                Self { connections, channels: if connections == 1 { MAX_CHANNELS } else { USUAL_CHANNELS } }
             }
-            None if is_long => Self { connections: 9, channels: 2 },
+            None if is_long => Self { connections: 9, channels: USUAL_CHANNELS },
             None => Self { connections: 2, channels: 1 },
         }
     }
@@ -64,6 +66,10 @@ pub(crate) struct Pool {
     is_interactive: Cell<bool>,
     /// All files are in the queue.
     is_planned: Cell<bool>,
+    /// Connections that are to be made.
+    wanted: Cell<u32>,
+    /// Channels that the first connection has until the others are there.
+    spare: RefCell<Vec<Rc<Channel>>>,
     /// Slots that still try.
     alive: Cell<usize>,
     channels: Cell<u32>,
@@ -84,6 +90,8 @@ impl Pool {
             carrier,
             is_interactive: Cell::new(false),
             is_planned: Cell::new(false),
+            wanted: Cell::new(0),
+            spare: RefCell::default(),
             alive: Cell::new(0),
             channels: Cell::new(0),
             most_channels: Cell::new(0),
@@ -148,6 +156,7 @@ impl Pool {
     }
 
     fn start_others(self: &Rc<Self>, shape: Shape) {
+        self.wanted.set(shape.connections);
         for slot in 1..shape.connections {
             self.alive.set(self.alive.get() + 1);
             spawn_local(Rc::clone(self).slot(slot, None, shape.channels));
@@ -179,6 +188,7 @@ impl Pool {
                     let began = Instant::now();
                     self.connections.set(self.connections.get() + 1);
                     self.most_connections.set(self.most_connections.get().max(self.connections.get()));
+                    self.retire_spare();
                     self.carry(slot, channel, channels).await;
                     self.connections.set(self.connections.get() - 1);
                     // A connection that worked for a while may try as often as a new one.
@@ -212,13 +222,17 @@ impl Pool {
     /// Carries over a connection until all is done or it is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
         let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
-        for _ in 1..channels {
+        for number in 2..=channels {
             let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
             all.push(spawn_local(async move {
                 // A server that allows no more sessions is served by those that there are.
                 if let Ok(channel) = Channel::open(command).await
                     && channel.ask_limits().await.is_ok()
                 {
+                    if slot == 0 && number > USUAL_CHANNELS {
+                        pool.spare.borrow_mut().push(Rc::clone(&channel));
+                    }
+                    pool.retire_spare();
                     pool.carry_over(channel).await;
                 }
             }));
@@ -228,6 +242,13 @@ impl Pool {
         }
         for channel in all {
             let _ = channel.await;
+        }
+    }
+
+    /// Once all connections are there, the first has no more channels than the others: they would make the file wait for it.
+    fn retire_spare(&self) {
+        if self.connections.get() >= self.wanted.get() && self.wanted.get() > 1 {
+            self.spare.take().iter().for_each(|channel| channel.retire());
         }
     }
 

@@ -8,13 +8,26 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::file::FileCopy;
+use crate::{file::FileCopy, span::Span};
+
+/// Bytes that are worth the while of another channel.
+const WORTH_BYTES: u64 = 512 << 10;
+
+/// A chunk, or a part of one, that a channel carries.
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
+    pub(crate) file: Rc<FileCopy>,
+    pub(crate) chunk: u64,
+    pub(crate) span: Rc<Span>,
+}
 
 /// Chunks of large files, and small files.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     large: RefCell<Vec<Rc<FileCopy>>>,
     small: RefCell<VecDeque<Rc<FileCopy>>>,
+    /// What channels are carrying.
+    active: RefCell<Vec<Work>>,
     unfinished: Cell<usize>,
     is_closed: Cell<bool>,
     changed: Notify,
@@ -36,13 +49,34 @@ impl Queue {
         self.when(|| self.small.borrow_mut().pop_front()).await
     }
 
-    /// The next chunk of a large file; none when there is nothing more to do.
-    pub(crate) async fn take_chunk(&self) -> Option<(Rc<FileCopy>, u64)> {
+    /// The next chunk of a large file, or half of what is left of one that another channel carries; none when there is nothing more
+    /// to do.
+    pub(crate) async fn take_chunk(&self) -> Option<Work> {
         self.when(|| {
-            let large = self.large.borrow();
-            large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))
+            let work = self.next_chunk().or_else(|| self.rest_of_another())?;
+            self.active.borrow_mut().push(work.clone());
+            Some(work)
         })
         .await
+    }
+
+    fn next_chunk(&self) -> Option<Work> {
+        let large = self.large.borrow();
+        let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
+        let (begin, length) = file.range(chunk);
+        Some(Work { file, chunk, span: Span::new(begin, begin + length) })
+    }
+
+    fn rest_of_another(&self) -> Option<Work> {
+        let active = self.active.borrow();
+        let work = active.iter().filter(|work| work.span.left() >= WORTH_BYTES);
+        let work = work.max_by_key(|work| work.span.left())?;
+        Some(Work { span: work.span.split(), ..work.clone() })
+    }
+
+    /// A channel has carried a part, or could not.
+    pub(crate) fn carried(&self, work: &Work) {
+        self.active.borrow_mut().retain(|other| !Rc::ptr_eq(&other.span, &work.span));
     }
 
     async fn when<T>(&self, take: impl Fn() -> Option<T>) -> Option<T> {

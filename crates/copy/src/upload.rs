@@ -20,6 +20,7 @@ use crate::{
     location::os,
     remote::final_attributes,
     report::Verified,
+    span::Span,
     trouble::Trouble,
 };
 
@@ -86,16 +87,15 @@ impl Carrier {
         channel.handle(file.number, &open).await
     }
 
-    pub(crate) async fn chunk_up(
+    pub(crate) async fn span_up(
         &self,
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-        chunk: u64,
+        span: &Span,
     ) -> Result<(), Trouble> {
         let handle = self.handle_up(channel, file, prepared).await?;
-        let (begin, length) = file.range(chunk);
-        self.write(channel, &handle, &prepared.local, begin..begin + length, true).await
+        self.write(channel, &handle, &prepared.local, span, true).await
     }
 
     /// Writes a part of a file of this machine, many requests at once.
@@ -104,21 +104,25 @@ impl Carrier {
         channel: &Channel,
         handle: &[u8],
         local: &File,
-        range: std::ops::Range<u64>,
+        span: &Span,
         leaves_holes: bool,
     ) -> Result<(), Trouble> {
         let mut pending = Vec::new();
         let most = channel.write_bytes.get();
-        for offset in range.clone().step_by(most) {
-            let bytes = most.min((range.end - offset) as usize);
+        while span.left() > 0 {
+            let room = channel.room(most, &self.governor).await;
+            // Another channel may have taken the rest meanwhile.
+            let Some((offset, bytes)) = span.take(most) else { break };
             if leaves_holes && is_hole(local, offset, bytes as u64) {
                 continue;
             }
             let fill = |space: &mut [u8]| local.read_exact_at(space, offset);
-            match channel.begin_write((handle, offset, bytes), &self.governor, fill).await {
+            match channel.begin_write(room, (handle, offset, bytes), fill) {
                 Ok(answer) => pending.push(answer),
                 // A source that became shorter.
-                Err(Trouble::Local(_)) if local.metadata().is_ok_and(|now| now.len() < range.end) => {
+                Err(Trouble::Local(_))
+                    if local.metadata().is_ok_and(|now| now.len() < offset + bytes as u64) =>
+                {
                     return Err(Trouble::Changed);
                 }
                 Err(trouble) => return Err(trouble),
@@ -220,7 +224,7 @@ impl Carrier {
         let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
         let carried = async {
             let (target, replaced_permissions) = replaced?;
-            self.write(channel, &handle, &local, 0..file.item.size_bytes, false).await?;
+            self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
             let sync = if self.manner.sync && channel.has_fsync {
                 Some(channel.begin(&Request::Fsync { handle: &handle })?)
             } else {
