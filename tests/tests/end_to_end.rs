@@ -107,6 +107,7 @@ samples! {
     counted_sample_of_descriptors "descriptors",
     counted_sample_of_fuzz_events "fuzz-events",
     counted_sample_of_fuzz_http1 "fuzz-http1",
+    counted_sample_of_fuzz_sftp "fuzz-sftp",
     counted_sample_of_host_settings "host-settings",
     counted_sample_of_hostile_text "hostile-text",
     counted_sample_of_listen_compat "listen-compat",

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 25] = [
+const MAY_USE: [(&str, &[&str]); 26] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
@@ -36,6 +36,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("segments", &[]),
     ("serve", &["clock", "http1", "record", "sockets"]),
     ("settings", &["record"]),
+    ("sftp", &[]),
     ("sockets", &[]),
     (
         "study",

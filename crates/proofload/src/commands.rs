@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod clean;
 pub(crate) mod compare;
+pub(crate) mod copy;
 mod foreign_options;
 pub(crate) mod generate;
 pub(crate) mod host;

@@ -38,6 +38,7 @@ enum Command {
     Serve(Box<commands::serve_args::ServeArgs>),
     Listen(Box<commands::listen::ListenArgs>),
     Audit(commands::audit::AuditArgs),
+    Copy(Box<commands::copy::CopyArgs>),
     Lab(commands::lab::LabArgs),
     Host(commands::host::HostArgs),
     /// Remove what killed runs left on this machine.
@@ -89,6 +90,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Listen(arguments) => commands::listen::run(&arguments),
         Command::Audit(arguments) => commands::audit::run(&arguments),
+        Command::Copy(arguments) => commands::copy::run(&arguments),
         Command::Lab(arguments) => commands::lab::run(&arguments),
         Command::Host(arguments) => commands::host::run(&arguments),
         Command::Clean => commands::clean::run(),

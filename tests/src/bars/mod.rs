@@ -18,8 +18,7 @@ mod command_figures;
 mod connections_18k;
 mod connections_200k;
 mod descriptors;
-mod fuzz_events;
-mod fuzz_http1;
+mod fuzz;
 mod generator_away;
 mod host_settings;
 mod hostile_text;
@@ -92,7 +91,7 @@ pub const ALL: &[Bar] = &[
     link_loss::BAR,
     link_lossy_times::BAR,
     link_certified::BAR,
-    fuzz_http1::BAR,
+    fuzz::HTTP1,
     lab_hosts::BAR,
     lab_segment::BAR,
     lab_files::BAR,
@@ -121,7 +120,8 @@ pub const ALL: &[Bar] = &[
     listen_hostile::BAR,
     listen_bodies::BAR,
     listen_compat::BAR,
-    fuzz_events::BAR,
+    fuzz::EVENTS,
+    fuzz::SFTP,
 ];
 
 /// One bar.

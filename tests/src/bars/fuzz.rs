@@ -1,27 +1,39 @@
-//! The HTTP/1.1 parsers under a fuzzer that knows which branches it has seen.
+//! What reads the bytes of others, under a fuzzer that knows which branches it has seen.
 
 use anyhow::{Result, bail};
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, Outcome, seconds};
 use crate::{process::Launch, repository};
 
-/// The bar.
-pub(super) const BAR: Bar = Bar {
+/// The bar of HTTP/1.1.
+pub(super) const HTTP1: Bar = Bar {
     name: "fuzz-http1",
     what: "the HTTP/1.1 parsers under libFuzzer for 600 s (sample: 10 s), no finding",
     full_seconds: 660,
-    run,
+    run: |scale| fuzz("http1", scale.pick(10, 600)),
+};
+
+/// The bar of bodies.
+pub(super) const EVENTS: Bar = Bar {
+    name: "fuzz-events",
+    what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s (sample: 10 s), no finding",
+    full_seconds: 660,
+    run: |scale| fuzz("events", scale.pick(10, 600)),
+};
+
+/// The bar of SFTP.
+pub(super) const SFTP: Bar = Bar {
+    name: "fuzz-sftp",
+    what: "the decoder of SFTP under libFuzzer for 600 s (sample: 5 s), no finding",
+    full_seconds: 660,
+    run: |scale| fuzz("sftp", scale.pick(5, 600)),
 };
 
 /// Time to build the fuzzer, at the most.
 const BUILD_S: u64 = 900;
 
-fn run(scale: Scale) -> Result<Outcome> {
-    fuzz("http1", scale.pick(10, 600))
-}
-
 /// Runs one of the fuzzers for so many seconds.
-pub(super) fn fuzz(target: &str, fuzz_s: u64) -> Result<Outcome> {
+fn fuzz(target: &str, fuzz_s: u64) -> Result<Outcome> {
     let script = repository().join("fuzz/run.sh");
     if !script.is_file() {
         bail!("{} is missing: run this from a whole checkout", script.display());

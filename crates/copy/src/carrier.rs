@@ -1,0 +1,304 @@
+//! Carries files: chunk by chunk, verifies what has arrived, and gives whole files their names.
+
+use std::{
+    cell::{Cell, RefCell},
+    fs::File,
+    io,
+    path::PathBuf,
+    rc::Rc,
+    time::Instant,
+};
+
+use rustix::fs::{SeekFrom, seek};
+use tokio::task::{spawn_blocking, spawn_local};
+
+use crate::{
+    channel::Channel,
+    file::FileCopy,
+    governor::Governor,
+    hash,
+    hasher::Hashers,
+    queue::{Queue, Work},
+    report::{FileReport, Verified},
+    trouble::Trouble,
+};
+
+/// Bytes after which the target is brought to its disk.
+pub(crate) const SYNC_BYTES: u64 = 256 << 20;
+
+/// Where the files go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
+/// How they are carried.
+#[derive(Debug, Clone)]
+pub(crate) struct Manner {
+    pub(crate) direction: Direction,
+    pub(crate) preserve: bool,
+    pub(crate) verify: bool,
+    pub(crate) sync: bool,
+    /// Where journals are; none without resuming.
+    pub(crate) journals: Option<PathBuf>,
+    /// The other machine, as journals and reports name it.
+    pub(crate) machine: String,
+}
+
+/// What all channels share.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    pub(crate) manner: Manner,
+    pub(crate) queue: Queue,
+    pub(crate) governor: Rc<Governor>,
+    pub(crate) hashers: Hashers,
+    pub(crate) done_bytes: Cell<u64>,
+    pub(crate) reports: RefCell<Vec<FileReport>>,
+}
+
+impl Carrier {
+    pub(crate) fn new(manner: Manner, governor: Rc<Governor>) -> Rc<Self> {
+        Rc::new(Self {
+            manner,
+            queue: Queue::default(),
+            governor,
+            hashers: Hashers::default(),
+            done_bytes: Cell::new(0),
+            reports: RefCell::default(),
+        })
+    }
+
+    /// Carries chunks over a channel until there are none, or the channel is lost.
+    pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
+        while let Some(work) = channel.unless_lost(self.queue.take_chunk()).await {
+            let carried = self.chunk(&channel, &work).await;
+            self.queue.carried(&work);
+            match carried {
+                Ok(()) => {}
+                Err(Trouble::Lost(_)) => {
+                    work.file.put_back(work.chunk);
+                    self.queue.wake();
+                    return;
+                }
+                Err(trouble) => self.failed(&work.file, &trouble),
+            }
+        }
+    }
+
+    /// Carries small files over a channel until there are none, or the channel is lost.
+    pub(crate) async fn carry_small(self: Rc<Self>, channel: Rc<Channel>) {
+        while let Some(file) = channel.unless_lost(self.queue.take_small()).await {
+            file.began.set(Some(Instant::now()));
+            let carried = match self.manner.direction {
+                Direction::Up => self.small_up(&channel, &file).await,
+                Direction::Down => self.small_down(&channel, &file).await,
+            };
+            match carried {
+                Ok(verified) => self.finished(&file, verified),
+                Err(Trouble::Lost(_)) => {
+                    self.queue.put_back(file);
+                    return;
+                }
+                Err(trouble) => self.failed(&file, &trouble),
+            }
+        }
+    }
+
+    async fn chunk(
+        self: &Rc<Self>,
+        channel: &Rc<Channel>,
+        Work { file, chunk, span }: &Work,
+    ) -> Result<(), Trouble> {
+        let chunk = *chunk;
+        if file.began.get().is_none() {
+            file.began.set(Some(Instant::now()));
+        }
+        let prepared = match self.manner.direction {
+            Direction::Up => file.prepared.get_or_try_init(|| self.prepare_up(channel, file)).await?,
+            Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(channel, file)).await?,
+        };
+        let known = prepared.known.borrow_mut().remove(&chunk);
+        if known.is_none() {
+            match self.manner.direction {
+                Direction::Up => self.span_up(channel, file, prepared, span).await?,
+                Direction::Down => self.span_down(channel, file, prepared, span).await?,
+            }
+        }
+        if !span.is_last() {
+            return Ok(());
+        }
+        // The next chunk goes meanwhile.
+        let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));
+        spawn_local(async move {
+            match carrier.settle(&channel, &file, chunk, known).await {
+                Ok(()) => {}
+                Err(Trouble::Lost(_)) => {
+                    file.put_back(chunk);
+                    carrier.queue.wake();
+                }
+                Err(trouble) => carrier.failed(&file, &trouble),
+            }
+        });
+        Ok(())
+    }
+
+    /// Verifies a chunk that has arrived, now or (`known`) in an earlier run, and finishes the file if it was the last.
+    async fn settle(
+        self: &Rc<Self>,
+        channel: &Rc<Channel>,
+        file: &Rc<FileCopy>,
+        chunk: u64,
+        known: Option<String>,
+    ) -> Result<(), Trouble> {
+        let Some(prepared) = file.prepared.get() else { return Ok(()) };
+        let (begin, length) = file.range(chunk);
+        let hash = if self.manner.verify || self.manner.journals.is_some() {
+            self.local_hash(&prepared.local, begin, length).await?
+        } else {
+            String::new()
+        };
+        let is_same = match (self.manner.direction, &known) {
+            (_, Some(known)) if *known != hash => false,
+            (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, chunk).await? == hash,
+            (Direction::Down, Some(_)) => true,
+            (_, None) if !self.manner.verify => true,
+            (Direction::Up, None) => self.hash_up(channel, file, prepared, chunk).await? == hash,
+            // SSH has authenticated what came, where nobody there can tell more.
+            (Direction::Down, None) => self
+                .hash_there(&file.item.source, Some((begin, length)))
+                .await
+                .is_none_or(|there| there == hash),
+        };
+        if !is_same {
+            // What an earlier run has brought, and is not there any more, is no sign of a fault.
+            if known.is_some() {
+                file.put_back(chunk)
+            } else {
+                file.differs(chunk)?
+            }
+            self.queue.wake();
+            return Ok(());
+        }
+        if known.is_some() {
+            file.resumed_bytes.set(file.resumed_bytes.get() + length);
+        }
+        self.done_bytes.set(self.done_bytes.get() + length);
+        if let (Some(journal), None) = (prepared.journal.borrow_mut().as_mut(), &known) {
+            journal
+                .has(chunk, &hash)
+                .map_err(|error| Trouble::local("write the journal of chunks", &error))?;
+        }
+        let unsynced_bytes = file.unsynced_bytes.get() + length;
+        file.unsynced_bytes.set(unsynced_bytes);
+        if file.has_chunk() {
+            return self.finish(channel, file).await;
+        }
+        if unsynced_bytes >= SYNC_BYTES && self.manner.sync {
+            file.unsynced_bytes.set(0);
+            match self.manner.direction {
+                Direction::Up => self.sync_up(channel, file, prepared).await?,
+                Direction::Down => sync_local(&prepared.local).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result<(), Trouble> {
+        let Some(prepared) = file.prepared.get() else { return Ok(()) };
+        match self.manner.direction {
+            Direction::Up => self.finish_up(channel, file, prepared).await?,
+            Direction::Down => self.finish_down(channel, file, prepared).await?,
+        }
+        if let Some(journal) = prepared.journal.borrow_mut().take() {
+            journal.remove();
+        }
+        self.finished(file, self.verified());
+        Ok(())
+    }
+
+    /// How files are verified.
+    pub(crate) fn verified(&self) -> Verified {
+        if !self.manner.verify {
+            Verified::No
+        } else if self.hashers.are_sound() {
+            Verified::ByHash
+        } else if self.manner.direction == Direction::Up {
+            Verified::ReadBack
+        } else {
+            Verified::HereOnly
+        }
+    }
+
+    /// The hash of a file there, or of a part of it; none if nobody there can tell.
+    pub(crate) async fn hash_there(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+        self.hashers.hash(path, part).await
+    }
+
+    pub(crate) async fn local_hash(
+        &self,
+        file: &Rc<File>,
+        begin: u64,
+        length: u64,
+    ) -> Result<String, Trouble> {
+        let file = clone_of(file)?;
+        let hashed = spawn_blocking(move || hash::of_part(&file, begin, length)).await;
+        hashed
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|error| Trouble::local("read the file here", &error))
+    }
+
+    pub(crate) fn finished(&self, file: &Rc<FileCopy>, verified: Verified) {
+        if file.is_small() {
+            self.done_bytes.set(self.done_bytes.get() + file.item.size_bytes);
+        }
+        self.reports.borrow_mut().push(FileReport::copied(file, verified));
+        self.queue.finished(file);
+    }
+
+    pub(crate) fn failed(&self, file: &Rc<FileCopy>, trouble: &Trouble) {
+        if file.fail() {
+            self.reports.borrow_mut().push(FileReport::failed(file, trouble.to_string()));
+            self.queue.finished(file);
+        }
+    }
+}
+
+fn clone_of(file: &File) -> Result<File, Trouble> {
+    file.try_clone().map_err(|error| Trouble::local("open a file a second time", &error))
+}
+
+/// Brings a file of this machine to its disk.
+pub(crate) async fn sync_local(file: &Rc<File>) -> Result<(), Trouble> {
+    let file = clone_of(file)?;
+    let synced = spawn_blocking(move || file.sync_data()).await;
+    synced
+        .map_err(io::Error::other)
+        .flatten()
+        .map_err(|error| Trouble::local("bring the file to its disk", &error))
+}
+
+/// Whether a part of a file was never written.
+pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
+    match seek(file, SeekFrom::Data(begin)) {
+        Ok(data) => data >= begin + length,
+        // No data until the end.
+        Err(rustix::io::Errno::NXIO) => true,
+        Err(_) => false,
+    }
+}
+
+/// The name that a target has until it is whole: the same for the same source, so that it is found again.
+pub(crate) fn temporary_name(manner: &Manner, file: &FileCopy, target: &[u8]) -> Vec<u8> {
+    let folder = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let identity = [
+        manner.machine.as_bytes(),
+        &file.item.source,
+        &target[folder..],
+        &file.item.size_bytes.to_le_bytes(),
+        &file.item.modified_ns.to_le_bytes(),
+    ];
+    let hash = hash::of(&identity.join(&0));
+    [&target[..folder], b".proofload-", &hash.as_bytes()[..16], b".part"].concat()
+}

@@ -1,0 +1,429 @@
+//! One SFTP channel: requests go in, answers come out in any order.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    io,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use sftp::{Answer, Attributes, Code, Extension, Frames, Limits, Reply, Request, write_header, write_init};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    sync::{Notify, OnceCell, mpsc, oneshot},
+    task::spawn_local,
+};
+
+use crate::{
+    governor::{Bounds, Governor, Permit},
+    trouble::{Refusal, Trouble},
+};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes of a READ or a WRITE where the server names no limit: what every server takes.
+const USUAL_BYTES: usize = 32 << 10;
+/// The most of them, which is what OpenSSH takes.
+const MAX_BYTES: usize = 255 << 10;
+/// Last words of `ssh` that are kept.
+const WORDS_BYTES: usize = 4_096;
+/// Time that `ssh` has for its last words.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
+
+/// A channel to a server.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    waiting: Rc<RefCell<Waiting>>,
+    window: Rc<Governor>,
+    ended: Rc<Notify>,
+    is_retired: Cell<bool>,
+    next_id: Cell<u32>,
+    handles: RefCell<HashMap<u64, Rc<OnceCell<Vec<u8>>>>>,
+    has_limits: bool,
+    pub(crate) has_fsync: bool,
+    pub(crate) has_posix_rename: bool,
+    /// Most bytes of a READ.
+    pub(crate) read_bytes: Cell<usize>,
+    /// Most bytes of a WRITE.
+    pub(crate) write_bytes: Cell<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    asked: HashMap<u32, Asked>,
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    answer: oneshot::Sender<Result<Said, Trouble>>,
+    /// What it takes up of the path, for those that carry data.
+    on_the_way: Option<OnTheWay>,
+}
+
+/// Room for bytes on the way, and then those bytes.
+#[derive(Debug)]
+pub(crate) struct OnTheWay {
+    bytes: usize,
+    sent: Instant,
+    /// That of the channel, and that of the path.
+    governors: [Rc<Governor>; 2],
+    _permits: (Permit, Permit),
+}
+
+impl OnTheWay {
+    fn for_bytes(self, bytes: usize) -> Self {
+        Self { bytes, sent: Instant::now(), ..self }
+    }
+}
+
+/// An answer that owns what it says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Done,
+    EndOfFile,
+    Handle(Vec<u8>),
+    Data(Vec<u8>),
+    Names(Vec<(Vec<u8>, Attributes)>),
+    Attributes(Attributes),
+    Extended(Vec<u8>),
+}
+
+/// An answer to come.
+#[derive(Debug)]
+pub(crate) struct Pending(oneshot::Receiver<Result<Said, Trouble>>);
+
+impl Pending {
+    /// Waits for an answer that says nothing but that it was done.
+    pub(crate) async fn done(self) -> Result<(), Trouble> {
+        match self.answer().await? {
+            Said::Done => Ok(()),
+            _ => Err(Trouble::unexpected("a request")),
+        }
+    }
+
+    /// Waits for an answer that tells of a file.
+    pub(crate) async fn attributes(self) -> Result<Attributes, Trouble> {
+        match self.answer().await? {
+            Said::Attributes(attributes) => Ok(attributes),
+            _ => Err(Trouble::unexpected("FSTAT")),
+        }
+    }
+
+    pub(crate) async fn answer(self) -> Result<Said, Trouble> {
+        self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
+    }
+}
+
+impl Channel {
+    /// Starts `ssh`, and waits until the server has told of itself.
+    pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>, Trouble> {
+        let mut child = command.spawn().map_err(|error| {
+            Trouble::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
+        })?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Trouble::Lost("ssh has no pipes".to_owned()));
+        };
+        let waiting = Rc::new(RefCell::new(Waiting::default()));
+        let ended = Rc::new(Notify::new());
+        let (outgoing, packets) = mpsc::unbounded_channel();
+        let (told, version) = oneshot::channel();
+        spawn_local(send(stdin, packets));
+        spawn_local(receive(
+            stdout,
+            child,
+            LastWords::of(stderr),
+            Rc::clone(&waiting),
+            (told, Rc::clone(&ended)),
+        ));
+        let mut init = Vec::new();
+        write_init(&mut init);
+        let _ = outgoing.send(init);
+        let mut channel = Self {
+            outgoing,
+            waiting,
+            ended,
+            is_retired: Cell::new(false),
+            window: Governor::new(Bounds::CHANNEL, None),
+            next_id: Cell::new(0),
+            handles: RefCell::default(),
+            has_limits: false,
+            has_fsync: false,
+            has_posix_rename: false,
+            read_bytes: Cell::new(USUAL_BYTES),
+            write_bytes: Cell::new(USUAL_BYTES),
+        };
+        let told = version.await.unwrap_or_else(|_| Err(channel.loss()))?;
+        let has = |extension| told.has(extension);
+        channel.has_fsync = has(Extension::Fsync);
+        channel.has_posix_rename = has(Extension::PosixRename);
+        channel.has_limits = has(Extension::Limits);
+        Ok(Rc::new(channel))
+    }
+
+    /// Asks how much a request may carry, where the server tells. Returns the round trip.
+    ///
+    /// # Errors
+    /// When the channel is lost.
+    pub(crate) async fn ask_limits(&self) -> Result<Duration, Trouble> {
+        let asked = Instant::now();
+        let request = if self.has_limits { Request::Limits } else { Request::Realpath { path: b"." } };
+        match self.ask(&request).await {
+            Ok(Said::Extended(limits)) => {
+                if let Ok(limits) = Limits::read(&limits) {
+                    let within = |limit: u64| {
+                        if limit == 0 { USUAL_BYTES } else { (limit as usize).clamp(1_024, MAX_BYTES) }
+                    };
+                    self.read_bytes.set(within(limits.read_bytes));
+                    self.write_bytes.set(within(limits.write_bytes));
+                }
+            }
+            Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+            _ => {}
+        }
+        Ok(asked.elapsed())
+    }
+
+    /// It takes nothing new any more.
+    pub(crate) fn retire(&self) {
+        self.is_retired.set(true);
+        self.ended.notify_waiters();
+    }
+
+    /// What comes, or nothing as soon as the channel is lost or retired.
+    pub(crate) async fn unless_lost<T>(&self, what: impl Future<Output = Option<T>>) -> Option<T> {
+        let ended = self.ended.notified();
+        if self.is_retired.get() || self.waiting.borrow().lost.is_some() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = ended => None,
+            come = what => come,
+        }
+    }
+
+    /// Why the channel is lost.
+    fn loss(&self) -> Trouble {
+        let lost = self.waiting.borrow().lost.clone();
+        Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
+    }
+
+    fn expect(&self, on_the_way: Option<OnTheWay>) -> Result<(u32, Pending), Trouble> {
+        let mut waiting = self.waiting.borrow_mut();
+        if let Some(why) = &waiting.lost {
+            return Err(Trouble::Lost(why.clone()));
+        }
+        let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
+        let (answer, pending) = oneshot::channel();
+        waiting.asked.insert(id, Asked { answer, on_the_way });
+        Ok((id, Pending(pending)))
+    }
+
+    /// Sends a request, and waits for its answer.
+    pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<Said, Trouble> {
+        self.begin(request)?.answer().await
+    }
+
+    /// Sends a request.
+    pub(crate) fn begin(&self, request: &Request<'_>) -> Result<Pending, Trouble> {
+        let (id, pending) = self.expect(None)?;
+        let mut packet = Vec::new();
+        request.write(id, &mut packet);
+        let _ = self.outgoing.send(packet);
+        Ok(pending)
+    }
+
+    /// Waits until so many bytes more may be on the way.
+    pub(crate) async fn room(&self, bytes: usize, governor: &Rc<Governor>) -> OnTheWay {
+        let permits = (self.window.permit(bytes).await, governor.permit(bytes).await);
+        let governors = [Rc::clone(&self.window), Rc::clone(governor)];
+        OnTheWay { bytes, sent: Instant::now(), governors, _permits: permits }
+    }
+
+    /// Sends a WRITE; `fill` provides its bytes.
+    pub(crate) fn begin_write(
+        &self,
+        room: OnTheWay,
+        (handle, offset, bytes): (&[u8], u64, usize),
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> Result<Pending, Trouble> {
+        let mut packet = Vec::with_capacity(bytes + 64 + handle.len());
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        write_header(&mut packet, id, handle, offset, bytes as u32);
+        let begin = packet.len();
+        packet.resize(begin + bytes, 0);
+        if let Err(error) = fill(&mut packet[begin..]) {
+            self.waiting.borrow_mut().asked.remove(&id);
+            return Err(Trouble::local("read the source", &error));
+        }
+        let _ = self.outgoing.send(packet);
+        Ok(pending)
+    }
+
+    /// Sends a READ.
+    pub(crate) fn begin_read(
+        &self,
+        room: OnTheWay,
+        (handle, offset, bytes): (&[u8], u64, usize),
+    ) -> Result<Pending, Trouble> {
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        let mut packet = Vec::new();
+        Request::Read { handle, offset, length: bytes as u32 }.write(id, &mut packet);
+        let _ = self.outgoing.send(packet);
+        Ok(pending)
+    }
+
+    /// The handle of a file, which is opened by the first who asks for it.
+    pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Vec<u8>, Trouble> {
+        let cell = Rc::clone(self.handles.borrow_mut().entry(file).or_default());
+        let opened = async {
+            match self.ask(open).await? {
+                Said::Handle(handle) => Ok(handle),
+                _ => Err(Trouble::unexpected("OPEN")),
+            }
+        };
+        cell.get_or_try_init(|| opened).await.cloned()
+    }
+
+    /// Closes the handle of a file, if it is open here.
+    pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>, Trouble> {
+        let cell = self.handles.borrow_mut().remove(&file);
+        let handle = cell.as_ref().and_then(|cell| cell.get());
+        handle.map(|handle| self.begin(&Request::Close { handle })).transpose()
+    }
+}
+
+async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(packet) = packets.recv().await {
+        if stdin.write_all(&packet).await.is_err() {
+            // The other task hears of it from the end of the answers.
+            return;
+        }
+    }
+}
+
+/// What of the server's first packet is needed later.
+#[derive(Debug)]
+struct Told(Vec<Extension>);
+
+impl Told {
+    fn has(&self, extension: Extension) -> bool {
+        self.0.contains(&extension)
+    }
+}
+
+async fn receive(
+    mut stdout: ChildStdout,
+    mut child: Child,
+    words: LastWords,
+    waiting: Rc<RefCell<Waiting>>,
+    (told, ended): (oneshot::Sender<Result<Told, Trouble>>, Rc<Notify>),
+) {
+    let mut told = Some(told);
+    let mut frames = Frames::new();
+    let why = loop {
+        match stdout.read(&mut frames.space(READ_BYTES)[..]).await {
+            Ok(0) => break None,
+            Ok(read) => frames.filled(read),
+            Err(error) => break Some(error.to_string()),
+        }
+        if let Err(error) = dispatch(&mut frames, &waiting, &mut told) {
+            break Some(format!("what came is not SFTP: {error}"));
+        }
+    };
+    let words = words.end(&mut child).await;
+    let why = match (words.is_empty(), why) {
+        (false, _) => words,
+        (true, Some(why)) => why,
+        (true, None) => "the connection ended".to_owned(),
+    };
+    let mut waiting = waiting.borrow_mut();
+    waiting.lost = Some(why.clone());
+    ended.notify_waiters();
+    for (_, asked) in waiting.asked.drain() {
+        let _ = asked.answer.send(Err(Trouble::Lost(why.clone())));
+    }
+    if let Some(told) = told {
+        let _ = told.send(Err(Trouble::Lost(why)));
+    }
+}
+
+fn dispatch(
+    frames: &mut Frames,
+    waiting: &RefCell<Waiting>,
+    told: &mut Option<oneshot::Sender<Result<Told, Trouble>>>,
+) -> Result<(), sftp::Error> {
+    while let Some(reply) = frames.next_reply()? {
+        match reply {
+            Reply::Version(version) => {
+                let server = version.server();
+                let all = Extension::ALL.into_iter().filter(|extension| server.has(*extension)).collect();
+                if let Some(told) = told.take() {
+                    let _ = told.send(Ok(Told(all)));
+                }
+            }
+            Reply::Answer(id, answer) => {
+                let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
+                if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
+                    channel.arrived(*bytes, sent.elapsed());
+                    channel.tick(Instant::now());
+                    path.arrived(*bytes, sent.elapsed());
+                }
+                let _ = asked.answer.send(owned(answer));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn owned(answer: Answer<'_>) -> Result<Said, Trouble> {
+    Ok(match answer {
+        Answer::Status(status) => match status.code {
+            Code::Ok => Said::Done,
+            Code::EndOfFile => Said::EndOfFile,
+            code => return Err(Trouble::Refused(Refusal::new(code, status.message))),
+        },
+        Answer::Handle(handle) => Said::Handle(handle.to_vec()),
+        Answer::Data(data) => Said::Data(data.to_vec()),
+        Answer::Names(names) => {
+            Said::Names(names.map(|name| (name.name.to_vec(), name.attributes)).collect())
+        }
+        Answer::Attributes(attributes) => Said::Attributes(attributes),
+        Answer::Extended(bytes) => Said::Extended(bytes.to_vec()),
+    })
+}
+
+/// What `ssh` says before it ends.
+#[derive(Debug)]
+pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);
+
+impl LastWords {
+    pub(crate) fn of(mut stderr: ChildStderr) -> Self {
+        Self(spawn_local(async move {
+            let (mut words, mut piece) = (Vec::new(), [0; 1_024]);
+            while let Ok(read @ 1..) = stderr.read(&mut piece).await {
+                words.extend_from_slice(&piece[..read]);
+                let surplus = words.len().saturating_sub(WORDS_BYTES);
+                words.drain(..surplus);
+            }
+            words
+        }))
+    }
+
+    /// Waits for the end of the program, and returns its words in one line.
+    pub(crate) async fn end(self, child: &mut Child) -> String {
+        let _ = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
+        let _ = child.start_kill();
+        let words = tokio::time::timeout(LAST_WORDS_WAIT, self.0).await;
+        let words = words.ok().and_then(Result::ok).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words);
+        let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("; ").chars().filter(|letter| !letter.is_control()).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! From the other machine to this one.
+
+use std::{
+    cell::RefCell,
+    fs::{self, File, OpenOptions},
+    io,
+    ops::Range,
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use sftp::{Attributes, OpenFlags, Request};
+
+use crate::{
+    carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
+    channel::{Channel, Said},
+    file::{FileCopy, Item, Prepared},
+    location::os,
+    report::Verified,
+    span::Span,
+    trouble::Trouble,
+};
+
+impl Carrier {
+    /// Makes the file here, and finds what an earlier run has brought.
+    pub(crate) async fn prepare_down(&self, _: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
+        let (target, replaced_permissions) = replaced(&os(&file.item.target).into())?;
+        let temporary = temporary_name(&self.manner, file, target.as_os_str().as_encoded_bytes());
+        let (journal, mut known) = self.journal(file)?;
+        let path = PathBuf::from(os(&temporary));
+        if !path.exists() {
+            known.clear();
+        }
+        let local = make(&path, &file.item, known.is_empty())?;
+        Ok(Prepared {
+            local: Rc::new(local),
+            temporary,
+            target: target.into_os_string().into_encoded_bytes(),
+            replaced_permissions,
+            journal: RefCell::new(journal),
+            known: RefCell::new(known),
+        })
+    }
+
+    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Vec<u8>, Trouble> {
+        let open = Request::Open {
+            path: &file.item.source,
+            flags: OpenFlags::READ,
+            attributes: Attributes::default(),
+        };
+        channel.handle(file.number, &open).await
+    }
+
+    pub(crate) async fn span_down(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+        span: &Span,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_down(channel, file).await?;
+        self.fetch(channel, &handle, &prepared.local, span).await
+    }
+
+    /// Reads a part of a file there into one here, many requests at once. What is zero stays a hole.
+    async fn fetch(
+        &self,
+        channel: &Channel,
+        handle: &[u8],
+        local: &File,
+        span: &Span,
+    ) -> Result<(), Trouble> {
+        let write = |offset: u64, data: &[u8]| {
+            if data.iter().all(|byte| *byte == 0) && is_hole(local, offset, data.len() as u64) {
+                return Ok(());
+            }
+            local.write_all_at(data, offset).map_err(|error| Trouble::local("write the file here", &error))
+        };
+        match self.receive(channel, handle, span, write).await? {
+            None => Ok(()),
+            Some(_) => Err(Trouble::Changed),
+        }
+    }
+
+    /// Reads a part of a file there; less, if it ends before.
+    pub(crate) async fn read(
+        &self,
+        channel: &Channel,
+        handle: &[u8],
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, Trouble> {
+        let begin = range.start;
+        let mut bytes = vec![0; (range.end - begin) as usize];
+        let span = Span::new(begin, range.end);
+        let ended = self.receive(channel, handle, &span, |offset, data| {
+            let at = (offset - begin) as usize;
+            bytes[at..at + data.len()].copy_from_slice(data);
+            Ok(())
+        });
+        if let Some(end) = ended.await? {
+            bytes.truncate((end - begin) as usize);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a part of a file there, and hands its pieces over. Returns where the file ended, if it did.
+    async fn receive(
+        &self,
+        channel: &Channel,
+        handle: &[u8],
+        span: &Span,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
+    ) -> Result<Option<u64>, Trouble> {
+        let most = channel.read_bytes.get();
+        let mut pending = Vec::new();
+        while span.left() > 0 {
+            let room = channel.room(most, &self.governor).await;
+            // Another channel may have taken the rest meanwhile.
+            let Some((offset, bytes)) = span.take(most) else { break };
+            pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes))?));
+        }
+        for (mut offset, mut bytes, answer) in pending {
+            let mut answer = answer.answer().await?;
+            loop {
+                let data = match answer {
+                    Said::Data(data) if !data.is_empty() && data.len() <= bytes => data,
+                    Said::EndOfFile => return Ok(Some(offset)),
+                    _ => return Err(Trouble::unexpected("READ")),
+                };
+                take(offset, &data)?;
+                offset += data.len() as u64;
+                bytes -= data.len();
+                if bytes == 0 {
+                    break;
+                }
+                // A server may answer with less than was asked for.
+                let room = channel.room(bytes, &self.governor).await;
+                answer = channel.begin_read(room, (handle, offset, bytes))?.answer().await?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a file that is whole its size, its attributes and its name.
+    pub(crate) async fn finish_down(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_down(channel, file).await?;
+        let now = channel.begin(&Request::Fstat { handle: &handle })?;
+        // Nothing depends on when it is closed.
+        let _ = channel.close(file.number);
+        unchanged(&file.item, now.attributes().await?)?;
+        self.name_down(
+            file,
+            &prepared.local,
+            (&os(&prepared.temporary).into(), &os(&prepared.target).into()),
+            prepared.replaced_permissions,
+        )
+        .await
+    }
+
+    async fn name_down(
+        &self,
+        file: &FileCopy,
+        local: &Rc<File>,
+        (temporary, target): (&PathBuf, &PathBuf),
+        replaced_permissions: Option<u32>,
+    ) -> Result<(), Trouble> {
+        let item = &file.item;
+        let named = local.set_len(item.size_bytes).and_then(|()| {
+            let permissions =
+                if self.manner.preserve { Some(item.permissions) } else { replaced_permissions };
+            if let Some(permissions) = permissions {
+                local.set_permissions(fs::Permissions::from_mode(permissions))?;
+            }
+            if self.manner.preserve { set_times(local, item) } else { Ok(()) }
+        });
+        named.map_err(|error| Trouble::local("set size and attributes of the file here", &error))?;
+        if self.manner.sync {
+            sync_local(local).await?;
+        }
+        fs::rename(temporary, target).map_err(|error| Trouble::local("give the file its name", &error))?;
+        if self.manner.sync
+            && let Some(folder) = target.parent().and_then(|folder| File::open(folder).ok())
+        {
+            // Some file systems have no way to do this for folders.
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+
+    /// A small file.
+    pub(crate) async fn small_down(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
+        debug_assert_eq!(self.manner.direction, Direction::Down);
+        let (target, replaced_permissions) = replaced(&os(&file.item.target).into())?;
+        let temporary: PathBuf =
+            os(&temporary_name(&self.manner, file, target.as_os_str().as_encoded_bytes())).into();
+        let open = Request::Open {
+            path: &file.item.source,
+            flags: OpenFlags::READ,
+            attributes: Attributes::default(),
+        };
+        let Said::Handle(handle) = channel.ask(&open).await? else { return Err(Trouble::unexpected("OPEN")) };
+        let local = Rc::new(make(&temporary, &file.item, true)?);
+        let carried = async {
+            let size_bytes = file.item.size_bytes;
+            self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;
+            let now = channel.begin(&Request::Fstat { handle: &handle })?;
+            // Nothing depends on when it is closed.
+            let _ = channel.begin(&Request::Close { handle: &handle });
+            unchanged(&file.item, now.attributes().await?)?;
+            let verified = if self.manner.verify {
+                local
+                    .set_len(size_bytes)
+                    .map_err(|error| Trouble::local("set the size of the file here", &error))?;
+                let here = self.local_hash(&local, 0, size_bytes).await?;
+                match self.hash_there(&file.item.source, None).await {
+                    Some(there) if there == here => Verified::ByHash,
+                    Some(_) => return Err(Trouble::Differs { offset: 0 }),
+                    None => Verified::HereOnly,
+                }
+            } else {
+                Verified::No
+            };
+            self.name_down(file, &local, (&temporary, &target), replaced_permissions).await?;
+            Ok(verified)
+        };
+        let carried = carried.await;
+        if carried.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        carried
+    }
+}
+
+fn make(path: &Path, item: &Item, is_new: bool) -> Result<File, Trouble> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(is_new).mode(item.permissions & 0o777 | 0o600);
+    // Somebody else's link under this name is not followed.
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.open(path).map_err(|error| Trouble::local(&format!("make {}", path.display()), &error))
+}
+
+/// The file behind a target, and the permissions of the one that is there.
+fn replaced(target: &PathBuf) -> Result<(PathBuf, Option<u32>), Trouble> {
+    match fs::metadata(target) {
+        Ok(known) if known.is_file() => {
+            let behind =
+                fs::canonicalize(target).map_err(|error| Trouble::local("find the target", &error))?;
+            Ok((behind, Some(known.mode() & 0o7777)))
+        }
+        Ok(_) => Err(Trouble::Local("the target is there, and is no regular file".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target.clone(), None)),
+        Err(error) => Err(Trouble::local("look at the target", &error)),
+    }
+}
+
+/// Refuses a source that is not what it was when it was listed.
+fn unchanged(item: &Item, now: Attributes) -> Result<(), Trouble> {
+    let modified_s = now.times.map(|times| i64::from(times.modified_s));
+    let is_same = now.size.is_none_or(|size| size == item.size_bytes)
+        && modified_s.is_none_or(|modified_s| modified_s == item.modified_s);
+    if is_same { Ok(()) } else { Err(Trouble::Changed) }
+}
+
+pub(crate) fn set_times(file: &File, item: &Item) -> io::Result<()> {
+    let time = |seconds: i64| -> SystemTime {
+        u64::try_from(seconds).map_or(UNIX_EPOCH, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+    };
+    file.set_times(
+        fs::FileTimes::new().set_accessed(time(item.accessed_s)).set_modified(time(item.modified_s)),
+    )
+}

@@ -1,0 +1,189 @@
+//! A file on its way.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    fs::File,
+    rc::Rc,
+    time::Instant,
+};
+
+use tokio::sync::OnceCell;
+
+use crate::{hasher::BLOCK_BYTES, journal::Journal, trouble::Trouble};
+
+/// Bytes of a large file that one channel carries at once: two windows of SSH.
+pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
+/// Files up to this size go in one piece, many at once.
+pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
+/// A chunk that differs so often is given up.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// What is to be copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// Where it is.
+    pub(crate) source: Vec<u8>,
+    /// Where it comes to.
+    pub(crate) target: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) size_bytes: u64,
+    /// Permissions, the lower 12 bits of `st_mode`.
+    pub(crate) permissions: u32,
+    pub(crate) accessed_s: i64,
+    pub(crate) modified_s: i64,
+    /// As exact as the side of the source tells it.
+    pub(crate) modified_ns: i128,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Folder,
+    File,
+    /// A symbolic link that is copied as one, to this.
+    Link(Vec<u8>),
+}
+
+/// A file on its way, with what is known of its parts.
+#[derive(Debug)]
+pub(crate) struct FileCopy {
+    pub(crate) number: u64,
+    pub(crate) item: Item,
+    /// Made by the first who needs it.
+    pub(crate) prepared: OnceCell<Prepared>,
+    next: Cell<u64>,
+    again: RefCell<BTreeMap<u64, u32>>,
+    left: Cell<u64>,
+    pub(crate) unsynced_bytes: Cell<u64>,
+    pub(crate) resumed_bytes: Cell<u64>,
+    failed: Cell<bool>,
+    pub(crate) began: Cell<Option<Instant>>,
+}
+
+/// Both ends of a file that is on its way.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The source, or what will be the target: the end on this machine.
+    pub(crate) local: Rc<File>,
+    /// The name that it has until it is whole, on the side of the target.
+    pub(crate) temporary: Vec<u8>,
+    /// The name that it gets: the target, or what the target links to.
+    pub(crate) target: Vec<u8>,
+    /// Permissions of the file that it takes the place of.
+    pub(crate) replaced_permissions: Option<u32>,
+    pub(crate) journal: RefCell<Option<Journal>>,
+    /// Chunks that an earlier run has brought, with their hashes.
+    pub(crate) known: RefCell<BTreeMap<u64, String>>,
+}
+
+impl FileCopy {
+    pub(crate) fn new(number: u64, item: Item) -> Rc<Self> {
+        let left = item.size_bytes.div_ceil(CHUNK_BYTES);
+        Rc::new(Self {
+            number,
+            item,
+            prepared: OnceCell::new(),
+            next: Cell::new(0),
+            again: RefCell::default(),
+            left: Cell::new(left),
+            unsynced_bytes: Cell::new(0),
+            resumed_bytes: Cell::new(0),
+            failed: Cell::new(false),
+            began: Cell::new(None),
+        })
+    }
+
+    pub(crate) fn is_small(&self) -> bool {
+        self.item.size_bytes <= SMALL_BYTES
+    }
+
+    /// The next chunk that somebody has to carry.
+    pub(crate) fn take_chunk(&self) -> Option<u64> {
+        if self.failed.get() {
+            return None;
+        }
+        let waiting =
+            self.again.borrow().iter().find(|(_, attempts)| **attempts & WAITS != 0).map(|(chunk, _)| *chunk);
+        if let Some(chunk) = waiting {
+            *self.again.borrow_mut().get_mut(&chunk).expect("it was found") &= !WAITS;
+            return Some(chunk);
+        }
+        let chunk = self.next.get();
+        (chunk * CHUNK_BYTES < self.item.size_bytes).then(|| {
+            self.next.set(chunk + 1);
+            chunk
+        })
+    }
+
+    /// A chunk has to be carried again, because its connection was lost.
+    pub(crate) fn put_back(&self, chunk: u64) {
+        *self.again.borrow_mut().entry(chunk).or_default() |= WAITS;
+    }
+
+    /// A chunk has to be carried again, because it differs. Tells whether that has a point.
+    pub(crate) fn differs(&self, chunk: u64) -> Result<(), Trouble> {
+        let mut again = self.again.borrow_mut();
+        let attempts = again.entry(chunk).or_default();
+        *attempts += 1;
+        if *attempts & !WAITS >= MAX_ATTEMPTS {
+            return Err(Trouble::Differs { offset: chunk * CHUNK_BYTES });
+        }
+        *attempts |= WAITS;
+        Ok(())
+    }
+
+    /// A chunk is there. Tells whether it was the last.
+    pub(crate) fn has_chunk(&self) -> bool {
+        self.left.set(self.left.get() - 1);
+        self.left.get() == 0
+    }
+
+    /// Nothing of it is carried any more. Tells whether this is new.
+    pub(crate) fn fail(&self) -> bool {
+        !self.failed.replace(true)
+    }
+
+    /// Where a chunk begins, and how long it is, in bytes.
+    pub(crate) fn range(&self, chunk: u64) -> (u64, u64) {
+        let begin = chunk * CHUNK_BYTES;
+        (begin, CHUNK_BYTES.min(self.item.size_bytes - begin))
+    }
+}
+
+/// Marks a chunk that waits for somebody to carry it again.
+const WAITS: u32 = 1 << 31;
+
+#[cfg(test)]
+pub(crate) fn item(source: &str, size_bytes: u64) -> Item {
+    Item {
+        source: source.as_bytes().to_vec(),
+        target: b"/target".to_vec(),
+        kind: Kind::File,
+        size_bytes,
+        permissions: 0o644,
+        accessed_s: 0,
+        modified_s: 0,
+        modified_ns: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chunk_is_taken_once_and_again_only_if_asked() {
+        let file = FileCopy::new(1, item("a", 3 * CHUNK_BYTES - 1));
+        assert_eq!((file.take_chunk(), file.take_chunk()), (Some(0), Some(1)));
+        file.put_back(0);
+        assert_eq!((file.take_chunk(), file.take_chunk(), file.take_chunk()), (Some(0), Some(2), None));
+        assert_eq!(file.range(2), (2 * CHUNK_BYTES, CHUNK_BYTES - 1));
+        for _ in 1..MAX_ATTEMPTS {
+            file.differs(1).unwrap();
+            assert_eq!((file.take_chunk(), file.take_chunk()), (Some(1), None));
+        }
+        assert!(file.differs(1).is_err());
+        assert_eq!((file.has_chunk(), file.has_chunk(), file.has_chunk()), (false, false, true));
+        assert!(file.fail() && !file.fail() && file.take_chunk().is_none());
+    }
+}

@@ -1,0 +1,209 @@
+//! A shell on the other machine that hashes what was written there, or what is read.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+    sync::{Notify, oneshot},
+    task::spawn_local,
+    time::timeout,
+};
+
+/// What the shell says when it has all that is needed.
+const READY: &str = "proofload: ready";
+/// What it says of a file that it cannot read.
+const UNREADABLE: &str = "-";
+/// Bytes that `dd` reads at once; offsets are multiples of it.
+pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
+/// A shell that has not answered by then is no shell.
+const START_WAIT: Duration = Duration::from_secs(15);
+/// Digits of a hash.
+const DIGITS: usize = 128;
+
+/// Somebody who waits for a hash.
+type Waiting = oneshot::Sender<Option<String>>;
+
+/// Computes hashes there, one after the other.
+#[derive(Debug)]
+struct Hasher {
+    commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
+    /// Those who wait for a hash, in their order; none when it answers no more.
+    waiting: Rc<RefCell<Option<VecDeque<Waiting>>>>,
+}
+
+impl Hasher {
+    /// Starts it; none where the other machine has no shell for this user, or no `b2sum`.
+    async fn start(mut command: Command) -> Option<Self> {
+        let mut child = command.spawn().ok()?;
+        let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
+        let ask =
+            format!("command -v b2sum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
+        stdin.write_all(ask.as_bytes()).await.ok()?;
+        let mut lines = BufReader::new(stdout).lines();
+        // A profile may have said something before.
+        while lines.next_line().await.ok()?? != READY {}
+        let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
+        let waiting = Rc::new(RefCell::new(Some(VecDeque::<Waiting>::new())));
+        let asked = Rc::clone(&waiting);
+        spawn_local(async move {
+            while let Some(command) = to_send.recv().await {
+                if stdin.write_all(&command).await.is_err() {
+                    break;
+                }
+            }
+        });
+        spawn_local(async move {
+            let _child = child;
+            while let Ok(Some(line)) = lines.next_line().await {
+                let hash =
+                    line.get(..DIGITS).filter(|hash| hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
+                let Some(answer) = asked.borrow_mut().as_mut().and_then(VecDeque::pop_front) else { break };
+                let _ = answer.send(hash.map(str::to_owned));
+                if hash.is_none() && line != UNREADABLE {
+                    break;
+                }
+            }
+            // Those who wait hear that nobody answers.
+            *asked.borrow_mut() = None;
+        });
+        Some(Self { commands, waiting })
+    }
+
+    /// Whether it answers no more.
+    fn is_gone(&self) -> bool {
+        self.waiting.borrow().is_none()
+    }
+
+    /// The hash of a file, or of `length` bytes of it from an offset; none if nobody there can tell.
+    async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+        let path = quoted(path);
+        let mut command = Vec::new();
+        match part {
+            None => {
+                command.extend_from_slice(b"b2sum <");
+                command.extend_from_slice(&path);
+            }
+            Some((offset, length)) => {
+                command.extend_from_slice(b"dd if=");
+                command.extend_from_slice(&path);
+                let (skip, count) = (offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES));
+                command.extend_from_slice(
+                    format!(" bs={BLOCK_BYTES} skip={skip} count={count} | b2sum").as_bytes(),
+                );
+            }
+        }
+        command.extend_from_slice(format!(" || echo {UNREADABLE}\n").as_bytes());
+        let (answer, hash) = oneshot::channel();
+        self.waiting.borrow_mut().as_mut()?.push_back(answer);
+        self.commands.send(command).ok()?;
+        hash.await.ok().flatten()
+    }
+}
+
+/// Hashers of several connections, of which each takes its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Hashers {
+    ready: RefCell<Vec<Rc<Hasher>>>,
+    starting: Cell<u32>,
+    next: Cell<usize>,
+    has_failed: Cell<bool>,
+    changed: Notify,
+}
+
+impl Hashers {
+    /// Starts another. Those who want a hash meanwhile wait for it.
+    pub(crate) async fn start(&self, command: Command) {
+        self.starting.set(self.starting.get() + 1);
+        let started = timeout(START_WAIT, Hasher::start(command)).await;
+        self.ready.borrow_mut().extend(started.ok().flatten().map(Rc::new));
+        self.starting.set(self.starting.get() - 1);
+        self.changed.notify_waiters();
+    }
+
+    /// The hash of a file, or of a part of it; none if nobody there can tell.
+    pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+        loop {
+            let changed = self.changed.notified();
+            let next = self.next.replace(self.next.get().wrapping_add(1));
+            let hasher = {
+                let ready = self.ready.borrow();
+                ready.get(next % ready.len().max(1)).map(Rc::clone)
+            };
+            match hasher {
+                Some(hasher) => match hasher.hash(path, part).await {
+                    Some(hash) => return Some(hash),
+                    // Its connection was lost; another may tell.
+                    None if hasher.is_gone() => {
+                        self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
+                    }
+                    None => break,
+                },
+                None if self.starting.get() > 0 => changed.await,
+                None => break,
+            }
+        }
+        self.has_failed.set(true);
+        None
+    }
+
+    /// Whether all hashes that were asked for came.
+    pub(crate) fn are_sound(&self) -> bool {
+        !self.has_failed.get()
+    }
+}
+
+/// A path as one word for a shell, which no program takes for an option.
+fn quoted(path: &[u8]) -> Vec<u8> {
+    let mut word = b"'".to_vec();
+    if path.first() == Some(&b'-') {
+        word.extend_from_slice(b"./");
+    }
+    for &byte in path {
+        if byte == b'\'' { word.extend_from_slice(b"'\\''") } else { word.push(byte) }
+    }
+    word.push(b'\'');
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::Stdio};
+
+    use super::*;
+
+    fn shell() -> Command {
+        let mut command = Command::new("sh");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    #[test]
+    fn a_shell_hashes_files_of_any_name() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let folder = tempfile::tempdir().unwrap();
+            let hasher = Hasher::start(shell()).await.unwrap();
+            let contents: Vec<u8> = (0..5_000_000_u32).map(|at| (at / 1_000) as u8).collect();
+            for name in ["a", "a b", "a'b", "a\nb", "-a", "$(x)", "a\\b", "\u{e9}"] {
+                let path = folder.path().join(OsStr::from_bytes(name.as_bytes()));
+                std::fs::write(&path, &contents).unwrap();
+                let path = path.as_os_str().as_bytes();
+                assert_eq!(hasher.hash(path, None).await, Some(crate::hash::of(&contents)), "{name}");
+                let part = Some((2 << 20, 2 << 20));
+                let of_part = crate::hash::of(&contents[2 << 20..4 << 20]);
+                assert_eq!(hasher.hash(path, part).await, Some(of_part), "{name}");
+            }
+            assert_eq!(hasher.hash(b"/no/such/file", None).await, None);
+            assert!(hasher.hash(b"/dev/null", None).await.is_some());
+            let mut none = Command::new("false");
+            none.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            assert!(Hasher::start(none).await.is_none());
+        });
+    }
+}

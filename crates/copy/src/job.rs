@@ -1,0 +1,385 @@
+//! A copy, from the first login to the last name.
+
+use std::{
+    cell::Cell,
+    collections::HashSet,
+    ffi::OsString,
+    fs, io,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use glob::Pattern;
+use sftp::FileType;
+use tokio::{task::LocalSet, time::interval};
+
+use crate::{
+    Host, Location, Progress, Report,
+    carrier::{Carrier, Direction, Manner},
+    channel::Channel,
+    download::set_times,
+    file::{FileCopy, Item, Kind},
+    governor::{Bounds, Governor, TICK},
+    location::os,
+    pool::{Pool, Shape},
+    remote::final_attributes,
+    ssh::Login,
+    tree::{Choice, Found, below, expand, find_here, find_there, last_name, link_here},
+    trouble::Trouble,
+};
+
+/// What is to be copied, and how.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Where the files are: all on this machine, or all on the same other one.
+    pub sources: Vec<Location>,
+    /// Where they go.
+    pub destination: Location,
+    /// Options for `ssh`.
+    pub ssh_options: Vec<OsString>,
+    /// Copies folders with what is in them.
+    pub recursive: bool,
+    /// Copies links as links, instead of what they lead to.
+    pub links: bool,
+    /// Keeps times and permissions.
+    pub preserve: bool,
+    /// Compares what was written with what was read.
+    pub verify: bool,
+    /// Brings every file to its disk before it gets its name.
+    pub sync: bool,
+    /// Where journals of chunks are kept; none begins every file anew.
+    pub journals: Option<PathBuf>,
+    /// Only files that match one of these; all if empty.
+    pub include: Vec<Pattern>,
+    /// What is left out.
+    pub exclude: Vec<Pattern>,
+    /// Connections; none chooses by the round trip.
+    pub connections: Option<u32>,
+    /// Bytes on the way; none follows the path.
+    pub in_flight_bytes: Option<usize>,
+    /// Most bytes per second; none is no limit.
+    pub limit_bytes_per_s: Option<u64>,
+    /// Tells what would be copied, and copies nothing.
+    pub dry_run: bool,
+}
+
+/// Why nothing was copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    WrongUse(String),
+    /// The other machine cannot be reached.
+    #[error("cannot log in to {machine}: {why}; see whether 'ssh {machine}' works")]
+    Login {
+        /// The machine.
+        machine: String,
+        /// What `ssh` said.
+        why: String,
+    },
+    /// Something failed before the first file.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Copies. Calls `on_progress` ten times a second, and ends soon after `stop`.
+///
+/// # Errors
+/// When nothing could be begun. What fails later is in the report, file by file.
+pub fn copy(
+    job: &Job,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Report, CopyError> {
+    let (host, direction) = sides(job)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
+    let report = LocalSet::new().block_on(&runtime, run(job, host, direction, stop, on_progress));
+    // A thread that waits for a disk must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    report
+}
+
+/// The other machine, and which way the files go.
+fn sides(job: &Job) -> Result<(Host, Direction), CopyError> {
+    let wrong = |why: &str| Err(CopyError::WrongUse(why.to_owned()));
+    let remote = |location: &Location| match location {
+        Location::Remote { host, .. } => Some(host.clone()),
+        Location::Local(_) => None,
+    };
+    let sources: Vec<_> = job.sources.iter().map(remote).collect();
+    let Some(first) = sources.first() else { return wrong("there is nothing to copy") };
+    match (first, remote(&job.destination)) {
+        _ if sources.iter().any(|source| source != first) => {
+            wrong("the sources are not all on one machine; copy them one machine after the other")
+        }
+        (Some(_), Some(_)) => wrong("both ends are other machines; run proofload copy on one of them"),
+        (None, None) => wrong("both ends are on this machine; use cp"),
+        (Some(host), None) => Ok((host.clone(), Direction::Down)),
+        (None, Some(host)) => Ok((host, Direction::Up)),
+    }
+}
+
+async fn run(
+    job: &Job,
+    host: Host,
+    direction: Direction,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Report, CopyError> {
+    let began = Instant::now();
+    let manner = Manner {
+        direction,
+        preserve: job.preserve,
+        verify: job.verify,
+        sync: job.sync,
+        journals: job.journals.clone(),
+        machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
+    };
+    let governor =
+        Governor::new(job.in_flight_bytes.map_or(Bounds::PATH, Bounds::fixed), job.limit_bytes_per_s);
+    let carrier = Carrier::new(manner, Rc::clone(&governor));
+    let login = Login::new(host, job.ssh_options.clone());
+    let machine = login.name().to_owned();
+    let failed = |why: String| CopyError::Failed(why);
+    let pool = Pool::new(login, Rc::clone(&carrier))
+        .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
+    let first = pool.first(job.connections).await.map_err(|trouble| match trouble {
+        Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
+        trouble => failed(trouble.to_string()),
+    })?;
+    let login_s = began.elapsed().as_secs_f64();
+    let trouble = |trouble: Trouble| failed(format!("{machine}: {trouble}"));
+    let (limits, found) = tokio::join!(first.ask_limits(), find(job, direction, &first));
+    governor.saw_round_trip(limits.map_err(trouble)?);
+    let round_trip = governor.round_trip();
+    let Found { items, mut problems } = found.map_err(trouble)??;
+    let mut report = Report { login_s, round_trip_s: round_trip.as_secs_f64(), ..Report::default() };
+    let mut taken = HashSet::new();
+    let (folders, items): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| item.kind == Kind::Folder);
+    for item in items.iter().filter(|item| !taken.insert(item.target.clone())) {
+        problems.push(format!(
+            "{}: two sources have this name at the destination",
+            String::from_utf8_lossy(&item.target)
+        ));
+    }
+    report.folders = folders.len() as u64;
+    report.notes = problems;
+    if job.dry_run {
+        let files = items.into_iter().enumerate().map(|(number, item)| FileCopy::new(number as u64, item));
+        report.files = files.map(|file| crate::FileReport::planned(&file)).collect();
+        report.elapsed_s = began.elapsed().as_secs_f64();
+        return Ok(report);
+    }
+    make_folders(direction, &first, &folders, &mut report.notes).await.map_err(trouble)?;
+    let (links, files): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
+    for item in &links {
+        if let Err(why) = make_link(direction, &first, item).await {
+            report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
+        }
+    }
+    let (total_bytes, total_files) = (files.iter().map(|file| file.size_bytes).sum(), files.len() as u64);
+    for (number, item) in files.into_iter().enumerate() {
+        carrier.queue.add(FileCopy::new(number as u64, item));
+    }
+    pool.start(Rc::clone(&first), Shape::of(round_trip, job.connections));
+    let watch = Watch { began, second: Cell::new((Instant::now(), 0)) };
+    let mut ticks = interval(TICK);
+    loop {
+        tokio::select! {
+            () = carrier.queue.all_finished() => break,
+            _ = ticks.tick() => {}
+        }
+        governor.tick(Instant::now());
+        report.rate_bytes_per_s.extend(watch.rate(governor.delivered_bytes()));
+        on_progress(Progress {
+            done_bytes: carrier.done_bytes.get(),
+            total_bytes,
+            done_files: carrier.reports.borrow().len() as u64,
+            total_files,
+            elapsed: began.elapsed(),
+            channels: pool.channels(),
+        });
+        if stop.load(Ordering::Relaxed) {
+            report.is_interrupted = true;
+            carrier.queue.close();
+            break;
+        }
+    }
+    report.carried_bytes = governor.delivered_bytes();
+    if carrier.queue.unfinished() == 0 {
+        finish_folders(job.preserve, direction, &first, &folders, &mut report.notes).await;
+    } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
+        report.notes.push(format!(
+            "{machine} could not be reached again: {why}; the same command goes on where this one stopped"
+        ));
+    }
+    report.files = carrier.reports.take();
+    let unfinished = total_files - report.files.len() as u64;
+    if unfinished > 0 {
+        report.notes.push(format!("{unfinished} of {total_files} files are not there"));
+    }
+    report.in_flight_bytes = governor.bound_bytes() as u64;
+    (report.connections, report.channels) = pool.most();
+    report.elapsed_s = began.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+struct Watch {
+    began: Instant,
+    second: Cell<(Instant, u64)>,
+}
+
+impl Watch {
+    /// The rate of a second that is over.
+    fn rate(&self, delivered_bytes: u64) -> Option<f64> {
+        let (since, before) = self.second.get();
+        let elapsed = since.max(self.began).elapsed();
+        (elapsed >= Duration::from_secs(1)).then(|| {
+            self.second.set((Instant::now(), delivered_bytes));
+            (delivered_bytes - before) as f64 / elapsed.as_secs_f64()
+        })
+    }
+}
+
+/// Finds all that is to be copied, with the names that it gets.
+async fn find(
+    job: &Job,
+    direction: Direction,
+    channel: &Rc<Channel>,
+) -> Result<Result<Found, CopyError>, Trouble> {
+    let choice = Choice {
+        recursive: job.recursive,
+        links: job.links,
+        include: job.include.clone(),
+        exclude: job.exclude.clone(),
+    };
+    let mut found = Found::default();
+    let mut sources = Vec::new();
+    for source in &job.sources {
+        match source {
+            Location::Local(path) => sources.push(path.as_os_str().as_bytes().to_vec()),
+            Location::Remote { path, .. } => {
+                let paths = expand(channel, path).await?;
+                if paths.is_empty() {
+                    found.problems.push(format!("{}: no file there matches", source.in_words()));
+                }
+                sources.extend(paths);
+            }
+        }
+    }
+    let destination = match &job.destination {
+        Location::Local(path) => path.as_os_str().as_bytes().to_vec(),
+        Location::Remote { path, .. } => path.clone(),
+    };
+    let is_folder = match direction {
+        Direction::Up => channel
+            .stat(&destination)
+            .await?
+            .is_some_and(|known| known.file_type() == Some(FileType::Directory)),
+        Direction::Down => Path::new(&os(&destination)).is_dir(),
+    };
+    if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) {
+        let words = job.destination.in_words();
+        return Ok(Err(CopyError::WrongUse(format!(
+            "{words} is no folder; make it first, or name one source"
+        ))));
+    }
+    for source in sources {
+        let target = match last_name(&source).filter(|_| is_folder) {
+            Some(name) => below(&destination, name),
+            None => destination.clone(),
+        };
+        match direction {
+            Direction::Up => find_here(Path::new(&os(&source)), target, &choice, &mut found),
+            Direction::Down => find_there(channel, source, target, &choice, &mut found).await?,
+        }
+    }
+    Ok(Ok(found))
+}
+
+/// Makes folders, those above first. They can be written to until they are full.
+async fn make_folders(
+    direction: Direction,
+    channel: &Channel,
+    folders: &[Item],
+    notes: &mut Vec<String>,
+) -> Result<(), Trouble> {
+    for folder in folders {
+        let made = match direction {
+            Direction::Up => {
+                match channel.make_folder(&folder.target, folder.permissions & 0o777 | 0o700).await {
+                    Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+                    made => made.map_err(|trouble| trouble.to_string()),
+                }
+            }
+            Direction::Down => match fs::create_dir(os(&folder.target)) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && Path::new(&os(&folder.target)).is_dir() =>
+                {
+                    Ok(())
+                }
+                made => made.map_err(|error| error.to_string()),
+            },
+        };
+        if let Err(why) = made {
+            notes.push(format!("{}: cannot make the folder: {why}", String::from_utf8_lossy(&folder.target)));
+        }
+    }
+    Ok(())
+}
+
+/// Gives folders their attributes, those below first.
+async fn finish_folders(
+    preserve: bool,
+    direction: Direction,
+    channel: &Channel,
+    folders: &[Item],
+    notes: &mut Vec<String>,
+) {
+    if !preserve {
+        return;
+    }
+    for folder in folders.iter().rev() {
+        let set = match direction {
+            Direction::Up => {
+                let set = channel.set(&folder.target, final_attributes(folder, true, None)).await;
+                set.map_err(|trouble| trouble.to_string())
+            }
+            Direction::Down => fs::File::open(os(&folder.target))
+                .and_then(|file| {
+                    file.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
+                    set_times(&file, folder)
+                })
+                .map_err(|error| error.to_string()),
+        };
+        if let Err(why) = set {
+            notes.push(format!(
+                "{}: cannot set times and permissions: {why}",
+                String::from_utf8_lossy(&folder.target)
+            ));
+        }
+    }
+}
+
+async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Result<(), String> {
+    let words = |trouble: Trouble| trouble.to_string();
+    match (direction, &item.kind) {
+        (Direction::Up, Kind::Link(to)) => {
+            if channel.lstat(&item.target).await.map_err(words)?.is_some() {
+                channel.remove(&item.target).await.map_err(words)?;
+            }
+            channel.symlink(to, &item.target).await.map_err(words)
+        }
+        _ => {
+            let to = channel.read_link(&item.source).await.map_err(words)?;
+            link_here(item, &to).map_err(|error| error.to_string())
+        }
+    }
+}

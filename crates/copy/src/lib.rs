@@ -1,0 +1,29 @@
+//! Secure copy that fills long fat pipes, over the system's `ssh` and any SFTP server.
+//!
+//! One SSH connection carries 2 MiB for each round trip, whatever the path could. So several connections are opened, each with several
+//! channels, and all of them take from one queue of chunks. How much is on the way at once follows what the path
+//! holds ([`governor`]). A file has a temporary name until every chunk of it was verified.
+
+mod carrier;
+mod channel;
+mod download;
+mod file;
+mod governor;
+mod hash;
+mod hasher;
+mod job;
+mod journal;
+mod location;
+mod pool;
+mod queue;
+mod remote;
+mod report;
+mod span;
+mod ssh;
+mod tree;
+mod trouble;
+mod upload;
+
+pub use job::{CopyError, Job, copy};
+pub use location::{Host, Location};
+pub use report::{FileReport, Progress, Report, Verified};

@@ -1,0 +1,158 @@
+//! Where files are, in scp's words.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+};
+
+/// A source or a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A path of this machine.
+    Local(PathBuf),
+    /// A path of another machine; without a leading `/` below the home folder there.
+    Remote {
+        /// The machine.
+        host: Host,
+        /// The path, in whatever encoding the machine has; `.` if there was none.
+        path: Vec<u8>,
+    },
+}
+
+/// A machine that `ssh` reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// `HOST` or `USER@HOST`, as `ssh` takes it.
+    pub login: String,
+    /// The port, if one was named.
+    pub port: Option<u16>,
+}
+
+impl Location {
+    /// Reads `PATH`, `[USER@]HOST:[PATH]`, `scp://[USER@]HOST[:PORT][/PATH]` or the same with `sftp://`. As scp does, takes words for a
+    /// path of this machine if a `/` stands before the first colon.
+    ///
+    /// # Errors
+    /// In words, when a machine has no name or a port is none.
+    pub fn parse(word: &OsStr) -> Result<Self, String> {
+        let bytes = word.as_bytes();
+        for scheme in ["scp://", "sftp://"] {
+            if let Some(rest) = bytes.strip_prefix(scheme.as_bytes()) {
+                return url(rest).map_err(|why| format!("{}: {why}", word.display()));
+            }
+        }
+        let Some(colon) = colon(bytes) else { return Ok(Self::Local(PathBuf::from(word))) };
+        let (login, path) = (&bytes[..colon], &bytes[colon + 1..]);
+        let login = checked_login(login).map_err(|why| format!("{}: {why}", word.display()))?;
+        Ok(Self::Remote { host: Host { login, port: None }, path: or_home(path) })
+    }
+
+    /// The words that it is shown by.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Local(path) => path.display().to_string(),
+            Self::Remote { host, path } => format!("{}:{}", host.login, String::from_utf8_lossy(path)),
+        }
+    }
+}
+
+/// The colon between a machine and a path, if there is one.
+fn colon(bytes: &[u8]) -> Option<usize> {
+    // An IPv6 address stands in brackets.
+    let begin = match bytes.iter().position(|byte| *byte == b'[') {
+        Some(0) => bytes.iter().position(|byte| *byte == b']')?,
+        Some(at) if bytes[at - 1] == b'@' => bytes.iter().position(|byte| *byte == b']')?,
+        _ => 0,
+    };
+    let end = bytes[begin..].iter().position(|byte| matches!(byte, b':' | b'/'))? + begin;
+    (bytes[end] == b':' && end > 0).then_some(end)
+}
+
+fn url(rest: &[u8]) -> Result<Location, String> {
+    let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let (machine, path) = (&rest[..slash], rest.get(slash + 1..).unwrap_or_default());
+    let (login, port) = match machine.iter().rposition(|byte| *byte == b':') {
+        Some(at) if !machine[at..].contains(&b']') => {
+            let port = str::from_utf8(&machine[at + 1..]).ok().and_then(|port| port.parse().ok());
+            (&machine[..at], Some(port.filter(|port| *port > 0).ok_or("what follows the colon is no port")?))
+        }
+        _ => (machine, None),
+    };
+    Ok(Location::Remote { host: Host { login: checked_login(login)?, port }, path: or_home(&decoded(path)?) })
+}
+
+/// Takes `%41` for `A`.
+fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.ok_or("'%' in a URL stands before two hexadecimal digits; write %25 for '%'")?);
+        rest = &rest[2..];
+    }
+    Ok(bytes)
+}
+
+fn or_home(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { b".".to_vec() } else { path.to_vec() }
+}
+
+/// The name of a machine that `ssh` cannot take for an option.
+fn checked_login(login: &[u8]) -> Result<String, String> {
+    let login = str::from_utf8(login).map_err(|_| "the name of the machine is not UTF-8".to_owned())?;
+    let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    if name.is_empty() || user == Some("") {
+        return Err(
+            "the machine has no name; write HOST:PATH, or ./NAME for a local file with a colon".to_owned()
+        );
+    }
+    if login.starts_with('-') || name.starts_with('-') {
+        return Err(format!("'{login}' begins with '-', which no machine does"));
+    }
+    Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
+}
+
+/// The bytes of a path as a name of this machine.
+pub(crate) fn os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(word: &str) -> Result<Location, String> {
+        Location::parse(OsStr::new(word))
+    }
+
+    fn remote(login: &str, port: Option<u16>, path: &str) -> Result<Location, String> {
+        Ok(Location::Remote { host: Host { login: login.to_owned(), port }, path: path.as_bytes().to_vec() })
+    }
+
+    #[test]
+    fn words_mean_what_they_mean_to_scp() {
+        assert_eq!(parse("a/b:c"), Ok(Location::Local("a/b:c".into())));
+        assert_eq!(parse("./a:b"), Ok(Location::Local("./a:b".into())));
+        assert_eq!(parse(":a"), Ok(Location::Local(":a".into())));
+        assert_eq!(parse("web:"), remote("web", None, "."));
+        assert_eq!(parse("me@web:a b:c"), remote("me@web", None, "a b:c"));
+        assert_eq!(parse("me@[fe80::1]:/x"), remote("me@fe80::1", None, "/x"));
+        assert_eq!(parse("[::1]:x"), remote("::1", None, "x"));
+        assert_eq!(parse("scp://me@web:22/a%20b"), remote("me@web", Some(22), "a b"));
+        assert_eq!(parse("sftp://web//etc"), remote("web", None, "/etc"));
+        assert_eq!(parse("scp://web"), remote("web", None, "."));
+        for wrong in
+            ["scp://web:x/a", "scp://web:0/", "@:a", "me@:a", "-oProxyCommand=x:a", "me@-x:a", "scp://web/%4"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

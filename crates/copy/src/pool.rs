@@ -1,0 +1,288 @@
+//! Connections to the other machine, and the channels over them.
+
+use std::{
+    cell::{Cell, RefCell},
+    path::PathBuf,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio::{task::spawn_local, time::sleep};
+
+use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
+
+/// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
+const LOGINS_AT_ONCE: usize = 8;
+/// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
+const MAX_CHANNELS: u32 = 6;
+/// Channels of a connection where there are several.
+const USUAL_CHANNELS: u32 = 2;
+/// Shells there that hash, one for a connection.
+const MAX_HASHERS: u32 = 2;
+/// Chunks that a channel carries at once: the next goes while the last is answered.
+const CHUNK_LANES: usize = 3;
+/// Small files that a channel carries at once.
+const SMALL_LANES: usize = 32;
+/// Attempts to connect again, one after the other, before a connection is given up.
+const MAX_ATTEMPTS: u32 = 6;
+/// Time before the second attempt; each later one waits twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// A login that takes so long goes over a long path.
+const LONG_LOGIN: Duration = Duration::from_millis(400);
+/// Time between two looks whether a login was let in.
+const LOGIN_TICK: Duration = Duration::from_millis(10);
+/// A round trip from which on more than one connection pays.
+const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// How many connections there are, and how many channels each has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) connections: u32,
+    pub(crate) channels: u32,
+}
+
+impl Shape {
+    /// The shape for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB.
+    pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
+        let is_long = round_trip >= LONG_ROUND_TRIP;
+        match connections {
+            Some(connections) => {
+                Self { connections, channels: if connections == 1 { MAX_CHANNELS } else { USUAL_CHANNELS } }
+            }
+            None if is_long => Self { connections: 9, channels: USUAL_CHANNELS },
+            None => Self { connections: 2, channels: 1 },
+        }
+    }
+}
+
+/// Connections and their channels.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    login: Login,
+    folder: TempDir,
+    carrier: Rc<Carrier>,
+    /// The first login had to ask the user something, so there is no second.
+    is_interactive: Cell<bool>,
+    /// All files are in the queue.
+    is_planned: Cell<bool>,
+    /// Connections that are to be made.
+    wanted: Cell<u32>,
+    /// Channels that the first connection has until the others are there.
+    spare: RefCell<Vec<Rc<Channel>>>,
+    /// Slots that still try.
+    alive: Cell<usize>,
+    channels: Cell<u32>,
+    most_channels: Cell<u32>,
+    most_connections: Cell<u32>,
+    connections: Cell<u32>,
+    logins: Rc<tokio::sync::Semaphore>,
+    why: RefCell<Option<Trouble>>,
+}
+
+impl Pool {
+    pub(crate) fn new(login: Login, carrier: Rc<Carrier>) -> std::io::Result<Rc<Self>> {
+        // The path of a socket has about 100 bytes at the most.
+        let folder = tempfile::Builder::new().prefix("proofload-copy-").rand_bytes(8).tempdir_in("/tmp")?;
+        Ok(Rc::new(Self {
+            login,
+            folder,
+            carrier,
+            is_interactive: Cell::new(false),
+            is_planned: Cell::new(false),
+            wanted: Cell::new(0),
+            spare: RefCell::default(),
+            alive: Cell::new(0),
+            channels: Cell::new(0),
+            most_channels: Cell::new(0),
+            most_connections: Cell::new(0),
+            connections: Cell::new(0),
+            logins: Rc::new(tokio::sync::Semaphore::new(LOGINS_AT_ONCE)),
+            why: RefCell::new(None),
+        }))
+    }
+
+    fn control(&self, slot: u32) -> PathBuf {
+        self.folder.path().join(slot.to_string())
+    }
+
+    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took
+    /// so long that the path must be.
+    ///
+    /// # Errors
+    /// When neither works.
+    pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>, Trouble> {
+        let (pool, began) = (Rc::clone(self), Instant::now());
+        let let_in = spawn_local(async move {
+            while !pool.control(0).exists() {
+                sleep(LOGIN_TICK).await;
+            }
+            if began.elapsed() >= LONG_LOGIN {
+                pool.start_others(Shape::of(LONG_ROUND_TRIP, connections));
+            }
+        });
+        match Channel::open(self.login.connection(&self.control(0), true)).await {
+            Ok(channel) => Ok(channel),
+            Err(Trouble::Lost(why)) if may_ask(&why) => {
+                let_in.abort();
+                self.is_interactive.set(true);
+                Channel::open(self.login.connection(&self.control(0), false)).await
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Has a shell at this connection hash what is there, if anything is to be verified.
+    fn start_hasher(&self, slot: u32) {
+        if self.carrier.manner.verify {
+            let (command, carrier) = (self.login.shell(&self.control(slot)), Rc::clone(&self.carrier));
+            spawn_local(async move { carrier.hashers.start(command).await });
+        }
+    }
+
+    /// Carries over the first channel, and over as many more as the shape has. The first connection has more channels than the
+    /// others: it carries alone until they have logged in.
+    pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, shape: Shape) {
+        let shape = if self.is_interactive.get() { Shape { connections: 1, ..shape } } else { shape };
+        let has_others = self.alive.get() > 0;
+        self.alive.set(self.alive.get() + 1);
+        self.start_hasher(0);
+        let of_first = if shape.channels > 1 { MAX_CHANNELS } else { 1 };
+        spawn_local(Rc::clone(self).slot(0, Some(first), of_first));
+        if !has_others {
+            self.start_others(shape);
+        }
+        self.is_planned.set(true);
+    }
+
+    fn start_others(self: &Rc<Self>, shape: Shape) {
+        self.wanted.set(shape.connections);
+        for slot in 1..shape.connections {
+            self.alive.set(self.alive.get() + 1);
+            spawn_local(Rc::clone(self).slot(slot, None, shape.channels));
+        }
+    }
+
+    /// Holds one connection open, and connects again when it is lost.
+    async fn slot(self: Rc<Self>, slot: u32, first: Option<Rc<Channel>>, channels: u32) {
+        let mut first = first;
+        let mut attempt = 0;
+        while attempt < MAX_ATTEMPTS && !self.is_done() {
+            let opened = match first.take() {
+                Some(channel) => Ok(channel),
+                None => {
+                    let _turn = self.logins.acquire().await;
+                    if self.is_done() {
+                        break;
+                    }
+                    let _ = std::fs::remove_file(self.control(slot));
+                    let is_quiet = !self.is_interactive.get() || slot > 0;
+                    match Channel::open(self.login.connection(&self.control(slot), is_quiet)).await {
+                        Ok(channel) => channel.ask_limits().await.map(|_| channel),
+                        lost => lost,
+                    }
+                }
+            };
+            match opened {
+                Ok(channel) => {
+                    let began = Instant::now();
+                    self.connections.set(self.connections.get() + 1);
+                    self.most_connections.set(self.most_connections.get().max(self.connections.get()));
+                    self.retire_spare();
+                    self.carry(slot, channel, channels).await;
+                    self.connections.set(self.connections.get() - 1);
+                    // A connection that worked for a while may try as often as a new one.
+                    if began.elapsed() > Duration::from_secs(10) {
+                        attempt = 0;
+                    }
+                }
+                Err(trouble) => {
+                    let is_final = matches!(&trouble, Trouble::Lost(why) if may_ask(why));
+                    *self.why.borrow_mut() = Some(trouble);
+                    if is_final {
+                        break;
+                    }
+                }
+            }
+            attempt += 1;
+            if !self.is_done() {
+                sleep(FIRST_WAIT * 2_u32.pow(attempt.min(6) - 1)).await;
+            }
+        }
+        self.alive.set(self.alive.get() - 1);
+        if self.alive.get() == 0 {
+            self.carrier.queue.close();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        (self.is_planned.get() && self.carrier.queue.unfinished() == 0) || self.carrier.queue.is_closed()
+    }
+
+    /// Carries over a connection until all is done or it is lost.
+    async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
+        let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
+        for number in 2..=channels {
+            let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
+            all.push(spawn_local(async move {
+                // A server that allows no more sessions is served by those that there are.
+                if let Ok(channel) = Channel::open(command).await
+                    && channel.ask_limits().await.is_ok()
+                {
+                    if slot == 0 && number > USUAL_CHANNELS {
+                        pool.spare.borrow_mut().push(Rc::clone(&channel));
+                    }
+                    pool.retire_spare();
+                    pool.carry_over(channel).await;
+                }
+            }));
+        }
+        if slot > 0 && slot < MAX_HASHERS {
+            self.start_hasher(slot);
+        }
+        for channel in all {
+            let _ = channel.await;
+        }
+    }
+
+    /// Once all connections are there, the first has no more channels than the others: they would make the file wait for it.
+    fn retire_spare(&self) {
+        if self.connections.get() >= self.wanted.get() && self.wanted.get() > 1 {
+            self.spare.take().iter().for_each(|channel| channel.retire());
+        }
+    }
+
+    async fn carry_over(self: Rc<Self>, channel: Rc<Channel>) {
+        self.channels.set(self.channels.get() + 1);
+        self.most_channels.set(self.most_channels.get().max(self.channels.get()));
+        let carrier = || Rc::clone(&self.carrier);
+        let chunks = (0..CHUNK_LANES).map(|_| spawn_local(carrier().carry_chunks(Rc::clone(&channel))));
+        let small = (0..SMALL_LANES).map(|_| spawn_local(carrier().carry_small(Rc::clone(&channel))));
+        for lane in chunks.chain(small).collect::<Vec<_>>() {
+            let _ = lane.await;
+        }
+        self.channels.set(self.channels.get() - 1);
+    }
+
+    /// Channels that carry now.
+    pub(crate) fn channels(&self) -> u32 {
+        self.channels.get()
+    }
+
+    /// The most connections and channels at once.
+    pub(crate) fn most(&self) -> (u32, u32) {
+        (self.most_connections.get(), self.most_channels.get())
+    }
+
+    /// Why the last connection could not be made.
+    pub(crate) fn why(&self) -> Option<Trouble> {
+        self.why.borrow().clone()
+    }
+}
+
+/// Whether a login failed for want of an answer by the user.
+fn may_ask(why: &str) -> bool {
+    ["Permission denied", "Host key verification failed", "Too many authentication failures"]
+        .iter()
+        .any(|words| why.contains(words))
+}

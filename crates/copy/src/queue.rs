@@ -1,0 +1,138 @@
+//! What is still to be carried. Every channel takes from here when it has room, so that nobody waits for the slowest.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+};
+
+use tokio::sync::Notify;
+
+use crate::{file::FileCopy, span::Span};
+
+/// Bytes that are worth the while of another channel.
+const WORTH_BYTES: u64 = 512 << 10;
+
+/// A chunk, or a part of one, that a channel carries.
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
+    pub(crate) file: Rc<FileCopy>,
+    pub(crate) chunk: u64,
+    pub(crate) span: Rc<Span>,
+}
+
+/// Chunks of large files, and small files.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    large: RefCell<Vec<Rc<FileCopy>>>,
+    small: RefCell<VecDeque<Rc<FileCopy>>>,
+    /// What channels are carrying.
+    active: RefCell<Vec<Work>>,
+    unfinished: Cell<usize>,
+    is_closed: Cell<bool>,
+    changed: Notify,
+}
+
+impl Queue {
+    /// Adds a file.
+    pub(crate) fn add(&self, file: Rc<FileCopy>) {
+        self.unfinished.set(self.unfinished.get() + 1);
+        if file.is_small() {
+            self.small.borrow_mut().push_back(file);
+        } else {
+            self.large.borrow_mut().push(file);
+        }
+    }
+
+    /// The next small file; none when there is nothing more to do.
+    pub(crate) async fn take_small(&self) -> Option<Rc<FileCopy>> {
+        self.when(|| self.small.borrow_mut().pop_front()).await
+    }
+
+    /// The next chunk of a large file, or half of what is left of one that another channel carries; none when there is nothing more
+    /// to do.
+    pub(crate) async fn take_chunk(&self) -> Option<Work> {
+        self.when(|| {
+            let work = self.next_chunk().or_else(|| self.rest_of_another())?;
+            self.active.borrow_mut().push(work.clone());
+            Some(work)
+        })
+        .await
+    }
+
+    fn next_chunk(&self) -> Option<Work> {
+        let large = self.large.borrow();
+        let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
+        let (begin, length) = file.range(chunk);
+        Some(Work { file, chunk, span: Span::new(begin, begin + length) })
+    }
+
+    fn rest_of_another(&self) -> Option<Work> {
+        let active = self.active.borrow();
+        let work = active.iter().filter(|work| work.span.left() >= WORTH_BYTES);
+        let work = work.max_by_key(|work| work.span.left())?;
+        Some(Work { span: work.span.split(), ..work.clone() })
+    }
+
+    /// A channel has carried a part, or could not.
+    pub(crate) fn carried(&self, work: &Work) {
+        self.active.borrow_mut().retain(|other| !Rc::ptr_eq(&other.span, &work.span));
+    }
+
+    async fn when<T>(&self, take: impl Fn() -> Option<T>) -> Option<T> {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_closed.get() {
+                return None;
+            }
+            if let Some(taken) = take() {
+                return Some(taken);
+            }
+            changed.await;
+        }
+    }
+
+    /// Gives back a small file whose connection was lost.
+    pub(crate) fn put_back(&self, file: Rc<FileCopy>) {
+        self.small.borrow_mut().push_front(file);
+        self.changed.notify_waiters();
+    }
+
+    /// There is something to take again.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// A file is whole, or was given up.
+    pub(crate) fn finished(&self, file: &Rc<FileCopy>) {
+        self.large.borrow_mut().retain(|other| !Rc::ptr_eq(other, file));
+        self.unfinished.set(self.unfinished.get() - 1);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until every file is finished, or nobody goes on.
+    pub(crate) async fn all_finished(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.unfinished.get() == 0 || self.is_closed.get() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Files that are not finished.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished.get()
+    }
+
+    /// Nobody takes anything any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.changed.notify_waiters();
+    }
+}

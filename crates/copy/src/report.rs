@@ -1,0 +1,114 @@
+//! What became of a copy.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::file::FileCopy;
+
+/// How it was made sure that a target is what its source was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verified {
+    /// The other machine hashed it.
+    ByHash,
+    /// It was read back over the connection.
+    ReadBack,
+    /// What was written here was read again; the other machine has no way to hash its files.
+    HereOnly,
+    /// Not at all, as asked.
+    No,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FileReport {
+    /// Where it was.
+    pub source: String,
+    /// Where it is.
+    pub target: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that an earlier run had brought.
+    pub resumed_bytes: u64,
+    /// Time from its first byte to its name, in seconds.
+    pub elapsed_s: f64,
+    /// How it was verified; none if it failed.
+    pub verified: Option<Verified>,
+    /// Why it was not copied.
+    pub error: Option<String>,
+}
+
+/// What became of a copy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The files, in the order in which they were done.
+    pub files: Vec<FileReport>,
+    /// Folders that were made, or were there.
+    pub folders: u64,
+    /// Bytes that were carried, those of earlier runs left out.
+    pub carried_bytes: u64,
+    /// Time from the begin to the end, in seconds.
+    pub elapsed_s: f64,
+    /// Time until the first connection could carry something, in seconds.
+    pub login_s: f64,
+    /// Smallest round trip that was seen, in seconds.
+    pub round_trip_s: f64,
+    /// Connections, at the most at once.
+    pub connections: u32,
+    /// Channels of them, at the most at once.
+    pub channels: u32,
+    /// Most bytes that were allowed on the way at the end.
+    pub in_flight_bytes: u64,
+    /// Rates of full seconds, in bytes per second.
+    pub rate_bytes_per_s: Vec<f64>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Whether it was interrupted.
+    pub is_interrupted: bool,
+}
+
+/// How far a copy is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Bytes that are there, of earlier runs as well.
+    pub done_bytes: u64,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+    /// Files that are there.
+    pub done_files: u64,
+    /// All files.
+    pub total_files: u64,
+    /// Time since the begin.
+    pub elapsed: Duration,
+    /// Channels that carry.
+    pub channels: u32,
+}
+
+impl FileReport {
+    pub(crate) fn copied(file: &FileCopy, verified: Verified) -> Self {
+        Self { verified: Some(verified), ..Self::of(file) }
+    }
+
+    pub(crate) fn failed(file: &FileCopy, error: String) -> Self {
+        Self { error: Some(error), ..Self::of(file) }
+    }
+
+    /// A file that would be copied.
+    pub(crate) fn planned(file: &FileCopy) -> Self {
+        Self::of(file)
+    }
+
+    fn of(file: &FileCopy) -> Self {
+        let words = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        Self {
+            source: words(&file.item.source),
+            target: words(&file.item.target),
+            size_bytes: file.item.size_bytes,
+            resumed_bytes: file.resumed_bytes.get(),
+            elapsed_s: file.began.get().map_or(0.0, |began| began.elapsed().as_secs_f64()),
+            verified: None,
+            error: None,
+        }
+    }
+}

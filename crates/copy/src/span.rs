@@ -1,0 +1,62 @@
+//! A part of a file that one channel carries, and that another may take over the rest of.
+
+use std::{cell::Cell, rc::Rc};
+
+/// Bytes from one offset to another, of which those at the front are on the way.
+#[derive(Debug)]
+pub(crate) struct Span {
+    next: Cell<u64>,
+    end: Cell<u64>,
+    /// Spans of the same chunk that are not there yet.
+    open: Rc<Cell<u32>>,
+}
+
+impl Span {
+    pub(crate) fn new(begin: u64, end: u64) -> Rc<Self> {
+        Rc::new(Self { next: Cell::new(begin), end: Cell::new(end), open: Rc::new(Cell::new(1)) })
+    }
+
+    /// The next bytes to ask for or to send, at most so many: where they begin, and how many they are.
+    pub(crate) fn take(&self, most: usize) -> Option<(u64, usize)> {
+        let offset = self.next.get();
+        let bytes = most.min((self.end.get() - offset) as usize);
+        self.next.set(offset + bytes as u64);
+        (bytes > 0).then_some((offset, bytes))
+    }
+
+    /// Bytes that nobody has taken.
+    pub(crate) fn left(&self) -> u64 {
+        self.end.get() - self.next.get()
+    }
+
+    /// Gives the second half of what nobody has taken to somebody else.
+    pub(crate) fn split(&self) -> Rc<Self> {
+        let middle = self.end.get() - self.left() / 2;
+        let rest = Self { next: Cell::new(middle), end: self.end.clone(), open: Rc::clone(&self.open) };
+        self.end.set(middle);
+        self.open.set(self.open.get() + 1);
+        Rc::new(rest)
+    }
+
+    /// Its bytes are there. Tells whether those of the whole chunk are.
+    pub(crate) fn is_last(&self) -> bool {
+        self.open.set(self.open.get() - 1);
+        self.open.get() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_split_span_are_the_whole() {
+        let span = Span::new(100, 200);
+        assert_eq!(span.take(30), Some((100, 30)));
+        let rest = span.split();
+        assert_eq!((span.left(), rest.left()), (35, 35));
+        assert_eq!((span.take(30), span.take(30), span.take(30)), (Some((130, 30)), Some((160, 5)), None));
+        assert_eq!((rest.take(99), rest.take(1)), (Some((165, 35)), None));
+        assert!(!rest.is_last() && span.is_last());
+    }
+}

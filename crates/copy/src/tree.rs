@@ -1,0 +1,358 @@
+//! What there is to copy: the files below the sources, and the names that they get.
+
+use std::{
+    fs::{self, Metadata},
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+    rc::Rc,
+};
+
+use glob::Pattern;
+use sftp::{Attributes, FileType};
+use tokio::task::spawn_local;
+
+use crate::{
+    channel::Channel,
+    file::{Item, Kind},
+    location::os,
+    trouble::Trouble,
+};
+
+/// Folders in folders beyond this are a loop of links that nothing else has shown.
+const MAX_DEPTH: usize = 200;
+
+/// What is left out, and what is done with links.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    pub(crate) recursive: bool,
+    /// Copies links as links.
+    pub(crate) links: bool,
+    /// Only files that match one of these, by name or by path below the source; all if empty.
+    pub(crate) include: Vec<Pattern>,
+    /// Files and folders that match one of these are left out.
+    pub(crate) exclude: Vec<Pattern>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Folders stand before what is in them.
+    pub(crate) items: Vec<Item>,
+    /// What cannot be copied, in words.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Choice {
+    fn has(&self, relative: &[u8], is_folder: bool) -> bool {
+        let words = String::from_utf8_lossy(relative);
+        let name = words.rsplit('/').next().unwrap_or_default();
+        let is_one =
+            |patterns: &[Pattern]| patterns.iter().any(|one| one.matches(name) || one.matches(&words));
+        !is_one(&self.exclude) && (is_folder || self.include.is_empty() || is_one(&self.include))
+    }
+}
+
+/// A name below a folder.
+pub(crate) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    match folder {
+        b"" => name.to_vec(),
+        _ if folder.ends_with(b"/") => [folder, name].concat(),
+        _ => [folder, b"/", name].concat(),
+    }
+}
+
+/// The last name of a path; none if it is a folder that has no name of its own, such as `.`.
+pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
+    let name = path[..end].rsplit(|byte| *byte == b'/').next()?;
+    (!matches!(name, b"." | b"..")).then_some(name)
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path)
+        .chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
+}
+
+/// Finds what is below a path of this machine.
+pub(crate) fn find_here(source: &Path, target: Vec<u8>, choice: &Choice, found: &mut Found) {
+    let mut ancestors = Vec::new();
+    here(source, b"", target, choice, &mut ancestors, found);
+}
+
+fn here(
+    source: &Path,
+    relative: &[u8],
+    target: Vec<u8>,
+    choice: &Choice,
+    ancestors: &mut Vec<(u64, u64)>,
+    found: &mut Found,
+) {
+    let path = source.as_os_str().as_bytes();
+    let mut problem = |why: String| found.problems.push(format!("{}: {why}", shown(path)));
+    let own = match fs::symlink_metadata(source) {
+        Ok(own) => own,
+        Err(error) => return problem(error.to_string()),
+    };
+    if own.is_symlink() && choice.links && !relative.is_empty() {
+        if !choice.has(relative, false) {
+            return;
+        }
+        match fs::read_link(source) {
+            Ok(to) => found.items.push(local_item(
+                path,
+                target,
+                Kind::Link(to.as_os_str().as_bytes().to_vec()),
+                &own,
+            )),
+            Err(error) => problem(error.to_string()),
+        }
+        return;
+    }
+    let behind = match fs::metadata(source) {
+        Ok(behind) => behind,
+        Err(error) => {
+            return problem(format!("{error}{}", if own.is_symlink() { "; it is a link" } else { "" }));
+        }
+    };
+    if !relative.is_empty() && !choice.has(relative, behind.is_dir()) {
+        return;
+    }
+    if behind.is_file() {
+        return found.items.push(local_item(path, target, Kind::File, &behind));
+    }
+    if !behind.is_dir() {
+        return problem("not a regular file".to_owned());
+    }
+    if !choice.recursive {
+        return problem("is a folder; copy it with -r".to_owned());
+    }
+    let identity = (behind.dev(), behind.ino());
+    if ancestors.contains(&identity) {
+        return problem("a link leads back to a folder above; copy links as links with --links".to_owned());
+    }
+    let mut names: Vec<_> = match fs::read_dir(source) {
+        Ok(entries) => entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect(),
+        Err(error) => return problem(error.to_string()),
+    };
+    names.sort();
+    found.items.push(local_item(path, target.clone(), Kind::Folder, &behind));
+    ancestors.push(identity);
+    for name in names {
+        let bytes = name.as_bytes();
+        here(&source.join(&name), &below(relative, bytes), below(&target, bytes), choice, ancestors, found);
+    }
+    ancestors.pop();
+}
+
+fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata) -> Item {
+    Item {
+        source: source.to_vec(),
+        target,
+        kind,
+        size_bytes: metadata.len(),
+        permissions: metadata.mode() & 0o7777,
+        accessed_s: metadata.atime(),
+        modified_s: metadata.mtime(),
+        modified_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+    }
+}
+
+/// A folder there that is still to be listed.
+#[derive(Debug)]
+struct Folder {
+    source: Vec<u8>,
+    relative: Vec<u8>,
+    target: Vec<u8>,
+    /// The absolute paths of the folders above that were reached over links.
+    above: Vec<Vec<u8>>,
+}
+
+/// Finds what is below a path of the other machine. Folders beside each other are listed at once.
+///
+/// # Errors
+/// When the connection is lost.
+pub(crate) async fn find_there(
+    channel: &Rc<Channel>,
+    source: Vec<u8>,
+    target: Vec<u8>,
+    choice: &Choice,
+    found: &mut Found,
+) -> Result<(), Trouble> {
+    let Some(attributes) = channel.stat(&source).await? else {
+        found.problems.push(format!("{}: no such file there", shown(&source)));
+        return Ok(());
+    };
+    let mut folders = Vec::new();
+    let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
+    take(first, attributes, choice, &mut folders, found);
+    for _ in 0..MAX_DEPTH {
+        let listings: Vec<_> = folders
+            .drain(..)
+            .map(|folder| spawn_local(list(Rc::clone(channel), folder, choice.links)))
+            .collect();
+        if listings.is_empty() {
+            return Ok(());
+        }
+        for listing in listings {
+            let (folder, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
+            match listed {
+                Ok(listed) => {
+                    found.problems.extend(listed.problems);
+                    for (entry, attributes) in listed.entries {
+                        take(entry, attributes, choice, &mut folders, found);
+                    }
+                }
+                Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+                Err(trouble) => found.problems.push(format!("{}: {trouble}", shown(&folder))),
+            }
+        }
+    }
+    found.problems.push(format!("folders are more than {MAX_DEPTH} deep; a link may lead back to one above"));
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Listed {
+    entries: Vec<(Folder, Attributes)>,
+    problems: Vec<String>,
+}
+
+async fn list(channel: Rc<Channel>, folder: Folder, links: bool) -> (Vec<u8>, Result<Listed, Trouble>) {
+    let listed = entries(&channel, &folder, links).await;
+    (folder.source, listed)
+}
+
+async fn entries(channel: &Channel, folder: &Folder, links: bool) -> Result<Listed, Trouble> {
+    let (mut names, refused) = channel.list(&folder.source).await?;
+    names.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut listed = Listed::default();
+    for name in refused {
+        let (name, source) = (shown(&name), shown(&folder.source));
+        listed.problems.push(format!(
+            "{source}: the server lists a file '{name}', which is no name of a file; it is left out"
+        ));
+    }
+    for (name, mut attributes) in names {
+        let source = below(&folder.source, &name);
+        let mut above = folder.above.clone();
+        if attributes.file_type() == Some(FileType::Symlink) && !links {
+            let Some(behind) = channel.stat(&source).await? else {
+                listed.problems.push(format!("{}: the link leads nowhere", shown(&source)));
+                continue;
+            };
+            attributes = behind;
+            if behind.file_type() == Some(FileType::Directory) {
+                let real = channel.real_path(&source).await?;
+                let own = channel.real_path(&folder.source).await?;
+                if above.contains(&real) || own.starts_with(&below(&real, b"")) || own == real {
+                    let why = "a link leads back to a folder above; copy links as links with --links";
+                    listed.problems.push(format!("{}: {why}", shown(&source)));
+                    continue;
+                }
+                above.push(real);
+            }
+        }
+        let entry = Folder {
+            relative: below(&folder.relative, &name),
+            target: below(&folder.target, &name),
+            source,
+            above,
+        };
+        listed.entries.push((entry, attributes));
+    }
+    Ok(listed)
+}
+
+/// Takes what an entry is: something to copy, a folder to list, or a problem.
+fn take(
+    entry: Folder,
+    attributes: Attributes,
+    choice: &Choice,
+    folders: &mut Vec<Folder>,
+    found: &mut Found,
+) {
+    let is_folder = attributes.file_type() == Some(FileType::Directory);
+    if !entry.relative.is_empty() && !choice.has(&entry.relative, is_folder) {
+        return;
+    }
+    let kind = match attributes.file_type() {
+        Some(FileType::Directory) if choice.recursive => Kind::Folder,
+        Some(FileType::Directory) => {
+            return found.problems.push(format!("{}: is a folder; copy it with -r", shown(&entry.source)));
+        }
+        // What it leads to is asked for when it is made.
+        Some(FileType::Symlink) => Kind::Link(Vec::new()),
+        Some(FileType::Other) => {
+            return found.problems.push(format!("{}: not a regular file", shown(&entry.source)));
+        }
+        Some(FileType::Regular) | None => Kind::File,
+    };
+    let times = attributes.times;
+    let modified_s = times.map_or(0, |times| i64::from(times.modified_s));
+    found.items.push(Item {
+        source: entry.source.clone(),
+        target: entry.target.clone(),
+        kind,
+        size_bytes: attributes.size.unwrap_or(0),
+        permissions: attributes
+            .permissions
+            .map_or(if is_folder { 0o755 } else { 0o644 }, |mode| mode & 0o7777),
+        accessed_s: times.map_or(0, |times| i64::from(times.accessed_s)),
+        modified_s,
+        modified_ns: i128::from(modified_s) * 1_000_000_000,
+    });
+    if is_folder {
+        folders.push(entry);
+    }
+}
+
+/// The paths there that a pattern means; the words themselves, if they are a path.
+///
+/// # Errors
+/// When the connection is lost.
+pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+    let has_sign = words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    if !has_sign || channel.lstat(words).await?.is_some() {
+        return Ok(vec![words.to_vec()]);
+    }
+    let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
+    for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        let text = String::from_utf8_lossy(part);
+        let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
+            paths.iter_mut().for_each(|path| *path = below(path, part));
+            continue;
+        };
+        let mut more = Vec::new();
+        for path in paths {
+            let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
+            match channel.list(&folder).await {
+                Ok((names, _)) => {
+                    let is_meant = |name: &[u8]| {
+                        (name[0] != b'.' || part[0] == b'.')
+                            && pattern.matches(&String::from_utf8_lossy(name))
+                    };
+                    more.extend(
+                        names.iter().filter(|(name, _)| is_meant(name)).map(|(name, _)| below(&path, name)),
+                    );
+                }
+                Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+                // No folder, or not for this user: nothing in it is meant.
+                Err(_) => {}
+            }
+        }
+        more.sort();
+        paths = more;
+    }
+    Ok(paths)
+}
+
+/// Makes a link here, in the place of what has its name.
+pub(crate) fn link_here(item: &Item, to: &[u8]) -> std::io::Result<()> {
+    let target = os(&item.target);
+    if fs::symlink_metadata(&target).is_ok_and(|known| known.is_symlink() || known.is_file()) {
+        fs::remove_file(&target)?;
+    }
+    std::os::unix::fs::symlink(os(to), target)
+}

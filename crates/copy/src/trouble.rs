@@ -1,0 +1,77 @@
+//! What goes wrong with a file or a connection.
+
+use std::{fmt, io};
+
+use sftp::Code;
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The connection is gone, with what `ssh` said. Another may do it.
+    Lost(String),
+    /// The server said no.
+    Refused(Refusal),
+    /// Something of this machine failed.
+    Local(String),
+    /// The source is not what it was at the begin.
+    Changed,
+    /// What was written is not what was read, again and again.
+    Differs {
+        /// The chunk.
+        offset: u64,
+    },
+}
+
+/// What the server said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, message: &[u8]) -> Self {
+        let message = String::from_utf8_lossy(message);
+        Self { code, message: message.chars().filter(|letter| !letter.is_control()).take(200).collect() }
+    }
+}
+
+impl Trouble {
+    pub(crate) fn local(what: &str, error: &io::Error) -> Self {
+        Self::Local(format!("cannot {what}: {error}"))
+    }
+
+    /// The server answered something else than what was asked.
+    pub(crate) fn unexpected(what: &str) -> Self {
+        Self::Lost(format!("the server answered {what} with something else"))
+    }
+
+    pub(crate) fn is(&self, code: Code) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == code)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(why) => write!(f, "the connection was lost: {why}"),
+            Self::Refused(Refusal { code: Code::Failure, message }) => {
+                let words = if message.is_empty() { "failure" } else { message };
+                write!(
+                    f,
+                    "the server says '{words}'; it tells no reason: see whether its disk is full, and its log"
+                )
+            }
+            Self::Refused(Refusal { code, message }) if message.is_empty() => {
+                write!(f, "the server says '{code}'")
+            }
+            Self::Refused(Refusal { message, .. }) => write!(f, "the server says '{message}'"),
+            Self::Local(why) => f.write_str(why),
+            Self::Changed => f.write_str("the source changed while it was copied; copy it again"),
+            Self::Differs { offset } => write!(
+                f,
+                "at byte {offset} what was written differs from what was read, three times; see whether disk and memory are sound"
+            ),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! From this machine to the other.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs::File,
+    os::unix::fs::{FileExt, MetadataExt},
+    rc::Rc,
+};
+
+use sftp::{Attributes, FileType, OpenFlags, Request};
+
+use crate::{
+    carrier::{Carrier, is_hole, temporary_name},
+    channel::{Channel, Said},
+    file::CHUNK_BYTES,
+    file::{FileCopy, Prepared},
+    hash,
+    journal::{Identity, Journal},
+    location::os,
+    remote::final_attributes,
+    report::Verified,
+    span::Span,
+    trouble::Trouble,
+};
+
+/// Handles for reading back have numbers of their own.
+const READING: u64 = 1 << 63;
+
+impl Carrier {
+    /// Opens the source, and finds what an earlier run has brought.
+    pub(crate) async fn prepare_up(&self, channel: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
+        let local = open_source(file)?;
+        let temporary = temporary_name(&self.manner, file, &file.item.target);
+        let (journal, known) = self.journal(file)?;
+        // Without chunks to go on with, what lies there under this name is worth nothing.
+        let mut flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        if known.is_empty() {
+            flags = flags | OpenFlags::TRUNCATE;
+        }
+        let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
+        let (opened, replaced) =
+            tokio::join!(channel.handle(file.number, &open), replaced(channel, &file.item.target));
+        opened?;
+        let (target, replaced_permissions) = replaced?;
+        Ok(Prepared {
+            local: Rc::new(local),
+            temporary,
+            target,
+            replaced_permissions,
+            journal: RefCell::new(journal),
+            known: RefCell::new(known),
+        })
+    }
+
+    /// The journal of a file, with the chunks that it knows.
+    pub(crate) fn journal(
+        &self,
+        file: &FileCopy,
+    ) -> Result<(Option<Journal>, BTreeMap<u64, String>), Trouble> {
+        let Some(folder) = &self.manner.journals else { return Ok((None, BTreeMap::new())) };
+        let words = |path: &[u8]| path.escape_ascii().to_string();
+        let identity = Identity {
+            source: format!("{:?} {}", self.manner.direction, words(&file.item.source)),
+            target: format!("{}:{}", self.manner.machine, words(&file.item.target)),
+            size_bytes: file.item.size_bytes,
+            modified_ns: file.item.modified_ns,
+            chunk_bytes: CHUNK_BYTES,
+        };
+        let opened = Journal::open(folder, &identity);
+        let (journal, known) = opened
+            .map_err(|error| Trouble::local(&format!("write a journal in {}", folder.display()), &error))?;
+        Ok((Some(journal), known))
+    }
+
+    async fn handle_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+    ) -> Result<Vec<u8>, Trouble> {
+        let open = Request::Open {
+            path: &prepared.temporary,
+            flags: OpenFlags::WRITE,
+            attributes: Attributes::default(),
+        };
+        channel.handle(file.number, &open).await
+    }
+
+    pub(crate) async fn span_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+        span: &Span,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_up(channel, file, prepared).await?;
+        self.write(channel, &handle, &prepared.local, span, true).await
+    }
+
+    /// Writes a part of a file of this machine, many requests at once.
+    async fn write(
+        &self,
+        channel: &Channel,
+        handle: &[u8],
+        local: &File,
+        span: &Span,
+        leaves_holes: bool,
+    ) -> Result<(), Trouble> {
+        let mut pending = Vec::new();
+        let most = channel.write_bytes.get();
+        while span.left() > 0 {
+            let room = channel.room(most, &self.governor).await;
+            // Another channel may have taken the rest meanwhile.
+            let Some((offset, bytes)) = span.take(most) else { break };
+            if leaves_holes && is_hole(local, offset, bytes as u64) {
+                continue;
+            }
+            let fill = |space: &mut [u8]| local.read_exact_at(space, offset);
+            match channel.begin_write(room, (handle, offset, bytes), fill) {
+                Ok(answer) => pending.push(answer),
+                // A source that became shorter.
+                Err(Trouble::Local(_))
+                    if local.metadata().is_ok_and(|now| now.len() < offset + bytes as u64) =>
+                {
+                    return Err(Trouble::Changed);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        for answer in pending {
+            answer.done().await?;
+        }
+        Ok(())
+    }
+
+    /// The hash of a chunk that was written: by a shell there, else of what is read back.
+    pub(crate) async fn hash_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+        chunk: u64,
+    ) -> Result<String, Trouble> {
+        let (begin, length) = file.range(chunk);
+        // A hole at its end is not there before the file has its size.
+        let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
+        if !has_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
+            return Ok(hash);
+        }
+        let flags = OpenFlags::READ;
+        let open = Request::Open { path: &prepared.temporary, flags, attributes: Attributes::default() };
+        let handle = channel.handle(file.number | READING, &open).await?;
+        let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
+        if has_hole {
+            bytes.resize(length as usize, 0);
+        }
+        Ok(hash::of(&bytes))
+    }
+
+    pub(crate) async fn sync_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_up(channel, file, prepared).await?;
+        channel.sync(&handle).await
+    }
+
+    /// Gives a file that is whole its size, its attributes and its name.
+    pub(crate) async fn finish_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_up(channel, file, prepared).await?;
+        // All at once: a server takes the requests of a channel one after the other.
+        let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
+        let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
+        let synced = if self.manner.sync && channel.has_fsync {
+            Some(channel.begin(&Request::Fsync { handle: &handle })?)
+        } else {
+            None
+        };
+        let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
+        sized.done().await?;
+        for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
+            answer.done().await?;
+        }
+        unchanged(file, &prepared.local)?;
+        self.name_up(channel, file, (&prepared.temporary, &prepared.target), prepared.replaced_permissions)
+            .await
+    }
+
+    async fn name_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        (temporary, target): (&[u8], &[u8]),
+        replaced_permissions: Option<u32>,
+    ) -> Result<(), Trouble> {
+        let attributes = final_attributes(&file.item, self.manner.preserve, replaced_permissions);
+        let set = if attributes == Attributes::default() {
+            None
+        } else {
+            Some(channel.begin(&Request::Setstat { path: temporary, attributes })?)
+        };
+        channel.rename(temporary, target).await?;
+        match set {
+            Some(set) => set.done().await,
+            None => Ok(()),
+        }
+    }
+
+    /// A small file: all its requests at once, as far as the answers allow.
+    pub(crate) async fn small_up(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
+        let local = Rc::new(open_source(file)?);
+        let temporary = temporary_name(&self.manner, file, &file.item.target);
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
+        let open = channel.begin(&Request::Open { path: &temporary, flags, attributes: at_first(file) })?;
+        let replaced = replaced(channel, &file.item.target).await;
+        let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
+        let carried = async {
+            let (target, replaced_permissions) = replaced?;
+            self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
+            let sync = if self.manner.sync && channel.has_fsync {
+                Some(channel.begin(&Request::Fsync { handle: &handle })?)
+            } else {
+                None
+            };
+            let closed = channel.begin(&Request::Close { handle: &handle })?;
+            if let Some(sync) = sync {
+                sync.done().await?;
+            }
+            closed.done().await?;
+            let verified = self.verify_small_up(channel, file, (&local, &temporary)).await?;
+            unchanged(file, &local)?;
+            self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
+            Ok(verified)
+        };
+        let carried = carried.await;
+        if matches!(&carried, Err(trouble) if !matches!(trouble, Trouble::Lost(_))) {
+            let _ = channel.remove(&temporary).await;
+        }
+        carried
+    }
+
+    async fn verify_small_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        (local, temporary): (&Rc<File>, &[u8]),
+    ) -> Result<Verified, Trouble> {
+        if !self.manner.verify {
+            return Ok(Verified::No);
+        }
+        let size_bytes = file.item.size_bytes;
+        let here = self.local_hash(local, 0, size_bytes).await?;
+        let (there, verified) = match self.hash_there(temporary, None).await {
+            Some(hash) => (hash, Verified::ByHash),
+            None => {
+                let open = Request::Open {
+                    path: temporary,
+                    flags: OpenFlags::READ,
+                    attributes: Attributes::default(),
+                };
+                let Said::Handle(handle) = channel.ask(&open).await? else {
+                    return Err(Trouble::unexpected("OPEN"));
+                };
+                let bytes = self.read(channel, &handle, 0..size_bytes).await?;
+                channel.ask(&Request::Close { handle: &handle }).await?;
+                (hash::of(&bytes), Verified::ReadBack)
+            }
+        };
+        if there == here { Ok(verified) } else { Err(Trouble::Differs { offset: 0 }) }
+    }
+}
+
+fn open_source(file: &FileCopy) -> Result<File, Trouble> {
+    File::open(os(&file.item.source)).map_err(|error| Trouble::local("read it", &error))
+}
+
+/// What the new file may be read and written by until it is whole.
+fn at_first(file: &FileCopy) -> Attributes {
+    Attributes { permissions: Some(file.item.permissions & 0o777 | 0o600), ..Attributes::default() }
+}
+
+/// The file behind a target, and the permissions of the one that is there.
+async fn replaced(channel: &Channel, target: &[u8]) -> Result<(Vec<u8>, Option<u32>), Trouble> {
+    let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
+    let (target, known) = if known.file_type() == Some(FileType::Symlink) {
+        // The file is replaced, not the link. A link to nothing is.
+        match channel.stat(target).await? {
+            Some(behind) => (channel.real_path(target).await?, behind),
+            None => return Ok((target.to_vec(), None)),
+        }
+    } else {
+        (target.to_vec(), known)
+    };
+    match known.file_type() {
+        Some(FileType::Regular) | None => Ok((target, known.permissions.map(|mode| mode & 0o7777))),
+        Some(_) => Err(Trouble::Local("the target is there, and is no regular file".to_owned())),
+    }
+}
+
+/// Refuses a source that is not what it was when it was listed.
+fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
+    let now = local.metadata().map_err(|error| Trouble::local("read the source's size", &error))?;
+    let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());
+    if now.len() == file.item.size_bytes && modified_ns == file.item.modified_ns {
+        Ok(())
+    } else {
+        Err(Trouble::Changed)
+    }
+}

@@ -1,0 +1,222 @@
+//! `proofload copy`: secure copy with scp's habits that fills long fat pipes.
+
+mod text;
+
+use std::{env, ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::Args;
+use copy::{CopyError, Job, Location, Progress, Report, copy};
+use glob::Pattern;
+use record::units::parse_size;
+
+use crate::{
+    commands::stop,
+    exit::{Exit, Refusal},
+    output::{
+        destination::{Destination, write_result},
+        progress::bar,
+        standard,
+    },
+};
+
+const AFTER_HELP: &str = "Examples:
+  proofload copy data.tar web:/srv/           over as many connections as the path needs
+  proofload copy -rp results me@far:runs      a folder, with times and permissions
+  proofload copy -J gate far:'*.fits' .       back, through a jump host
+  proofload copy -rn --exclude '*.tmp' . far:work   what would be copied
+Exit status: 0 everything is there and verified, 1 something is not, 2 wrong use or no login, 130 interrupted.";
+
+/// Copy files over ssh, scp's way, as fast as the path is: verified, and resumed after a break.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct CopyArgs {
+    /// Files or folders: PATH, [USER@]HOST:PATH or scp://[USER@]HOST[:PORT]/PATH; all on one machine
+    #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
+    sources: Vec<OsString>,
+    /// Where they go
+    #[arg(value_name = "DESTINATION", required = true)]
+    destination: OsString,
+    /// Copy folders with what is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Keep times and permissions
+    #[arg(short, long)]
+    preserve: bool,
+    /// Copy symbolic links as links, not what they lead to
+    #[arg(long)]
+    links: bool,
+    /// Tell what would be copied, and copy nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Copy only files whose name, or path below the source, matches; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// Leave out files and folders that match; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Do not compare what was written with what was read
+    #[arg(long)]
+    no_verify: bool,
+    /// Do not bring files to their disk before they get their names
+    #[arg(long)]
+    no_fsync: bool,
+    /// Begin every file anew, and keep no journal
+    #[arg(long)]
+    no_resume: bool,
+    /// Number of connections [default: by the round trip]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    connections: Option<u32>,
+    /// Bytes on the way at once, such as 32MiB [default: follows the path]
+    #[arg(long, value_name = "SIZE")]
+    in_flight: Option<String>,
+    /// Most Kbit/s, as scp's
+    #[arg(short, long, value_name = "KBIT")]
+    limit: Option<u64>,
+    /// Write the result as JSON; - writes it, and nothing else, to standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Port of the other machine's sshd
+    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "For ssh")]
+    port: Option<u16>,
+    /// Key to log in with; repeatable
+    #[arg(short = 'i', value_name = "FILE", help_heading = "For ssh")]
+    identity: Vec<OsString>,
+    /// Jump host
+    #[arg(short = 'J', value_name = "HOST", help_heading = "For ssh")]
+    jump: Option<OsString>,
+    /// Configuration file
+    #[arg(short = 'F', value_name = "FILE", help_heading = "For ssh")]
+    config: Option<OsString>,
+    /// Option as in ssh_config; repeatable
+    #[arg(short = 'o', value_name = "OPTION", help_heading = "For ssh")]
+    option: Vec<OsString>,
+    /// Cipher
+    #[arg(short = 'c', value_name = "CIPHER", help_heading = "For ssh")]
+    cipher: Option<OsString>,
+    /// Compress
+    #[arg(short = 'C', help_heading = "For ssh")]
+    compress: bool,
+    /// IPv4 only
+    #[arg(short = '4', help_heading = "For ssh")]
+    ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6', help_heading = "For ssh")]
+    ipv6: bool,
+}
+
+/// Copies, and tells what came of it.
+pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
+    let job = job(arguments)?;
+    let json = Destination::open_optional("--json", arguments.json.as_deref())?;
+    let stop = stop::on_signal()?;
+    let shown = bar(arguments.quiet);
+    let mut line_at = Duration::ZERO;
+    let mut show = |progress: Progress| match &shown {
+        Some(bar) => bar.set_message(text::progress(&progress)),
+        // A log gets a line now and then.
+        None if !arguments.quiet && progress.elapsed >= line_at + LINE_INTERVAL => {
+            line_at = progress.elapsed;
+            standard::message(text::progress(&progress));
+        }
+        None => {}
+    };
+    let report = copy(&job, &stop, &mut show);
+    if let Some(bar) = &shown {
+        bar.finish_and_clear();
+    }
+    let report = report.map_err(|error| match error {
+        CopyError::Login { .. } | CopyError::WrongUse(_) | CopyError::Failed(_) => Refusal::one(error),
+    })?;
+    for line in text::problems(&report) {
+        standard::message(line);
+    }
+    write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run))?;
+    Ok(exit_status(&report, job.dry_run))
+}
+
+/// Time between two lines of progress where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+fn exit_status(report: &Report, is_dry: bool) -> Exit {
+    let is_whole =
+        report.notes.is_empty() && (is_dry || report.files.iter().all(|file| file.error.is_none()));
+    match (report.is_interrupted, is_whole) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::GoalsMet,
+        (false, false) => Exit::GoalsNotMet,
+    }
+}
+
+fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
+    let mut mistakes = Vec::new();
+    let mut location = |word: &OsString| Location::parse(word).map_err(|why| mistakes.push(why)).ok();
+    let sources: Vec<_> = arguments.sources.iter().filter_map(&mut location).collect();
+    let destination = location(&arguments.destination);
+    let mut patterns = |option: &str, words: &[String]| -> Vec<Pattern> {
+        let pattern = |word: &String| {
+            Pattern::new(word).map_err(|why| mistakes.push(format!("{option} {word}: {why}"))).ok()
+        };
+        words.iter().filter_map(pattern).collect()
+    };
+    let include = patterns("--include", &arguments.include);
+    let exclude = patterns("--exclude", &arguments.exclude);
+    let in_flight = arguments
+        .in_flight
+        .as_ref()
+        .map(|words| parse_size(words).map_err(|why| format!("--in-flight: {why}")));
+    let in_flight_bytes = in_flight.transpose().unwrap_or_else(|why| {
+        mistakes.push(why);
+        None
+    });
+    if arguments.limit == Some(0) {
+        mistakes.push("--limit: 0 Kbit/s would never end".to_owned());
+    }
+    let Some(destination) = destination.filter(|_| mistakes.is_empty()) else {
+        return Err(Refusal::new(mistakes));
+    };
+    Ok(Job {
+        sources,
+        destination,
+        ssh_options: ssh_options(arguments),
+        recursive: arguments.recursive,
+        links: arguments.links,
+        preserve: arguments.preserve,
+        verify: !arguments.no_verify,
+        sync: !arguments.no_fsync,
+        journals: if arguments.no_resume { None } else { journals() },
+        include,
+        exclude,
+        connections: arguments.connections,
+        in_flight_bytes: in_flight_bytes.map(|bytes| (bytes as usize).max(1 << 20)),
+        limit_bytes_per_s: arguments.limit.map(|kbit| kbit * 1_000 / 8),
+        dry_run: arguments.dry_run,
+    })
+}
+
+fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
+    let mut options = Vec::new();
+    let mut add = |flag: &str, value: Option<OsString>| {
+        if let Some(value) = value {
+            options.extend([OsString::from(flag), value]);
+        }
+    };
+    add("-F", arguments.config.clone());
+    add("-p", arguments.port.map(|port| port.to_string().into()));
+    arguments.identity.iter().for_each(|file| add("-i", Some(file.clone())));
+    add("-J", arguments.jump.clone());
+    add("-c", arguments.cipher.clone());
+    arguments.option.iter().for_each(|option| add("-o", Some(option.clone())));
+    let flags = [(arguments.compress, "-C"), (arguments.ipv4, "-4"), (arguments.ipv6, "-6")];
+    options.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| OsString::from(flag)));
+    options
+}
+
+/// Where journals are: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
+fn journals() -> Option<PathBuf> {
+    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = state.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/state")))?;
+    Some(state.join("proofload/copy"))
+}

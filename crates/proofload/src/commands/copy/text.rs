@@ -1,0 +1,88 @@
+//! What `proofload copy` shows.
+
+use copy::{Progress, Report, Verified};
+use record::units::{show_bytes, show_count};
+
+/// How far it is, in a line.
+pub(super) fn progress(progress: &Progress) -> String {
+    let elapsed_s = progress.elapsed.as_secs_f64();
+    let rate = progress.done_bytes as f64 / elapsed_s.max(0.1);
+    let left_s = (progress.total_bytes.saturating_sub(progress.done_bytes)) as f64 / rate.max(1.0);
+    let left = if progress.done_bytes == 0 { String::new() } else { format!("  {left_s:.0} s left") };
+    format!(
+        "{} of {}  {} of {} files  {}{left}  {} channels",
+        show_bytes(progress.done_bytes),
+        show_bytes(progress.total_bytes),
+        show_count(progress.done_files),
+        show_count(progress.total_files),
+        rate_in_words(rate),
+        progress.channels
+    )
+}
+
+fn rate_in_words(bytes_per_s: f64) -> String {
+    format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
+}
+
+/// What is not there, a line each.
+pub(super) fn problems(report: &Report) -> Vec<String> {
+    let failed =
+        report.files.iter().filter_map(|file| Some(format!("{}: {}", file.source, file.error.as_ref()?)));
+    failed.chain(report.notes.iter().cloned()).collect()
+}
+
+/// What became of it.
+pub(super) fn render(report: &Report, is_dry: bool) -> String {
+    let there: Vec<_> = report.files.iter().filter(|file| file.error.is_none()).collect();
+    let bytes: u64 = there.iter().map(|file| file.size_bytes).sum();
+    if is_dry {
+        let lines = there
+            .iter()
+            .map(|file| format!("{} -> {} ({})\n", file.source, file.target, show_bytes(file.size_bytes)));
+        return lines.collect::<String>()
+            + &format!("{} files, {}, would be copied\n", there.len(), show_bytes(bytes));
+    }
+    let resumed: u64 = there.iter().map(|file| file.resumed_bytes).sum();
+    let mut text = format!(
+        "Copied {} files, {} in {:.1} s: {}",
+        show_count(there.len() as u64),
+        show_bytes(bytes),
+        report.elapsed_s,
+        rate_in_words(report.carried_bytes as f64 / report.elapsed_s.max(0.001))
+    );
+    if let Some(steady) = steady(&report.rate_bytes_per_s) {
+        text += &format!(", steady {}", rate_in_words(steady));
+    }
+    if resumed > 0 {
+        text += &format!("; {} were there", show_bytes(resumed));
+    }
+    text += &format!(
+        "\n{} connections, {} channels, round trip {:.1} ms, login {:.1} s, up to {} on the way\n",
+        report.connections,
+        report.channels,
+        report.round_trip_s * 1e3,
+        report.login_s,
+        show_bytes(report.in_flight_bytes)
+    );
+    let of = |how: Verified| there.iter().filter(|file| file.verified == Some(how)).count() as u64;
+    let ways = [
+        (Verified::ByHash, "hashed on the other machine"),
+        (Verified::ReadBack, "read back over the connection"),
+        (Verified::HereOnly, "read again here alone: the other machine runs no b2sum for this user"),
+        (Verified::No, "not verified"),
+    ];
+    for (how, words) in ways {
+        if of(how) > 0 {
+            text += &format!("{} files {words}\n", show_count(of(how)));
+        }
+    }
+    text
+}
+
+/// The median rate of the seconds after the ramp: the first fifth is left out, and the last second.
+fn steady(rates: &[f64]) -> Option<f64> {
+    let rates = rates.get(rates.len() / 5..rates.len().saturating_sub(1)).filter(|rates| rates.len() >= 5)?;
+    let mut rates = rates.to_vec();
+    rates.sort_by(f64::total_cmp);
+    Some(rates[rates.len() / 2])
+}

@@ -1,0 +1,48 @@
+//! SFTP version 3 on the wire, the client's side (draft-ietf-secsh-filexfer-02, and OpenSSH's extensions of it).
+//!
+//! Sans-IO: [`Request`] writes packets into a `Vec<u8>` that the caller sends; the caller reads into the space of [`Frames`],
+//! which returns a [`Reply`] for each packet that is complete. Which request a reply belongs to, when to send the next
+//! one, and how much may be in flight, is for the caller to decide.
+//!
+//! * The payload of a file is copied neither on its way out ([`write_header`]) nor on its way in ([`Answer::Data`]
+//!   borrows from the buffer that was read into).
+//! * Paths and names are bytes. [`is_safe_name`] judges names that a server lists.
+//! * A packet is bounded by [`MAX_PACKET`]; no input makes the decoder panic, or allocate more than the packet is long.
+//!
+//! ```
+//! use sftp::{Answer, Frames, Reply, Request, write_init};
+//! let mut out = Vec::new();
+//! write_init(&mut out);
+//! Request::Close { handle: b"h" }.write(7, &mut out);
+//!
+//! let mut frames = Frames::new();
+//! let received = b"\0\0\0\x05\x02\0\0\0\x03\0\0\0\x09\x65\0\0\0\x07\0\0\0\0";
+//! frames.space(received.len())[..received.len()].copy_from_slice(received);
+//! frames.filled(received.len());
+//! assert!(matches!(frames.next_reply(), Ok(Some(Reply::Version(_)))));
+//! assert!(matches!(frames.next_reply(), Ok(Some(Reply::Answer(7, Answer::Status(status)))) if status.is_ok()));
+//! assert!(matches!(frames.next_reply(), Ok(None)));
+//! ```
+
+mod attributes;
+mod error;
+mod fields;
+mod frames;
+mod name;
+mod reply;
+mod request;
+mod version;
+
+pub use attributes::{Attributes, FileType, Owner, Times};
+pub use error::Error;
+pub use frames::Frames;
+pub use name::is_safe_name;
+pub use reply::{Answer, Code, Limits, Name, Names, Reply, Status};
+pub use request::{OpenFlags, Request, write_header, write_init};
+pub use version::{Extension, Server, Version};
+
+/// Most bytes in a packet after its length: what OpenSSH allows (256 KiB), and 1 KiB more.
+pub const MAX_PACKET: usize = 257 * 1024;
+
+/// Most bytes in a handle (draft, section 6.2).
+pub const MAX_HANDLE: usize = 256;

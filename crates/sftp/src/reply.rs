@@ -1,0 +1,240 @@
+//! What a server sends (draft, section 7).
+
+use std::fmt;
+
+use crate::fields::Fields;
+use crate::{Attributes, Error, MAX_HANDLE, Version};
+
+/// A packet of the server. It borrows from the bytes that were received.
+#[derive(Clone, Debug)]
+pub enum Reply<'a> {
+    /// VERSION, the answer to INIT and the first packet. It has no number.
+    Version(Version<'a>),
+    /// The answer to the request of this number.
+    Answer(u32, Answer<'a>),
+}
+
+/// The answer to a request. Any request can be answered by a status.
+#[derive(Clone, Debug)]
+pub enum Answer<'a> {
+    /// STATUS: success or failure; the end of a file for READ, of a directory for READDIR.
+    Status(Status<'a>),
+    /// HANDLE of an open file or directory, at most [`crate::MAX_HANDLE`] bytes.
+    Handle(&'a [u8]),
+    /// DATA, for READ. It may be shorter than what was asked for, also before the end of the file.
+    Data(&'a [u8]),
+    /// NAME, for READDIR, REALPATH, READLINK and expand-path.
+    Names(Names<'a>),
+    /// ATTRS, for STAT, LSTAT and FSTAT.
+    Attributes(Attributes),
+    /// EXTENDED_REPLY; what it holds depends on the request. See [`Limits::read`].
+    Extended(&'a [u8]),
+}
+
+impl<'a> Reply<'a> {
+    /// Decodes a packet without its length. Bytes after its last field are ignored, as the draft asks for.
+    ///
+    /// # Errors
+    /// The packet is empty, of an unknown type, or ends within a field; or its version or its handle is not allowed.
+    pub(crate) fn read(packet: &'a [u8]) -> Result<Self, Error> {
+        let (&kind, body) = packet.split_first().ok_or(Error::EmptyPacket)?;
+        let packet = match kind {
+            2 => return Version::read(body).map(Reply::Version),
+            101 => "STATUS",
+            102 => "HANDLE",
+            103 => "DATA",
+            104 => "NAME",
+            105 => "ATTRS",
+            201 => "EXTENDED_REPLY",
+            _ => return Err(Error::UnknownPacket { kind }),
+        };
+        let mut fields = Fields::new(packet, body);
+        let id = fields.u32("id")?;
+        let answer = match kind {
+            101 => Answer::Status(Status::read(&mut fields)?),
+            102 => Answer::Handle(handle(&mut fields)?),
+            103 => Answer::Data(fields.string("data")?),
+            104 => Answer::Names(Names::read(fields)?),
+            105 => Answer::Attributes(Attributes::read(&mut fields)?),
+            _ => Answer::Extended(fields.rest()),
+        };
+        Ok(Reply::Answer(id, answer))
+    }
+}
+
+fn handle<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Error> {
+    let handle = fields.string("handle")?;
+    if handle.len() > MAX_HANDLE {
+        return Err(Error::HandleTooLong { length: handle.len() });
+    }
+    Ok(handle)
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status<'a> {
+    /// Success, or the kind of failure.
+    pub code: Code,
+    /// The server's words, which may be any bytes: mask them before they are shown. Empty if it left them out.
+    pub message: &'a [u8],
+    /// The language of the words (RFC 1766). Empty if the server left it out.
+    pub language: &'a [u8],
+}
+
+impl<'a> Status<'a> {
+    /// Whether the request succeeded.
+    pub fn is_ok(&self) -> bool {
+        self.code == Code::Ok
+    }
+
+    fn read(fields: &mut Fields<'a>) -> Result<Self, Error> {
+        let code = Code::from_number(fields.u32("code")?);
+        // Some servers, of earlier drafts, leave out the rest.
+        let mut text = |field| if fields.rest().is_empty() { Ok(&[][..]) } else { fields.string(field) };
+        Ok(Status { code, message: text("message")?, language: text("language tag")? })
+    }
+}
+
+/// The code of a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Code {
+    /// 0: the request succeeded.
+    Ok,
+    /// 1: the end of the file or of the directory.
+    EndOfFile,
+    /// 2: there is no such file or directory.
+    NoSuchFile,
+    /// 3: the user may not do this.
+    PermissionDenied,
+    /// 4: any other failure, such as a full disk.
+    Failure,
+    /// 5: the request was malformed.
+    BadMessage,
+    /// 6: there is no connection; servers do not send it.
+    NoConnection,
+    /// 7: the connection was lost; servers do not send it.
+    ConnectionLost,
+    /// 8: the server does not know the request.
+    Unsupported,
+    /// A code of later versions or of the server's own.
+    Other(u32),
+}
+
+impl Code {
+    fn from_number(number: u32) -> Self {
+        match number {
+            0 => Code::Ok,
+            1 => Code::EndOfFile,
+            2 => Code::NoSuchFile,
+            3 => Code::PermissionDenied,
+            4 => Code::Failure,
+            5 => Code::BadMessage,
+            6 => Code::NoConnection,
+            7 => Code::ConnectionLost,
+            8 => Code::Unsupported,
+            number => Code::Other(number),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Code::Ok => "success",
+            Code::EndOfFile => "end of file",
+            Code::NoSuchFile => "no such file",
+            Code::PermissionDenied => "permission denied",
+            Code::Failure => "failure",
+            Code::BadMessage => "malformed request",
+            Code::NoConnection => "no connection",
+            Code::ConnectionLost => "connection lost",
+            Code::Unsupported => "request not supported",
+            Code::Other(number) => return write!(f, "unknown status {number}"),
+        })
+    }
+}
+
+/// The entries of a NAME packet, in the server's order.
+#[derive(Clone, Debug)]
+pub struct Names<'a> {
+    left: usize,
+    /// Entries, which [`Names::read`] has checked.
+    fields: Fields<'a>,
+}
+
+/// An entry of a NAME packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name<'a> {
+    /// The name, or a path for REALPATH, READLINK and expand-path. It may be any bytes: see [`crate::is_safe_name`].
+    pub name: &'a [u8],
+    /// A line like that of `ls -l`, for people.
+    pub long_name: &'a [u8],
+    /// The attributes, of a link itself. Empty for REALPATH, READLINK and expand-path.
+    pub attributes: Attributes,
+}
+
+impl<'a> Names<'a> {
+    fn read(mut fields: Fields<'a>) -> Result<Self, Error> {
+        let count = fields.u32("count")?;
+        let entries = fields.clone();
+        for _ in 0..count {
+            Name::read(&mut fields)?;
+        }
+        // Every entry has twelve bytes at the least, so the count is below that of the packet's bytes.
+        Ok(Names { left: count as usize, fields: entries })
+    }
+}
+
+impl<'a> Iterator for Names<'a> {
+    type Item = Name<'a>;
+
+    fn next(&mut self) -> Option<Name<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        Name::read(&mut self.fields).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Names<'_> {}
+
+impl<'a> Name<'a> {
+    fn read(fields: &mut Fields<'a>) -> Result<Self, Error> {
+        Ok(Name {
+            name: fields.string("name")?,
+            long_name: fields.string("long name")?,
+            attributes: Attributes::read(fields)?,
+        })
+    }
+}
+
+/// The answer to `limits@openssh.com`. 0: the server names no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Most bytes in a packet.
+    pub packet_bytes: u64,
+    /// Most bytes that a READ may ask for.
+    pub read_bytes: u64,
+    /// Most bytes that a WRITE may carry.
+    pub write_bytes: u64,
+    /// Most handles that may be open at once.
+    pub open_handles: u64,
+}
+
+impl Limits {
+    /// Decodes the bytes of [`Answer::Extended`].
+    ///
+    /// # Errors
+    /// There are fewer than 32 bytes.
+    pub fn read(extended: &[u8]) -> Result<Self, Error> {
+        let mut fields = Fields::new("EXTENDED_REPLY", extended);
+        Ok(Limits {
+            packet_bytes: fields.u64("max-packet-length")?,
+            read_bytes: fields.u64("max-read-length")?,
+            write_bytes: fields.u64("max-write-length")?,
+            open_handles: fields.u64("max-open-handles")?,
+        })
+    }
+}

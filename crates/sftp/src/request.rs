@@ -1,0 +1,291 @@
+//! What a client sends (draft, section 6).
+
+use std::ops::BitOr;
+
+use crate::fields::{put_string, put_u32, put_u64};
+use crate::version::VERSION;
+use crate::{Attributes, Extension};
+
+/// A request. Paths are the server's, handles those of its HANDLE answers. Paths that do not begin with `/` start in
+/// the user's home directory, as far as the server was not told otherwise. WRITE is [`write_header`], INIT [`write_init`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// Opens a file. Answer: a handle.
+    Open {
+        /// The file.
+        path: &'a [u8],
+        /// What for.
+        flags: OpenFlags,
+        /// Of a file that is created; OpenSSH reads the permissions alone.
+        attributes: Attributes,
+    },
+    /// Closes a file or a directory. A server may tell here that earlier writes failed.
+    Close {
+        /// The file or the directory.
+        handle: &'a [u8],
+    },
+    /// Reads from a file. Answer: data, or the end of the file.
+    Read {
+        /// The file.
+        handle: &'a [u8],
+        /// Where to begin, in bytes.
+        offset: u64,
+        /// Most bytes to read.
+        length: u32,
+    },
+    /// Asks for the attributes of a file, of a link itself.
+    Lstat {
+        /// The file.
+        path: &'a [u8],
+    },
+    /// Asks for the attributes of a file, behind links.
+    Stat {
+        /// The file.
+        path: &'a [u8],
+    },
+    /// Asks for the attributes of an open file.
+    Fstat {
+        /// The file.
+        handle: &'a [u8],
+    },
+    /// Sets attributes of a file, behind links.
+    Setstat {
+        /// The file.
+        path: &'a [u8],
+        /// What to set.
+        attributes: Attributes,
+    },
+    /// Sets attributes of an open file.
+    Fsetstat {
+        /// The file.
+        handle: &'a [u8],
+        /// What to set.
+        attributes: Attributes,
+    },
+    /// Opens a directory. Answer: a handle.
+    Opendir {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// Reads the next entries of a directory. Answer: names, or the end of the directory.
+    Readdir {
+        /// The directory.
+        handle: &'a [u8],
+    },
+    /// Removes a file, which is no directory.
+    Remove {
+        /// The file.
+        path: &'a [u8],
+    },
+    /// Makes a directory.
+    Mkdir {
+        /// The directory.
+        path: &'a [u8],
+        /// Of the new directory; OpenSSH reads the permissions alone.
+        attributes: Attributes,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// Asks for the absolute path behind links. Answer: one name.
+    Realpath {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Renames a file, and fails if the new name is taken.
+    Rename {
+        /// The name that it has.
+        from: &'a [u8],
+        /// The name that it gets.
+        to: &'a [u8],
+    },
+    /// Asks what a symbolic link points to. Answer: one name.
+    Readlink {
+        /// The link.
+        path: &'a [u8],
+    },
+    /// Makes a symbolic link. Sent in the order of OpenSSH, which is not that of the draft: the target first. Most other
+    /// servers followed OpenSSH.
+    Symlink {
+        /// What the link points to.
+        target: &'a [u8],
+        /// The link.
+        link: &'a [u8],
+    },
+    /// [`Extension::Limits`]. Answer: see [`crate::Limits::read`].
+    Limits,
+    /// [`Extension::Fsync`]: answered when the file is on the disk.
+    Fsync {
+        /// The file.
+        handle: &'a [u8],
+    },
+    /// [`Extension::PosixRename`]: renames a file, and replaces what has the new name.
+    PosixRename {
+        /// The name that it has.
+        from: &'a [u8],
+        /// The name that it gets.
+        to: &'a [u8],
+    },
+    /// [`Extension::Lsetstat`]: sets attributes of a file, of a link itself.
+    Lsetstat {
+        /// The file.
+        path: &'a [u8],
+        /// What to set.
+        attributes: Attributes,
+    },
+    /// [`Extension::CopyData`]: copies bytes from one open file to another, within the server.
+    CopyData {
+        /// The file to read.
+        from: &'a [u8],
+        /// Where to begin, in bytes.
+        from_offset: u64,
+        /// Number of bytes. 0: up to the end of the file.
+        length: u64,
+        /// The file to write.
+        to: &'a [u8],
+        /// Where to begin, in bytes.
+        to_offset: u64,
+    },
+    /// [`Extension::ExpandPath`]: like `Realpath`, and knows `~` and `~user`. Answer: one name.
+    ExpandPath {
+        /// The path.
+        path: &'a [u8],
+    },
+}
+
+/// What a file is opened for. Combined by `|`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFlags(u32);
+
+impl OpenFlags {
+    /// To be read.
+    pub const READ: OpenFlags = OpenFlags(1);
+    /// To be written.
+    pub const WRITE: OpenFlags = OpenFlags(2);
+    /// Every write goes to the end of the file.
+    pub const APPEND: OpenFlags = OpenFlags(4);
+    /// The file is created if it is not there.
+    pub const CREATE: OpenFlags = OpenFlags(8);
+    /// What the file holds is dropped. Needs [`OpenFlags::CREATE`].
+    pub const TRUNCATE: OpenFlags = OpenFlags(0x10);
+    /// Fails if the file is there. Needs [`OpenFlags::CREATE`].
+    pub const EXCLUSIVE: OpenFlags = OpenFlags(0x20);
+}
+
+impl BitOr for OpenFlags {
+    type Output = OpenFlags;
+
+    fn bitor(self, other: OpenFlags) -> OpenFlags {
+        OpenFlags(self.0 | other.0)
+    }
+}
+
+/// Appends INIT, the first packet. Answer: [`crate::Reply::Version`].
+pub fn write_init(out: &mut Vec<u8>) {
+    put_u32(out, 5);
+    out.push(1);
+    put_u32(out, VERSION);
+}
+
+/// Appends a WRITE up to its data, which must follow on the wire: `length` bytes, for `offset` in the file. Answer: a status.
+///
+/// # Panics
+/// The packet would be longer than 4 GiB.
+pub fn write_header(out: &mut Vec<u8>, id: u32, handle: &[u8], offset: u64, length: u32) {
+    packet(out, 6, id, length, |out| {
+        put_string(out, handle);
+        put_u64(out, offset);
+        put_u32(out, length);
+    });
+}
+
+impl Request<'_> {
+    /// Appends the packet. `id` comes back with the answer; the caller sees to it that no two open requests share one.
+    ///
+    /// # Panics
+    /// The packet would be longer than 4 GiB.
+    pub fn write(&self, id: u32, out: &mut Vec<u8>) {
+        match *self {
+            Request::Open { path, flags, attributes } => packet(out, 3, id, 0, |out| {
+                put_string(out, path);
+                put_u32(out, flags.0);
+                attributes.write(out);
+            }),
+            Request::Close { handle } => strings(out, 4, id, &[handle]),
+            Request::Read { handle, offset, length } => packet(out, 5, id, 0, |out| {
+                put_string(out, handle);
+                put_u64(out, offset);
+                put_u32(out, length);
+            }),
+            Request::Lstat { path } => strings(out, 7, id, &[path]),
+            Request::Fstat { handle } => strings(out, 8, id, &[handle]),
+            Request::Setstat { path, attributes } => with_attributes(out, 9, id, path, &attributes),
+            Request::Fsetstat { handle, attributes } => with_attributes(out, 10, id, handle, &attributes),
+            Request::Opendir { path } => strings(out, 11, id, &[path]),
+            Request::Readdir { handle } => strings(out, 12, id, &[handle]),
+            Request::Remove { path } => strings(out, 13, id, &[path]),
+            Request::Mkdir { path, attributes } => with_attributes(out, 14, id, path, &attributes),
+            Request::Rmdir { path } => strings(out, 15, id, &[path]),
+            Request::Realpath { path } => strings(out, 16, id, &[path]),
+            Request::Stat { path } => strings(out, 17, id, &[path]),
+            Request::Rename { from, to } => strings(out, 18, id, &[from, to]),
+            Request::Readlink { path } => strings(out, 19, id, &[path]),
+            Request::Symlink { target, link } => strings(out, 20, id, &[target, link]),
+            Request::Limits => extended(out, id, Extension::Limits, |_| {}),
+            Request::Fsync { handle } => extended(out, id, Extension::Fsync, |out| put_string(out, handle)),
+            Request::PosixRename { from, to } => extended(out, id, Extension::PosixRename, |out| {
+                put_string(out, from);
+                put_string(out, to);
+            }),
+            Request::Lsetstat { path, attributes } => extended(out, id, Extension::Lsetstat, |out| {
+                put_string(out, path);
+                attributes.write(out);
+            }),
+            Request::CopyData { from, from_offset, length, to, to_offset } => {
+                extended(out, id, Extension::CopyData, |out| {
+                    put_string(out, from);
+                    put_u64(out, from_offset);
+                    put_u64(out, length);
+                    put_string(out, to);
+                    put_u64(out, to_offset);
+                });
+            }
+            Request::ExpandPath { path } => {
+                extended(out, id, Extension::ExpandPath, |out| put_string(out, path));
+            }
+        }
+    }
+}
+
+fn strings(out: &mut Vec<u8>, kind: u8, id: u32, strings: &[&[u8]]) {
+    packet(out, kind, id, 0, |out| strings.iter().for_each(|string| put_string(out, string)));
+}
+
+fn with_attributes(out: &mut Vec<u8>, kind: u8, id: u32, file: &[u8], attributes: &Attributes) {
+    packet(out, kind, id, 0, |out| {
+        put_string(out, file);
+        attributes.write(out);
+    });
+}
+
+fn extended(out: &mut Vec<u8>, id: u32, extension: Extension, body: impl FnOnce(&mut Vec<u8>)) {
+    packet(out, 200, id, 0, |out| {
+        put_string(out, extension.name().as_bytes());
+        body(out);
+    });
+}
+
+/// Appends a packet. `following`: bytes of it that the caller appends.
+fn packet(out: &mut Vec<u8>, kind: u8, id: u32, following: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    put_u32(out, 0);
+    out.push(kind);
+    put_u32(out, id);
+    body(out);
+    let written = u32::try_from(out.len() - begin - 4).ok();
+    let length = written.and_then(|written| written.checked_add(following));
+    let length = length.expect("a packet of SFTP is shorter than 4 GiB");
+    out[begin..][..4].copy_from_slice(&length.to_be_bytes());
+}

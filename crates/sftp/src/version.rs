@@ -1,0 +1,118 @@
+//! The server's first packet: its version, and which extensions it offers.
+
+use std::fmt;
+
+use crate::{Error, fields::Fields};
+
+/// The version of the protocol that is spoken here.
+pub(crate) const VERSION: u32 = 3;
+
+/// An extension that this crate has requests for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extension {
+    /// `limits@openssh.com`: how much a packet, a READ and a WRITE may carry.
+    Limits,
+    /// `fsync@openssh.com`: brings a file to the disk.
+    Fsync,
+    /// `posix-rename@openssh.com`: a rename that replaces what is there, at once.
+    PosixRename,
+    /// `lsetstat@openssh.com`: sets attributes of a symbolic link itself.
+    Lsetstat,
+    /// `copy-data`: copies within the server.
+    CopyData,
+    /// `expand-path@openssh.com`: like REALPATH, and knows `~` and `~user`.
+    ExpandPath,
+}
+
+impl Extension {
+    /// All of them.
+    pub const ALL: [Extension; 6] = [
+        Extension::Limits,
+        Extension::Fsync,
+        Extension::PosixRename,
+        Extension::Lsetstat,
+        Extension::CopyData,
+        Extension::ExpandPath,
+    ];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Extension::Limits => "limits@openssh.com",
+            Extension::Fsync => "fsync@openssh.com",
+            Extension::PosixRename => "posix-rename@openssh.com",
+            Extension::Lsetstat => "lsetstat@openssh.com",
+            Extension::CopyData => "copy-data",
+            Extension::ExpandPath => "expand-path@openssh.com",
+        }
+    }
+}
+
+impl fmt::Display for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a server offers of the extensions that are known here.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// The version of each, in the order of [`Extension::ALL`].
+    versions: [Option<u32>; Extension::ALL.len()],
+}
+
+impl Server {
+    /// Whether the server offers an extension in the version that the requests of this crate are of, which is 1 for all.
+    pub fn has(&self, extension: Extension) -> bool {
+        self.version_of(extension) == Some(1)
+    }
+
+    /// The version of an extension that the server offers. `None` if it offers none, or one whose version is no number.
+    pub fn version_of(&self, extension: Extension) -> Option<u32> {
+        self.versions[extension as usize]
+    }
+}
+
+/// The VERSION packet.
+#[derive(Clone, Debug)]
+pub struct Version<'a> {
+    /// Pairs of strings, which [`Version::read`] has checked.
+    pairs: Fields<'a>,
+}
+
+impl<'a> Version<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Error> {
+        let mut fields = Fields::new("VERSION", bytes);
+        let version = fields.u32("version")?;
+        if version != VERSION {
+            return Err(Error::OtherVersion { version });
+        }
+        let pairs = fields.clone();
+        while !fields.rest().is_empty() {
+            pair(&mut fields)?;
+        }
+        Ok(Version { pairs })
+    }
+
+    /// Name and data of every extension, in the server's order. OpenSSH's data is a version in decimal digits.
+    pub fn extensions(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let mut pairs = self.pairs.clone();
+        std::iter::from_fn(move || pair(&mut pairs).ok())
+    }
+
+    /// What the server offers of the known extensions. Of one that is named several times, the last counts.
+    pub fn server(&self) -> Server {
+        let mut server = Server::default();
+        for (name, data) in self.extensions() {
+            if let Some(known) = Extension::ALL.iter().find(|known| known.name().as_bytes() == name) {
+                server.versions[*known as usize] =
+                    std::str::from_utf8(data).ok().and_then(|data| data.parse().ok());
+            }
+        }
+        server
+    }
+}
+
+fn pair<'a>(fields: &mut Fields<'a>) -> Result<(&'a [u8], &'a [u8]), Error> {
+    Ok((fields.string("extension name")?, fields.string("extension data")?))
+}
