@@ -88,7 +88,7 @@ impl<'a> Shell<'a> {
     }
 
     pub(super) fn leftovers(&mut self) -> io::Result<Vec<Leftover>> {
-        let texts = self.read(network_files().chain(leftovers::FILES), "")?;
+        let texts = self.ask(&format!("f{}", words(network_files().chain(leftovers::FILES))))?;
         leftovers::of(&|name| found(&texts, name))
     }
 
