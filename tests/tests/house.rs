@@ -11,10 +11,11 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 27] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
+    ("copy", &["sftp"]),
     ("events", &[]),
     ("fleet", &["clock", "load", "record"]),
     ("http1", &[]),
@@ -25,8 +26,8 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     (
         "proofload",
         &[
-            "audit", "command", "events", "fleet", "kernel", "lab", "listen", "load", "record", "report",
-            "search", "secrets", "segments", "serve", "settings", "study", "undo",
+            "audit", "command", "copy", "events", "fleet", "kernel", "lab", "listen", "load", "record",
+            "report", "search", "secrets", "segments", "serve", "settings", "study", "undo",
         ],
     ),
     ("record", &[]),

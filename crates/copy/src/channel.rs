@@ -8,17 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sftp::{Answer, Attributes, Code, Extension, Frames, Limits, Reply, Request, write_header, write_init};
+use sftp::{Attributes, Extension, Frames, Limits, Reply, Request, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStdin, ChildStdout, Command},
     sync::{Notify, OnceCell, mpsc, oneshot},
     task::spawn_local,
 };
 
 use crate::{
     governor::{Bounds, Governor, Permit},
-    trouble::{Refusal, Trouble},
+    said::{LastWords, Said, owned},
+    trouble::Trouble,
 };
 
 /// Bytes that are read at once.
@@ -27,10 +28,6 @@ const READ_BYTES: usize = 256 << 10;
 const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
 const MAX_BYTES: usize = 255 << 10;
-/// Last words of `ssh` that are kept.
-const WORDS_BYTES: usize = 4_096;
-/// Time that `ssh` has for its last words.
-const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// A channel to a server.
 #[derive(Debug)]
@@ -78,18 +75,6 @@ impl OnTheWay {
     fn for_bytes(self, bytes: usize) -> Self {
         Self { bytes, sent: Instant::now(), ..self }
     }
-}
-
-/// An answer that owns what it says.
-#[derive(Debug)]
-pub(crate) enum Said {
-    Done,
-    EndOfFile,
-    Handle(Vec<u8>),
-    Data(Vec<u8>),
-    Names(Vec<(Vec<u8>, Attributes)>),
-    Attributes(Attributes),
-    Extended(Vec<u8>),
 }
 
 /// An answer to come.
@@ -380,50 +365,4 @@ fn dispatch(
         }
     }
     Ok(())
-}
-
-fn owned(answer: Answer<'_>) -> Result<Said, Trouble> {
-    Ok(match answer {
-        Answer::Status(status) => match status.code {
-            Code::Ok => Said::Done,
-            Code::EndOfFile => Said::EndOfFile,
-            code => return Err(Trouble::Refused(Refusal::new(code, status.message))),
-        },
-        Answer::Handle(handle) => Said::Handle(handle.to_vec()),
-        Answer::Data(data) => Said::Data(data.to_vec()),
-        Answer::Names(names) => {
-            Said::Names(names.map(|name| (name.name.to_vec(), name.attributes)).collect())
-        }
-        Answer::Attributes(attributes) => Said::Attributes(attributes),
-        Answer::Extended(bytes) => Said::Extended(bytes.to_vec()),
-    })
-}
-
-/// What `ssh` says before it ends.
-#[derive(Debug)]
-pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);
-
-impl LastWords {
-    pub(crate) fn of(mut stderr: ChildStderr) -> Self {
-        Self(spawn_local(async move {
-            let (mut words, mut piece) = (Vec::new(), [0; 1_024]);
-            while let Ok(read @ 1..) = stderr.read(&mut piece).await {
-                words.extend_from_slice(&piece[..read]);
-                let surplus = words.len().saturating_sub(WORDS_BYTES);
-                words.drain(..surplus);
-            }
-            words
-        }))
-    }
-
-    /// Waits for the end of the program, and returns its words in one line.
-    pub(crate) async fn end(self, child: &mut Child) -> String {
-        let _ = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
-        let _ = child.start_kill();
-        let words = tokio::time::timeout(LAST_WORDS_WAIT, self.0).await;
-        let words = words.ok().and_then(Result::ok).unwrap_or_default();
-        let words = String::from_utf8_lossy(&words);
-        let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
-        lines.collect::<Vec<_>>().join("; ").chars().filter(|letter| !letter.is_control()).collect()
-    }
 }

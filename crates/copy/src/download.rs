@@ -15,10 +15,11 @@ use sftp::{Attributes, OpenFlags, Request};
 
 use crate::{
     carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
-    channel::{Channel, Said},
+    channel::Channel,
     file::{FileCopy, Item, Prepared},
     location::os,
     report::Verified,
+    said::Said,
     span::Span,
     trouble::Trouble,
 };

@@ -171,7 +171,7 @@ async fn run(
     report.notes = problems;
     if job.dry_run {
         let files = items.into_iter().enumerate().map(|(number, item)| FileCopy::new(number as u64, item));
-        report.files = files.map(|file| crate::FileReport::planned(&file)).collect();
+        report.files = files.map(|file| crate::report::FileReport::planned(&file)).collect();
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }

@@ -18,6 +18,7 @@ mod pool;
 mod queue;
 mod remote;
 mod report;
+mod said;
 mod span;
 mod ssh;
 mod tree;
@@ -26,4 +27,4 @@ mod upload;
 
 pub use job::{CopyError, Job, copy};
 pub use location::{Host, Location};
-pub use report::{FileReport, Progress, Report, Verified};
+pub use report::{Progress, Report, Verified};

@@ -2,11 +2,7 @@
 
 use sftp::{Attributes, Code, Request, Times};
 
-use crate::{
-    channel::{Channel, Said},
-    file::Item,
-    trouble::Trouble,
-};
+use crate::{channel::Channel, file::Item, said::Said, trouble::Trouble};
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);

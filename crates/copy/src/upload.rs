@@ -12,7 +12,7 @@ use sftp::{Attributes, FileType, OpenFlags, Request};
 
 use crate::{
     carrier::{Carrier, is_hole, temporary_name},
-    channel::{Channel, Said},
+    channel::Channel,
     file::CHUNK_BYTES,
     file::{FileCopy, Prepared},
     hash,
@@ -20,6 +20,7 @@ use crate::{
     location::os,
     remote::final_attributes,
     report::Verified,
+    said::Said,
     span::Span,
     trouble::Trouble,
 };

@@ -138,6 +138,26 @@ const SHORT_HELPS: &[ShortHelp] = &[
         ],
     },
     ShortHelp {
+        command: "copy",
+        options: &[
+            "recursive",
+            "preserve",
+            "dry-run",
+            "exclude",
+            "limit",
+            "no-verify",
+            "no-fsync",
+            "json",
+            "quiet",
+        ],
+        examples: [
+            "proofload copy data.tar web:/srv/",
+            "proofload copy -rp results me@far:runs",
+            "proofload copy -J gate far:'*.fits' .",
+            "proofload copy -rn --exclude '*.tmp' . far:work",
+        ],
+    },
+    ShortHelp {
         command: "link",
         options: &["rate", "delay", "jitter", "loss", "queue", "back", "driver", "certify", "duration"],
         examples: [
@@ -171,7 +191,8 @@ impl ShortHelp {
             vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
         let mut rows = Vec::new();
         if self.command.is_empty() {
-            let shown = command.get_subcommands().filter(|own| !own.is_hide_set());
+            let shown =
+                command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help");
             rows.extend(shown.map(|own| (own.get_name().to_owned(), help_of(own.get_about()))));
         }
         rows.extend(command.get_positionals().map(|own| (own.to_string(), help_of(own.get_help()))));

@@ -1,0 +1,75 @@
+//! What a server and `ssh` say, kept beyond the bytes in which it came.
+
+use std::time::Duration;
+
+use sftp::{Answer, Attributes, Code};
+use tokio::{
+    io::AsyncReadExt,
+    process::{Child, ChildStderr},
+    task::spawn_local,
+};
+
+use crate::trouble::{Refusal, Trouble};
+
+/// Last words of `ssh` that are kept.
+const WORDS_BYTES: usize = 4_096;
+/// Time that `ssh` has for its last words.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
+
+/// An answer that owns what it says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Done,
+    EndOfFile,
+    Handle(Vec<u8>),
+    Data(Vec<u8>),
+    Names(Vec<(Vec<u8>, Attributes)>),
+    Attributes(Attributes),
+    Extended(Vec<u8>),
+}
+
+pub(crate) fn owned(answer: Answer<'_>) -> Result<Said, Trouble> {
+    Ok(match answer {
+        Answer::Status(status) => match status.code {
+            Code::Ok => Said::Done,
+            Code::EndOfFile => Said::EndOfFile,
+            code => return Err(Trouble::Refused(Refusal::new(code, status.message))),
+        },
+        Answer::Handle(handle) => Said::Handle(handle.to_vec()),
+        Answer::Data(data) => Said::Data(data.to_vec()),
+        Answer::Names(names) => {
+            Said::Names(names.map(|name| (name.name.to_vec(), name.attributes)).collect())
+        }
+        Answer::Attributes(attributes) => Said::Attributes(attributes),
+        Answer::Extended(bytes) => Said::Extended(bytes.to_vec()),
+    })
+}
+
+/// What `ssh` says before it ends.
+#[derive(Debug)]
+pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);
+
+impl LastWords {
+    pub(crate) fn of(mut stderr: ChildStderr) -> Self {
+        Self(spawn_local(async move {
+            let (mut words, mut piece) = (Vec::new(), [0; 1_024]);
+            while let Ok(read @ 1..) = stderr.read(&mut piece).await {
+                words.extend_from_slice(&piece[..read]);
+                let surplus = words.len().saturating_sub(WORDS_BYTES);
+                words.drain(..surplus);
+            }
+            words
+        }))
+    }
+
+    /// Waits for the end of the program, and returns its words in one line.
+    pub(crate) async fn end(self, child: &mut Child) -> String {
+        let _ = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
+        let _ = child.start_kill();
+        let words = tokio::time::timeout(LAST_WORDS_WAIT, self.0).await;
+        let words = words.ok().and_then(Result::ok).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words);
+        let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join("; ").chars().filter(|letter| !letter.is_control()).collect()
+    }
+}

@@ -1,0 +1,261 @@
+//! `proofload copy` from outside: over a real sshd in a lab, and over Debian's sftp-server alone.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    os::unix::{
+        ffi::OsStringExt,
+        fs::{MetadataExt, PermissionsExt, symlink},
+    },
+    path::Path,
+    time::Duration,
+};
+
+use proofload_tests::{
+    lab::{Labs, SshdFolder},
+    process::Finished,
+};
+use serde_json::Value;
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+/// In the place of `ssh`: Debian's server without a shell, and without the extensions of OpenSSH.
+const BARE_SERVER: &str =
+    "case \"$*\" in *' sftp') exec /usr/lib/openssh/sftp-server -P fsync,posix-rename,limits;; esac; exit 1";
+/// The same with everything, and with a shell.
+const FULL_SERVER: &str =
+    "case \"$*\" in *' sftp') exec /usr/lib/openssh/sftp-server;; *' exec sh') exec sh;; esac; exit 1";
+
+/// Permissions, time of the last change, and contents or what a link points to, by path.
+type Tree = BTreeMap<OsString, (u32, i64, Vec<u8>)>;
+
+/// What there is below a folder.
+fn tree(folder: &Path) -> Result<Tree> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next)? {
+            let path = entry?.path();
+            let known = fs::symlink_metadata(&path)?;
+            let contents = match () {
+                () if known.is_symlink() => fs::read_link(&path)?.into_os_string().into_vec(),
+                () if known.is_file() => fs::read(&path)?,
+                () => Vec::new(),
+            };
+            let name = path.strip_prefix(folder)?.as_os_str().to_owned();
+            if known.is_dir() {
+                folders.push(path);
+            }
+            all.insert(name, (known.mode(), known.mtime(), contents));
+        }
+    }
+    Ok(all)
+}
+
+/// Files of all kinds of names and sizes.
+fn make_tree(folder: &Path) -> Result<()> {
+    let names: [&[u8]; 8] =
+        [b"a b", b"-rf", b"new\nline", b"\xff\xfe", b"quote'\"$(x)", b"*", &[b'n'; 255], b".hidden"];
+    fs::create_dir_all(folder.join("deep/er"))?;
+    fs::create_dir(folder.join("empty folder"))?;
+    for (number, name) in names.iter().enumerate() {
+        let path = folder.join("deep").join(OsString::from_vec(name.to_vec()));
+        fs::write(&path, vec![number as u8; 1 + 1_000 * number])?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + number as u32))?;
+    }
+    fs::write(folder.join("deep/er/nothing"), "")?;
+    let large: Vec<u8> = (0..9_500_000_u32).map(|at| (at / 7) as u8).collect();
+    fs::write(folder.join("large"), &large)?;
+    let sparse = fs::File::create(folder.join("sparse"))?;
+    sparse.set_len(20_000_000)?;
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", 10_000_000)?;
+    let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    sparse.set_times(old)?;
+    Ok(())
+}
+
+/// A place with a source, whose `ssh` is a script.
+struct Place {
+    labs: Labs,
+    path: String,
+}
+
+impl Place {
+    fn new(ssh: &str) -> Result<Self> {
+        let labs = Labs::new()?;
+        let path = labs.with_ssh(ssh)?;
+        Ok(Self { labs, path })
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.labs.path(name).into()
+    }
+
+    fn copy(&self, words: &[&str]) -> Result<(Finished, Value)> {
+        let json = self.labs.path("report.json");
+        let launch = self
+            .labs
+            .command("copy -q --json")?
+            .arg(&json)
+            .args(words.iter().copied())
+            .env("PATH", &self.path);
+        let finished = launch.run(WAIT)?;
+        let report = fs::read_to_string(&json).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let _ = fs::remove_file(json);
+        Ok((finished, report.unwrap_or_default()))
+    }
+}
+
+#[test]
+fn a_tree_comes_over_a_real_sshd_and_back_as_it_is() -> Result<()> {
+    let _shared = beside_others();
+    let _sshd = SshdFolder::made()?;
+    let labs = Labs::new()?;
+    let lab = "[hosts]\nclient = {}\nserver = {}\n[[links]]\nname = \"wire\"\nbetween = [\"client\", \"server\"]\n\
+               delay = \"3ms\"\n[[processes]]\non = \"server\"\nrun = \"sshd\"\nconfig = \"debian\"\n";
+    let (running, _) = labs.up(&labs.file("lab.toml", lab)?)?;
+    let said = running.stdout();
+    let folder =
+        said.lines().find_map(|line| line.strip_prefix("files and logs in ")).context("no folder")?;
+    let source = labs.path("source");
+    make_tree(Path::new(&source))?;
+    symlink("large", Path::new(&source).join("link"))?;
+    fs::create_dir_all(labs.path("up"))?;
+    let program = binary()?.display().to_string();
+    let copy = |from: &str, to: &str, json: &str| -> Result<Value> {
+        let words =
+            format!("lab shell client -- {program} copy -F {folder}/ssh_config -rpq --links --json {json}");
+        let finished = labs.command(&words)?.args([from, to]).run(WAIT)?;
+        ensure!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
+        Ok(serde_json::from_str(&fs::read_to_string(json)?)?)
+    };
+    let up = copy(&source, &format!("server:{}", labs.path("up")), &labs.path("up.json"))?;
+    let down =
+        copy(&format!("server:{}", labs.path("up/source")), &labs.path("down"), &labs.path("down.json"))?;
+    labs.down(running)?;
+    let truth = tree(Path::new(&source))?;
+    for (copied, report) in [("up/source", &up), ("down", &down)] {
+        ensure!(tree(Path::new(&labs.path(copied)))? == truth, "{copied} differs");
+        let files = report["files"].as_array().context("no files")?;
+        ensure!(files.len() == 11, "{report:#}");
+        // A file that ends with a hole is read back before it has its size.
+        let by_hash = files.iter().filter(|file| file["verified"] == "by_hash").count();
+        ensure!(by_hash >= 10, "{report:#}");
+        ensure!(report["connections"] == 9, "{report:#}");
+    }
+    // Holes stay holes.
+    ensure!(fs::metadata(labs.path("down/sparse"))?.blocks() * 512 < 2_000_000, "the hole was filled");
+    Ok(())
+}
+
+#[test]
+fn a_server_without_shell_and_extensions_is_served_as_well() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(BARE_SERVER)?;
+    let source = place.at("source");
+    make_tree(&source)?;
+    // What is there is replaced.
+    fs::create_dir_all(place.at("up/deep"))?;
+    fs::write(place.at("up/large"), "old")?;
+    fs::write(place.at("up/deep/a b"), "old")?;
+    let [from, up, down] = ["source/", "up", "down"].map(|name| place.labs.path(name));
+    fs::rename(place.at("up"), place.at("up-source"))?;
+    fs::create_dir(&up)?;
+    fs::rename(place.at("up-source"), place.at("up/source"))?;
+    let (finished, report) = place.copy(&["-rp", &from, &format!("any:{up}")])?;
+    ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
+    let (finished, report_down) = place.copy(&["-rp", &format!("any:{up}/source"), &down])?;
+    ensure!(finished.code == Some(0), "{}{report_down:#}", finished.stderr);
+    let truth = tree(&source)?;
+    ensure!(tree(&place.at("up/source"))? == truth && tree(Path::new(&down))? == truth, "a tree differs");
+    let all = |report: &Value, how: &str| {
+        report["files"].as_array().is_some_and(|files| files.iter().all(|file| file["verified"] == how))
+    };
+    ensure!(all(&report, "read_back") && all(&report_down, "here_only"), "{report:#}{report_down:#}");
+    Ok(())
+}
+
+#[test]
+fn a_copy_that_was_killed_goes_on_where_it_stopped() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(FULL_SERVER)?;
+    let contents: Vec<u8> = (0..60_000_000_u32).map(|at| (at / 11) as u8).collect();
+    fs::write(place.at("source"), &contents)?;
+    for (from, to) in [("source", "any:target"), ("any:source", "target")] {
+        let place_of = |word: &str| match word.strip_prefix("any:") {
+            Some(name) => format!("any:{}", place.labs.path(name)),
+            None => place.labs.path(word),
+        };
+        let (from, to, target) = (place_of(from), place_of(to), place.at("target"));
+        // 60 MB at 40 Mbit/s would take 12 s.
+        let mut copy =
+            place.labs.command("copy -q -l 40000")?.args([&from, &to]).env("PATH", &place.path).start()?;
+        let journals = place.at(".local/state/proofload/copy");
+        until("chunks have arrived", || {
+            let journal = fs::read_dir(&journals).ok().and_then(|mut all| all.next()?.ok());
+            let text =
+                journal.and_then(|journal| fs::read_to_string(journal.path()).ok()).unwrap_or_default();
+            text.lines().count() >= 4
+        });
+        copy.signal(Signal::KILL);
+        copy.wait(WAIT)?;
+        ensure!(!target.exists(), "a part has the name of the whole");
+        let (finished, report) = place.copy(&[&from, &to])?;
+        ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
+        let resumed = report["files"][0]["resumed_bytes"].as_u64().unwrap_or(0);
+        ensure!((8_000_000..60_000_000).contains(&resumed), "{report:#}");
+        ensure!(fs::read(&target)? == contents, "the target differs");
+        ensure!(fs::read_dir(&journals)?.count() == 0, "a journal is left");
+        fs::remove_file(target)?;
+    }
+    let left = fs::read_dir(place.at(""))?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().contains(".part"));
+    ensure!(left.count() == 0, "a part is left");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(FULL_SERVER)?;
+    let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+    fs::create_dir_all(place.at("source/folder"))?;
+    fs::create_dir(&target)?;
+    fs::write(place.at("source/good"), "good")?;
+    symlink("..", place.at("source/folder/loop"))?;
+    symlink("nowhere", place.at("source/dangling"))?;
+    let (finished, _) = place.copy(&["-r", &source, &format!("any:{target}")])?;
+    ensure!(finished.code == Some(1), "{}", finished.stderr);
+    for words in ["folder/loop: a link leads back", "dangling: No such file"] {
+        ensure!(finished.stderr.contains(words), "{words} is not named: {}", finished.stderr);
+    }
+    ensure!(fs::read(place.at("target/source/good"))? == b"good", "what is sound was not copied");
+    // No device takes the place of a file, nor a file that of a device.
+    let (finished, _) = place.copy(&[&format!("{source}/good"), "any:/dev/null"])?;
+    ensure!(
+        finished.code == Some(1) && finished.stderr.contains("is no regular file"),
+        "{}",
+        finished.stderr
+    );
+    ensure!(!fs::metadata("/dev/null")?.is_file(), "/dev/null was replaced");
+    for (words, expected) in [
+        ([source.as_str(), target.as_str()], "both ends are on this machine; use cp"),
+        (["a:x", "b:y"], "both ends are other machines"),
+        (["-oProxyCommand=x:y", "."], "begins with '-'"),
+        ([source.as_str(), "any:/no/such/folder/"], "is no folder"),
+    ] {
+        let (finished, _) = place.copy(&["--", words[0], words[1]])?;
+        ensure!(
+            finished.code == Some(2) && finished.stderr.contains(expected),
+            "{words:?}: {}",
+            finished.stderr
+        );
+    }
+    let refused = Place::new("echo 'me@any: Permission denied (publickey).' >&2; exit 255")?;
+    let (finished, _) = refused.copy(&[&source, "any:x"])?;
+    ensure!(finished.code == Some(2) && finished.stderr.contains("Permission denied"), "{}", finished.stderr);
+    Ok(())
+}
