@@ -6,6 +6,7 @@ use std::{
     io,
     path::PathBuf,
     rc::Rc,
+    sync::Arc,
     time::Instant,
 };
 
@@ -14,12 +15,14 @@ use tokio::task::{spawn_blocking, spawn_local};
 
 use crate::{
     channel::Channel,
-    file::FileCopy,
+    file::{CHUNK_BYTES, FileCopy},
     governor::Governor,
     hash,
     hasher::Hashers,
-    queue::{Queue, Work},
+    journal::{Identity, Journal, Known},
+    queue::{Queue, Step},
     report::{FileReport, Verified},
+    span::Span,
     trouble::Trouble,
 };
 
@@ -42,6 +45,8 @@ pub(crate) struct Manner {
     pub(crate) sync: bool,
     /// Where journals are; none without resuming.
     pub(crate) journals: Option<PathBuf>,
+    /// What tells the names of this run's parts from those of others that run at the same time.
+    pub(crate) token: String,
     /// The other machine, as journals and reports name it.
     pub(crate) machine: String,
 }
@@ -71,13 +76,27 @@ impl Carrier {
 
     /// Carries chunks over a channel until there are none, or the channel is lost.
     pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
-        while let Some(work) = channel.unless_lost(self.queue.take_chunk()).await {
-            let carried = self.chunk(&channel, &work).await;
+        loop {
+            let turn = Arc::clone(&channel.turn).lock_owned().await;
+            let Some(work) = channel.unless_lost(self.queue.take_chunk()).await else { return };
+            if let Step::Carry(_, span) = &work.step {
+                span.keep(turn);
+            }
+            let done = match &work.step {
+                Step::Carry(chunk, span) => self.chunk(&channel, &work.file, *chunk, span).await,
+                Step::Finish => self.finish(&channel, &work.file).await,
+            };
             self.queue.carried(&work);
-            match carried {
+            if let Step::Carry(_, span) = &work.step {
+                span.sent();
+            }
+            match done {
                 Ok(()) => {}
                 Err(Trouble::Lost(_)) => {
-                    work.file.put_back(work.chunk);
+                    match work.step {
+                        Step::Carry(chunk, _) => work.file.put_back(chunk),
+                        Step::Finish => work.file.complete(),
+                    }
                     self.queue.wake();
                     return;
                 }
@@ -108,9 +127,10 @@ impl Carrier {
     async fn chunk(
         self: &Rc<Self>,
         channel: &Rc<Channel>,
-        Work { file, chunk, span }: &Work,
+        file: &Rc<FileCopy>,
+        chunk: u64,
+        span: &Span,
     ) -> Result<(), Trouble> {
-        let chunk = *chunk;
         if file.began.get().is_none() {
             file.began.set(Some(Instant::now()));
         }
@@ -161,11 +181,10 @@ impl Carrier {
         let is_same = match (self.manner.direction, &known) {
             (_, Some(known)) if *known != hash => false,
             (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, chunk).await? == hash,
-            (Direction::Down, Some(_)) => true,
             (_, None) if !self.manner.verify => true,
             (Direction::Up, None) => self.hash_up(channel, file, prepared, chunk).await? == hash,
             // SSH has authenticated what came, where nobody there can tell more.
-            (Direction::Down, None) => self
+            (Direction::Down, _) => self
                 .hash_there(&file.item.source, Some((begin, length)))
                 .await
                 .is_none_or(|there| there == hash),
@@ -180,6 +199,9 @@ impl Carrier {
             self.queue.wake();
             return Ok(());
         }
+        if !file.has_chunk(chunk) {
+            return Ok(());
+        }
         if known.is_some() {
             file.resumed_bytes.set(file.resumed_bytes.get() + length);
         }
@@ -191,15 +213,20 @@ impl Carrier {
         }
         let unsynced_bytes = file.unsynced_bytes.get() + length;
         file.unsynced_bytes.set(unsynced_bytes);
-        if file.has_chunk() {
-            return self.finish(channel, file).await;
-        }
-        if unsynced_bytes >= SYNC_BYTES && self.manner.sync {
+        if file.is_whole() {
+            file.complete();
+            self.queue.wake();
+        } else if unsynced_bytes >= SYNC_BYTES && self.manner.sync {
             file.unsynced_bytes.set(0);
-            match self.manner.direction {
-                Direction::Up => self.sync_up(channel, file, prepared).await?,
-                Direction::Down => sync_local(&prepared.local).await?,
-            }
+            let synced = match self.manner.direction {
+                Direction::Up => self.sync_up(channel, file, prepared).await,
+                Direction::Down => sync_local(&prepared.local).await,
+            };
+            // The chunk is there. What a lost connection did not bring to the disk is brought there at the end.
+            return synced.or_else(|trouble| match trouble {
+                Trouble::Lost(_) => Ok(()),
+                trouble => Err(trouble),
+            });
         }
         Ok(())
     }
@@ -228,6 +255,27 @@ impl Carrier {
         } else {
             Verified::HereOnly
         }
+    }
+
+    /// Who a file is.
+    pub(crate) fn identity(&self, file: &FileCopy) -> Identity {
+        let words = |path: &[u8]| path.escape_ascii().to_string();
+        Identity {
+            source: format!("{:?} {}", self.manner.direction, words(&file.item.source)),
+            target: format!("{}:{}", self.manner.machine, words(&file.item.target)),
+            size_bytes: file.item.size_bytes,
+            modified_ns: file.item.modified_ns,
+            chunk_bytes: CHUNK_BYTES,
+        }
+    }
+
+    /// The journal of a file, with what it knows.
+    pub(crate) fn journal(&self, identity: &Identity) -> Result<(Option<Journal>, Known), Trouble> {
+        let Some(folder) = &self.manner.journals else { return Ok((None, Known::default())) };
+        let opened = Journal::open(folder, &self.manner.token, identity);
+        let (journal, known) = opened
+            .map_err(|error| Trouble::local(&format!("write a journal in {}", folder.display()), &error))?;
+        Ok((Some(journal), known))
     }
 
     /// The hash of a file there, or of a part of it; none if nobody there can tell.
@@ -289,16 +337,10 @@ pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
     }
 }
 
-/// The name that a target has until it is whole: the same for the same source, so that it is found again.
-pub(crate) fn temporary_name(manner: &Manner, file: &FileCopy, target: &[u8]) -> Vec<u8> {
+/// The name that a target has until it is whole: the same for the same source and the same user, so that it is found again.
+pub(crate) fn temporary_name(manner: &Manner, identity: &Identity, target: &[u8]) -> Vec<u8> {
     let folder = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let identity = [
-        manner.machine.as_bytes(),
-        &file.item.source,
-        &target[folder..],
-        &file.item.size_bytes.to_le_bytes(),
-        &file.item.modified_ns.to_le_bytes(),
-    ];
-    let hash = hash::of(&identity.join(&0));
+    let Identity { source, target: of, size_bytes, modified_ns, .. } = identity;
+    let hash = hash::of(format!("{}\0{source}\0{of}\0{size_bytes}\0{modified_ns}", manner.token).as_bytes());
     [&target[..folder], b".proofload-", &hash.as_bytes()[..16], b".part"].concat()
 }

@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     io,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use sftp::{Attributes, Extension, Frames, Limits, Reply, Request, write_header, 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
-    sync::{Notify, OnceCell, mpsc, oneshot},
+    sync::{Mutex, Notify, OnceCell, mpsc, oneshot},
     task::spawn_local,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Rc<RefCell<Waiting>>,
     window: Rc<Governor>,
+    /// Who sends chunks: one after the other, so that the first is there before the last has begun.
+    pub(crate) turn: Arc<Mutex<()>>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
     next_id: Cell<u32>,
@@ -135,6 +138,7 @@ impl Channel {
             ended,
             is_retired: Cell::new(false),
             window: Governor::new(Bounds::CHANNEL, None),
+            turn: Arc::default(),
             next_id: Cell::new(0),
             handles: RefCell::default(),
             has_limits: false,
@@ -194,7 +198,7 @@ impl Channel {
     }
 
     /// Why the channel is lost.
-    fn loss(&self) -> Trouble {
+    pub(crate) fn loss(&self) -> Trouble {
         let lost = self.waiting.borrow().lost.clone();
         Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }

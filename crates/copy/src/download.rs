@@ -17,6 +17,7 @@ use crate::{
     carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
+    journal::Known,
     location::os,
     report::Verified,
     said::Said,
@@ -27,9 +28,14 @@ use crate::{
 impl Carrier {
     /// Makes the file here, and finds what an earlier run has brought.
     pub(crate) async fn prepare_down(&self, _: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
-        let (target, replaced_permissions) = replaced(&os(&file.item.target).into())?;
-        let temporary = temporary_name(&self.manner, file, target.as_os_str().as_encoded_bytes());
-        let (journal, mut known) = self.journal(file)?;
+        let (target, replaced_permissions) = replaced(&file.item)?;
+        let bytes = target.as_os_str().as_encoded_bytes();
+        let identity = self.identity(file);
+        let (journal, Known { chunks: mut known, former }) = self.journal(&identity)?;
+        if let Some(former) = former {
+            let _ = fs::remove_file(os(&temporary_name(&self.manner, &former, bytes)));
+        }
+        let temporary = temporary_name(&self.manner, &identity, bytes);
         let path = PathBuf::from(os(&temporary));
         if !path.exists() {
             known.clear();
@@ -122,6 +128,7 @@ impl Carrier {
             let Some((offset, bytes)) = span.take(most) else { break };
             pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes))?));
         }
+        span.sent();
         for (mut offset, mut bytes, answer) in pending {
             let mut answer = answer.answer().await?;
             loop {
@@ -198,9 +205,9 @@ impl Carrier {
     /// A small file.
     pub(crate) async fn small_down(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
         debug_assert_eq!(self.manner.direction, Direction::Down);
-        let (target, replaced_permissions) = replaced(&os(&file.item.target).into())?;
-        let temporary: PathBuf =
-            os(&temporary_name(&self.manner, file, target.as_os_str().as_encoded_bytes())).into();
+        let (target, replaced_permissions) = replaced(&file.item)?;
+        let bytes = target.as_os_str().as_encoded_bytes();
+        let temporary: PathBuf = os(&temporary_name(&self.manner, &self.identity(file), bytes)).into();
         let open = Request::Open {
             path: &file.item.source,
             flags: OpenFlags::READ,
@@ -211,14 +218,15 @@ impl Carrier {
         let carried = async {
             let size_bytes = file.item.size_bytes;
             self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;
+            if size_bytes == 0 && !self.read(channel, &handle, 0..1).await?.is_empty() {
+                let why = "it has contents and no size, as files of the kernel; copy it there first with cat";
+                return Err(Trouble::Local(why.to_owned()));
+            }
             let now = channel.begin(&Request::Fstat { handle: &handle })?;
             // Nothing depends on when it is closed.
             let _ = channel.begin(&Request::Close { handle: &handle });
             unchanged(&file.item, now.attributes().await?)?;
             let verified = if self.manner.verify {
-                local
-                    .set_len(size_bytes)
-                    .map_err(|error| Trouble::local("set the size of the file here", &error))?;
                 let here = self.local_hash(&local, 0, size_bytes).await?;
                 match self.hash_there(&file.item.source, None).await {
                     Some(there) if there == here => Verified::ByHash,
@@ -244,19 +252,25 @@ fn make(path: &Path, item: &Item, is_new: bool) -> Result<File, Trouble> {
     options.read(true).write(true).create(true).truncate(is_new).mode(item.permissions & 0o777 | 0o600);
     // Somebody else's link under this name is not followed.
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    options.open(path).map_err(|error| Trouble::local(&format!("make {}", path.display()), &error))
+    // What is zero stays a hole, also at the end.
+    let made = options.open(path).and_then(|file| file.set_len(item.size_bytes).map(|()| file));
+    made.map_err(|error| Trouble::local(&format!("make {}", path.display()), &error))
 }
 
 /// The file behind a target, and the permissions of the one that is there.
-fn replaced(target: &PathBuf) -> Result<(PathBuf, Option<u32>), Trouble> {
-    match fs::metadata(target) {
+fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>), Trouble> {
+    let target = PathBuf::from(os(&item.target));
+    // Below a folder, a link is replaced itself: whoever wrote it must not say where else files come to.
+    let known = if item.is_named { fs::metadata(&target) } else { fs::symlink_metadata(&target) };
+    match known {
         Ok(known) if known.is_file() => {
-            let behind =
-                fs::canonicalize(target).map_err(|error| Trouble::local("find the target", &error))?;
+            let behind = if item.is_named { fs::canonicalize(&target) } else { Ok(target) };
+            let behind = behind.map_err(|error| Trouble::local("find the target", &error))?;
             Ok((behind, Some(known.mode() & 0o7777)))
         }
+        Ok(known) if known.is_symlink() => Ok((target, None)),
         Ok(_) => Err(Trouble::Local("the target is there, and is no regular file".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target.clone(), None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target, None)),
         Err(error) => Err(Trouble::local("look at the target", &error)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     rc::Rc,
     time::Instant,
@@ -32,6 +32,8 @@ pub(crate) struct Item {
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
+    /// Named by the user, not found in a folder: a link at its target is followed.
+    pub(crate) is_named: bool,
     /// As exact as the side of the source tells it.
     pub(crate) modified_ns: i128,
 }
@@ -53,7 +55,11 @@ pub(crate) struct FileCopy {
     pub(crate) prepared: OnceCell<Prepared>,
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
-    left: Cell<u64>,
+    there: RefCell<BTreeSet<u64>>,
+    /// All chunks are there, and somebody has to give the file its name.
+    is_complete: Cell<bool>,
+    /// The name may have been given, although no answer said so.
+    pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
     failed: Cell<bool>,
@@ -78,14 +84,15 @@ pub(crate) struct Prepared {
 
 impl FileCopy {
     pub(crate) fn new(number: u64, item: Item) -> Rc<Self> {
-        let left = item.size_bytes.div_ceil(CHUNK_BYTES);
         Rc::new(Self {
             number,
             item,
             prepared: OnceCell::new(),
             next: Cell::new(0),
             again: RefCell::default(),
-            left: Cell::new(left),
+            there: RefCell::default(),
+            is_complete: Cell::new(false),
+            may_have_name: Cell::new(false),
             unsynced_bytes: Cell::new(0),
             resumed_bytes: Cell::new(0),
             failed: Cell::new(false),
@@ -132,10 +139,24 @@ impl FileCopy {
         Ok(())
     }
 
-    /// A chunk is there. Tells whether it was the last.
-    pub(crate) fn has_chunk(&self) -> bool {
-        self.left.set(self.left.get() - 1);
-        self.left.get() == 0
+    /// A chunk is there. Tells whether this is new.
+    pub(crate) fn has_chunk(&self, chunk: u64) -> bool {
+        self.there.borrow_mut().insert(chunk)
+    }
+
+    /// Whether all chunks are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.there.borrow().len() as u64 == self.item.size_bytes.div_ceil(CHUNK_BYTES)
+    }
+
+    /// Somebody has to give the file its name.
+    pub(crate) fn complete(&self) {
+        self.is_complete.set(true);
+    }
+
+    /// Takes it upon oneself to give the file its name, if that is to be done.
+    pub(crate) fn take_completion(&self) -> bool {
+        !self.failed.get() && self.is_complete.replace(false)
     }
 
     /// Nothing of it is carried any more. Tells whether this is new.
@@ -163,6 +184,7 @@ pub(crate) fn item(source: &str, size_bytes: u64) -> Item {
         permissions: 0o644,
         accessed_s: 0,
         modified_s: 0,
+        is_named: true,
         modified_ns: 0,
     }
 }
@@ -183,7 +205,10 @@ mod tests {
             assert_eq!((file.take_chunk(), file.take_chunk()), (Some(1), None));
         }
         assert!(file.differs(1).is_err());
-        assert_eq!((file.has_chunk(), file.has_chunk(), file.has_chunk()), (false, false, true));
+        assert!(file.has_chunk(0) && !file.has_chunk(0) && file.has_chunk(2) && !file.is_whole());
+        assert!(file.has_chunk(1) && file.is_whole() && !file.take_completion());
+        file.complete();
+        assert!(file.take_completion() && !file.take_completion());
         assert!(file.fail() && !file.fail() && file.take_chunk().is_none());
     }
 }

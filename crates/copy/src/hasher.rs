@@ -90,7 +90,10 @@ impl Hasher {
                 command.extend_from_slice(&path);
             }
             Some((offset, length)) => {
-                command.extend_from_slice(b"dd if=");
+                // What follows a pipe does not hear of a failure in front of it.
+                command.extend_from_slice(b"[ -r ");
+                command.extend_from_slice(&path);
+                command.extend_from_slice(b" ] && dd if=");
                 command.extend_from_slice(&path);
                 let (skip, count) = (offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES));
                 command.extend_from_slice(

@@ -23,6 +23,7 @@ use crate::{
     download::set_times,
     file::{FileCopy, Item, Kind},
     governor::{Bounds, Governor, TICK},
+    journal::{Place, random_token},
     location::os,
     pool::{Pool, Shape},
     remote::final_attributes,
@@ -80,6 +81,9 @@ pub enum CopyError {
         /// What `ssh` said.
         why: String,
     },
+    /// It was stopped before the first file.
+    #[error("interrupted")]
+    Interrupted,
     /// Something failed before the first file.
     #[error("{0}")]
     Failed(String),
@@ -131,12 +135,22 @@ async fn run(
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, CopyError> {
     let began = Instant::now();
+    // Whoever cannot write there copies without resuming.
+    let place = job.journals.as_ref().and_then(|folder| Place::take(folder).ok());
+    let failed = |why: String| CopyError::Failed(why);
+    let token = match &place {
+        Some(place) => place.token.clone(),
+        None => {
+            random_token().map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?
+        }
+    };
     let manner = Manner {
+        token,
         direction,
         preserve: job.preserve,
         verify: job.verify,
         sync: job.sync,
-        journals: job.journals.clone(),
+        journals: job.journals.clone().filter(|_| place.is_some()),
         machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
     };
     let governor =
@@ -144,29 +158,29 @@ async fn run(
     let carrier = Carrier::new(manner, Rc::clone(&governor));
     let login = Login::new(host, job.ssh_options.clone());
     let machine = login.name().to_owned();
-    let failed = |why: String| CopyError::Failed(why);
     let pool = Pool::new(login, Rc::clone(&carrier))
         .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
-    let first = pool.first(job.connections).await.map_err(|trouble| match trouble {
+    let first = until(stop, pool.first(job.connections)).await?.map_err(|trouble| match trouble {
         Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
         trouble => failed(trouble.to_string()),
     })?;
     let login_s = began.elapsed().as_secs_f64();
     let trouble = |trouble: Trouble| failed(format!("{machine}: {trouble}"));
-    let (limits, found) = tokio::join!(first.ask_limits(), find(job, direction, &first));
+    let asked = async { tokio::join!(first.ask_limits(), find(job, direction, &first)) };
+    let (limits, found) = until(stop, asked).await?;
     governor.saw_round_trip(limits.map_err(trouble)?);
     let round_trip = governor.round_trip();
     let Found { items, mut problems } = found.map_err(trouble)??;
     let mut report = Report { login_s, round_trip_s: round_trip.as_secs_f64(), ..Report::default() };
     let mut taken = HashSet::new();
+    let (items, twice): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| taken.insert(item.target.clone()));
+    for item in twice {
+        let name = String::from_utf8_lossy(&item.target).into_owned();
+        problems.push(format!("{name}: two sources have this name at the destination; the first was taken"));
+    }
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
-    for item in items.iter().filter(|item| !taken.insert(item.target.clone())) {
-        problems.push(format!(
-            "{}: two sources have this name at the destination",
-            String::from_utf8_lossy(&item.target)
-        ));
-    }
     report.folders = folders.len() as u64;
     report.notes = problems;
     if job.dry_run {
@@ -175,14 +189,12 @@ async fn run(
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
-    make_folders(direction, &first, &folders, &mut report.notes).await.map_err(trouble)?;
-    let (links, files): (Vec<Item>, Vec<Item>) =
-        items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
-    for item in &links {
-        if let Err(why) = make_link(direction, &first, item).await {
-            report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
-        }
-    }
+    let making = make_folders(direction, &first, &folders, &mut report.notes);
+    let missing = until(stop, making).await?.map_err(trouble)?;
+    // Into what is no folder of ours, nothing is written.
+    let is_below = |item: &Item| missing.iter().any(|folder| item.target.starts_with(&below(folder, b"")));
+    let items = items.into_iter().filter(|item| !is_below(item));
+    let (links, files): (Vec<Item>, Vec<Item>) = items.partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) = (files.iter().map(|file| file.size_bytes).sum(), files.len() as u64);
     for (number, item) in files.into_iter().enumerate() {
         carrier.queue.add(FileCopy::new(number as u64, item));
@@ -213,7 +225,14 @@ async fn run(
     }
     report.carried_bytes = governor.delivered_bytes();
     if carrier.queue.unfinished() == 0 {
-        finish_folders(job.preserve, direction, &first, &folders, &mut report.notes).await;
+        // Links last: nothing is written through them.
+        let channel = pool.any().unwrap_or(first);
+        for item in &links {
+            if let Err(why) = make_link(direction, &channel, item).await {
+                report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
+            }
+        }
+        finish_folders(job.preserve, direction, &channel, &folders, &mut report.notes).await;
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
             "{machine} could not be reached again: {why}; the same command goes on where this one stopped"
@@ -303,14 +322,33 @@ async fn find(
     Ok(Ok(found))
 }
 
-/// Makes folders, those above first. They can be written to until they are full.
+/// Does something, unless it is stopped before.
+async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -> Result<T, CopyError> {
+    let stopped = async {
+        let mut ticks = interval(TICK);
+        while !stop.load(Ordering::Relaxed) {
+            ticks.tick().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stopped => Err(CopyError::Interrupted),
+        done = what => Ok(done),
+    }
+}
+
+/// Makes folders, those above first. They can be written to until they are full. Returns those that could not be made.
 async fn make_folders(
     direction: Direction,
     channel: &Channel,
     folders: &[Item],
     notes: &mut Vec<String>,
-) -> Result<(), Trouble> {
+) -> Result<Vec<Vec<u8>>, Trouble> {
+    let mut missing: Vec<Vec<u8>> = Vec::new();
     for folder in folders {
+        if missing.iter().any(|above| folder.target.starts_with(&below(above, b""))) {
+            continue;
+        }
         let made = match direction {
             Direction::Up => {
                 match channel.make_folder(&folder.target, folder.permissions & 0o777 | 0o700).await {
@@ -319,20 +357,23 @@ async fn make_folders(
                 }
             }
             Direction::Down => match fs::create_dir(os(&folder.target)) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::AlreadyExists
-                        && Path::new(&os(&folder.target)).is_dir() =>
-                {
-                    Ok(())
-                }
+                // Below the folder that the user named, no link leads elsewhere.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => Ok(()),
                 made => made.map_err(|error| error.to_string()),
             },
         };
         if let Err(why) = made {
+            missing.push(folder.target.clone());
             notes.push(format!("{}: cannot make the folder: {why}", String::from_utf8_lossy(&folder.target)));
         }
     }
-    Ok(())
+    Ok(missing)
+}
+
+fn is_folder(item: &Item) -> bool {
+    let target = os(&item.target);
+    let known = if item.is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
+    known.is_ok_and(|known| known.is_dir())
 }
 
 /// Gives folders their attributes, those below first.

@@ -12,6 +12,8 @@ use tokio::{task::spawn_local, time::sleep};
 
 use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
 
+/// What the names of folders for sockets begin with; the number of the process follows.
+const FOLDER: &str = "proofload-copy-";
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
 /// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
@@ -26,6 +28,8 @@ const CHUNK_LANES: usize = 3;
 const SMALL_LANES: usize = 32;
 /// Attempts to connect again, one after the other, before a connection is given up.
 const MAX_ATTEMPTS: u32 = 6;
+/// Bytes that show that connecting again has a point.
+const PROGRESS_BYTES: u64 = 1 << 20;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A login that takes so long goes over a long path.
@@ -70,6 +74,7 @@ pub(crate) struct Pool {
     wanted: Cell<u32>,
     /// Channels that the first connection has until the others are there.
     spare: RefCell<Vec<Rc<Channel>>>,
+    live: RefCell<Vec<Rc<Channel>>>,
     /// Slots that still try.
     alive: Cell<usize>,
     channels: Cell<u32>,
@@ -83,7 +88,9 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(login: Login, carrier: Rc<Carrier>) -> std::io::Result<Rc<Self>> {
         // The path of a socket has about 100 bytes at the most.
-        let folder = tempfile::Builder::new().prefix("proofload-copy-").rand_bytes(8).tempdir_in("/tmp")?;
+        sweep();
+        let prefix = format!("{FOLDER}{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).rand_bytes(6).tempdir_in("/tmp")?;
         Ok(Rc::new(Self {
             login,
             folder,
@@ -92,6 +99,7 @@ impl Pool {
             is_planned: Cell::new(false),
             wanted: Cell::new(0),
             spare: RefCell::default(),
+            live: RefCell::default(),
             alive: Cell::new(0),
             channels: Cell::new(0),
             most_channels: Cell::new(0),
@@ -146,7 +154,6 @@ impl Pool {
         let shape = if self.is_interactive.get() { Shape { connections: 1, ..shape } } else { shape };
         let has_others = self.alive.get() > 0;
         self.alive.set(self.alive.get() + 1);
-        self.start_hasher(0);
         let of_first = if shape.channels > 1 { MAX_CHANNELS } else { 1 };
         spawn_local(Rc::clone(self).slot(0, Some(first), of_first));
         if !has_others {
@@ -185,14 +192,17 @@ impl Pool {
             };
             match opened {
                 Ok(channel) => {
-                    let began = Instant::now();
+                    let before = self.carrier.governor.delivered_bytes();
                     self.connections.set(self.connections.get() + 1);
                     self.most_connections.set(self.most_connections.get().max(self.connections.get()));
                     self.retire_spare();
-                    self.carry(slot, channel, channels).await;
+                    self.carry(slot, Rc::clone(&channel), channels).await;
                     self.connections.set(self.connections.get() - 1);
-                    // A connection that worked for a while may try as often as a new one.
-                    if began.elapsed() > Duration::from_secs(10) {
+                    if !self.is_done() {
+                        *self.why.borrow_mut() = Some(channel.loss());
+                    }
+                    // While something arrives, it is tried as often as at first.
+                    if self.carrier.governor.delivered_bytes() > before + PROGRESS_BYTES {
                         attempt = 0;
                     }
                 }
@@ -237,7 +247,7 @@ impl Pool {
                 }
             }));
         }
-        if slot > 0 && slot < MAX_HASHERS {
+        if slot < MAX_HASHERS {
             self.start_hasher(slot);
         }
         for channel in all {
@@ -255,13 +265,20 @@ impl Pool {
     async fn carry_over(self: Rc<Self>, channel: Rc<Channel>) {
         self.channels.set(self.channels.get() + 1);
         self.most_channels.set(self.most_channels.get().max(self.channels.get()));
+        self.live.borrow_mut().push(Rc::clone(&channel));
         let carrier = || Rc::clone(&self.carrier);
         let chunks = (0..CHUNK_LANES).map(|_| spawn_local(carrier().carry_chunks(Rc::clone(&channel))));
         let small = (0..SMALL_LANES).map(|_| spawn_local(carrier().carry_small(Rc::clone(&channel))));
         for lane in chunks.chain(small).collect::<Vec<_>>() {
             let _ = lane.await;
         }
+        self.live.borrow_mut().retain(|other| !Rc::ptr_eq(other, &channel));
         self.channels.set(self.channels.get() - 1);
+    }
+
+    /// A channel that carries; none if all are lost.
+    pub(crate) fn any(&self) -> Option<Rc<Channel>> {
+        self.live.borrow().first().cloned()
     }
 
     /// Channels that carry now.
@@ -277,6 +294,19 @@ impl Pool {
     /// Why the last connection could not be made.
     pub(crate) fn why(&self) -> Option<Trouble> {
         self.why.borrow().clone()
+    }
+}
+
+/// Removes the folders of runs that were killed.
+fn sweep() {
+    for entry in std::fs::read_dir("/tmp").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix(FOLDER)?.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+            // Those of other users stay.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -13,12 +13,19 @@ use crate::{file::FileCopy, span::Span};
 /// Bytes that are worth the while of another channel.
 const WORTH_BYTES: u64 = 512 << 10;
 
-/// A chunk, or a part of one, that a channel carries.
+/// What a channel does for a large file.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
     pub(crate) file: Rc<FileCopy>,
-    pub(crate) chunk: u64,
-    pub(crate) span: Rc<Span>,
+    pub(crate) step: Step,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Carries a chunk, or a part of one.
+    Carry(u64, Rc<Span>),
+    /// Gives the file its name.
+    Finish,
 }
 
 /// Chunks of large files, and small files.
@@ -53,30 +60,42 @@ impl Queue {
     /// to do.
     pub(crate) async fn take_chunk(&self) -> Option<Work> {
         self.when(|| {
-            let work = self.next_chunk().or_else(|| self.rest_of_another())?;
+            let work = self.next_step().or_else(|| self.rest_of_another())?;
             self.active.borrow_mut().push(work.clone());
             Some(work)
         })
         .await
     }
 
-    fn next_chunk(&self) -> Option<Work> {
+    fn next_step(&self) -> Option<Work> {
         let large = self.large.borrow();
+        if let Some(file) = large.iter().find(|file| file.take_completion()) {
+            return Some(Work { file: Rc::clone(file), step: Step::Finish });
+        }
         let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
         let (begin, length) = file.range(chunk);
-        Some(Work { file, chunk, span: Span::new(begin, begin + length) })
+        Some(Work { file, step: Step::Carry(chunk, Span::new(begin, begin + length)) })
     }
 
     fn rest_of_another(&self) -> Option<Work> {
         let active = self.active.borrow();
-        let work = active.iter().filter(|work| work.span.left() >= WORTH_BYTES);
-        let work = work.max_by_key(|work| work.span.left())?;
-        Some(Work { span: work.span.split(), ..work.clone() })
+        let part = |work: &Work| match &work.step {
+            Step::Carry(chunk, span) => Some((Rc::clone(&work.file), *chunk, Rc::clone(span))),
+            Step::Finish => None,
+        };
+        let parts = active.iter().filter_map(part).filter(|(.., span)| span.left() >= WORTH_BYTES);
+        let (file, chunk, span) = parts.max_by_key(|(.., span)| span.left())?;
+        Some(Work { file, step: Step::Carry(chunk, span.split()) })
     }
 
     /// A channel has carried a part, or could not.
     pub(crate) fn carried(&self, work: &Work) {
-        self.active.borrow_mut().retain(|other| !Rc::ptr_eq(&other.span, &work.span));
+        let is_other = |other: &Work| match (&other.step, &work.step) {
+            (Step::Carry(_, one), Step::Carry(_, another)) => !Rc::ptr_eq(one, another),
+            (Step::Finish, Step::Finish) => !Rc::ptr_eq(&other.file, &work.file),
+            _ => true,
+        };
+        self.active.borrow_mut().retain(is_other);
     }
 
     async fn when<T>(&self, take: impl Fn() -> Option<T>) -> Option<T> {

@@ -2,7 +2,7 @@
 
 use sftp::{Attributes, Code, Request, Times};
 
-use crate::{channel::Channel, file::Item, said::Said, trouble::Trouble};
+use crate::{channel::Channel, file::Item, said::Said, tree::MAX_ITEMS, trouble::Trouble};
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
@@ -85,14 +85,17 @@ impl Channel {
         if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
-        match self.done(Request::Rename { from, to }).await {
-            Err(Trouble::Refused(_)) => {
-                // Without the extension, a rename replaces nothing.
-                self.remove(to).await?;
-                self.done(Request::Rename { from, to }).await
-            }
-            renamed => renamed,
+        if self.lstat(to).await?.is_none() {
+            return self.done(Request::Rename { from, to }).await;
         }
+        // Without the extension, a rename replaces nothing. What is there is kept until the new file has its name.
+        let aside = [from, b".old"].concat();
+        self.done(Request::Rename { from: to, to: &aside }).await?;
+        if let Err(trouble) = self.done(Request::Rename { from, to }).await {
+            let _ = self.done(Request::Rename { from: &aside, to }).await;
+            return Err(trouble);
+        }
+        self.remove(&aside).await
     }
 
     /// The entries of a folder but `.` and `..`; and the names that no sound server lists.
@@ -114,6 +117,9 @@ impl Channel {
                 }
                 Said::EndOfFile => break,
                 _ => return Err(Trouble::unexpected("READDIR")),
+            }
+            if entries.len() > MAX_ITEMS {
+                return Err(Trouble::Local(format!("the server lists more than {MAX_ITEMS} files")));
             }
         }
         self.done(Request::Close { handle: &handle }).await?;

@@ -1,6 +1,11 @@
 //! A part of a file that one channel carries, and that another may take over the rest of.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use tokio::sync::OwnedMutexGuard;
 
 /// Bytes from one offset to another, of which those at the front are on the way.
 #[derive(Debug)]
@@ -9,11 +14,18 @@ pub(crate) struct Span {
     end: Cell<u64>,
     /// Spans of the same chunk that are not there yet.
     open: Rc<Cell<u32>>,
+    /// The channel's turn, until all is on the way.
+    turn: RefCell<Option<OwnedMutexGuard<()>>>,
 }
 
 impl Span {
     pub(crate) fn new(begin: u64, end: u64) -> Rc<Self> {
-        Rc::new(Self { next: Cell::new(begin), end: Cell::new(end), open: Rc::new(Cell::new(1)) })
+        Rc::new(Self {
+            next: Cell::new(begin),
+            end: Cell::new(end),
+            open: Rc::new(Cell::new(1)),
+            turn: RefCell::default(),
+        })
     }
 
     /// The next bytes to ask for or to send, at most so many: where they begin, and how many they are.
@@ -24,6 +36,16 @@ impl Span {
         (bytes > 0).then_some((offset, bytes))
     }
 
+    /// Keeps a channel's turn to send.
+    pub(crate) fn keep(&self, turn: OwnedMutexGuard<()>) {
+        *self.turn.borrow_mut() = Some(turn);
+    }
+
+    /// All of it is on the way: the channel may send something else.
+    pub(crate) fn sent(&self) {
+        self.turn.take();
+    }
+
     /// Bytes that nobody has taken.
     pub(crate) fn left(&self) -> u64 {
         self.end.get() - self.next.get()
@@ -32,7 +54,12 @@ impl Span {
     /// Gives the second half of what nobody has taken to somebody else.
     pub(crate) fn split(&self) -> Rc<Self> {
         let middle = self.end.get() - self.left() / 2;
-        let rest = Self { next: Cell::new(middle), end: self.end.clone(), open: Rc::clone(&self.open) };
+        let rest = Self {
+            next: Cell::new(middle),
+            end: self.end.clone(),
+            open: Rc::clone(&self.open),
+            turn: RefCell::default(),
+        };
         self.end.set(middle);
         self.open.set(self.open.get() + 1);
         Rc::new(rest)

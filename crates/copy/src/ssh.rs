@@ -70,7 +70,8 @@ impl Login {
             command.args(["-p", &port.to_string()]);
         }
         command.args(flags).args(["--", &self.host.login, remote]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        // It ends with its standard input. Killed in the middle of a login, it would leave what the user's own start files had begun.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 }

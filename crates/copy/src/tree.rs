@@ -21,6 +21,9 @@ use crate::{
 /// Folders in folders beyond this are a loop of links that nothing else has shown.
 const MAX_DEPTH: usize = 200;
 
+/// More files than this are not remembered.
+pub(crate) const MAX_ITEMS: usize = 5_000_000;
+
 /// What is left out, and what is done with links.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
@@ -105,6 +108,7 @@ fn here(
                 target,
                 Kind::Link(to.as_os_str().as_bytes().to_vec()),
                 &own,
+                relative.is_empty(),
             )),
             Err(error) => problem(error.to_string()),
         }
@@ -120,7 +124,7 @@ fn here(
         return;
     }
     if behind.is_file() {
-        return found.items.push(local_item(path, target, Kind::File, &behind));
+        return found.items.push(local_item(path, target, Kind::File, &behind, relative.is_empty()));
     }
     if !behind.is_dir() {
         return problem("not a regular file".to_owned());
@@ -137,7 +141,7 @@ fn here(
         Err(error) => return problem(error.to_string()),
     };
     names.sort();
-    found.items.push(local_item(path, target.clone(), Kind::Folder, &behind));
+    found.items.push(local_item(path, target.clone(), Kind::Folder, &behind, relative.is_empty()));
     ancestors.push(identity);
     for name in names {
         let bytes = name.as_bytes();
@@ -146,8 +150,9 @@ fn here(
     ancestors.pop();
 }
 
-fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata) -> Item {
+fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, is_named: bool) -> Item {
     Item {
+        is_named,
         source: source.to_vec(),
         target,
         kind,
@@ -197,6 +202,12 @@ pub(crate) async fn find_there(
         }
         for listing in listings {
             let (folder, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
+            if found.items.len() > MAX_ITEMS {
+                found.problems.push(format!(
+                    "there are more than {MAX_ITEMS} files; copy the folders below one by one"
+                ));
+                return Ok(());
+            }
             match listed {
                 Ok(listed) => {
                     found.problems.extend(listed.problems);
@@ -294,6 +305,7 @@ fn take(
     found.items.push(Item {
         source: entry.source.clone(),
         target: entry.target.clone(),
+        is_named: entry.relative.is_empty(),
         kind,
         size_bytes: attributes.size.unwrap_or(0),
         permissions: attributes

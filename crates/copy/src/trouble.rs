@@ -43,7 +43,7 @@ impl Trouble {
 
     /// The server answered something else than what was asked.
     pub(crate) fn unexpected(what: &str) -> Self {
-        Self::Lost(format!("the server answered {what} with something else"))
+        Self::Local(format!("the server answered {what} with something else than what was asked for"))
     }
 
     pub(crate) fn is(&self, code: Code) -> bool {

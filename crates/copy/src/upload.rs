@@ -2,21 +2,19 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
     fs::File,
     os::unix::fs::{FileExt, MetadataExt},
     rc::Rc,
 };
 
-use sftp::{Attributes, FileType, OpenFlags, Request};
+use sftp::{Attributes, Code, FileType, OpenFlags, Request};
 
 use crate::{
     carrier::{Carrier, is_hole, temporary_name},
     channel::Channel,
-    file::CHUNK_BYTES,
-    file::{FileCopy, Prepared},
+    file::{FileCopy, Item, Prepared},
     hash,
-    journal::{Identity, Journal},
+    journal::Known,
     location::os,
     remote::final_attributes,
     report::Verified,
@@ -32,46 +30,28 @@ impl Carrier {
     /// Opens the source, and finds what an earlier run has brought.
     pub(crate) async fn prepare_up(&self, channel: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
         let local = open_source(file)?;
-        let temporary = temporary_name(&self.manner, file, &file.item.target);
-        let (journal, known) = self.journal(file)?;
+        let (target, replaced_permissions) = replaced(channel, &file.item).await?;
+        let identity = self.identity(file);
+        let (journal, Known { chunks, former }) = self.journal(&identity)?;
+        if let Some(former) = former {
+            let _ = channel.remove(&temporary_name(&self.manner, &former, &target)).await;
+        }
+        let temporary = temporary_name(&self.manner, &identity, &target);
         // Without chunks to go on with, what lies there under this name is worth nothing.
         let mut flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        if known.is_empty() {
+        if chunks.is_empty() {
             flags = flags | OpenFlags::TRUNCATE;
         }
         let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
-        let (opened, replaced) =
-            tokio::join!(channel.handle(file.number, &open), replaced(channel, &file.item.target));
-        opened?;
-        let (target, replaced_permissions) = replaced?;
+        channel.handle(file.number, &open).await?;
         Ok(Prepared {
             local: Rc::new(local),
             temporary,
             target,
             replaced_permissions,
             journal: RefCell::new(journal),
-            known: RefCell::new(known),
+            known: RefCell::new(chunks),
         })
-    }
-
-    /// The journal of a file, with the chunks that it knows.
-    pub(crate) fn journal(
-        &self,
-        file: &FileCopy,
-    ) -> Result<(Option<Journal>, BTreeMap<u64, String>), Trouble> {
-        let Some(folder) = &self.manner.journals else { return Ok((None, BTreeMap::new())) };
-        let words = |path: &[u8]| path.escape_ascii().to_string();
-        let identity = Identity {
-            source: format!("{:?} {}", self.manner.direction, words(&file.item.source)),
-            target: format!("{}:{}", self.manner.machine, words(&file.item.target)),
-            size_bytes: file.item.size_bytes,
-            modified_ns: file.item.modified_ns,
-            chunk_bytes: CHUNK_BYTES,
-        };
-        let opened = Journal::open(folder, &identity);
-        let (journal, known) = opened
-            .map_err(|error| Trouble::local(&format!("write a journal in {}", folder.display()), &error))?;
-        Ok((Some(journal), known))
     }
 
     async fn handle_up(
@@ -129,6 +109,7 @@ impl Carrier {
                 Err(trouble) => return Err(trouble),
             }
         }
+        span.sent();
         for answer in pending {
             answer.done().await?;
         }
@@ -176,7 +157,14 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
-        let handle = self.handle_up(channel, file, prepared).await?;
+        let handle = match self.handle_up(channel, file, prepared).await {
+            // The name was given, and the answer was lost.
+            Err(trouble) if trouble.is(Code::NoSuchFile) && file.may_have_name.get() => {
+                let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
+                return if there == Some(file.item.size_bytes) { Ok(()) } else { Err(trouble) };
+            }
+            handle => handle?,
+        };
         // All at once: a server takes the requests of a channel one after the other.
         let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
         let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
@@ -191,6 +179,7 @@ impl Carrier {
             answer.done().await?;
         }
         unchanged(file, &prepared.local)?;
+        file.may_have_name.set(true);
         self.name_up(channel, file, (&prepared.temporary, &prepared.target), prepared.replaced_permissions)
             .await
     }
@@ -218,13 +207,12 @@ impl Carrier {
     /// A small file: all its requests at once, as far as the answers allow.
     pub(crate) async fn small_up(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
         let local = Rc::new(open_source(file)?);
-        let temporary = temporary_name(&self.manner, file, &file.item.target);
+        let (target, replaced_permissions) = replaced(channel, &file.item).await?;
+        let temporary = temporary_name(&self.manner, &self.identity(file), &target);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
         let open = channel.begin(&Request::Open { path: &temporary, flags, attributes: at_first(file) })?;
-        let replaced = replaced(channel, &file.item.target).await;
         let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
         let carried = async {
-            let (target, replaced_permissions) = replaced?;
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
             let sync = if self.manner.sync && channel.has_fsync {
                 Some(channel.begin(&Request::Fsync { handle: &handle })?)
@@ -289,9 +277,14 @@ fn at_first(file: &FileCopy) -> Attributes {
 }
 
 /// The file behind a target, and the permissions of the one that is there.
-async fn replaced(channel: &Channel, target: &[u8]) -> Result<(Vec<u8>, Option<u32>), Trouble> {
+async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>), Trouble> {
+    let target = &item.target;
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
     let (target, known) = if known.file_type() == Some(FileType::Symlink) {
+        // Below a folder, a link is replaced itself.
+        if !item.is_named {
+            return Ok((target.clone(), None));
+        }
         // The file is replaced, not the link. A link to nothing is.
         match channel.stat(target).await? {
             Some(behind) => (channel.real_path(target).await?, behind),
@@ -308,6 +301,12 @@ async fn replaced(channel: &Channel, target: &[u8]) -> Result<(Vec<u8>, Option<u
 
 /// Refuses a source that is not what it was when it was listed.
 fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
+    // Files of the kernel have no size, and contents.
+    if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
+        return Err(Trouble::Local(
+            "it has contents and no size, as files of the kernel; copy it first with cat".to_owned(),
+        ));
+    }
     let now = local.metadata().map_err(|error| Trouble::local("read the source's size", &error))?;
     let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());
     if now.len() == file.item.size_bytes && modified_ns == file.item.modified_ns {

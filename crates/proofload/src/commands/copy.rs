@@ -127,9 +127,10 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
     if let Some(bar) = &shown {
         bar.finish_and_clear();
     }
-    let report = report.map_err(|error| match error {
-        CopyError::Login { .. } | CopyError::WrongUse(_) | CopyError::Failed(_) => Refusal::one(error),
-    })?;
+    let report = match report {
+        Err(CopyError::Interrupted) => return Ok(Exit::Interrupted),
+        report => report.map_err(Refusal::one)?,
+    };
     for line in text::problems(&report) {
         standard::message(line);
     }
