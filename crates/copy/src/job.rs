@@ -4,8 +4,7 @@ use std::{
     cell::Cell,
     collections::HashSet,
     ffi::OsString,
-    fs, io,
-    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
@@ -20,15 +19,14 @@ use crate::{
     Host, Location, Progress, Report,
     carrier::{Carrier, Direction, Manner},
     channel::Channel,
-    download::set_times,
     file::{FileCopy, Item, Kind},
+    folders::{finish_folders, make_folders, make_link},
     governor::{Bounds, Governor, TICK},
     journal::{Place, random_token},
     location::os,
     pool::{Pool, Shape},
-    remote::final_attributes,
     ssh::Login,
-    tree::{Choice, Found, below, expand, find_here, find_there, last_name, link_here},
+    tree::{Choice, Found, below, expand, find_here, find_there, last_name},
     trouble::Trouble,
 };
 
@@ -334,93 +332,5 @@ async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -> Result<T,
         biased;
         () = stopped => Err(CopyError::Interrupted),
         done = what => Ok(done),
-    }
-}
-
-/// Makes folders, those above first. They can be written to until they are full. Returns those that could not be made.
-async fn make_folders(
-    direction: Direction,
-    channel: &Channel,
-    folders: &[Item],
-    notes: &mut Vec<String>,
-) -> Result<Vec<Vec<u8>>, Trouble> {
-    let mut missing: Vec<Vec<u8>> = Vec::new();
-    for folder in folders {
-        if missing.iter().any(|above| folder.target.starts_with(&below(above, b""))) {
-            continue;
-        }
-        let made = match direction {
-            Direction::Up => {
-                match channel.make_folder(&folder.target, folder.permissions & 0o777 | 0o700).await {
-                    Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
-                    made => made.map_err(|trouble| trouble.to_string()),
-                }
-            }
-            Direction::Down => match fs::create_dir(os(&folder.target)) {
-                // Below the folder that the user named, no link leads elsewhere.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => Ok(()),
-                made => made.map_err(|error| error.to_string()),
-            },
-        };
-        if let Err(why) = made {
-            missing.push(folder.target.clone());
-            notes.push(format!("{}: cannot make the folder: {why}", String::from_utf8_lossy(&folder.target)));
-        }
-    }
-    Ok(missing)
-}
-
-fn is_folder(item: &Item) -> bool {
-    let target = os(&item.target);
-    let known = if item.is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
-    known.is_ok_and(|known| known.is_dir())
-}
-
-/// Gives folders their attributes, those below first.
-async fn finish_folders(
-    preserve: bool,
-    direction: Direction,
-    channel: &Channel,
-    folders: &[Item],
-    notes: &mut Vec<String>,
-) {
-    if !preserve {
-        return;
-    }
-    for folder in folders.iter().rev() {
-        let set = match direction {
-            Direction::Up => {
-                let set = channel.set(&folder.target, final_attributes(folder, true, None)).await;
-                set.map_err(|trouble| trouble.to_string())
-            }
-            Direction::Down => fs::File::open(os(&folder.target))
-                .and_then(|file| {
-                    file.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
-                    set_times(&file, folder)
-                })
-                .map_err(|error| error.to_string()),
-        };
-        if let Err(why) = set {
-            notes.push(format!(
-                "{}: cannot set times and permissions: {why}",
-                String::from_utf8_lossy(&folder.target)
-            ));
-        }
-    }
-}
-
-async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Result<(), String> {
-    let words = |trouble: Trouble| trouble.to_string();
-    match (direction, &item.kind) {
-        (Direction::Up, Kind::Link(to)) => {
-            if channel.lstat(&item.target).await.map_err(words)?.is_some() {
-                channel.remove(&item.target).await.map_err(words)?;
-            }
-            channel.symlink(to, &item.target).await.map_err(words)
-        }
-        _ => {
-            let to = channel.read_link(&item.source).await.map_err(words)?;
-            link_here(item, &to).map_err(|error| error.to_string())
-        }
     }
 }

@@ -8,6 +8,7 @@ mod carrier;
 mod channel;
 mod download;
 mod file;
+mod folders;
 mod governor;
 mod hash;
 mod hasher;

@@ -75,10 +75,16 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
     verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
     for (cause, rule) in rules::RULES {
-        if cause == Cause::SlowHandler && !verdict.bottlenecks.is_empty() {
-            continue;
-        }
-        match rule(observed) {
+        let finding = match rule(observed) {
+            // What is named before explains long answers.
+            Finding::Bound { evidence, .. }
+                if cause == Cause::SlowHandler && !verdict.bottlenecks.is_empty() =>
+            {
+                Finding::Not(evidence)
+            }
+            finding => finding,
+        };
+        match finding {
             Finding::Bound { place, evidence, certainty } => {
                 verdict.bottlenecks.push(Bottleneck { cause, place, evidence, certainty });
             }

@@ -64,6 +64,7 @@ mod study_fresh;
 mod study_resume;
 mod unanswered_connects;
 mod verdict_proof;
+mod verdict_rivals;
 mod verdict_table;
 mod vm_netem;
 mod void_rules;
@@ -80,6 +81,7 @@ pub const ALL: &[Bar] = &[
     void_rules::BAR,
     verdict_table::BAR,
     verdict_proof::BAR,
+    verdict_rivals::BAR,
     remote_verdict::BAR,
     processor_by_host::BAR,
     generator_away::BAR,
