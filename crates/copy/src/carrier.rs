@@ -298,6 +298,9 @@ impl Carrier {
     }
 
     pub(crate) fn finished(&self, file: &Rc<FileCopy>, verified: Verified) {
+        if !file.close() {
+            return;
+        }
         if file.is_small() {
             self.done_bytes.set(self.done_bytes.get() + file.item.size_bytes);
         }
@@ -306,7 +309,8 @@ impl Carrier {
     }
 
     pub(crate) fn failed(&self, file: &Rc<FileCopy>, trouble: &Trouble) {
-        if file.fail() {
+        // What is late of a file that is whole does it no harm.
+        if file.close() {
             self.reports.borrow_mut().push(FileReport::failed(file, trouble.to_string()));
             self.queue.finished(file);
         }

@@ -62,7 +62,7 @@ pub(crate) struct FileCopy {
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
-    failed: Cell<bool>,
+    is_closed: Cell<bool>,
     pub(crate) began: Cell<Option<Instant>>,
 }
 
@@ -95,7 +95,7 @@ impl FileCopy {
             may_have_name: Cell::new(false),
             unsynced_bytes: Cell::new(0),
             resumed_bytes: Cell::new(0),
-            failed: Cell::new(false),
+            is_closed: Cell::new(false),
             began: Cell::new(None),
         })
     }
@@ -106,7 +106,7 @@ impl FileCopy {
 
     /// The next chunk that somebody has to carry.
     pub(crate) fn take_chunk(&self) -> Option<u64> {
-        if self.failed.get() {
+        if self.is_closed.get() {
             return None;
         }
         let waiting =
@@ -156,12 +156,12 @@ impl FileCopy {
 
     /// Takes it upon oneself to give the file its name, if that is to be done.
     pub(crate) fn take_completion(&self) -> bool {
-        !self.failed.get() && self.is_complete.replace(false)
+        !self.is_closed.get() && self.is_complete.replace(false)
     }
 
-    /// Nothing of it is carried any more. Tells whether this is new.
-    pub(crate) fn fail(&self) -> bool {
-        !self.failed.replace(true)
+    /// It is whole or was given up, and nothing of it is carried any more. Tells whether this is new.
+    pub(crate) fn close(&self) -> bool {
+        !self.is_closed.replace(true)
     }
 
     /// Where a chunk begins, and how long it is, in bytes.
@@ -209,6 +209,6 @@ mod tests {
         assert!(file.has_chunk(1) && file.is_whole() && !file.take_completion());
         file.complete();
         assert!(file.take_completion() && !file.take_completion());
-        assert!(file.fail() && !file.fail() && file.take_chunk().is_none());
+        assert!(file.close() && !file.close() && file.take_chunk().is_none());
     }
 }
