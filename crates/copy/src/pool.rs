@@ -2,18 +2,22 @@
 
 use std::{
     cell::{Cell, RefCell},
+    fs::{self, File},
     path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
 };
 
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::{task::spawn_local, time::sleep};
 
 use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
 
-/// What the names of folders for sockets begin with; the number of the process follows.
+/// What the names of folders for sockets begin with.
 const FOLDER: &str = "proofload-copy-";
+/// A folder that is younger may not have its lock yet.
+const SWEEP_AGE: Duration = Duration::from_secs(60);
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
 /// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
@@ -65,6 +69,8 @@ impl Shape {
 pub(crate) struct Pool {
     login: Login,
     folder: TempDir,
+    /// Shows that somebody uses the folder.
+    _lock: File,
     carrier: Rc<Carrier>,
     /// The first login had to ask the user something, so there is no second.
     is_interactive: Cell<bool>,
@@ -89,11 +95,13 @@ impl Pool {
     pub(crate) fn new(login: Login, carrier: Rc<Carrier>) -> std::io::Result<Rc<Self>> {
         // The path of a socket has about 100 bytes at the most.
         sweep();
-        let prefix = format!("{FOLDER}{}-", std::process::id());
-        let folder = tempfile::Builder::new().prefix(&prefix).rand_bytes(6).tempdir_in("/tmp")?;
+        let folder = tempfile::Builder::new().prefix(FOLDER).rand_bytes(8).tempdir_in("/tmp")?;
+        let lock = File::open(folder.path())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Rc::new(Self {
             login,
             folder,
+            _lock: lock,
             carrier,
             is_interactive: Cell::new(false),
             is_planned: Cell::new(false),
@@ -182,7 +190,7 @@ impl Pool {
                     if self.is_done() {
                         break;
                     }
-                    let _ = std::fs::remove_file(self.control(slot));
+                    let _ = fs::remove_file(self.control(slot));
                     let is_quiet = !self.is_interactive.get() || slot > 0;
                     match Channel::open(self.login.connection(&self.control(slot), is_quiet)).await {
                         Ok(channel) => channel.ask_limits().await.map(|_| channel),
@@ -297,15 +305,20 @@ impl Pool {
     }
 }
 
-/// Removes the folders of runs that were killed.
+/// Removes the folders of runs that were killed: those that nobody holds a lock of. Numbers of processes prove nothing where a run
+/// may be in a namespace of its own.
 fn sweep() {
-    for entry in std::fs::read_dir("/tmp").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid =
-            name.to_str().and_then(|name| name.strip_prefix(FOLDER)?.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+        let is_old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age >= SWEEP_AGE);
+        if !entry.file_name().to_string_lossy().starts_with(FOLDER) || is_old() != Some(true) {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path)
+            .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
+        {
             // Those of other users stay.
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(path);
         }
     }
 }
