@@ -79,25 +79,23 @@ impl Carrier {
         loop {
             let turn = Arc::clone(&channel.turn).lock_owned().await;
             let Some(work) = channel.unless_lost(self.queue.take_chunk()).await else { return };
-            if let Step::Carry(_, span) = &work.step {
-                span.keep(turn);
-            }
             let done = match &work.step {
-                Step::Carry(chunk, span) => self.chunk(&channel, &work.file, *chunk, span).await,
+                Step::Carry(chunk, span) => {
+                    span.keep(turn);
+                    let done = self.chunk(&channel, &work.file, *chunk, span).await;
+                    span.sent();
+                    done
+                }
                 Step::Finish => self.finish(&channel, &work.file).await,
             };
             self.queue.carried(&work);
-            if let Step::Carry(_, span) = &work.step {
-                span.sent();
-            }
             match done {
                 Ok(()) => {}
                 Err(Trouble::Lost(_)) => {
                     match work.step {
-                        Step::Carry(chunk, _) => work.file.put_back(chunk),
-                        Step::Finish => work.file.complete(),
+                        Step::Carry(chunk, _) => self.put_back(&work.file, chunk),
+                        Step::Finish => self.queue.complete(work.file),
                     }
-                    self.queue.wake();
                     return;
                 }
                 Err(trouble) => self.failed(&work.file, &trouble),
@@ -153,14 +151,17 @@ impl Carrier {
         spawn_local(async move {
             match carrier.settle(&channel, &file, chunk, known).await {
                 Ok(()) => {}
-                Err(Trouble::Lost(_)) => {
-                    file.put_back(chunk);
-                    carrier.queue.wake();
-                }
+                Err(Trouble::Lost(_)) => carrier.put_back(&file, chunk),
                 Err(trouble) => carrier.failed(&file, &trouble),
             }
         });
         Ok(())
+    }
+
+    /// A chunk has to be carried again, because its connection was lost.
+    fn put_back(&self, file: &FileCopy, chunk: u64) {
+        file.put_back(chunk);
+        self.queue.wake();
     }
 
     /// Verifies a chunk that has arrived, now or (`known`) in an earlier run, and finishes the file if it was the last.
@@ -214,8 +215,7 @@ impl Carrier {
         let unsynced_bytes = file.unsynced_bytes.get() + length;
         file.unsynced_bytes.set(unsynced_bytes);
         if file.is_whole() {
-            file.complete();
-            self.queue.wake();
+            self.queue.complete(Rc::clone(file));
         } else if unsynced_bytes >= SYNC_BYTES && self.manner.sync {
             file.unsynced_bytes.set(0);
             let synced = match self.manner.direction {
@@ -285,11 +285,11 @@ impl Carrier {
 
     pub(crate) async fn local_hash(
         &self,
-        file: &Rc<File>,
+        file: &Arc<File>,
         begin: u64,
         length: u64,
     ) -> Result<String, Trouble> {
-        let file = clone_of(file)?;
+        let file = Arc::clone(file);
         let hashed = spawn_blocking(move || hash::of_part(&file, begin, length)).await;
         hashed
             .map_err(io::Error::other)
@@ -317,13 +317,9 @@ impl Carrier {
     }
 }
 
-fn clone_of(file: &File) -> Result<File, Trouble> {
-    file.try_clone().map_err(|error| Trouble::local("open a file a second time", &error))
-}
-
 /// Brings a file of this machine to its disk.
-pub(crate) async fn sync_local(file: &Rc<File>) -> Result<(), Trouble> {
-    let file = clone_of(file)?;
+pub(crate) async fn sync_local(file: &Arc<File>) -> Result<(), Trouble> {
+    let file = Arc::clone(file);
     let synced = spawn_blocking(move || file.sync_data()).await;
     synced
         .map_err(io::Error::other)

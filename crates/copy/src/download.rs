@@ -7,11 +7,11 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use sftp::{Attributes, OpenFlags, Request};
+use sftp::{Attributes, Request};
 
 use crate::{
     carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
@@ -19,6 +19,7 @@ use crate::{
     file::{FileCopy, Item, Prepared},
     journal::Known,
     location::os,
+    remote::to_read,
     report::Verified,
     said::Said,
     span::Span,
@@ -42,7 +43,7 @@ impl Carrier {
         }
         let local = make(&path, &file.item, known.is_empty())?;
         Ok(Prepared {
-            local: Rc::new(local),
+            local: Arc::new(local),
             temporary,
             target: target.into_os_string().into_encoded_bytes(),
             replaced_permissions,
@@ -52,12 +53,7 @@ impl Carrier {
     }
 
     async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Vec<u8>, Trouble> {
-        let open = Request::Open {
-            path: &file.item.source,
-            flags: OpenFlags::READ,
-            attributes: Attributes::default(),
-        };
-        channel.handle(file.number, &open).await
+        channel.handle(file.number, &to_read(&file.item.source)).await
     }
 
     pub(crate) async fn span_down(
@@ -175,7 +171,7 @@ impl Carrier {
     async fn name_down(
         &self,
         file: &FileCopy,
-        local: &Rc<File>,
+        local: &Arc<File>,
         (temporary, target): (&PathBuf, &PathBuf),
         replaced_permissions: Option<u32>,
     ) -> Result<(), Trouble> {
@@ -208,13 +204,10 @@ impl Carrier {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
         let temporary: PathBuf = os(&temporary_name(&self.manner, &self.identity(file), bytes)).into();
-        let open = Request::Open {
-            path: &file.item.source,
-            flags: OpenFlags::READ,
-            attributes: Attributes::default(),
+        let Said::Handle(handle) = channel.ask(&to_read(&file.item.source)).await? else {
+            return Err(Trouble::unexpected("OPEN"));
         };
-        let Said::Handle(handle) = channel.ask(&open).await? else { return Err(Trouble::unexpected("OPEN")) };
-        let local = Rc::new(make(&temporary, &file.item, true)?);
+        let local = Arc::new(make(&temporary, &file.item, true)?);
         let carried = async {
             let size_bytes = file.item.size_bytes;
             self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     rc::Rc,
+    sync::Arc,
     time::Instant,
 };
 
@@ -56,8 +57,6 @@ pub(crate) struct FileCopy {
     next: Cell<u64>,
     again: RefCell<BTreeMap<u64, u32>>,
     there: RefCell<BTreeSet<u64>>,
-    /// All chunks are there, and somebody has to give the file its name.
-    is_complete: Cell<bool>,
     /// The name may have been given, although no answer said so.
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
@@ -70,7 +69,7 @@ pub(crate) struct FileCopy {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// The source, or what will be the target: the end on this machine.
-    pub(crate) local: Rc<File>,
+    pub(crate) local: Arc<File>,
     /// The name that it has until it is whole, on the side of the target.
     pub(crate) temporary: Vec<u8>,
     /// The name that it gets: the target, or what the target links to.
@@ -91,7 +90,6 @@ impl FileCopy {
             next: Cell::new(0),
             again: RefCell::default(),
             there: RefCell::default(),
-            is_complete: Cell::new(false),
             may_have_name: Cell::new(false),
             unsynced_bytes: Cell::new(0),
             resumed_bytes: Cell::new(0),
@@ -149,14 +147,8 @@ impl FileCopy {
         self.there.borrow().len() as u64 == self.item.size_bytes.div_ceil(CHUNK_BYTES)
     }
 
-    /// Somebody has to give the file its name.
-    pub(crate) fn complete(&self) {
-        self.is_complete.set(true);
-    }
-
-    /// Takes it upon oneself to give the file its name, if that is to be done.
-    pub(crate) fn take_completion(&self) -> bool {
-        !self.is_closed.get() && self.is_complete.replace(false)
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// It is whole or was given up, and nothing of it is carried any more. Tells whether this is new.
@@ -206,9 +198,7 @@ mod tests {
         }
         assert!(file.differs(1).is_err());
         assert!(file.has_chunk(0) && !file.has_chunk(0) && file.has_chunk(2) && !file.is_whole());
-        assert!(file.has_chunk(1) && file.is_whole() && !file.take_completion());
-        file.complete();
-        assert!(file.take_completion() && !file.take_completion());
+        assert!(file.has_chunk(1) && file.is_whole());
         assert!(file.close() && !file.close() && file.take_chunk().is_none());
     }
 }

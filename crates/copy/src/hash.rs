@@ -36,7 +36,7 @@ pub(crate) fn of_part(file: &File, offset: u64, length: u64) -> io::Result<Strin
     Ok(hex(&hash.finalize()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

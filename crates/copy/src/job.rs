@@ -1,7 +1,6 @@
 //! A copy, from the first login to the last name.
 
 use std::{
-    cell::Cell,
     collections::HashSet,
     ffi::OsString,
     os::unix::ffi::OsStrExt,
@@ -198,7 +197,7 @@ async fn run(
         carrier.queue.add(FileCopy::new(number as u64, item));
     }
     pool.start(Rc::clone(&first), Shape::of(round_trip, job.connections));
-    let watch = Watch { began, second: Cell::new((Instant::now(), 0)) };
+    let mut second = Second(Instant::now(), 0);
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
@@ -206,7 +205,7 @@ async fn run(
             _ = ticks.tick() => {}
         }
         governor.tick(Instant::now());
-        report.rate_bytes_per_s.extend(watch.rate(governor.delivered_bytes()));
+        report.rate_bytes_per_s.extend(second.rate(governor.delivered_bytes()));
         on_progress(Progress {
             done_bytes: carrier.done_bytes.get(),
             total_bytes,
@@ -247,19 +246,16 @@ async fn run(
     Ok(report)
 }
 
-struct Watch {
-    began: Instant,
-    second: Cell<(Instant, u64)>,
-}
+/// A second that is measured: since when, and the bytes that had arrived then.
+struct Second(Instant, u64);
 
-impl Watch {
-    /// The rate of a second that is over.
-    fn rate(&self, delivered_bytes: u64) -> Option<f64> {
-        let (since, before) = self.second.get();
-        let elapsed = since.max(self.began).elapsed();
+impl Second {
+    /// The rate of a second that is over, and begins the next.
+    fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
+        let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
         (elapsed >= Duration::from_secs(1)).then(|| {
-            self.second.set((Instant::now(), delivered_bytes));
-            (delivered_bytes - before) as f64 / elapsed.as_secs_f64()
+            *self = Self(Instant::now(), delivered_bytes);
+            bytes as f64 / elapsed.as_secs_f64()
         })
     }
 }

@@ -10,9 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::FlockOperation;
-
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+use crate::hash::{self, hex};
 
 /// Copies of one user at the same time.
 const MAX_PLACES: u32 = 256;
@@ -62,7 +63,7 @@ impl Place {
         };
         for number in 0..MAX_PLACES {
             let lock = File::create(folder.join(format!("place-{number}")))?;
-            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Self { _lock: lock, token: format!("{id}-{number}") });
             }
         }
@@ -77,7 +78,7 @@ impl Place {
 pub(crate) fn random_token() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 /// The journal of one file.
@@ -88,14 +89,13 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a file in a folder, and tells what is there. Runs at the same time have journals of their own, by their
+    /// Opens the journal of a file in a folder that is there, and tells what is there. Runs at the same time have journals of their own, by their
     /// tokens.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn open(folder: &Path, token: &str, identity: &Identity) -> io::Result<(Self, Known)> {
-        fs::create_dir_all(folder)?;
-        let name = crate::hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
+        let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
         let path = folder.join(format!("{}.journal", &name[..32]));
         let known =
             fs::read(&path).map(|text| read(&String::from_utf8_lossy(&text), identity)).unwrap_or_default();

@@ -33,6 +33,8 @@ pub(crate) enum Step {
 pub(crate) struct Queue {
     large: RefCell<Vec<Rc<FileCopy>>>,
     small: RefCell<VecDeque<Rc<FileCopy>>>,
+    /// Large files of which all chunks are there, and that have no name yet.
+    complete: RefCell<VecDeque<Rc<FileCopy>>>,
     /// What channels are carrying.
     active: RefCell<Vec<Work>>,
     unfinished: Cell<usize>,
@@ -68,10 +70,12 @@ impl Queue {
     }
 
     fn next_step(&self) -> Option<Work> {
-        let large = self.large.borrow();
-        if let Some(file) = large.iter().find(|file| file.take_completion()) {
-            return Some(Work { file: Rc::clone(file), step: Step::Finish });
+        while let Some(file) = self.complete.borrow_mut().pop_front() {
+            if !file.is_closed() {
+                return Some(Work { file, step: Step::Finish });
+            }
         }
+        let large = self.large.borrow();
         let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
         let (begin, length) = file.range(chunk);
         Some(Work { file, step: Step::Carry(chunk, Span::new(begin, begin + length)) })
@@ -117,6 +121,12 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
+    /// All chunks of a file are there: somebody has to give it its name.
+    pub(crate) fn complete(&self, file: Rc<FileCopy>) {
+        self.complete.borrow_mut().push_back(file);
+        self.changed.notify_waiters();
+    }
+
     /// There is something to take again.
     pub(crate) fn wake(&self) {
         self.changed.notify_waiters();
@@ -124,7 +134,9 @@ impl Queue {
 
     /// A file is whole, or was given up.
     pub(crate) fn finished(&self, file: &Rc<FileCopy>) {
-        self.large.borrow_mut().retain(|other| !Rc::ptr_eq(other, file));
+        if !file.is_small() {
+            self.large.borrow_mut().retain(|other| !Rc::ptr_eq(other, file));
+        }
         self.unfinished.set(self.unfinished.get() - 1);
         self.changed.notify_waiters();
     }
@@ -153,5 +165,26 @@ impl Queue {
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{CHUNK_BYTES, item};
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_complete_file_is_finished_once_and_a_closed_one_never() {
+        let queue = Queue::default();
+        let file = FileCopy::new(1, item("a", 2 * CHUNK_BYTES));
+        queue.add(Rc::clone(&file));
+        assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Carry(0, _), .. })));
+        queue.complete(Rc::clone(&file));
+        assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Finish, .. })));
+        assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Carry(1, _), .. })));
+        queue.complete(Rc::clone(&file));
+        file.close();
+        queue.finished(&file);
+        assert!(queue.next_step().is_none() && queue.unfinished() == 0);
     }
 }

@@ -1,8 +1,14 @@
 //! What can be asked of a server about its files, each answer checked.
 
-use sftp::{Attributes, Code, Request, Times};
+use sftp::{Attributes, Code, OpenFlags, Request, Times};
 
-use crate::{channel::Channel, file::Item, said::Said, tree::MAX_ITEMS, trouble::Trouble};
+use crate::{
+    channel::{Channel, Pending},
+    file::Item,
+    said::Said,
+    tree::MAX_ITEMS,
+    trouble::Trouble,
+};
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
@@ -72,12 +78,17 @@ impl Channel {
         self.done(Request::Setstat { path, attributes }).await
     }
 
+    /// Asks to bring a file to the disk, where the server can.
+    pub(crate) fn begin_sync(&self, handle: &[u8]) -> Result<Option<Pending>, Trouble> {
+        if self.has_fsync { self.begin(&Request::Fsync { handle }).map(Some) } else { Ok(None) }
+    }
+
     /// Brings a file to the disk, where the server can.
     pub(crate) async fn sync(&self, handle: &[u8]) -> Result<(), Trouble> {
-        if !self.has_fsync {
-            return Ok(());
+        match self.begin_sync(handle)? {
+            Some(synced) => synced.done().await,
+            None => Ok(()),
         }
-        self.done(Request::Fsync { handle }).await
     }
 
     /// Gives a file its name, in the place of what has it.
@@ -125,6 +136,11 @@ impl Channel {
         self.done(Request::Close { handle: &handle }).await?;
         Ok((entries, refused))
     }
+}
+
+/// Opens a file to be read.
+pub(crate) fn to_read(path: &[u8]) -> Request<'_> {
+    Request::Open { path, flags: OpenFlags::READ, attributes: Attributes::default() }
 }
 
 /// What an item's target gets at the end.

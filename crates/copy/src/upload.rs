@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     fs::File,
     os::unix::fs::{FileExt, MetadataExt},
-    rc::Rc,
+    sync::Arc,
 };
 
 use sftp::{Attributes, Code, FileType, OpenFlags, Request};
@@ -16,7 +16,7 @@ use crate::{
     hash,
     journal::Known,
     location::os,
-    remote::final_attributes,
+    remote::{final_attributes, to_read},
     report::Verified,
     said::Said,
     span::Span,
@@ -45,7 +45,7 @@ impl Carrier {
         let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
         channel.handle(file.number, &open).await?;
         Ok(Prepared {
-            local: Rc::new(local),
+            local: Arc::new(local),
             temporary,
             target,
             replaced_permissions,
@@ -130,9 +130,7 @@ impl Carrier {
         if !has_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
             return Ok(hash);
         }
-        let flags = OpenFlags::READ;
-        let open = Request::Open { path: &prepared.temporary, flags, attributes: Attributes::default() };
-        let handle = channel.handle(file.number | READING, &open).await?;
+        let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
         let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
         if has_hole {
             bytes.resize(length as usize, 0);
@@ -168,11 +166,7 @@ impl Carrier {
         // All at once: a server takes the requests of a channel one after the other.
         let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
         let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
-        let synced = if self.manner.sync && channel.has_fsync {
-            Some(channel.begin(&Request::Fsync { handle: &handle })?)
-        } else {
-            None
-        };
+        let synced = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
         sized.done().await?;
         for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
@@ -206,7 +200,7 @@ impl Carrier {
 
     /// A small file: all its requests at once, as far as the answers allow.
     pub(crate) async fn small_up(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
-        let local = Rc::new(open_source(file)?);
+        let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
@@ -214,11 +208,7 @@ impl Carrier {
         let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
-            let sync = if self.manner.sync && channel.has_fsync {
-                Some(channel.begin(&Request::Fsync { handle: &handle })?)
-            } else {
-                None
-            };
+            let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
             let closed = channel.begin(&Request::Close { handle: &handle })?;
             if let Some(sync) = sync {
                 sync.done().await?;
@@ -240,7 +230,7 @@ impl Carrier {
         &self,
         channel: &Channel,
         file: &FileCopy,
-        (local, temporary): (&Rc<File>, &[u8]),
+        (local, temporary): (&Arc<File>, &[u8]),
     ) -> Result<Verified, Trouble> {
         if !self.manner.verify {
             return Ok(Verified::No);
@@ -250,12 +240,7 @@ impl Carrier {
         let (there, verified) = match self.hash_there(temporary, None).await {
             Some(hash) => (hash, Verified::ByHash),
             None => {
-                let open = Request::Open {
-                    path: temporary,
-                    flags: OpenFlags::READ,
-                    attributes: Attributes::default(),
-                };
-                let Said::Handle(handle) = channel.ask(&open).await? else {
+                let Said::Handle(handle) = channel.ask(&to_read(temporary)).await? else {
                     return Err(Trouble::unexpected("OPEN"));
                 };
                 let bytes = self.read(channel, &handle, 0..size_bytes).await?;

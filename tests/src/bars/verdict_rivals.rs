@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Bar, Outcome, Scale,
-    verdict_table::{cause_of, decide, verdict_of},
+    verdict_table::{Web, cause_of, decide, verdict_of},
 };
 use crate::{lab::SshdFolder, random::Random};
 
@@ -170,15 +170,15 @@ fn outside(run: &str, random: &mut Random) -> String {
 }
 
 fn http(client: &str, web: &str, serve: &str, delay_ms: u64, users: u64) -> String {
-    let arguments: Vec<String> = serve.split_whitespace().map(|word| format!("{word:?}")).collect();
-    format!(
-        "title = \"rivals\"\n[hosts]\nclient = {{ {client} }}\nweb = {{ {web} }}\n\
-         [[links]]\nname = \"wire\"\nbetween = [\"client\", \"web\"]\nrate = \"RATE\"\ndelay = \"{delay_ms}ms\"\nqueue = \"2MB\"\n\
-         [targets.web]\non = \"web\"\nrun = \"serve\"\nargs = [{}]\n\
-         [workload.http]\nfrom = \"client\"\ntarget = \"web\"\nduration = \"4s\"\nusers = {users}\n\
-         [trial]\nvoid_attempts = 2\n[[goals]]\nerrors = 0.0\n",
-        arguments.join(", ")
-    )
+    Web {
+        client: client.to_owned(),
+        web: web.to_owned(),
+        link: format!("rate = \"RATE\"\ndelay = \"{delay_ms}ms\"\nqueue = \"2MB\""),
+        serve: serve.to_owned(),
+        workload: format!("users = {users}"),
+        ..Web::default()
+    }
+    .study()
 }
 
 fn command(delay_ms: u64, run: &str) -> String {

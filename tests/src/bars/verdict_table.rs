@@ -8,7 +8,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-pub(super) use cases::{CASES, SOUND};
+pub(super) use cases::{CASES, SOUND, Web};
 use slow_disk::SlowDisk;
 
 use super::{Bar, Outcome, Scale, seconds};

@@ -14,18 +14,18 @@ pub(in super::super) struct Case {
 
 /// A lab of two hosts, with a `serve` that HTTP requests go to.
 #[derive(Default)]
-struct Web {
-    client: String,
-    web: String,
-    link: String,
+pub(in super::super) struct Web {
+    pub(in super::super) client: String,
+    pub(in super::super) web: String,
+    pub(in super::super) link: String,
     /// Keys of the target.
-    target: String,
-    serve: String,
-    workload: String,
+    pub(in super::super) target: String,
+    pub(in super::super) serve: String,
+    pub(in super::super) workload: String,
 }
 
 impl Web {
-    fn study(&self) -> String {
+    pub(in super::super) fn study(&self) -> String {
         let Self { client, web, link, target, serve, workload } = self;
         // An emulated link needs a processor of its own.
         let pinned = |cpu| if link.is_empty() { format!("cpus = \"{cpu}\", ") } else { String::new() };
