@@ -82,6 +82,8 @@ find_missing() {
         has ssh || packages+=(openssh-client)
         [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)
         has rsync || packages+=(rsync)
+        # A server of SSH with small windows.
+        has dropbear || packages+=(dropbear-bin)
         has socat || packages+=(socat)
         has curl || packages+=(curl)
         # What the BPF programs are built with.

@@ -157,8 +157,22 @@ impl Labs {
     /// # Errors
     /// When it does not get ready; with what it said.
     pub fn up(&self, file: &str) -> Result<(Process, Duration)> {
+        self.up_in_group(file, None)
+    }
+
+    /// The same, with all that the lab starts in a control group, whose folder is given.
+    ///
+    /// # Errors
+    /// As those of [`up`](Self::up).
+    pub fn up_in_group(&self, file: &str, group: Option<&str>) -> Result<(Process, Duration)> {
         let begun = Instant::now();
-        let mut process = self.command(&format!("lab up {file}"))?.start()?;
+        let launch = self.command(&format!("lab up {file}"))?;
+        let enter = group.map(|group| format!("echo $$ > {group}/cgroup.procs; exec \"$@\""));
+        let launch = match &enter {
+            Some(enter) => launch.under(["sh", "-c", enter, "sh"]),
+            None => launch,
+        };
+        let mut process = launch.start()?;
         process.says("\nready in ", PATIENCE)?;
         Ok((process, begun.elapsed()))
     }

@@ -93,6 +93,7 @@ samples! {
     measured_sample_of_listen_memory "listen-memory",
     measured_sample_of_local_scarcity "local-scarcity",
     measured_sample_of_ocean_path "ocean-path",
+    measured_sample_of_copy_held_back "copy-held-back",
     measured_sample_of_pacing "pacing",
     measured_sample_of_remote_verdict "remote-verdict",
     measured_sample_of_processor_by_host "processor-by-host",

@@ -15,7 +15,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
-    ("copy", &["sftp"]),
+    ("copy", &["kernel", "record", "sftp"]),
     ("events", &[]),
     ("fleet", &["clock", "load", "record"]),
     ("http1", &[]),

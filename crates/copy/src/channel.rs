@@ -178,6 +178,11 @@ impl Channel {
         Ok(asked.elapsed())
     }
 
+    /// Whether it has as much on the way as it may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.window.is_full()
+    }
+
     /// It takes nothing new any more.
     pub(crate) fn retire(&self) {
         self.is_retired.set(true);

@@ -120,6 +120,13 @@ impl FileCopy {
         })
     }
 
+    /// Whether somebody has to carry a chunk.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.is_closed.get()
+            && (self.next.get() * CHUNK_BYTES < self.item.size_bytes
+                || self.again.borrow().values().any(|attempts| attempts & WAITS != 0))
+    }
+
     /// A chunk has to be carried again, because its connection was lost.
     pub(crate) fn put_back(&self, chunk: u64) {
         *self.again.borrow_mut().entry(chunk).or_default() |= WAITS;

@@ -27,6 +27,10 @@ const CRUISE_GAIN: f64 = 1.2;
 const GROWTH: f64 = 1.25;
 /// A connection that lost a packet as it started needs some to recover.
 const STALLED_ROUND_TRIPS: u32 = 6;
+/// The longest pause after which a limited rate catches up: about what a busy machine takes to wake a program.
+const MADE_UP: Duration = Duration::from_millis(250);
+/// The largest request.
+const REQUEST_BYTES: usize = 255 << 10;
 /// Time between two looks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -126,9 +130,9 @@ impl Governor {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.bound_bytes.get() / UNIT_BYTES).max(1);
         let held = Arc::clone(&self.permits).acquire_many_owned(units as u32).await;
         if let Some(limit) = self.limit_bytes_per_s {
-            // Whoever comes takes the next place in time; what was not used before is not made up for.
+            // Whoever comes takes the next place in time. A short pause is made up for, a longer one is not.
             let now = Instant::now();
-            let begin = self.next.get().max(now);
+            let begin = self.next.get().max(now.checked_sub(MADE_UP).unwrap_or(now));
             self.next.set(begin + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64));
             sleep_until(begin.into()).await;
         }
@@ -162,6 +166,11 @@ impl Governor {
         self.bound_bytes.get()
     }
 
+    /// Whether as much is on the way as may be, but for less than a tenth or a large request.
+    pub(crate) fn is_full(&self) -> bool {
+        self.permits.available_permits() * UNIT_BYTES < (self.bound_bytes.get() / 10).max(REQUEST_BYTES)
+    }
+
     /// Looks at what was delivered, and moves the bound. To be called every [`TICK`].
     pub(crate) fn tick(&self, now: Instant) {
         let (then, before) = self.last.get();
@@ -182,8 +191,7 @@ impl Governor {
         let best = rates.iter().copied().fold(0.0, f64::max);
         if let Some(startup) = self.startup.get() {
             // While channels are few or files are small, the bound is not what holds the rate back.
-            let is_bound = self.permits.available_permits() * 10 < self.bound_bytes.get() / UNIT_BYTES;
-            if best > startup.best_rate * GROWTH || !is_bound {
+            if best > startup.best_rate * GROWTH || !self.is_full() {
                 self.startup.set(Some(Startup { best_rate: best.max(startup.best_rate), since: now }));
             } else if now.duration_since(startup.since) > STALLED_ROUND_TRIPS * round_trip.max(TICK) {
                 self.startup.set(None);

@@ -6,28 +6,30 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     rc::Rc,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
 use glob::Pattern;
 use sftp::FileType;
-use tokio::{task::LocalSet, time::interval};
+use tokio::task::LocalSet;
 
 use crate::{
     Host, Location, Progress, Report,
-    carrier::{Carrier, Direction, Manner},
+    carrier::Direction,
     channel::Channel,
     file::{FileCopy, Item, Kind},
     folders::{finish_folders, make_folders, make_link},
-    governor::{Bounds, Governor, TICK},
-    journal::{Place, random_token},
     location::os,
-    pool::{Pool, Shape},
-    ssh::Login,
+    session::{Session, until},
     tree::{Choice, Found, below, expand, find_here, find_there, last_name},
     trouble::Trouble,
 };
+
+/// Time for which each way is tried without files.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+/// The same, where not all connections can be made.
+const MAX_PROBE_TIME: Duration = Duration::from_secs(25);
 
 /// What is to be copied, and how.
 #[derive(Debug, Clone)]
@@ -56,6 +58,8 @@ pub struct Job {
     pub exclude: Vec<Pattern>,
     /// Connections; none chooses by the round trip.
     pub connections: Option<u32>,
+    /// Takes no more of a path than one connection of anybody else.
+    pub is_polite: bool,
     /// Bytes on the way; none follows the path.
     pub in_flight_bytes: Option<usize>,
     /// Most bytes per second; none is no limit.
@@ -96,12 +100,28 @@ pub fn copy(
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, CopyError> {
     let (host, direction) = sides(job)?;
+    wait_for(run(job, host, direction, stop, on_progress))
+}
+
+/// Copies nothing of the sources, and carries zeros to the other machine's `/dev/null` and back from its `/dev/zero`, ten seconds each once all connections are there:
+/// what would hold a copy back, apart from disks.
+///
+/// # Errors
+/// When nothing can be carried.
+pub fn probe(job: &Job, stop: &AtomicBool) -> Result<[Report; 2], CopyError> {
+    let (host, _) = sides(job)?;
+    let tried = |direction| wait_for(probe_one_way(job, host.clone(), direction, stop));
+    Ok([tried(Direction::Up)?, tried(Direction::Down)?])
+}
+
+/// Waits for what runs on this thread.
+fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, CopyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
-    let report = LocalSet::new().block_on(&runtime, run(job, host, direction, stop, on_progress));
+    let done = LocalSet::new().block_on(&runtime, what);
     // A thread that waits for a disk must not hold up the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    report
+    done
 }
 
 /// The other machine, and which way the files go.
@@ -131,44 +151,14 @@ async fn run(
     stop: &AtomicBool,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, CopyError> {
-    let began = Instant::now();
-    // Whoever cannot write there copies without resuming.
-    let place = job.journals.as_ref().and_then(|folder| Place::take(folder).ok());
-    let failed = |why: String| CopyError::Failed(why);
-    let token = match &place {
-        Some(place) => place.token.clone(),
-        None => {
-            random_token().map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?
-        }
-    };
-    let manner = Manner {
-        token,
-        direction,
-        preserve: job.preserve,
-        verify: job.verify,
-        sync: job.sync,
-        journals: job.journals.clone().filter(|_| place.is_some()),
-        machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
-    };
-    let governor =
-        Governor::new(job.in_flight_bytes.map_or(Bounds::PATH, Bounds::fixed), job.limit_bytes_per_s);
-    let carrier = Carrier::new(manner, Rc::clone(&governor));
-    let login = Login::new(host, job.ssh_options.clone());
-    let machine = login.name().to_owned();
-    let pool = Pool::new(login, Rc::clone(&carrier))
-        .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
-    let first = until(stop, pool.first(job.connections)).await?.map_err(|trouble| match trouble {
-        Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
-        trouble => failed(trouble.to_string()),
-    })?;
-    let login_s = began.elapsed().as_secs_f64();
-    let trouble = |trouble: Trouble| failed(format!("{machine}: {trouble}"));
-    let asked = async { tokio::join!(first.ask_limits(), find(job, direction, &first)) };
+    let session = Session::login(job, host, direction, stop).await?;
+    let Session { pool, carrier, first, machine, began, login_s, .. } = &session;
+    let asked = async { tokio::join!(first.ask_limits(), find(job, direction, first)) };
     let (limits, found) = until(stop, asked).await?;
-    governor.saw_round_trip(limits.map_err(trouble)?);
-    let round_trip = governor.round_trip();
-    let Found { items, mut problems } = found.map_err(trouble)??;
-    let mut report = Report { login_s, round_trip_s: round_trip.as_secs_f64(), ..Report::default() };
+    carrier.governor.saw_round_trip(limits.map_err(|trouble| session.trouble(&trouble))?);
+    let round_trip_s = carrier.governor.round_trip().as_secs_f64();
+    let Found { items, mut problems } = found.map_err(|trouble| session.trouble(&trouble))??;
+    let mut report = Report { login_s: *login_s, round_trip_s, ..Report::default() };
     let mut taken = HashSet::new();
     let (items, twice): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| taken.insert(item.target.clone()));
@@ -186,8 +176,8 @@ async fn run(
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
-    let making = make_folders(direction, &first, &folders, &mut report.notes);
-    let missing = until(stop, making).await?.map_err(trouble)?;
+    let making = make_folders(direction, first, &folders, &mut report.notes);
+    let missing = until(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
     // Into what is no folder of ours, nothing is written.
     let is_below = |item: &Item| missing.iter().any(|folder| item.target.starts_with(&below(folder, b"")));
     let items = items.into_iter().filter(|item| !is_below(item));
@@ -196,16 +186,7 @@ async fn run(
     for (number, item) in files.into_iter().enumerate() {
         carrier.queue.add(FileCopy::new(number as u64, item));
     }
-    pool.start(Rc::clone(&first), Shape::of(round_trip, job.connections));
-    let mut second = Second(Instant::now(), 0);
-    let mut ticks = interval(TICK);
-    loop {
-        tokio::select! {
-            () = carrier.queue.all_finished() => break,
-            _ = ticks.tick() => {}
-        }
-        governor.tick(Instant::now());
-        report.rate_bytes_per_s.extend(second.rate(governor.delivered_bytes()));
+    let mut show = || {
         on_progress(Progress {
             done_bytes: carrier.done_bytes.get(),
             total_bytes,
@@ -214,16 +195,12 @@ async fn run(
             elapsed: began.elapsed(),
             channels: pool.channels(),
         });
-        if stop.load(Ordering::Relaxed) {
-            report.is_interrupted = true;
-            carrier.queue.close();
-            break;
-        }
-    }
-    report.carried_bytes = governor.delivered_bytes();
+        false
+    };
+    session.carry(job, stop, &mut report, &mut show).await;
     if carrier.queue.unfinished() == 0 {
         // Links last: nothing is written through them.
-        let channel = pool.any().unwrap_or(first);
+        let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
         for item in &links {
             if let Err(why) = make_link(direction, &channel, item).await {
                 report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
@@ -240,23 +217,36 @@ async fn run(
     if unfinished > 0 {
         report.notes.push(format!("{unfinished} of {total_files} files are not there"));
     }
-    report.in_flight_bytes = governor.bound_bytes() as u64;
-    (report.connections, report.channels) = pool.most();
     report.elapsed_s = began.elapsed().as_secs_f64();
     Ok(report)
 }
 
-/// A second that is measured: since when, and the bytes that had arrived then.
-struct Second(Instant, u64);
-
-impl Second {
-    /// The rate of a second that is over, and begins the next.
-    fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
-        let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
-        (elapsed >= Duration::from_secs(1)).then(|| {
-            *self = Self(Instant::now(), delivered_bytes);
-            bytes as f64 / elapsed.as_secs_f64()
-        })
+async fn probe_one_way(
+    job: &Job,
+    host: Host,
+    direction: Direction,
+    stop: &AtomicBool,
+) -> Result<Report, CopyError> {
+    let session = Session::login(job, host, direction, stop).await?;
+    let asked = until(stop, session.first.ask_limits()).await?;
+    session.carrier.governor.saw_round_trip(asked.map_err(|trouble| session.trouble(&trouble))?);
+    let opened = until(stop, session.carrier.open_endless(&session.first)).await?;
+    opened.map_err(|trouble| session.trouble(&trouble))?;
+    session.carrier.queue.add_endless();
+    let mut report = Report::default();
+    let (began, mut complete) = (Instant::now(), None);
+    let mut is_over = || {
+        if complete.is_none() && session.pool.is_complete() {
+            complete = Some(Instant::now());
+        }
+        let is_shown = complete.is_some_and(|complete: Instant| complete.elapsed() >= PROBE_TIME);
+        is_shown || began.elapsed() >= MAX_PROBE_TIME
+    };
+    session.carry(job, stop, &mut report, &mut is_over).await;
+    report.elapsed_s = session.began.elapsed().as_secs_f64();
+    match session.pool.why() {
+        Some(why) if report.held_back.is_none() => Err(session.trouble(&why)),
+        _ => Ok(report),
     }
 }
 
@@ -314,19 +304,4 @@ async fn find(
         }
     }
     Ok(Ok(found))
-}
-
-/// Does something, unless it is stopped before.
-async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -> Result<T, CopyError> {
-    let stopped = async {
-        let mut ticks = interval(TICK);
-        while !stop.load(Ordering::Relaxed) {
-            ticks.tick().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = stopped => Err(CopyError::Interrupted),
-        done = what => Ok(done),
-    }
 }

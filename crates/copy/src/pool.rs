@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tokio::{task::spawn_local, time::sleep};
 
-use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble};
+use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble, witness::Witness};
 
 /// What the names of folders for sockets begin with.
 const FOLDER: &str = "proofload-copy-";
@@ -72,6 +72,7 @@ pub(crate) struct Pool {
     /// Shows that somebody uses the folder.
     _lock: File,
     carrier: Rc<Carrier>,
+    witness: Rc<Witness>,
     /// The first login had to ask the user something, so there is no second.
     is_interactive: Cell<bool>,
     /// All files are in the queue.
@@ -92,7 +93,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(login: Login, carrier: Rc<Carrier>) -> std::io::Result<Rc<Self>> {
+    pub(crate) fn new(login: Login, carrier: Rc<Carrier>, witness: Rc<Witness>) -> std::io::Result<Rc<Self>> {
         // The path of a socket has about 100 bytes at the most.
         sweep();
         let folder = tempfile::Builder::new().prefix(FOLDER).rand_bytes(8).tempdir_in("/tmp")?;
@@ -103,6 +104,7 @@ impl Pool {
             folder,
             _lock: lock,
             carrier,
+            witness,
             is_interactive: Cell::new(false),
             is_planned: Cell::new(false),
             wanted: Cell::new(0),
@@ -258,6 +260,10 @@ impl Pool {
         if slot < MAX_HASHERS {
             self.start_hasher(slot);
         }
+        if slot == 0 {
+            let witness = Rc::clone(&self.witness);
+            spawn_local(witness.watch_there(self.login.shell(&self.control(slot))));
+        }
         for channel in all {
             let _ = channel.await;
         }
@@ -275,6 +281,9 @@ impl Pool {
         self.most_channels.set(self.most_channels.get().max(self.channels.get()));
         self.live.borrow_mut().push(Rc::clone(&channel));
         let carrier = || Rc::clone(&self.carrier);
+        if self.carrier.queue.is_endless() {
+            carrier().carry_endless(Rc::clone(&channel)).await;
+        }
         let chunks = (0..CHUNK_LANES).map(|_| spawn_local(carrier().carry_chunks(Rc::clone(&channel))));
         let small = (0..SMALL_LANES).map(|_| spawn_local(carrier().carry_small(Rc::clone(&channel))));
         for lane in chunks.chain(small).collect::<Vec<_>>() {
@@ -287,6 +296,18 @@ impl Pool {
     /// A channel that carries; none if all are lost.
     pub(crate) fn any(&self) -> Option<Rc<Channel>> {
         self.live.borrow().first().cloned()
+    }
+
+    /// Whether all connections are there, and no more channels than they have in the end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.connections.get() >= self.wanted.get().max(1) && self.spare.borrow().is_empty()
+    }
+
+    /// The share of the channels that have as much on the way as they may.
+    pub(crate) fn full_share(&self) -> f64 {
+        let live = self.live.borrow();
+        let full = live.iter().filter(|channel| channel.is_full()).count();
+        full as f64 / live.len().max(1) as f64
     }
 
     /// Channels that carry now.

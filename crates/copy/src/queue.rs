@@ -38,6 +38,7 @@ pub(crate) struct Queue {
     /// What channels are carrying.
     active: RefCell<Vec<Work>>,
     unfinished: Cell<usize>,
+    is_endless: Cell<bool>,
     is_closed: Cell<bool>,
     changed: Notify,
 }
@@ -51,6 +52,16 @@ impl Queue {
         } else {
             self.large.borrow_mut().push(file);
         }
+    }
+
+    /// Something to carry that never ends.
+    pub(crate) fn add_endless(&self) {
+        self.is_endless.set(true);
+        self.unfinished.set(1);
+    }
+
+    pub(crate) fn is_endless(&self) -> bool {
+        self.is_endless.get()
     }
 
     /// The next small file; none when there is nothing more to do.
@@ -154,6 +165,18 @@ impl Queue {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.get()
+    }
+
+    /// Whether chunks or files wait for a channel.
+    pub(crate) fn has_more(&self) -> bool {
+        self.is_endless.get()
+            || !self.small.borrow().is_empty()
+            || self.large.borrow().iter().any(|file| file.has_more())
+    }
+
+    /// Whether all files that wait go whole.
+    pub(crate) fn is_small(&self) -> bool {
+        self.large.borrow().is_empty() && !self.is_endless.get()
     }
 
     /// Files that are not finished.

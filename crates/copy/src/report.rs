@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::file::FileCopy;
+use crate::{HeldBack, Shown, file::FileCopy};
 
 /// How it was made sure that a target is what its source was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,6 +62,12 @@ pub struct Report {
     pub in_flight_bytes: u64,
     /// Rates of full seconds, in bytes per second.
     pub rate_bytes_per_s: Vec<f64>,
+    /// What held it back; none if nothing was carried.
+    pub held_back: Option<HeldBack>,
+    /// What this machine has shown meanwhile.
+    pub here: Option<Shown>,
+    /// What the other machine has shown, if a shell there has answered.
+    pub there: Option<Shown>,
     /// What the user should know.
     pub notes: Vec<String>,
     /// Whether it was interrupted.

@@ -13,6 +13,7 @@ pub mod programs;
 pub mod remote;
 #[cfg(test)]
 mod saved;
+pub mod senders;
 mod series;
 mod source;
 pub mod tcp;

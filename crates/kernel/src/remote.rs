@@ -3,7 +3,7 @@
 
 mod session;
 mod source;
-pub(crate) mod ss;
+pub mod ss;
 
 use std::{
     fmt, io,

@@ -55,6 +55,8 @@ pub struct Connection {
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
+    /// The inode of the socket, by which its owners can be found in `/proc`; 0 if unknown.
+    pub inode: u32,
     /// Bytes that have arrived and that the program has not read.
     pub unread_bytes: u32,
     /// Bytes that the program has written and that the other end has not acknowledged.
@@ -73,12 +75,16 @@ pub struct Connection {
 pub struct TcpInfo {
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
+    /// Smallest round-trip time of the last minutes, in microseconds.
+    pub least_rtt_us: u32,
     /// Largest payload of a segment that is sent, in bytes.
     pub segment_bytes: u32,
     /// The congestion window, in segments.
     pub congestion_window: u32,
     /// Segments on their way.
     pub in_flight: u32,
+    /// Payload that waits to be sent for the first time, in bytes.
+    pub unsent_bytes: u32,
     /// Segments sent again.
     pub retransmits: u32,
     /// Payload that the other end has acknowledged, in bytes. The side that connected counts one more, for its SYN.
@@ -129,6 +135,7 @@ pub fn connections(limit: usize, listeners: &[Listener]) -> io::Result<Vec<Conne
         all.push(Connection {
             local: entry.local,
             remote: entry.remote,
+            inode: entry.inode,
             unread_bytes: entry.receive_queue,
             unacknowledged_bytes: entry.send_queue,
             send_buffer_used_bytes: entry.send_buffer[0],
@@ -305,6 +312,8 @@ impl TcpInfo {
             segment_bytes: number(16),
             in_flight: number(24),
             rtt_us: number(68),
+            least_rtt_us: number(148),
+            unsent_bytes: number(144),
             congestion_window: number(80),
             retransmits: number(100),
             acknowledged_bytes: u64_at(info, 120).unwrap_or_default(),

@@ -159,6 +159,12 @@ pub struct SenderUse {
     pub send_buffer_bytes: u64,
     /// Smoothed round-trip times in these samples, in microseconds.
     pub rtt_us: u64,
+    /// The smallest round-trip times of these connections until then, in microseconds.
+    #[serde(default)]
+    pub least_rtt_us: u64,
+    /// Samples of connections in which more waited to be sent for the first time than four segments.
+    #[serde(default)]
+    pub samples_unsent: u64,
     /// Segments sent again, over all connections.
     pub retransmits: u64,
     /// Time with something to send, in microseconds, over all connections; none if the kernel does not tell.

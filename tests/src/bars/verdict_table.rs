@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 pub(super) use cases::{CASES, SOUND, Web};
-use slow_disk::SlowDisk;
+pub(super) use slow_disk::SlowDisk;
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{

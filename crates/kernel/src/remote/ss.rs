@@ -43,12 +43,13 @@ pub(crate) fn owners(text: &str) -> (BTreeMap<u32, BTreeSet<String>>, usize) {
 }
 
 /// The connections in the output of `ss -tinm state established`.
-pub(crate) fn connections(text: &str) -> Vec<Connection> {
+pub fn connections(text: &str) -> Vec<Connection> {
     let connection = |entry: Entry<'_>| {
         let (info, [send_buffer_used_bytes, send_buffer_bytes]) = info(&entry.words);
         Connection {
             local: entry.local,
             remote: entry.remote,
+            inode: 0,
             unread_bytes: entry.receive_queue,
             unacknowledged_bytes: entry.send_queue,
             send_buffer_used_bytes,
@@ -102,10 +103,9 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
         let us = || Some(leading(value)?.saturating_mul(1_000));
         let number = || leading(value).and_then(|number| u32::try_from(number).ok()).unwrap_or_default();
         match key {
-            "rtt" => {
-                let ms = value.split('/').next().and_then(|ms| ms.parse::<f64>().ok());
-                info.rtt_us = ms.map_or(0, |ms| (ms * 1e3) as u32);
-            }
+            "rtt" => info.rtt_us = milliseconds(value),
+            "minrtt" => info.least_rtt_us = milliseconds(value),
+            "notsent" => info.unsent_bytes = number(),
             "mss" => info.segment_bytes = number(),
             "cwnd" => info.congestion_window = number(),
             "unacked" => info.in_flight = number(),
@@ -134,6 +134,12 @@ fn info(words: &[&str]) -> (TcpInfo, [u32; 2]) {
         }
     }
     (info, buffer)
+}
+
+/// Milliseconds up to a slash, in microseconds.
+fn milliseconds(value: &str) -> u32 {
+    let ms = value.split('/').next().and_then(|ms| ms.parse::<f64>().ok());
+    ms.map_or(0, |ms| (ms * 1e3) as u32)
 }
 
 /// The number that a word begins with.
@@ -167,13 +173,15 @@ mod tests {
     fn connections_have_what_verdicts_need() {
         let text = "Recv-Q Send-Q Local Address:Port Peer Address:Port Process\n\
             5 1448 10.0.0.1:80 10.0.0.2:4711 timer:(on,200ms,0)\n\
-            \t skmem:(r0,rb131072,t0,tb87040,f256,w2304,o0,bl0,d0) new_word cubic wscale:7,7 rto:204 rtt:1.5/0.75 mss:1448 \
+            \t skmem:(r0,rb131072,t0,tb87040,f256,w2304,o0,bl0,d0) new_word cubic wscale:7,7 rto:204 rtt:1.5/0.75 minrtt:1.25 notsent:77 mss:1448 \
             cwnd:10 bytes_acked:9 bytes_received:8 unacked:3 retrans:1/5 busy:44ms rwnd_limited:40ms(90.9%) later:x\n\
             0 0 [::ffff:10.0.0.1]:80 [::ffff:10.0.0.3]:4712\n\t cubic\n";
         let all = connections(text);
         assert_eq!(all.len(), 2, "{all:?}");
         let expected = TcpInfo {
             rtt_us: 1_500,
+            least_rtt_us: 1_250,
+            unsent_bytes: 77,
             segment_bytes: 1_448,
             congestion_window: 10,
             in_flight: 3,

@@ -3,21 +3,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
-    net::SocketAddr,
     time::Instant,
 };
 
 use record::{
     Counters,
-    counters::{HostCounters, ProgramUse, SenderUse},
+    counters::{HostCounters, ProgramUse},
 };
 
 use super::Seen;
 use crate::{
     programs::{self, Program, ThreadTimes},
+    senders::Senders,
     series::Recorder,
     source::{Look, Processes, Source},
-    tcp::Connection,
 };
 
 /// The samples of hosts of one machine.
@@ -32,7 +31,7 @@ struct HostSamples<S> {
     counters: Recorder,
     /// Processes by their id and begin.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
-    connections: BTreeMap<(SocketAddr, SocketAddr), Connection>,
+    senders: Senders,
     seen: HostCounters,
 }
 
@@ -90,7 +89,7 @@ impl<S: Source> HostSamples<S> {
             source,
             counters: Recorder::begin(Counters::default()),
             programs: BTreeMap::new(),
-            connections: BTreeMap::new(),
+            senders: Senders::default(),
             seen: HostCounters { host: name, ..HostCounters::default() },
         }
     }
@@ -102,7 +101,7 @@ impl<S: Source> HostSamples<S> {
         self.look_at_programs(processes, Look::Whole)?;
         // The last thing here and the first at the end: looking is work, too.
         self.counters = Recorder::begin(self.source.network(Look::Whole)?);
-        self.seen.senders = SenderUse::default();
+        self.senders.begin();
         for program in self.programs.values_mut() {
             program.before = program.last.threads.clone();
         }
@@ -114,6 +113,7 @@ impl<S: Source> HostSamples<S> {
         self.seen.counters = self.counters.end(self.source.network(Look::Whole)?);
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
+        self.seen.senders = self.senders.used();
         self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
         Ok(())
     }
@@ -145,34 +145,8 @@ impl<S: Source> HostSamples<S> {
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        self.source.connections(look)?.into_iter().for_each(|connection| self.look_at(connection));
+        self.source.connections(look)?.iter().for_each(|connection| self.senders.look_at(connection));
         Ok(())
-    }
-
-    fn look_at(&mut self, connection: Connection) {
-        let ends = (connection.local, connection.remote);
-        let before = self.connections.get(&ends).map(|before| before.info.clone()).unwrap_or_default();
-        let (now, senders) = (&connection.info, &mut self.seen.senders);
-        let passed = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
-        senders.samples += 1;
-        senders.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
-        if let Some(busy_us) = passed(now.busy_us, before.busy_us) {
-            *senders.busy_us.get_or_insert_default() += busy_us;
-        }
-        senders.receive_window_limited_us +=
-            passed(now.receive_window_limited_us, before.receive_window_limited_us).unwrap_or(0);
-        senders.send_buffer_limited_us +=
-            passed(now.send_buffer_limited_us, before.send_buffer_limited_us).unwrap_or(0);
-        if connection.unacknowledged_bytes > 0 {
-            let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
-            senders.samples_sending += 1;
-            senders.in_flight_bytes += bytes(now.in_flight);
-            senders.congestion_window_bytes += bytes(now.congestion_window);
-            senders.send_buffer_used_bytes += u64::from(connection.send_buffer_used_bytes);
-            senders.send_buffer_bytes += u64::from(connection.send_buffer_bytes);
-            senders.rtt_us += u64::from(now.rtt_us);
-        }
-        self.connections.insert(ends, connection);
     }
 }
 

@@ -2,10 +2,10 @@
 
 mod text;
 
-use std::{env, ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use copy::{CopyError, Job, Location, Progress, Report, copy};
+use copy::{CopyError, Job, Location, Progress, Report, copy, probe};
 use glob::Pattern;
 use record::units::parse_size;
 
@@ -23,6 +23,7 @@ const AFTER_HELP: &str = "Examples:
   proofload copy data.tar web:/srv/           over as many connections as the path needs
   proofload copy -rp results me@far:runs      a folder, with times and permissions
   proofload copy -J gate far:'*.fits' .       back, through a jump host
+  proofload copy --why me@far                 what would hold a copy back
   proofload copy -rn --exclude '*.tmp' . far:work   what would be copied
 Exit status: 0 everything is there and verified, 1 something is not, 2 wrong use or no login, 130 interrupted.";
 
@@ -31,11 +32,14 @@ Exit status: 0 everything is there and verified, 1 something is not, 2 wrong use
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CopyArgs {
     /// Files or folders: PATH, [USER@]HOST:PATH or scp://[USER@]HOST[:PORT]/PATH; all on one machine
-    #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
+    #[arg(value_name = "SOURCE", required_unless_present = "why", num_args = 1..)]
     sources: Vec<OsString>,
     /// Where they go
-    #[arg(value_name = "DESTINATION", required = true)]
-    destination: OsString,
+    #[arg(value_name = "DESTINATION", required_unless_present = "why")]
+    destination: Option<OsString>,
+    /// Copy nothing; tell what would hold a copy to and from this machine back, apart from disks, in 30 s
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["sources", "destination", "dry_run"])]
+    why: Option<OsString>,
     /// Copy folders with what is in them
     #[arg(short, long)]
     recursive: bool,
@@ -66,6 +70,9 @@ pub(crate) struct CopyArgs {
     /// Number of connections [default: by the round trip]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: Option<u32>,
+    /// Leave others their share: one connection, which takes what one of theirs does
+    #[arg(long, conflicts_with = "connections")]
+    polite: bool,
     /// Bytes on the way at once, such as 32MiB [default: follows the path]
     #[arg(long, value_name = "SIZE")]
     in_flight: Option<String>,
@@ -123,6 +130,20 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
         }
         None => {}
     };
+    if arguments.why.is_some() {
+        let reports = probe(&job, &stop);
+        if let Some(bar) = &shown {
+            bar.finish_and_clear();
+        }
+        let [up, down] = match reports {
+            Err(CopyError::Interrupted) => return Ok(Exit::Interrupted),
+            reports => reports.map_err(Refusal::one)?,
+        };
+        let is_interrupted = up.is_interrupted || down.is_interrupted;
+        let result = BTreeMap::from([("up", &up), ("down", &down)]);
+        write_result(json, &result, arguments.quiet, || text::why(&up, &down))?;
+        return Ok(if is_interrupted { Exit::Interrupted } else { Exit::GoalsMet });
+    }
     let report = copy(&job, &stop, &mut show);
     if let Some(bar) = &shown {
         bar.finish_and_clear();
@@ -154,8 +175,14 @@ fn exit_status(report: &Report, is_dry: bool) -> Exit {
 fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
     let mut mistakes = Vec::new();
     let mut location = |word: &OsString| Location::parse(word).map_err(|why| mistakes.push(why)).ok();
-    let sources: Vec<_> = arguments.sources.iter().filter_map(&mut location).collect();
-    let destination = location(&arguments.destination);
+    let why = arguments.why.as_ref().map(|host| {
+        let is_named = matches!(Location::parse(host), Ok(Location::Remote { .. }));
+        let end = if is_named { "" } else { ":" };
+        [host.clone(), OsString::from(end)].into_iter().collect::<OsString>()
+    });
+    let sources: Vec<_> = arguments.sources.iter().chain(&why).filter_map(&mut location).collect();
+    let here = OsString::from(".");
+    let destination = location(arguments.destination.as_ref().unwrap_or(&here));
     let mut patterns = |option: &str, words: &[String]| -> Vec<Pattern> {
         let pattern = |word: &String| {
             Pattern::new(word).map_err(|why| mistakes.push(format!("{option} {word}: {why}"))).ok()
@@ -191,6 +218,7 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
         include,
         exclude,
         connections: arguments.connections,
+        is_polite: arguments.polite,
         in_flight_bytes: in_flight_bytes.map(|bytes| (bytes as usize).max(1 << 20)),
         limit_bytes_per_s: arguments.limit.map(|kbit| kbit * 1_000 / 8),
         dry_run: arguments.dry_run,

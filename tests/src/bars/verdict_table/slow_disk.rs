@@ -13,6 +13,9 @@ const WRITES_PER_S: u32 = 30;
 pub(in super::super) struct SlowDisk;
 
 impl SlowDisk {
+    /// The folder of the group.
+    pub(in super::super) const GROUP: &str = SLOW_DISK;
+
     pub(in super::super) fn made() -> Result<Self> {
         fs::create_dir(SLOW_DISK).with_context(|| format!("cannot make the control group {SLOW_DISK}"))?;
         let made = Self;

@@ -1,6 +1,6 @@
 //! What `proofload copy` shows.
 
-use copy::{Progress, Report, Verified};
+use copy::{HeldBack, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
 /// How far it is, in a line.
@@ -64,6 +64,9 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
         report.login_s,
         show_bytes(report.in_flight_bytes)
     );
+    if let Some(held) = &report.held_back {
+        text += &held_back(held);
+    }
     let of = |how: Verified| there.iter().filter(|file| file.verified == Some(how)).count() as u64;
     let ways = [
         (Verified::ByHash, "hashed on the other machine"),
@@ -77,6 +80,24 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
         }
     }
     text
+}
+
+/// What would hold copies back.
+pub(super) fn why(up: &Report, down: &Report) -> String {
+    let of = |way: &str, report: &Report| {
+        let rate = steady(&report.rate_bytes_per_s).map_or("unknown".to_owned(), rate_in_words);
+        let held = report.held_back.as_ref().map_or_else(String::new, held_back);
+        let (connections, channels) = (report.connections, report.channels);
+        format!("{way}: {rate} over {connections} connections, {channels} channels. {held}")
+    };
+    let round_trip = format!("Round trip {:.1} ms, login {:.1} s\n", up.round_trip_s * 1e3, up.login_s);
+    round_trip + &of("To it", up) + &of("From it", down)
+}
+
+/// What held a copy back, in one line or two.
+pub(super) fn held_back(held: &HeldBack) -> String {
+    let advice = held.advice.iter().map(|advice| format!("  would help: {advice}\n"));
+    format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }
 
 /// The median rate of the seconds after the ramp: the first fifth is left out, and the last second.

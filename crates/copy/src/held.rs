@@ -1,0 +1,358 @@
+//! What held a copy back. No clock, no input or output; `docs/copy.md` explains each rule.
+
+use record::{
+    counters::SenderUse,
+    units::{show_bytes, show_count, show_time_ns},
+};
+use serde::Serialize;
+
+use crate::{carrier::Direction, witness::Shown};
+
+/// Time for which a steady copy must have been looked at, in seconds.
+const LEAST_STEADY_S: f64 = 2.0;
+/// Share of a bound that counts as reached.
+const REACHED_SHARE: f64 = 0.9;
+/// Share of a processor from which on a program has no time left.
+const HOT_SHARE: f64 = 0.85;
+/// Share of all processors from which on a machine has no time left.
+const FULL_SHARE: f64 = 0.95;
+/// Share of the time or of the samples from which on something counts.
+const HALF: f64 = 0.5;
+/// Share of the time in which somebody waited for a busy disk.
+const DISK_SHARE: f64 = 0.3;
+/// The same if a program of the copy itself waited in half of the looks.
+const BLOCKED_DISK_SHARE: f64 = 0.1;
+/// Share of a send buffer in use that is full: what is freed is written again only by and by.
+const FULL_BUFFER_SHARE: f64 = 0.6;
+/// A sender with less of its congestion window on the way is not limited by it.
+const FILLED_WINDOW_SHARE: f64 = 0.7;
+/// A queue on the path delays packets by so much of the smallest round trip, and by [`LEAST_QUEUE_US`].
+const QUEUE_SHARE: f64 = 0.04;
+/// See [`QUEUE_SHARE`]: acknowledgements vary by less.
+const LEAST_QUEUE_US: f64 = 2_000.0;
+/// Bytes for each direction of a connection that suffice for 1 Gbit/s and 250 ms, twice.
+const LARGE_BUFFER_BYTES: u32 = 64 << 20;
+
+/// What held a copy back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldBack {
+    /// What it was.
+    pub cause: Cause,
+    /// The figures that show it.
+    pub evidence: String,
+    /// What would lift it, if a user can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// What can hold a copy back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The limit that was asked for: of the rate, or of the bytes on the way.
+    Asked,
+    /// A processor of one of both machines.
+    Processor,
+    /// The buffer of TCP at one of both ends.
+    SocketBuffer,
+    /// The path is full.
+    Path,
+    /// TCP's congestion window, which packet losses keep small.
+    CongestionWindow,
+    /// The disk of the source.
+    SourceDisk,
+    /// The disk of the target.
+    TargetDisk,
+    /// The windows of SSH's channels.
+    SshWindow,
+    /// Files so small that their round trips take longer than their bytes.
+    SmallFiles,
+    /// It could not be determined.
+    Unknown,
+}
+
+impl Cause {
+    /// The cause in words, which can follow "held back by".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Asked => "the limit that you gave",
+            Self::Processor => "a processor",
+            Self::SocketBuffer => "a socket buffer",
+            Self::Path => "the path, which is full",
+            Self::CongestionWindow => "TCP's congestion window",
+            Self::SourceDisk => "the disk of the source",
+            Self::TargetDisk => "the disk of the target",
+            Self::SshWindow => "SSH's window",
+            Self::SmallFiles => "round trips for small files",
+            Self::Unknown => "nothing that could be determined",
+        }
+    }
+}
+
+/// What is known of a copy at its end.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) direction: Direction,
+    /// The name of the other machine.
+    pub(crate) machine: &'a str,
+    pub(crate) here: &'a Shown,
+    /// None if no shell there has answered.
+    pub(crate) there: Option<&'a Shown>,
+    /// Bytes per second while all connections carried.
+    pub(crate) rate: f64,
+    /// The most that was asked for, in bytes per second.
+    pub(crate) limit: Option<u64>,
+    /// The bound of bytes on the way that was asked for, with the share of the time in which it was reached.
+    pub(crate) in_flight: Option<(usize, f64)>,
+    /// The share of the time in which the channels had as much on the way as they may.
+    pub(crate) full_channels_share: f64,
+    pub(crate) channels: u32,
+    pub(crate) connections: u32,
+    pub(crate) round_trip_s: f64,
+    /// Whether only files were left that each go whole.
+    pub(crate) are_files_small: bool,
+}
+
+type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
+
+/// The first that holds is what held the copy back. A program without time reads its socket late, so that windows close. Where all
+/// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only who knows that
+/// nothing else stopped the channels may blame theirs.
+const RULES: [Rule; 10] = [
+    asked,
+    hot_program,
+    receive_buffer,
+    path,
+    send_buffer,
+    congestion_window,
+    full_machine,
+    disks,
+    small_files,
+    ssh_window,
+];
+
+/// Says what held a copy back.
+pub(crate) fn judge(seen: &Seen<'_>) -> HeldBack {
+    if seen.here.steady_s < LEAST_STEADY_S {
+        return unknown(format!(
+            "it carried for {:.1} s once all connections were there, which is too short to tell",
+            seen.here.steady_s
+        ));
+    }
+    RULES.iter().find_map(|rule| rule(seen)).unwrap_or_else(|| unknown(in_words(seen)))
+}
+
+fn unknown(evidence: String) -> HeldBack {
+    HeldBack { cause: Cause::Unknown, evidence, advice: None }
+}
+
+fn held(cause: Cause, evidence: String, advice: Option<String>) -> Option<HeldBack> {
+    Some(HeldBack { cause, evidence, advice })
+}
+
+fn asked(seen: &Seen<'_>) -> Option<HeldBack> {
+    let limit = seen.limit.filter(|limit| seen.rate >= REACHED_SHARE * *limit as f64);
+    if let Some(limit) = limit {
+        return held(Cause::Asked, format!("-l allows {:.1} Mbit/s", limit as f64 * 8.0 / 1e6), None);
+    }
+    let (bytes, _) = seen.in_flight.filter(|(_, share)| *share >= HALF)?;
+    held(Cause::Asked, format!("--in-flight allows {} on the way", show_bytes(bytes as u64)), None)
+}
+
+/// Both ends with their names, the one that sends first.
+fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a Shown>); 2] {
+    let (here, there) = (("here", Some(seen.here)), (seen.machine, seen.there));
+    if seen.direction == Direction::Up { [here, there] } else { [there, here] }
+}
+
+fn hot_program(seen: &Seen<'_>) -> Option<HeldBack> {
+    let hot = ends(seen).into_iter().filter_map(|(place, shown)| {
+        let (program, share) = shown?.busiest.as_ref()?;
+        Some((place, program, *share))
+    });
+    let (place, program, share) = hot.max_by(|a, b| a.2.total_cmp(&b.2)).filter(|hot| hot.2 >= HOT_SHARE)?;
+    processor(format!("{program} ({place}) took {} of a processor", percent(share)))
+}
+
+fn full_machine(seen: &Seen<'_>) -> Option<HeldBack> {
+    let full = ends(seen).into_iter().filter_map(|(place, shown)| Some((place, shown?.busy_share?)));
+    let (place, share) = full.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|full| full.1 >= FULL_SHARE)?;
+    processor(format!("all processors ({place}) worked {} of the time", percent(share)))
+}
+
+fn processor(evidence: String) -> Option<HeldBack> {
+    let advice = "a faster cipher, such as -c aes128-gcm@openssh.com; more --connections, if there are more processors";
+    held(Cause::Processor, evidence, Some(advice.to_owned()))
+}
+
+/// The end that sends and what stopped its connections, if they had something to send most of the time; and the end that receives.
+fn sender<'a>(seen: &'a Seen<'_>) -> Option<(&'a str, SenderUse, &'a str)> {
+    let [(sender, shown), (receiver, _)] = ends(seen);
+    let senders = shown?.senders;
+    let is_sending = senders.samples_sending > 0 && senders.samples_sending * 2 >= senders.samples;
+    is_sending.then_some((sender, senders, receiver))
+}
+
+fn limited_share(senders: &SenderUse, limited_us: u64) -> f64 {
+    limited_us as f64 / senders.busy_us.unwrap_or(0).max(1) as f64
+}
+
+fn larger_buffers(which: &str, place: &str) -> Option<String> {
+    Some(format!(
+        "at {place}, as root: sysctl -w net.ipv4.tcp_{which}='4096 131072 {LARGE_BUFFER_BYTES}'; or more --connections"
+    ))
+}
+
+fn receive_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
+    let (_, senders, receiver) = sender(seen)?;
+    let share = limited_share(&senders, senders.receive_window_limited_us);
+    if share < HALF {
+        return None;
+    }
+    let evidence = format!(
+        "the receive window of {receiver} stopped the sender for {} of its busy time; {}",
+        percent(share),
+        window_in_words(&senders)
+    );
+    held(Cause::SocketBuffer, evidence, larger_buffers("rmem", receiver))
+}
+
+fn send_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
+    let (place, senders, _) = sender(seen)?;
+    let by_time = limited_share(&senders, senders.send_buffer_limited_us) >= HALF;
+    let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
+    // While something waits to be sent for the first time, the buffer has room for more than the windows.
+    let is_full = used_share >= FULL_BUFFER_SHARE
+        && filled_share(&senders) < FILLED_WINDOW_SHARE
+        && unsent_share(&senders) < HALF;
+    if !by_time && !is_full {
+        return None;
+    }
+    let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
+    let evidence = format!(
+        "{} of a send buffer of {} in use; {}",
+        mean(senders.send_buffer_used_bytes),
+        mean(senders.send_buffer_bytes),
+        window_in_words(&senders)
+    );
+    held(Cause::SocketBuffer, evidence, larger_buffers("wmem", place))
+}
+
+/// Packets wait in a queue on the way: its narrowest place has no pause.
+fn path(seen: &Seen<'_>) -> Option<HeldBack> {
+    let (_, senders, _) = sender(seen)?;
+    let mean_us = |sum: u64| sum as f64 / senders.samples_sending.max(1) as f64;
+    let (rtt_us, least_us) = (mean_us(senders.rtt_us), mean_us(senders.least_rtt_us));
+    let queue_us = rtt_us - least_us;
+    if least_us <= 0.0 || queue_us < (QUEUE_SHARE * least_us).max(LEAST_QUEUE_US) {
+        return None;
+    }
+    let evidence = format!(
+        "packets waited {} in its queue, beside a round trip of {}",
+        show_time_ns((queue_us * 1e3) as u64),
+        show_time_ns((least_us * 1e3) as u64)
+    );
+    held(Cause::Path, evidence, None)
+}
+
+fn congestion_window(seen: &Seen<'_>) -> Option<HeldBack> {
+    let (_, senders, _) = sender(seen)?;
+    if filled_share(&senders) < FILLED_WINDOW_SHARE && unsent_share(&senders) < HALF {
+        return None;
+    }
+    let evidence = format!(
+        "{}; {} segments were sent again",
+        window_in_words(&senders),
+        show_count(senders.retransmits)
+    );
+    let advice = "more --connections, or at the sender: sysctl -w net.ipv4.tcp_congestion_control=bbr";
+    held(Cause::CongestionWindow, evidence, Some(advice.to_owned()))
+}
+
+fn disks(seen: &Seen<'_>) -> Option<HeldBack> {
+    ends(seen).into_iter().zip([Cause::SourceDisk, Cause::TargetDisk]).find_map(|((place, shown), cause)| {
+        let shown = shown?;
+        let share = shown.disk_share?;
+        let is_own = shown.blocked_share >= HALF;
+        if share < if is_own { BLOCKED_DISK_SHARE } else { DISK_SHARE } {
+            return None;
+        }
+        let evidence = format!("at {place}, somebody waited for a disk for {} of the time", percent(share));
+        held(cause, evidence, None)
+    })
+}
+
+fn small_files(seen: &Seen<'_>) -> Option<HeldBack> {
+    let evidence = format!(
+        "no file is larger than 2 MiB, and each takes several round trips of {:.1} ms; {} channels carry them side by side",
+        seen.round_trip_s * 1e3,
+        seen.channels
+    );
+    if seen.are_files_small && seen.full_channels_share < HALF {
+        held(Cause::SmallFiles, evidence, Some("more --connections".to_owned()))
+    } else {
+        None
+    }
+}
+
+fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
+    if seen.full_channels_share < HALF {
+        return None;
+    }
+    let each = seen.rate * seen.round_trip_s / f64::from(seen.channels.max(1));
+    let disk = if seen.there.is_none() && seen.direction == Direction::Up {
+        "; or the disk there: no shell there tells"
+    } else {
+        ""
+    };
+    let evidence = format!(
+        "each of {} channels carried {} in a round trip of {:.1} ms, and TCP had room for more{disk}",
+        seen.channels,
+        show_bytes(each as u64),
+        seen.round_trip_s * 1e3
+    );
+    held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))
+}
+
+/// What did not hold it back, for want of what did.
+fn in_words(seen: &Seen<'_>) -> String {
+    let mut words = Vec::new();
+    for (place, shown) in ends(seen) {
+        match shown {
+            Some(Shown { busiest: Some((program, share)), .. }) => {
+                words.push(format!("{program} ({place}) took {} of a processor", percent(*share)));
+            }
+            Some(_) => {}
+            None => words.push(format!("no shell at {place} tells of its processors and disks")),
+        }
+    }
+    match sender(seen) {
+        Some((_, senders, _)) => words.push(window_in_words(&senders)),
+        None => words.push("its connections had nothing to send most of the time".to_owned()),
+    }
+    words.join("; ")
+}
+
+fn filled_share(senders: &SenderUse) -> f64 {
+    senders.in_flight_bytes as f64 / senders.congestion_window_bytes.max(1) as f64
+}
+
+fn unsent_share(senders: &SenderUse) -> f64 {
+    senders.samples_unsent as f64 / senders.samples_sending.max(1) as f64
+}
+
+fn window_in_words(senders: &SenderUse) -> String {
+    let mean = |sum: u64| sum / senders.samples_sending.max(1);
+    format!(
+        "{} of a congestion window of {} on the way in each connection",
+        show_bytes(mean(senders.in_flight_bytes)),
+        show_bytes(mean(senders.congestion_window_bytes))
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests;

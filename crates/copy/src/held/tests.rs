@@ -1,0 +1,96 @@
+use super::*;
+
+/// An upload over nine connections of which each has as much on the way as its congestion window, without a queue.
+fn senders() -> SenderUse {
+    SenderUse {
+        samples: 180,
+        samples_sending: 170,
+        in_flight_bytes: 170 * 1_000_000,
+        congestion_window_bytes: 170 * 4_000_000,
+        send_buffer_used_bytes: 170 * 1_200_000,
+        send_buffer_bytes: 170 * 9_000_000,
+        rtt_us: 170 * 228_500,
+        least_rtt_us: 170 * 228_000,
+        busy_us: Some(90_000_000),
+        ..SenderUse::default()
+    }
+}
+
+fn shown(senders: SenderUse) -> Shown {
+    Shown {
+        steady_s: 10.0,
+        busy_share: Some(0.3),
+        busiest: Some(("ssh".to_owned(), 0.2)),
+        disk_share: Some(0.01),
+        blocked_share: 0.0,
+        senders,
+    }
+}
+
+fn of(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> Cause {
+    let mut seen = Seen {
+        direction: Direction::Up,
+        machine: "far",
+        here,
+        there,
+        rate: 50e6,
+        limit: None,
+        in_flight: None,
+        full_channels_share: 0.9,
+        channels: 18,
+        connections: 9,
+        round_trip_s: 0.228,
+        are_files_small: false,
+    };
+    change(&mut seen);
+    judge(&seen).cause
+}
+
+#[test]
+fn each_cause_is_named_by_what_shows_it() {
+    let there = shown(SenderUse::default());
+    let sends = |change: fn(&mut SenderUse)| {
+        let mut senders = senders();
+        change(&mut senders);
+        of(&shown(senders), Some(&there), |_| {})
+    };
+    assert_eq!(sends(|_| {}), Cause::SshWindow);
+    assert_eq!(sends(|senders| senders.receive_window_limited_us = 60_000_000), Cause::SocketBuffer);
+    assert_eq!(sends(|senders| senders.send_buffer_bytes = 170 * 1_300_000), Cause::SocketBuffer);
+    assert_eq!(sends(|senders| senders.rtt_us += 170 * 30_000), Cause::Path);
+    assert_eq!(sends(|senders| senders.congestion_window_bytes = 170 * 1_100_000), Cause::CongestionWindow);
+    // BBR's window is twice what is on the way; what waits is paced.
+    assert_eq!(sends(|senders| senders.samples_unsent = 150), Cause::CongestionWindow);
+    let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
+    let blocked = Shown { disk_share: Some(0.2), blocked_share: 0.7, ..there.clone() };
+    assert_eq!(of(&idle, Some(&blocked), |_| {}), Cause::TargetDisk);
+    assert_eq!(of(&idle, Some(&blocked), |seen| seen.direction = Direction::Down), Cause::SourceDisk);
+    let hot = Shown { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
+    assert_eq!(of(&idle, Some(&hot), |_| {}), Cause::Processor);
+    assert_eq!(of(&Shown { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
+    // Others' work on all processors does not make a window smaller.
+    let busy = Shown {
+        busy_share: Some(1.0),
+        ..shown(SenderUse { receive_window_limited_us: 60_000_000, ..senders() })
+    };
+    assert_eq!(of(&busy, Some(&there), |_| {}), Cause::SocketBuffer);
+    let small = |seen: &mut Seen<'_>| (seen.are_files_small, seen.full_channels_share) = (true, 0.1);
+    assert_eq!(of(&idle, Some(&there), small), Cause::SmallFiles);
+    assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(51_000_000)), Cause::Asked);
+    assert_eq!(of(&idle, Some(&there), |seen| seen.in_flight = Some((1 << 20, 0.9))), Cause::Asked);
+}
+
+#[test]
+fn what_is_not_shown_is_not_named() {
+    let there = shown(SenderUse::default());
+    let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
+    assert_eq!(of(&idle, Some(&there), |seen| seen.full_channels_share = 0.1), Cause::Unknown);
+    assert_eq!(of(&Shown { steady_s: 1.0, ..idle.clone() }, Some(&there), |_| {}), Cause::Unknown);
+    // Of a download, only the sender there could tell.
+    assert_eq!(
+        of(&idle, None, |seen| (seen.direction, seen.full_channels_share) = (Direction::Down, 0.1)),
+        Cause::Unknown
+    );
+    // A limit that is not reached is none.
+    assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(100_000_000)), Cause::SshWindow);
+}

@@ -1,0 +1,57 @@
+//! Bytes without files, to see what the path and the programs can carry.
+
+use std::rc::Rc;
+
+use sftp::{Attributes, OpenFlags, Request};
+
+use crate::{
+    carrier::{Carrier, Direction},
+    channel::Channel,
+    remote::to_read,
+    said::Said,
+    trouble::Trouble,
+};
+
+impl Carrier {
+    /// Opens what takes everything, or what never ends.
+    ///
+    /// # Errors
+    /// When the server shows no devices, as where it is shut in a folder.
+    pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>, Trouble> {
+        let to_write =
+            Request::Open { path: b"/dev/null", flags: OpenFlags::WRITE, attributes: Attributes::default() };
+        let open = match self.manner.direction {
+            Direction::Up => to_write,
+            Direction::Down => to_read(b"/dev/zero"),
+        };
+        match channel.ask(&open).await? {
+            Said::Handle(handle) => Ok(handle),
+            _ => Err(Trouble::unexpected("OPEN")),
+        }
+    }
+
+    /// Carries zeros over a channel until the queue is closed or the channel is lost.
+    pub(crate) async fn carry_endless(self: Rc<Self>, channel: Rc<Channel>) {
+        let Ok(handle) = self.open_endless(&channel).await else { return };
+        while !self.queue.is_closed() {
+            let most = if self.manner.direction == Direction::Up {
+                channel.write_bytes.get()
+            } else {
+                channel.read_bytes.get()
+            };
+            let Some(room) =
+                channel.unless_lost(async { Some(channel.room(most, &self.governor).await) }).await
+            else {
+                return;
+            };
+            // Nobody waits for the answers; they make room for the next.
+            let begun = match self.manner.direction {
+                Direction::Up => channel.begin_write(room, (&handle, 0, most), |_| Ok(())),
+                Direction::Down => channel.begin_read(room, (&handle, 0, most)),
+            };
+            if begun.is_err() {
+                return;
+            }
+        }
+    }
+}

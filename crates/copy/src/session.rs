@@ -1,0 +1,184 @@
+//! A login, and all that carries over it.
+
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::{task::spawn_local, time::interval};
+
+use crate::{
+    CopyError, Host, Job, Report,
+    carrier::{Carrier, Direction, Manner},
+    channel::Channel,
+    governor::{Bounds, Governor, TICK},
+    held::{HeldBack, Seen, judge},
+    journal::{Place, random_token},
+    pool::{Pool, Shape},
+    ssh::Login,
+    trouble::Trouble,
+    witness::{Tick, Witness},
+};
+
+/// What carries a copy, once the first login is done.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) carrier: Rc<Carrier>,
+    witness: Rc<Witness>,
+    pub(crate) first: Rc<Channel>,
+    /// The name of the other machine.
+    pub(crate) machine: String,
+    pub(crate) began: Instant,
+    pub(crate) login_s: f64,
+    /// Its lock holds the journals of this run.
+    _place: Option<Place>,
+}
+
+impl Session {
+    pub(crate) async fn login(
+        job: &Job,
+        host: Host,
+        direction: Direction,
+        stop: &AtomicBool,
+    ) -> Result<Self, CopyError> {
+        let began = Instant::now();
+        // Whoever cannot write there copies without resuming.
+        let place = job.journals.as_ref().and_then(|folder| Place::take(folder).ok());
+        let failed = |why: String| CopyError::Failed(why);
+        let token = match &place {
+            Some(place) => place.token.clone(),
+            None => random_token()
+                .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?,
+        };
+        let manner = Manner {
+            token,
+            direction,
+            preserve: job.preserve,
+            verify: job.verify,
+            sync: job.sync,
+            journals: job.journals.clone().filter(|_| place.is_some()),
+            machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
+        };
+        let governor =
+            Governor::new(job.in_flight_bytes.map_or(Bounds::PATH, Bounds::fixed), job.limit_bytes_per_s);
+        let carrier = Carrier::new(manner, governor);
+        let witness = Witness::new(direction == Direction::Down);
+        let login = Login::new(host, job.ssh_options.clone());
+        let machine = login.name().to_owned();
+        let pool = Pool::new(login, Rc::clone(&carrier), Rc::clone(&witness))
+            .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
+        let first = until(stop, pool.first(connections(job))).await?.map_err(|trouble| match trouble {
+            Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
+            trouble => failed(trouble.to_string()),
+        })?;
+        let login_s = began.elapsed().as_secs_f64();
+        Ok(Self { pool, carrier, witness, first, machine, began, login_s, _place: place })
+    }
+
+    pub(crate) fn trouble(&self, trouble: &Trouble) -> CopyError {
+        CopyError::Failed(format!("{}: {trouble}", self.machine))
+    }
+
+    /// Carries until all is done, or it is stopped. `on_tick` is called ten times a second, and may end it as well.
+    pub(crate) async fn carry(
+        &self,
+        job: &Job,
+        stop: &AtomicBool,
+        report: &mut Report,
+        on_tick: &mut dyn FnMut() -> bool,
+    ) {
+        let Self { pool, carrier, witness, .. } = self;
+        let (governor, queue) = (&carrier.governor, &carrier.queue);
+        pool.start(Rc::clone(&self.first), Shape::of(governor.round_trip(), connections(job)));
+        spawn_local(Rc::clone(witness).watch_here());
+        let mut second = Second(Instant::now(), 0);
+        let mut ticks = interval(TICK);
+        loop {
+            tokio::select! {
+                () = queue.all_finished() => break,
+                _ = ticks.tick() => {}
+            }
+            let now = Instant::now();
+            governor.tick(now);
+            let delivered_bytes = governor.delivered_bytes();
+            witness.tick(
+                now,
+                &Tick {
+                    is_steady: pool.is_complete() && queue.has_more(),
+                    delivered_bytes,
+                    full_channels_share: if governor.is_full() { 1.0 } else { pool.full_share() },
+                    is_path_full: governor.is_full(),
+                    are_files_small: queue.is_small(),
+                },
+            );
+            report.rate_bytes_per_s.extend(second.rate(delivered_bytes));
+            report.is_interrupted = stop.load(Ordering::Relaxed);
+            if on_tick() || report.is_interrupted {
+                queue.close();
+                break;
+            }
+        }
+        report.carried_bytes = governor.delivered_bytes();
+        report.in_flight_bytes = governor.bound_bytes() as u64;
+        report.round_trip_s = governor.round_trip().as_secs_f64();
+        report.login_s = self.login_s;
+        (report.connections, report.channels) = pool.most();
+        (report.here, report.there) = (Some(self.witness.here()), self.witness.there());
+        report.held_back = self.held_back(job, report);
+    }
+
+    fn held_back(&self, job: &Job, report: &Report) -> Option<HeldBack> {
+        let here = report.here.as_ref().filter(|_| report.carried_bytes > 0)?;
+        let steady = self.witness.steady();
+        Some(judge(&Seen {
+            direction: self.carrier.manner.direction,
+            machine: &self.machine,
+            here,
+            there: report.there.as_ref(),
+            rate: steady.rate(),
+            limit: job.limit_bytes_per_s,
+            in_flight: job.in_flight_bytes.map(|bytes| (bytes, steady.full_path_share())),
+            full_channels_share: steady.full_channels_share(),
+            channels: report.channels,
+            connections: report.connections,
+            round_trip_s: report.round_trip_s,
+            are_files_small: steady.were_files_small(),
+        }))
+    }
+}
+
+/// Connections that were asked for, if any.
+fn connections(job: &Job) -> Option<u32> {
+    if job.is_polite { Some(1) } else { job.connections }
+}
+
+/// Does something, unless it is stopped before.
+pub(crate) async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -> Result<T, CopyError> {
+    let stopped = async {
+        let mut ticks = interval(TICK);
+        while !stop.load(Ordering::Relaxed) {
+            ticks.tick().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stopped => Err(CopyError::Interrupted),
+        done = what => Ok(done),
+    }
+}
+
+/// A second that is measured: since when, and the bytes that had arrived then.
+struct Second(Instant, u64);
+
+impl Second {
+    /// The rate of a second that is over, and begins the next.
+    fn rate(&mut self, delivered_bytes: u64) -> Option<f64> {
+        let (elapsed, bytes) = (self.0.elapsed(), delivered_bytes - self.1);
+        (elapsed >= Duration::from_secs(1)).then(|| {
+            *self = Self(Instant::now(), delivered_bytes);
+            bytes as f64 / elapsed.as_secs_f64()
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! A look at a machine: what it shows at a moment.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use kernel::{remote::ss, tcp::Connection};
+
+/// What stands before the connections in a text.
+pub(super) const SOCKETS: &str = "proofload: sockets";
+
+/// What a machine shows at a moment. What rises does so since its start.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Look {
+    /// Time in which processors worked and in which they did not, in ticks.
+    pub(super) processors: Option<(u64, u64)>,
+    /// Time in which somebody waited for a disk, in microseconds.
+    pub(super) disk_us: Option<u64>,
+    /// The programs that carry the copy, by their ids.
+    pub(super) programs: BTreeMap<u32, Working>,
+    pub(super) connections: Vec<Connection>,
+}
+
+/// A program that carries the copy.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Working {
+    pub(super) name: String,
+    pub(super) parent: u32,
+    pub(super) began_ticks: u64,
+    pub(super) running_ticks: u64,
+    /// It waits for a device.
+    pub(super) is_blocked: bool,
+}
+
+impl Look {
+    /// Leaves the programs that the same sshd has started as this one, and not before it: those of the copy, and what others have
+    /// begun there meanwhile.
+    pub(super) fn keep_siblings(&mut self, pid: u32, began_ticks: u64) {
+        let ancestor = |pid: u32| {
+            let mut top = pid;
+            while let Some(parent) = self.programs.get(&top).map(|program| program.parent)
+                && self.programs.contains_key(&parent)
+            {
+                top = parent;
+            }
+            top
+        };
+        let own = ancestor(pid);
+        let kept = self
+            .programs
+            .iter()
+            .filter(|(pid, program)| program.began_ticks >= began_ticks && ancestor(**pid) == own);
+        self.programs = kept.map(|(pid, program)| (*pid, program.clone())).collect();
+    }
+}
+
+/// A look from the texts of `/proc/stat`, `/proc/pressure/io`, `/proc/PID/stat` of some processes, and perhaps what `ss` says.
+pub(super) fn look_at(text: &str) -> Look {
+    let (text, sockets) = text.split_once(SOCKETS).unwrap_or((text, ""));
+    let of_processors = || {
+        // user nice system idle iowait irq softirq steal
+        let numbers = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let numbers: Vec<u64> =
+            numbers.split_whitespace().take(8).filter_map(|word| word.parse().ok()).collect();
+        let idle = numbers.get(3)? + numbers.get(4)?;
+        Some((numbers.iter().sum::<u64>() - idle, idle))
+    };
+    let of_disk = || {
+        let some = text.lines().find(|line| line.starts_with("some "))?;
+        some.split_once("total=")?.1.parse().ok()
+    };
+    Look {
+        processors: of_processors(),
+        disk_us: of_disk(),
+        programs: text.lines().filter_map(program).collect(),
+        connections: ss::connections(sockets),
+    }
+}
+
+/// A line of `/proc/PID/stat` (proc_pid_stat(5)): the name in parentheses may contain any character.
+pub(super) fn program(line: &str) -> Option<(u32, Working)> {
+    let (pid, rest) = line.split_once(" (")?;
+    let (name, fields) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    // The third field is the first of them.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let running_ticks = number(14)?.checked_add(number(15)?)?;
+    let is_blocked = fields.first() == Some(&"D");
+    let parent = u32::try_from(number(4)?).ok()?;
+    let program =
+        Working { parent, name: name.to_owned(), began_ticks: number(22)?, running_ticks, is_blocked };
+    Some((pid.parse().ok()?, program))
+}
+
+/// The client's end in `SSH_CONNECTION`.
+pub(super) fn client(line: &str) -> Option<SocketAddr> {
+    let words: Vec<&str> = line.split(' ').collect();
+    if words.len() != 4 {
+        return None;
+    }
+    Some(SocketAddr::new(words[0].split('%').next()?.parse().ok()?, words[1].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_a_shell_prints_is_read() {
+        let text = "cpu  10 0 20 70 5 1 4 0 0 0\nsome avg10=0.00 avg60=0.00 avg300=0.00 total=4711\n\
+            full avg10=0.00 avg60=0.00 avg300=0.00 total=12\n\
+            7 (sftp-server) D 6 7 7 0 -1 4194560 1 2 3 4 50 25 0 0 20 0 1 0 1234 9 9\n";
+        let look = look_at(&format!("{text}{SOCKETS}\n0 0 10.0.0.1:22 10.0.0.2:4711\n"));
+        assert_eq!((look.processors, look.disk_us, look.connections.len()), (Some((35, 75)), Some(4711), 1));
+        let program = &look.programs[&7];
+        assert_eq!((program.running_ticks, program.began_ticks, program.is_blocked), (75, 1234, true));
+        let line = |pid: u32, parent: u32, began: u32| {
+            format!("{pid} (sshd) S {parent} 7 7 0 -1 4194560 1 2 3 4 50 25 0 0 20 0 1 0 {began} 9 9\n")
+        };
+        let mut look = look_at(
+            &[
+                line(1, 0, 1),
+                line(20, 1, 5),
+                line(30, 1, 9),
+                line(31, 30, 9),
+                line(40, 1, 10),
+                line(50, 2, 11),
+            ]
+            .concat(),
+        );
+        look.keep_siblings(30, 9);
+        assert_eq!(look.programs.into_keys().collect::<Vec<_>>(), [30, 31, 40]);
+        assert_eq!(client("10.0.0.2 4711 10.0.0.1 22"), Some("10.0.0.2:4711".parse().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_fail(text in "(cpu |some |total=|7 \\(a\\) D |[0-9]{1,22} |[^\n]{0,5}|\n){0,40}") {
+            let _ = (look_at(&text), client(&text));
+        }
+    }
+}

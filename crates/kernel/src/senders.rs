@@ -1,0 +1,58 @@
+//! What stops senders: sums over samples of their connections.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use record::counters::SenderUse;
+
+use crate::tcp::{Connection, TcpInfo};
+
+/// Less than so many segments may wait for the next acknowledgement of any connection.
+const FEW_SEGMENTS: u32 = 4;
+
+/// Sums over samples of connections.
+#[derive(Debug, Default)]
+pub struct Senders {
+    /// What was known of each at its last sample.
+    known: BTreeMap<(SocketAddr, SocketAddr), TcpInfo>,
+    used: SenderUse,
+}
+
+impl Senders {
+    /// Begins anew. What connections did before does not count.
+    pub fn begin(&mut self) {
+        self.used = SenderUse::default();
+    }
+
+    /// Adds a sample of a connection.
+    pub fn look_at(&mut self, connection: &Connection) {
+        let ends = (connection.local, connection.remote);
+        let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();
+        let (now, used) = (&connection.info, &mut self.used);
+        let passed = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
+        used.samples += 1;
+        used.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
+        if let Some(busy_us) = passed(now.busy_us, before.busy_us) {
+            *used.busy_us.get_or_insert_default() += busy_us;
+        }
+        used.receive_window_limited_us +=
+            passed(now.receive_window_limited_us, before.receive_window_limited_us).unwrap_or(0);
+        used.send_buffer_limited_us +=
+            passed(now.send_buffer_limited_us, before.send_buffer_limited_us).unwrap_or(0);
+        if connection.unacknowledged_bytes > 0 {
+            let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
+            used.samples_sending += 1;
+            used.samples_unsent += u64::from(u64::from(now.unsent_bytes) > bytes(FEW_SEGMENTS));
+            used.in_flight_bytes += bytes(now.in_flight);
+            used.congestion_window_bytes += bytes(now.congestion_window);
+            used.send_buffer_used_bytes += u64::from(connection.send_buffer_used_bytes);
+            used.send_buffer_bytes += u64::from(connection.send_buffer_bytes);
+            used.rtt_us += u64::from(now.rtt_us);
+            used.least_rtt_us += u64::from(now.least_rtt_us.min(now.rtt_us));
+        }
+    }
+
+    /// The sums.
+    pub fn used(&self) -> SenderUse {
+        self.used
+    }
+}
