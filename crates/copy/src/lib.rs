@@ -10,8 +10,11 @@ mod download;
 mod file;
 mod folders;
 mod governor;
+mod handle;
 mod hash;
 mod hasher;
+#[cfg(test)]
+mod hostile;
 mod job;
 mod journal;
 mod location;
