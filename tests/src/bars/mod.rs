@@ -17,6 +17,7 @@ pub use outcome::{Outcome, Runs};
 mod command_figures;
 mod connections_18k;
 mod connections_200k;
+mod copy_faults;
 mod descriptors;
 mod fuzz;
 mod generator_away;
@@ -111,6 +112,7 @@ pub const ALL: &[Bar] = &[
     study_fresh::BAR,
     command_figures::BAR,
     ocean_path::BAR,
+    copy_faults::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,
