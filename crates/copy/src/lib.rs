@@ -13,8 +13,6 @@ mod governor;
 mod handle;
 mod hash;
 mod hasher;
-#[cfg(test)]
-mod hostile;
 mod job;
 mod journal;
 mod location;
@@ -25,6 +23,8 @@ mod report;
 mod said;
 mod span;
 mod ssh;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod trouble;
 mod upload;
