@@ -123,7 +123,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let cases = FAULTS.iter().enumerate().flat_map(|(at, (fault, ..))| {
         (0..times).map(move |number| Case {
             fault: *fault,
-            is_up: (at as u64 + number) % 2 == 0,
+            is_up: (at as u64 + number).is_multiple_of(2),
             seed: SEED + 100 * at as u64 + number,
         })
     });
