@@ -160,7 +160,7 @@ fn work(todo: &Arc<Mutex<VecDeque<Case>>>) -> Result<Vec<Ended>> {
     fs::create_dir(&disk)?;
     mounts.memory(&disk, 1 << 20)?;
     let todo = Arc::clone(todo);
-    mounts.run(move || {
+    let (ended, labs) = mounts.run(move || {
         let place = Place::new(labs)?;
         let mut ended = Vec::new();
         loop {
@@ -169,8 +169,11 @@ fn work(todo: &Arc<Mutex<VecDeque<Case>>>) -> Result<Vec<Ended>> {
             ended.push(place.case(case).with_context(|| format!("{case:?}"))?);
         }
         place.labs.down(place.lab)?;
-        Ok(ended)
-    })
+        Ok((ended, place.labs))
+    })?;
+    // Where the disk is mounted, its folder cannot be removed.
+    drop((mounts, labs));
+    Ok(ended)
 }
 
 /// A lab, and files to copy.
