@@ -107,6 +107,7 @@ samples! {
     measured_sample_of_generator_away "generator-away",
     }
     beside {
+    counted_sample_of_copy_faults "copy-faults",
     counted_sample_of_descriptors "descriptors",
     counted_sample_of_fuzz_events "fuzz-events",
     counted_sample_of_fuzz_http1 "fuzz-http1",

@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    fs::File,
+    fs::{self, File},
     io,
     path::PathBuf,
     rc::Rc,
@@ -11,7 +11,10 @@ use std::{
 };
 
 use rustix::fs::{SeekFrom, seek};
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::{
+    sync::Semaphore,
+    task::{spawn_blocking, spawn_local},
+};
 
 use crate::{
     channel::Channel,
@@ -20,14 +23,19 @@ use crate::{
     hash,
     hasher::Hashers,
     journal::{Identity, Journal, Known},
+    location::os,
     queue::{Queue, Step},
     report::{FileReport, Verified},
     span::Span,
     trouble::Trouble,
+    upload,
 };
 
 /// Bytes after which the target is brought to its disk.
 pub(crate) const SYNC_BYTES: u64 = 256 << 20;
+
+/// Chunks that are verified at once: their files stay open, of which a server has only so many.
+const MAX_SETTLING: usize = 32;
 
 /// Where the files go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +68,9 @@ pub(crate) struct Carrier {
     pub(crate) hashers: Hashers,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
+    /// Those that carry.
+    pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
+    settling: Arc<Semaphore>,
 }
 
 impl Carrier {
@@ -71,6 +82,8 @@ impl Carrier {
             hashers: Hashers::default(),
             done_bytes: Cell::new(0),
             reports: RefCell::default(),
+            channels: RefCell::default(),
+            settling: Arc::new(Semaphore::new(MAX_SETTLING)),
         })
     }
 
@@ -93,12 +106,13 @@ impl Carrier {
                 Ok(()) => {}
                 Err(Trouble::Lost(_)) => {
                     match work.step {
-                        Step::Carry(chunk, _) => self.put_back(&work.file, chunk),
+                        Step::Carry(chunk, span) if span.give_up() => self.put_back(&work.file, chunk),
+                        Step::Carry(..) => {}
                         Step::Finish => self.queue.complete(work.file),
                     }
                     return;
                 }
-                Err(trouble) => self.failed(&work.file, &trouble),
+                Err(trouble) => self.failed(&channel, &work.file, &trouble).await,
             }
         }
     }
@@ -117,7 +131,7 @@ impl Carrier {
                     self.queue.put_back(file);
                     return;
                 }
-                Err(trouble) => self.failed(&file, &trouble),
+                Err(trouble) => self.failed(&channel, &file, &trouble).await,
             }
         }
     }
@@ -147,12 +161,14 @@ impl Carrier {
             return Ok(());
         }
         // The next chunk goes meanwhile.
+        let place = Arc::clone(&self.settling).acquire_owned().await;
         let (carrier, channel, file) = (Rc::clone(self), Rc::clone(channel), Rc::clone(file));
         spawn_local(async move {
+            let _place = place;
             match carrier.settle(&channel, &file, chunk, known).await {
                 Ok(()) => {}
                 Err(Trouble::Lost(_)) => carrier.put_back(&file, chunk),
-                Err(trouble) => carrier.failed(&file, &trouble),
+                Err(trouble) => carrier.failed(&channel, &file, &trouble).await,
             }
         });
         Ok(())
@@ -194,8 +210,12 @@ impl Carrier {
             // What an earlier run has brought, and is not there any more, is no sign of a fault.
             if known.is_some() {
                 file.put_back(chunk)
-            } else {
-                file.differs(chunk)?
+            } else if let Err(trouble) = file.differs(chunk) {
+                let unchanged = match self.manner.direction {
+                    Direction::Up => upload::unchanged(file, &prepared.local),
+                    Direction::Down => self.unchanged_there(channel, file).await,
+                };
+                return Err(unchanged.err().unwrap_or(trouble));
             }
             self.queue.wake();
             return Ok(());
@@ -305,14 +325,37 @@ impl Carrier {
             self.done_bytes.set(self.done_bytes.get() + file.item.size_bytes);
         }
         self.reports.borrow_mut().push(FileReport::copied(file, verified));
-        self.queue.finished(file);
+        self.end(file);
     }
 
-    pub(crate) fn failed(&self, file: &Rc<FileCopy>, trouble: &Trouble) {
+    async fn failed(&self, channel: &Channel, file: &Rc<FileCopy>, trouble: &Trouble) {
         // What is late of a file that is whole does it no harm.
-        if file.close() {
-            self.reports.borrow_mut().push(FileReport::failed(file, trouble.to_string()));
-            self.queue.finished(file);
+        if !file.close() {
+            return;
+        }
+        // Nobody goes on with it.
+        if (self.manner.journals.is_none() || *trouble == Trouble::Changed)
+            && let Some(prepared) = file.prepared.get()
+        {
+            match self.manner.direction {
+                Direction::Up => drop(channel.remove(&prepared.temporary).await),
+                Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
+            }
+            if let Some(journal) = prepared.journal.take() {
+                journal.remove();
+            }
+        }
+        self.reports.borrow_mut().push(FileReport::failed(file, trouble.to_string()));
+        self.end(file);
+    }
+
+    /// Nothing of a file is carried any more.
+    fn end(&self, file: &Rc<FileCopy>) {
+        self.queue.finished(file);
+        for channel in self.channels.borrow().iter() {
+            // A server has only so many handles.
+            let _ = channel.close(file.number);
+            let _ = channel.close(file.number | upload::READING);
         }
     }
 }

@@ -15,10 +15,12 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
     sync::{Mutex, Notify, OnceCell, mpsc, oneshot},
     task::spawn_local,
+    time::timeout,
 };
 
 use crate::{
     governor::{Bounds, Governor, Permit},
+    handle::Handle,
     said::{LastWords, Said, owned},
     trouble::Trouble,
 };
@@ -30,6 +32,9 @@ const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
 const MAX_BYTES: usize = 255 << 10;
 
+/// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
+
 /// A channel to a server.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -40,8 +45,8 @@ pub(crate) struct Channel {
     pub(crate) turn: Arc<Mutex<()>>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
-    next_id: Cell<u32>,
-    handles: RefCell<HashMap<u64, Rc<OnceCell<Vec<u8>>>>>,
+    next_id: Rc<Cell<u32>>,
+    handles: RefCell<HashMap<u64, Rc<OnceCell<Rc<Handle>>>>>,
     has_limits: bool,
     pub(crate) has_fsync: bool,
     pub(crate) has_posix_rename: bool,
@@ -51,10 +56,18 @@ pub(crate) struct Channel {
     pub(crate) write_bytes: Cell<usize>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     asked: HashMap<u32, Asked>,
+    /// Since when the server owes an answer and says nothing.
+    since: Instant,
     lost: Option<String>,
+}
+
+impl Waiting {
+    fn is_late(&self) -> bool {
+        !self.asked.is_empty() && self.since.elapsed() >= ANSWER_WAIT
+    }
 }
 
 #[derive(Debug)]
@@ -117,7 +130,8 @@ impl Channel {
         else {
             return Err(Trouble::Lost("ssh has no pipes".to_owned()));
         };
-        let waiting = Rc::new(RefCell::new(Waiting::default()));
+        let waiting = Waiting { asked: HashMap::new(), since: Instant::now(), lost: None };
+        let waiting = Rc::new(RefCell::new(waiting));
         let ended = Rc::new(Notify::new());
         let (outgoing, packets) = mpsc::unbounded_channel();
         let (told, version) = oneshot::channel();
@@ -139,7 +153,7 @@ impl Channel {
             is_retired: Cell::new(false),
             window: Governor::new(Bounds::CHANNEL, None),
             turn: Arc::default(),
-            next_id: Cell::new(0),
+            next_id: Rc::default(),
             handles: RefCell::default(),
             has_limits: false,
             has_fsync: false,
@@ -213,6 +227,9 @@ impl Channel {
         if let Some(why) = &waiting.lost {
             return Err(Trouble::Lost(why.clone()));
         }
+        if waiting.asked.is_empty() {
+            waiting.since = Instant::now();
+        }
         let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
         let (answer, pending) = oneshot::channel();
         waiting.asked.insert(id, Asked { answer, on_the_way });
@@ -274,22 +291,25 @@ impl Channel {
     }
 
     /// The handle of a file, which is opened by the first who asks for it.
-    pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Rc<Handle>, Trouble> {
         let cell = Rc::clone(self.handles.borrow_mut().entry(file).or_default());
-        let opened = async {
-            match self.ask(open).await? {
-                Said::Handle(handle) => Ok(handle),
-                _ => Err(Trouble::unexpected("OPEN")),
-            }
-        };
+        let opened = async { self.opened(self.ask(open).await?).map(Rc::new) };
         cell.get_or_try_init(|| opened).await.cloned()
     }
 
-    /// Closes the handle of a file, if it is open here.
+    /// What the server has opened.
+    pub(crate) fn opened(&self, said: Said) -> Result<Handle, Trouble> {
+        match said {
+            Said::Handle(bytes) => Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id))),
+            _ => Err(Trouble::unexpected("OPEN")),
+        }
+    }
+
+    /// Forgets the handle of a file, which is closed when nobody uses it any more: at once, with an answer, if that is so now.
     pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>, Trouble> {
         let cell = self.handles.borrow_mut().remove(&file);
-        let handle = cell.as_ref().and_then(|cell| cell.get());
-        handle.map(|handle| self.begin(&Request::Close { handle })).transpose()
+        let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
+        handle.map(|handle| handle.close(self)).transpose()
     }
 }
 
@@ -322,11 +342,16 @@ async fn receive(
     let mut told = Some(told);
     let mut frames = Frames::new();
     let why = loop {
-        match stdout.read(&mut frames.space(READ_BYTES)[..]).await {
-            Ok(0) => break None,
-            Ok(read) => frames.filled(read),
-            Err(error) => break Some(error.to_string()),
+        match timeout(ANSWER_WAIT, stdout.read(&mut frames.space(READ_BYTES)[..])).await {
+            Ok(Ok(0)) => break None,
+            Ok(Ok(read)) => frames.filled(read),
+            Ok(Err(error)) => break Some(error.to_string()),
+            Err(_) if waiting.borrow().is_late() || told.is_some() => {
+                break Some(format!("the server has answered nothing for {} s", ANSWER_WAIT.as_secs()));
+            }
+            Err(_) => continue,
         }
+        waiting.borrow_mut().since = Instant::now();
         if let Err(error) = dispatch(&mut frames, &waiting, &mut told) {
             break Some(format!("what came is not SFTP: {error}"));
         }

@@ -7,6 +7,7 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -17,6 +18,7 @@ use crate::{
     carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
+    handle::Handle,
     journal::Known,
     location::os,
     remote::to_read,
@@ -52,7 +54,7 @@ impl Carrier {
         })
     }
 
-    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Vec<u8>, Trouble> {
+    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Rc<Handle>, Trouble> {
         channel.handle(file.number, &to_read(&file.item.source)).await
     }
 
@@ -154,11 +156,7 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
-        let handle = self.handle_down(channel, file).await?;
-        let now = channel.begin(&Request::Fstat { handle: &handle })?;
-        // Nothing depends on when it is closed.
-        let _ = channel.close(file.number);
-        unchanged(&file.item, now.attributes().await?)?;
+        self.unchanged_there(channel, file).await?;
         self.name_down(
             file,
             &prepared.local,
@@ -166,6 +164,13 @@ impl Carrier {
             prepared.replaced_permissions,
         )
         .await
+    }
+
+    /// Refuses a source that is not what it was when it was listed.
+    pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result<(), Trouble> {
+        let handle = self.handle_down(channel, file).await?;
+        let now = channel.begin(&Request::Fstat { handle: &handle })?;
+        unchanged(&file.item, now.attributes().await?)
     }
 
     async fn name_down(
@@ -204,9 +209,7 @@ impl Carrier {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
         let temporary: PathBuf = os(&temporary_name(&self.manner, &self.identity(file), bytes)).into();
-        let Said::Handle(handle) = channel.ask(&to_read(&file.item.source)).await? else {
-            return Err(Trouble::unexpected("OPEN"));
-        };
+        let handle = channel.opened(channel.ask(&to_read(&file.item.source)).await?)?;
         let local = Arc::new(make(&temporary, &file.item, true)?);
         let carried = async {
             let size_bytes = file.item.size_bytes;
@@ -216,8 +219,6 @@ impl Carrier {
                 return Err(Trouble::Local(why.to_owned()));
             }
             let now = channel.begin(&Request::Fstat { handle: &handle })?;
-            // Nothing depends on when it is closed.
-            let _ = channel.begin(&Request::Close { handle: &handle });
             unchanged(&file.item, now.attributes().await?)?;
             let verified = if self.manner.verify {
                 let here = self.local_hash(&local, 0, size_bytes).await?;

@@ -15,6 +15,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::channel::ANSWER_WAIT;
+
 /// What the shell says when it has all that is needed.
 const READY: &str = "proofload: ready";
 /// What it says of a file that it cannot read.
@@ -105,7 +107,13 @@ impl Hasher {
         let (answer, hash) = oneshot::channel();
         self.waiting.borrow_mut().as_mut()?.push_back(answer);
         self.commands.send(command).ok()?;
-        hash.await.ok().flatten()
+        match timeout(ANSWER_WAIT, hash).await {
+            Ok(hash) => hash.ok().flatten(),
+            Err(_) => {
+                *self.waiting.borrow_mut() = None;
+                None
+            }
+        }
     }
 }
 

@@ -182,7 +182,8 @@ async fn run(
     let is_below = |item: &Item| missing.iter().any(|folder| item.target.starts_with(&below(folder, b"")));
     let items = items.into_iter().filter(|item| !is_below(item));
     let (links, files): (Vec<Item>, Vec<Item>) = items.partition(|item| matches!(item.kind, Kind::Link(_)));
-    let (total_bytes, total_files) = (files.iter().map(|file| file.size_bytes).sum(), files.len() as u64);
+    let (total_bytes, total_files) =
+        (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
     for (number, item) in files.into_iter().enumerate() {
         carrier.queue.add(FileCopy::new(number as u64, item));
     }

@@ -10,6 +10,7 @@ mod download;
 mod file;
 mod folders;
 mod governor;
+mod handle;
 mod hash;
 mod hasher;
 mod held;
@@ -25,6 +26,8 @@ mod said;
 mod session;
 mod span;
 mod ssh;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod trouble;
 mod upload;

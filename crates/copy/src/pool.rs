@@ -3,19 +3,20 @@
 use std::{
     cell::{Cell, RefCell},
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use rustix::fs::{FlockOperation, flock};
-use tempfile::TempDir;
 use tokio::{task::spawn_local, time::sleep};
 
 use crate::{carrier::Carrier, channel::Channel, ssh::Login, trouble::Trouble, witness::Witness};
 
 /// What the names of folders for sockets begin with.
 const FOLDER: &str = "proofload-copy-";
+/// What they begin with until they are locked.
+const YOUNG: &str = "proofload-copy.";
 /// A folder that is younger may not have its lock yet.
 const SWEEP_AGE: Duration = Duration::from_secs(60);
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
@@ -32,8 +33,6 @@ const CHUNK_LANES: usize = 3;
 const SMALL_LANES: usize = 32;
 /// Attempts to connect again, one after the other, before a connection is given up.
 const MAX_ATTEMPTS: u32 = 6;
-/// Bytes that show that connecting again has a point.
-const PROGRESS_BYTES: u64 = 1 << 20;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// A login that takes so long goes over a long path.
@@ -64,11 +63,21 @@ impl Shape {
     }
 }
 
+/// A folder, removed with all that is in it.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Connections and their channels.
 #[derive(Debug)]
 pub(crate) struct Pool {
     login: Login,
-    folder: TempDir,
+    folder: Folder,
     /// Shows that somebody uses the folder.
     _lock: File,
     carrier: Rc<Carrier>,
@@ -81,7 +90,6 @@ pub(crate) struct Pool {
     wanted: Cell<u32>,
     /// Channels that the first connection has until the others are there.
     spare: RefCell<Vec<Rc<Channel>>>,
-    live: RefCell<Vec<Rc<Channel>>>,
     /// Slots that still try.
     alive: Cell<usize>,
     channels: Cell<u32>,
@@ -94,14 +102,19 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(login: Login, carrier: Rc<Carrier>, witness: Rc<Witness>) -> std::io::Result<Rc<Self>> {
-        // The path of a socket has about 100 bytes at the most.
         sweep();
-        let folder = tempfile::Builder::new().prefix(FOLDER).rand_bytes(8).tempdir_in("/tmp")?;
+        // The path of a socket has about 100 bytes at the most.
+        let folder = tempfile::Builder::new().prefix(YOUNG).rand_bytes(8).tempdir_in("/tmp")?;
         let lock = File::open(folder.path())?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
+        let named = Path::new("/tmp").join(name);
+        fs::rename(folder.path(), &named)?;
+        // Nothing is there under its first name.
+        let _ = folder.keep();
         Ok(Rc::new(Self {
             login,
-            folder,
+            folder: Folder(named),
             _lock: lock,
             carrier,
             witness,
@@ -109,7 +122,6 @@ impl Pool {
             is_planned: Cell::new(false),
             wanted: Cell::new(0),
             spare: RefCell::default(),
-            live: RefCell::default(),
             alive: Cell::new(0),
             channels: Cell::new(0),
             most_channels: Cell::new(0),
@@ -121,7 +133,7 @@ impl Pool {
     }
 
     fn control(&self, slot: u32) -> PathBuf {
-        self.folder.path().join(slot.to_string())
+        self.folder.0.join(slot.to_string())
     }
 
     /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took
@@ -202,7 +214,7 @@ impl Pool {
             };
             match opened {
                 Ok(channel) => {
-                    let before = self.carrier.governor.delivered_bytes();
+                    let before = self.carrier.done_bytes.get();
                     self.connections.set(self.connections.get() + 1);
                     self.most_connections.set(self.most_connections.get().max(self.connections.get()));
                     self.retire_spare();
@@ -211,8 +223,9 @@ impl Pool {
                     if !self.is_done() {
                         *self.why.borrow_mut() = Some(channel.loss());
                     }
-                    // While something arrives, it is tried as often as at first.
-                    if self.carrier.governor.delivered_bytes() > before + PROGRESS_BYTES {
+                    // While chunks and files become whole, it is tried as often as at first. Bytes that arrive are no such sign: a server
+                    // may break down at the same one each time.
+                    if self.carrier.done_bytes.get() > before {
                         attempt = 0;
                     }
                 }
@@ -279,7 +292,7 @@ impl Pool {
     async fn carry_over(self: Rc<Self>, channel: Rc<Channel>) {
         self.channels.set(self.channels.get() + 1);
         self.most_channels.set(self.most_channels.get().max(self.channels.get()));
-        self.live.borrow_mut().push(Rc::clone(&channel));
+        self.carrier.channels.borrow_mut().push(Rc::clone(&channel));
         let carrier = || Rc::clone(&self.carrier);
         if self.carrier.queue.is_endless() {
             carrier().carry_endless(Rc::clone(&channel)).await;
@@ -289,13 +302,13 @@ impl Pool {
         for lane in chunks.chain(small).collect::<Vec<_>>() {
             let _ = lane.await;
         }
-        self.live.borrow_mut().retain(|other| !Rc::ptr_eq(other, &channel));
+        self.carrier.channels.borrow_mut().retain(|other| !Rc::ptr_eq(other, &channel));
         self.channels.set(self.channels.get() - 1);
     }
 
     /// A channel that carries; none if all are lost.
     pub(crate) fn any(&self) -> Option<Rc<Channel>> {
-        self.live.borrow().first().cloned()
+        self.carrier.channels.borrow().first().cloned()
     }
 
     /// Whether all connections are there, and no more channels than they have in the end.
@@ -305,7 +318,7 @@ impl Pool {
 
     /// The share of the channels that have as much on the way as they may.
     pub(crate) fn full_share(&self) -> f64 {
-        let live = self.live.borrow();
+        let live = self.carrier.channels.borrow();
         let full = live.iter().filter(|channel| channel.is_full()).count();
         full as f64 / live.len().max(1) as f64
     }
@@ -330,8 +343,10 @@ impl Pool {
 /// may be in a namespace of its own.
 fn sweep() {
     for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
-        let is_old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age >= SWEEP_AGE);
-        if !entry.file_name().to_string_lossy().starts_with(FOLDER) || is_old() != Some(true) {
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        let (name, is_old) = (entry.file_name(), || age() >= Some(SWEEP_AGE));
+        let name = name.to_string_lossy();
+        if !(name.starts_with(FOLDER) || name.starts_with(YOUNG) && is_old()) {
             continue;
         }
         let path = entry.path();

@@ -1,5 +1,7 @@
 //! What can be asked of a server about its files, each answer checked.
 
+use std::cell::Cell;
+
 use sftp::{Attributes, Code, OpenFlags, Request, Times};
 
 use crate::{
@@ -9,6 +11,9 @@ use crate::{
     tree::MAX_ITEMS,
     trouble::Trouble,
 };
+
+/// Names that no sound server lists, of which a folder may have so many.
+const MAX_REFUSED: usize = 100;
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
@@ -96,46 +101,78 @@ impl Channel {
         if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
-        if self.lstat(to).await?.is_none() {
-            return self.done(Request::Rename { from, to }).await;
+        // Without the extension, a rename replaces nothing. What is there is kept until the new file has its name. It may already
+        // have been set aside over a connection that was lost.
+        let aside = aside(from);
+        if self.lstat(to).await?.is_some() {
+            let _ = self.begin(&Request::Remove { path: &aside })?;
+            // Both at once, so that no loss of the connection comes between them.
+            let _ = self.begin(&Request::Rename { from: to, to: &aside })?;
         }
-        // Without the extension, a rename replaces nothing. What is there is kept until the new file has its name.
-        let aside = [from, b".old"].concat();
-        self.done(Request::Rename { from: to, to: &aside }).await?;
         if let Err(trouble) = self.done(Request::Rename { from, to }).await {
-            let _ = self.done(Request::Rename { from: &aside, to }).await;
-            return Err(trouble);
+            return match self.done(Request::Rename { from: &aside, to }).await {
+                Ok(()) => Err(trouble),
+                Err(lost @ Trouble::Lost(_)) => Err(lost),
+                Err(_) if self.lstat(&aside).await?.is_none() => Err(trouble),
+                Err(_) => {
+                    let aside = String::from_utf8_lossy(&aside);
+                    Err(Trouble::Local(format!("{trouble}; the file that was there is now {aside}")))
+                }
+            };
         }
-        self.remove(&aside).await
+        self.remove_aside(from).await
     }
 
-    /// The entries of a folder but `.` and `..`; and the names that no sound server lists.
-    pub(crate) async fn list(&self, path: &[u8]) -> Result<(Vec<Entry>, Vec<Vec<u8>>), Trouble> {
-        let Said::Handle(handle) = self.ask(&Request::Opendir { path }).await? else {
-            return Err(Trouble::unexpected("OPENDIR"));
-        };
-        let (mut entries, mut refused) = (Vec::new(), Vec::new());
+    /// Removes what was set aside for a file that has its name.
+    pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result<(), Trouble> {
+        if self.has_posix_rename {
+            return Ok(());
+        }
+        match self.remove(&aside(from)).await {
+            Err(trouble) if !trouble.is(Code::NoSuchFile) => Err(trouble),
+            _ => Ok(()),
+        }
+    }
+
+    /// The entries of a folder but `.` and `..`, as far as `left` allows; and the names that no sound server lists.
+    pub(crate) async fn list(
+        &self,
+        path: &[u8],
+        left: &Cell<usize>,
+    ) -> Result<(Vec<Entry>, Vec<Vec<u8>>), Trouble> {
+        let handle = self.opened(self.ask(&Request::Opendir { path }).await?)?;
+        let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
         loop {
             match self.ask(&Request::Readdir { handle: &handle }).await? {
-                Said::Names(names) => {
+                Said::Names(names) if !names.is_empty() => {
+                    left.set(left.get().saturating_sub(names.len()));
                     for (name, attributes) in names {
                         if sftp::is_safe_name(&name) {
                             entries.push((name, attributes));
-                        } else if name != b"." && name != b".." {
+                        } else if dots < 2 && (name == b"." || name == b"..") {
+                            dots += 1;
+                        } else {
                             refused.push(name);
                         }
                     }
                 }
-                Said::EndOfFile => break,
+                Said::EndOfFile => return Ok((entries, refused)),
                 _ => return Err(Trouble::unexpected("READDIR")),
             }
-            if entries.len() > MAX_ITEMS {
+            if left.get() == 0 {
                 return Err(Trouble::Local(format!("the server lists more than {MAX_ITEMS} files")));
             }
+            if refused.len() > MAX_REFUSED {
+                let words = "names that are no names of files";
+                return Err(Trouble::Local(format!("the server lists more than {MAX_REFUSED} {words}")));
+            }
         }
-        self.done(Request::Close { handle: &handle }).await?;
-        Ok((entries, refused))
     }
+}
+
+/// The name that an old file has until the new one has its name.
+fn aside(from: &[u8]) -> Vec<u8> {
+    [from, b".old"].concat()
 }
 
 /// Opens a file to be read.

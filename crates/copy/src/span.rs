@@ -31,7 +31,7 @@ impl Span {
     /// The next bytes to ask for or to send, at most so many: where they begin, and how many they are.
     pub(crate) fn take(&self, most: usize) -> Option<(u64, usize)> {
         let offset = self.next.get();
-        let bytes = most.min((self.end.get() - offset) as usize);
+        let bytes = most.min(self.left() as usize);
         self.next.set(offset + bytes as u64);
         (bytes > 0).then_some((offset, bytes))
     }
@@ -48,7 +48,13 @@ impl Span {
 
     /// Bytes that nobody has taken.
     pub(crate) fn left(&self) -> u64 {
-        self.end.get() - self.next.get()
+        if self.open.get() == 0 { 0 } else { self.end.get() - self.next.get() }
+    }
+
+    /// The chunk has to be carried again: its other parts stop where they are, so that they do not write into a file that is whole.
+    /// Tells whether this is new.
+    pub(crate) fn give_up(&self) -> bool {
+        self.open.replace(0) > 0
     }
 
     /// Gives the second half of what nobody has taken to somebody else.
@@ -67,8 +73,9 @@ impl Span {
 
     /// Its bytes are there. Tells whether those of the whole chunk are.
     pub(crate) fn is_last(&self) -> bool {
-        self.open.set(self.open.get() - 1);
-        self.open.get() == 0
+        let open = self.open.get();
+        self.open.set(open.saturating_sub(1));
+        open == 1
     }
 }
 
@@ -85,5 +92,8 @@ mod tests {
         assert_eq!((span.take(30), span.take(30), span.take(30)), (Some((130, 30)), Some((160, 5)), None));
         assert_eq!((rest.take(99), rest.take(1)), (Some((165, 35)), None));
         assert!(!rest.is_last() && span.is_last());
+        let span = Span::new(0, 100);
+        let rest = span.split();
+        assert!(rest.give_up() && !span.give_up() && span.take(1).is_none() && !span.is_last());
     }
 }

@@ -1,6 +1,7 @@
 //! What there is to copy: the files below the sources, and the names that they get.
 
 use std::{
+    cell::Cell,
     fs::{self, Metadata},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
@@ -9,7 +10,7 @@ use std::{
 
 use glob::Pattern;
 use sftp::{Attributes, FileType};
-use tokio::task::spawn_local;
+use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
     channel::Channel,
@@ -20,6 +21,9 @@ use crate::{
 
 /// Folders in folders beyond this are a loop of links that nothing else has shown.
 const MAX_DEPTH: usize = 200;
+
+/// Folders that are listed at once: a server opens only so many.
+const LISTINGS: usize = 64;
 
 /// More files than this are not remembered.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
@@ -190,12 +194,13 @@ pub(crate) async fn find_there(
         return Ok(());
     };
     let mut folders = Vec::new();
+    let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
     let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
     take(first, attributes, choice, &mut folders, found);
     for _ in 0..MAX_DEPTH {
         let listings: Vec<_> = folders
             .drain(..)
-            .map(|folder| spawn_local(list(Rc::clone(channel), folder, choice.links)))
+            .map(|folder| spawn_local(list(Rc::clone(channel), folder, choice.links, Rc::clone(&bounds))))
             .collect();
         if listings.is_empty() {
             return Ok(());
@@ -230,13 +235,32 @@ struct Listed {
     problems: Vec<String>,
 }
 
-async fn list(channel: Rc<Channel>, folder: Folder, links: bool) -> (Vec<u8>, Result<Listed, Trouble>) {
-    let listed = entries(&channel, &folder, links).await;
+/// What all listings of a search share.
+#[derive(Debug)]
+struct Bounds {
+    /// Names that may still be listed.
+    left: Cell<usize>,
+    at_once: Semaphore,
+}
+
+async fn list(
+    channel: Rc<Channel>,
+    folder: Folder,
+    links: bool,
+    bounds: Rc<Bounds>,
+) -> (Vec<u8>, Result<Listed, Trouble>) {
+    let _turn = bounds.at_once.acquire().await;
+    let listed = entries(&channel, &folder, links, &bounds.left).await;
     (folder.source, listed)
 }
 
-async fn entries(channel: &Channel, folder: &Folder, links: bool) -> Result<Listed, Trouble> {
-    let (mut names, refused) = channel.list(&folder.source).await?;
+async fn entries(
+    channel: &Channel,
+    folder: &Folder,
+    links: bool,
+    left: &Cell<usize>,
+) -> Result<Listed, Trouble> {
+    let (mut names, refused) = channel.list(&folder.source, left).await?;
     names.sort_by(|a, b| a.0.cmp(&b.0));
     let mut listed = Listed::default();
     for name in refused {
@@ -330,6 +354,7 @@ pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8
         return Ok(vec![words.to_vec()]);
     }
     let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
+    let left = Cell::new(MAX_ITEMS);
     for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let text = String::from_utf8_lossy(part);
         let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
@@ -339,7 +364,7 @@ pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8
         let mut more = Vec::new();
         for path in paths {
             let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
-            match channel.list(&folder).await {
+            match channel.list(&folder, &left).await {
                 Ok((names, _)) => {
                     let is_meant = |name: &[u8]| {
                         (name[0] != b'.' || part[0] == b'.')

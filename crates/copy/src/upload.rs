@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     fs::File,
     os::unix::fs::{FileExt, MetadataExt},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -13,18 +14,20 @@ use crate::{
     carrier::{Carrier, is_hole, temporary_name},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
+    handle::Handle,
     hash,
     journal::Known,
     location::os,
     remote::{final_attributes, to_read},
     report::Verified,
-    said::Said,
     span::Span,
     trouble::Trouble,
 };
 
+/// Parts of a small file that lost connections may have left.
+const MAX_PARTS: u32 = 8;
 /// Handles for reading back have numbers of their own.
-const READING: u64 = 1 << 63;
+pub(crate) const READING: u64 = 1 << 63;
 
 impl Carrier {
     /// Opens the source, and finds what an earlier run has brought.
@@ -37,13 +40,18 @@ impl Carrier {
             let _ = channel.remove(&temporary_name(&self.manner, &former, &target)).await;
         }
         let temporary = temporary_name(&self.manner, &identity, &target);
-        // Without chunks to go on with, what lies there under this name is worth nothing.
         let mut flags = OpenFlags::WRITE | OpenFlags::CREATE;
         if chunks.is_empty() {
-            flags = flags | OpenFlags::TRUNCATE;
+            flags = flags | OpenFlags::EXCLUSIVE;
         }
         let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
-        channel.handle(file.number, &open).await?;
+        match channel.handle(file.number, &open).await {
+            // Without chunks to go on with, what lies there under this name is worth nothing.
+            Err(Trouble::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
+                channel.handle(file.number, &open).await?
+            }
+            opened => opened?,
+        };
         Ok(Prepared {
             local: Arc::new(local),
             temporary,
@@ -59,7 +67,7 @@ impl Carrier {
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Rc<Handle>, Trouble> {
         let open = Request::Open {
             path: &prepared.temporary,
             flags: OpenFlags::WRITE,
@@ -155,18 +163,35 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
-        let handle = match self.handle_up(channel, file, prepared).await {
+        let may_have_name = file.may_have_name.get();
+        match self.give_name_up(channel, file, prepared).await {
             // The name was given, and the answer was lost.
-            Err(trouble) if trouble.is(Code::NoSuchFile) && file.may_have_name.get() => {
+            Err(trouble) if trouble.is(Code::NoSuchFile) && may_have_name => {
+                let size_bytes = file.item.size_bytes;
                 let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
-                return if there == Some(file.item.size_bytes) { Ok(()) } else { Err(trouble) };
+                let is_whole = there == Some(size_bytes)
+                    && match self.hash_there(&prepared.target, None).await.filter(|_| self.manner.verify) {
+                        Some(there) => there == self.local_hash(&prepared.local, 0, size_bytes).await?,
+                        None => true,
+                    };
+                if is_whole { channel.remove_aside(&prepared.temporary).await } else { Err(trouble) }
             }
-            handle => handle?,
-        };
+            named => named,
+        }
+    }
+
+    async fn give_name_up(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+    ) -> Result<(), Trouble> {
+        let handle = self.handle_up(channel, file, prepared).await?;
         // All at once: a server takes the requests of a channel one after the other.
         let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
         let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
         let synced = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
+        drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
         sized.done().await?;
         for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
@@ -203,19 +228,18 @@ impl Carrier {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
-        let open = channel.begin(&Request::Open { path: &temporary, flags, attributes: at_first(file) })?;
-        let Said::Handle(handle) = open.answer().await? else { return Err(Trouble::unexpected("OPEN")) };
+        let (temporary, handle) = make_there(channel, file, temporary).await?;
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
             let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
-            let closed = channel.begin(&Request::Close { handle: &handle })?;
+            let closed = handle.close(channel)?;
             if let Some(sync) = sync {
                 sync.done().await?;
             }
             closed.done().await?;
-            let verified = self.verify_small_up(channel, file, (&local, &temporary)).await?;
+            let verified = self.verify_small_up(channel, file, (&local, &temporary)).await;
             unchanged(file, &local)?;
+            let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
             Ok(verified)
         };
@@ -240,11 +264,8 @@ impl Carrier {
         let (there, verified) = match self.hash_there(temporary, None).await {
             Some(hash) => (hash, Verified::ByHash),
             None => {
-                let Said::Handle(handle) = channel.ask(&to_read(temporary)).await? else {
-                    return Err(Trouble::unexpected("OPEN"));
-                };
+                let handle = channel.opened(channel.ask(&to_read(temporary)).await?)?;
                 let bytes = self.read(channel, &handle, 0..size_bytes).await?;
-                channel.ask(&Request::Close { handle: &handle }).await?;
                 (hash::of(&bytes), Verified::ReadBack)
             }
         };
@@ -254,6 +275,26 @@ impl Carrier {
 
 fn open_source(file: &FileCopy) -> Result<File, Trouble> {
     File::open(os(&file.item.source)).map_err(|error| Trouble::local("read it", &error))
+}
+
+/// Makes a part of a small file. If there is one, it is removed, and this one gets another name: what was sent over a connection that
+/// was lost may still arrive, and would empty this one or give it the name of the whole.
+async fn make_there(
+    channel: &Channel,
+    file: &FileCopy,
+    first: Vec<u8>,
+) -> Result<(Vec<u8>, Handle), Trouble> {
+    let mut path = first.clone();
+    for number in 1..=MAX_PARTS {
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+        let open = Request::Open { path: &path, flags, attributes: at_first(file) };
+        match channel.ask(&open).await {
+            Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
+            opened => return Ok((path.clone(), channel.opened(opened?)?)),
+        }
+        path = [&first[..], format!("-{number}.part").as_bytes()].concat();
+    }
+    Err(Trouble::Local(format!("{MAX_PARTS} parts of it are there")))
 }
 
 /// What the new file may be read and written by until it is whole.
@@ -285,7 +326,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
 }
 
 /// Refuses a source that is not what it was when it was listed.
-fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
+pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
     // Files of the kernel have no size, and contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Trouble::Local(

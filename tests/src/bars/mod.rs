@@ -17,6 +17,7 @@ pub use outcome::{Outcome, Runs};
 mod command_figures;
 mod connections_18k;
 mod connections_200k;
+mod copy_faults;
 mod copy_held_back;
 mod descriptors;
 mod fuzz;
@@ -113,6 +114,7 @@ pub const ALL: &[Bar] = &[
     command_figures::BAR,
     ocean_path::BAR,
     copy_held_back::BAR,
+    copy_faults::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use super::*;
 
+mod hostile;
+
 const WAIT: Duration = Duration::from_secs(60);
 
 /// In the place of `ssh`: Debian's server without a shell, and without the extensions of OpenSSH.

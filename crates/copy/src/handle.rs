@@ -1,0 +1,51 @@
+//! Open files of a server.
+
+use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
+
+use sftp::Request;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::{
+    channel::{Channel, Pending},
+    trouble::Trouble,
+};
+
+/// An open file or folder there. It is closed when the last who uses it drops it: servers give the same bytes to another file soon
+/// after, and what is late would be written into that.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    bytes: Vec<u8>,
+    outgoing: UnboundedSender<Vec<u8>>,
+    next_id: Rc<Cell<u32>>,
+}
+
+impl Handle {
+    pub(crate) fn new(bytes: Vec<u8>, outgoing: UnboundedSender<Vec<u8>>, next_id: Rc<Cell<u32>>) -> Self {
+        Self { bytes, outgoing, next_id }
+    }
+
+    /// Closes it now; the answer tells whether all is written.
+    pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending, Trouble> {
+        channel.begin(&Request::Close { handle: &take(&mut self.bytes) })
+    }
+}
+
+impl Deref for Handle {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
+            let mut packet = Vec::new();
+            Request::Close { handle: &self.bytes }.write(id, &mut packet);
+            // Nobody waits for the answer.
+            let _ = self.outgoing.send(packet);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Servers that break the protocol, or never come to an end.
+
+use std::{cell::Cell, process::Stdio, rc::Rc, time::Duration};
+
+use tokio::{process::Command, runtime::Builder, task::LocalSet, time::timeout};
+
+use crate::{channel::Channel, trouble::Trouble};
+
+/// Answers OPENDIR with a handle, and every READDIR with the names that follow. Other requests get no answer.
+const SERVER: &str = r#"
+import struct, sys
+names = eval(sys.argv[1])
+def string(text): return struct.pack(">I", len(text)) + text
+def send(packet): sys.stdout.buffer.write(string(packet)); sys.stdout.flush()
+while head := sys.stdin.buffer.read(4):
+    packet = sys.stdin.buffer.read(struct.unpack(">I", head)[0])
+    if packet[0] == 1: send(b"\x02" + struct.pack(">I", 3))
+    if packet[0] == 11: send(b"\x66" + packet[1:5] + string(b"h"))
+    if packet[0] == 12:
+        send(b"\x68" + packet[1:5] + struct.pack(">I", len(names))
+             + b"".join(string(name) + string(b"") + struct.pack(">I", 0) for name in names))
+"#;
+
+/// What is asked of such a server, which must come to an end.
+fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> F) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let mut server = Command::new("python3");
+        server.args(["-c", SERVER, names]);
+        server.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let channel = Channel::open(server).await.unwrap();
+        timeout(Duration::from_secs(30), what(channel)).await.expect("it ends")
+    })
+}
+
+fn listed(names: &str) -> Result<usize, Trouble> {
+    ask(names, async |channel| Ok(channel.list(b"/", &Cell::new(1_000)).await?.0.len()))
+}
+
+#[test]
+fn a_folder_without_an_end_is_given_up() {
+    for (names, why) in [
+        ("[b'a', b'b']", "lists more than"),
+        ("[b'.', b'..']", "that are no names"),
+        ("[b'../up', b'']", "that are no names"),
+        ("[]", "READDIR"),
+    ] {
+        let trouble = listed(names).unwrap_err().to_string();
+        assert!(trouble.contains(why), "{names}: {trouble}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let trouble = ask("[]", async |channel| channel.stat(b"/").await).unwrap_err();
+    assert!(matches!(&trouble, Trouble::Lost(why) if why.contains("answered nothing")), "{trouble}");
+}

@@ -1,0 +1,199 @@
+//! Servers that lose answers, lie, or have little room, in front of Debian's sftp-server.
+
+use super::*;
+
+/// Stands between the client and the server. Arguments: what it does, a folder that remembers what was done once, and what follows for
+/// the server.
+const FILTER: &str = r#"
+import os, struct, subprocess, sys, threading
+mode, folder = sys.argv[1:3]
+server = subprocess.Popen(["/usr/lib/openssh/sftp-server"] + sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+asked = {}
+lock = threading.Lock()
+def string(text): return struct.pack(">I", len(text)) + text
+def packets(stream):
+    while head := stream.read(4): yield stream.read(struct.unpack(">I", head)[0])
+def send(stream, packet): stream.write(string(packet)); stream.flush()
+def answer(packet):
+    with lock: send(sys.stdout.buffer, packet)
+def once():
+    try: os.mkdir(folder + "/once")
+    except FileExistsError: return False
+    return True
+def strings(rest):
+    found = []
+    while len(rest) >= 4:
+        end = 4 + struct.unpack(">I", rest[:4])[0]
+        found.append(rest[4:end]); rest = rest[end:]
+    return found
+def is_naming(packet):
+    posix = packet[0] == 200 and packet[9:].startswith(b"posix-rename")
+    words = strings(packet[5:]) if packet[0] == 18 or posix else [b"", b""]
+    return words[-2].endswith(b".part") and not words[-1].endswith(b".old")
+def requests():
+    for packet in packets(sys.stdin.buffer):
+        if packet[0] != 1: asked[packet[1:5]] = packet
+        if mode == "refuse-name" and is_naming(packet):
+            answer(b"\x65" + packet[1:5] + struct.pack(">I", 4) + string(b"no") + string(b""))
+            continue
+        if mode == "die-before-name" and is_naming(packet) and once():
+            server.stdin.close(); server.wait(); os._exit(0)
+        send(server.stdin, packet)
+    server.stdin.close()
+threading.Thread(target=requests, daemon=True).start()
+for packet in packets(server.stdout):
+    request = asked.pop(packet[1:5], b"\0") if packet[0] != 2 else b"\0"
+    if mode == "lose-name" and is_naming(request) and once(): os._exit(0)
+    if packet[0] == 103 and mode in ("short", "long"):
+        data = packet[9:]
+        packet = packet[:5] + string(data[:max(1, len(data) // 2)] if mode == "short" else data + b"more")
+    if packet[0] == 105 and mode in ("larger", "smaller") and packet[8] & 1 and packet[9:17] > struct.pack(">Q", 99000):
+        size = struct.unpack(">Q", packet[9:17])[0] + (50000 if mode == "larger" else -50000)
+        packet = packet[:9] + struct.pack(">Q", size) + packet[17:]
+    if packet[0] == 104 and mode == "names" and request[0] == 12:
+        odd = [b"", b"a/b", b"..", b"../../evil", b"/evil", b"nul\0nul"]
+        more = b"".join(string(name) + string(b"") + struct.pack(">II", 4, 0o100644) for name in odd)
+        packet = packet[:5] + struct.pack(">I", struct.unpack(">I", packet[5:9])[0] + len(odd)) + packet[9:] + more
+    answer(packet)
+"#;
+
+impl Place {
+    /// A server behind the filter; with a shell, if it is to have one.
+    fn hostile(mode: &str, server: &str, has_shell: bool) -> Result<Self> {
+        let labs = Labs::new()?;
+        let (filter, folder) = (labs.file("filter.py", FILTER)?, labs.path(""));
+        let shell = if has_shell { "*' exec sh') exec sh;;" } else { "" };
+        let path = labs.with_ssh(&format!(
+            "case \"$*\" in *' sftp') exec python3 {filter} {mode} {folder} {server};; {shell} esac; exit 1"
+        ))?;
+        Ok(Self { labs, path })
+    }
+
+    fn has_parts(&self, folder: &str) -> Result<bool> {
+        let mut names = fs::read_dir(self.at(folder))?.flatten().map(|entry| entry.file_name());
+        Ok(names.any(|name| name.to_string_lossy().contains(".part")))
+    }
+}
+
+fn contents(bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 17) as u8).collect()
+}
+
+const WITHOUT_POSIX_RENAME: &str = "-P posix-rename";
+
+#[test]
+fn a_name_whose_answer_is_lost_is_not_given_twice() -> Result<()> {
+    let _shared = beside_others();
+    for (mode, server) in [
+        ("lose-name", ""),
+        ("lose-name", WITHOUT_POSIX_RENAME),
+        ("die-before-name", ""),
+        ("die-before-name", WITHOUT_POSIX_RENAME),
+    ] {
+        // Two connections share the chunks of the large one.
+        for bytes in [20_000_000, 1_000] {
+            let place = Place::hostile(mode, server, false)?;
+            fs::write(place.at("source"), contents(bytes))?;
+            fs::create_dir(place.at("there"))?;
+            fs::write(place.at("there/target"), "old")?;
+            let [source, target] = ["source", "there/target"].map(|name| place.labs.path(name));
+            let (finished, report) =
+                place.copy(&["--connections", "2", &source, &format!("any:{target}")])?;
+            let words = format!("{mode} {server} {bytes}: {}{report:#}", finished.stderr);
+            ensure!(finished.code == Some(0), "{words}");
+            ensure!(fs::read(target)? == contents(bytes), "{words}");
+            ensure!(place.at("once").exists() && !place.has_parts("there")?, "{words}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_old_file_outlives_a_new_one_that_cannot_get_its_name() -> Result<()> {
+    let _shared = beside_others();
+    for bytes in [5_000_000, 1_000] {
+        let place = Place::hostile("refuse-name", WITHOUT_POSIX_RENAME, false)?;
+        fs::write(place.at("source"), contents(bytes))?;
+        fs::create_dir(place.at("there"))?;
+        fs::write(place.at("there/target"), "old")?;
+        let [source, target] = ["source", "there/target"].map(|name| place.labs.path(name));
+        let (finished, _) = place.copy(&["--no-resume", &source, &format!("any:{target}")])?;
+        ensure!(
+            finished.code == Some(1) && finished.stderr.contains("the server says 'no'"),
+            "{}",
+            finished.stderr
+        );
+        ensure!(fs::read(target)? == b"old" && !place.has_parts("there")?, "the old file is gone");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_server_reads_is_taken_for_what_it_is() -> Result<()> {
+    let _shared = beside_others();
+    // What is shorter than asked for is asked for again; what is not as it was listed fails.
+    for (mode, has_shell, why) in [
+        ("short", false, None),
+        ("long", false, Some("something else than what was asked for")),
+        ("larger", true, Some("the source changed")),
+        ("smaller", true, Some("differs from what was read")),
+    ] {
+        for bytes in [5_000_000, 100_000] {
+            let place = Place::hostile(mode, "", has_shell)?;
+            fs::write(place.at("source"), contents(bytes))?;
+            let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+            let (finished, _) = place.copy(&["--no-resume", &format!("any:{source}"), &target])?;
+            let words = format!("{mode} {bytes}: {}", finished.stderr);
+            match why {
+                None => ensure!(finished.code == Some(0) && fs::read(target)? == contents(bytes), "{words}"),
+                Some(why) => ensure!(
+                    finished.code == Some(1) && finished.stderr.contains(why) && !place.at("target").exists(),
+                    "{words}"
+                ),
+            }
+            ensure!(!place.has_parts("")?, "{words}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_left_out() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::hostile("names", "", false)?;
+    fs::create_dir_all(place.at("source"))?;
+    fs::write(place.at("source/good"), "good")?;
+    fs::create_dir_all(place.at("a/b"))?;
+    let [source, target] = ["source", "a/b/target"].map(|name| place.labs.path(name));
+    let (finished, report) = place.copy(&["-r", &format!("any:{source}"), &target])?;
+    ensure!(finished.code == Some(1), "{}", finished.stderr);
+    for name in ["''", "'a/b'", "'../../evil'", "'/evil'", "'nul?nul'"] {
+        ensure!(finished.stderr.contains(&format!("a file {name}, which is no name")), "{}", finished.stderr);
+    }
+    ensure!(report["files"].as_array().is_some_and(|files| files.len() == 1), "{report:#}");
+    ensure!(fs::read(place.at("a/b/target/good"))? == b"good", "what is sound is not there");
+    ensure!(tree(&place.at("a"))?.len() == 3, "something lies elsewhere");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_opens_few_files_is_served_as_well() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(
+        "ulimit -n 80; case \"$*\" in *' sftp') exec /usr/lib/openssh/sftp-server;; esac; exit 1",
+    )?;
+    fs::create_dir(place.at("source"))?;
+    for number in 0..150 {
+        fs::create_dir(place.at(&format!("source/folder-{number}")))?;
+        // Large ones, of holes: each is opened on every channel that carries some of it.
+        fs::File::create(place.at(&format!("source/folder-{number}/file")))?.set_len(2_100_000)?;
+    }
+    let source = place.labs.path("source");
+    let (finished, _) = place.copy(&["-rp", &source, &format!("any:{}", place.labs.path("up"))])?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    let (finished, _) = place.copy(&["-rp", &format!("any:{source}"), &place.labs.path("down")])?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    let truth = tree(&place.at("source"))?;
+    ensure!(tree(&place.at("up"))? == truth && tree(&place.at("down"))? == truth, "a tree differs");
+    Ok(())
+}
