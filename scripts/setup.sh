@@ -82,6 +82,8 @@ find_missing() {
         has ssh || packages+=(openssh-client)
         [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)
         has rsync || packages+=(rsync)
+        has rclone || packages+=(rclone)
+        has lftp || packages+=(lftp)
         has socat || packages+=(socat)
         has curl || packages+=(curl)
         # What the BPF programs are built with.

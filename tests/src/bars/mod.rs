@@ -51,6 +51,7 @@ mod local_scarcity;
 mod many_connections;
 mod misbehaviour;
 mod no_secrets;
+mod ocean_copy;
 mod ocean_path;
 mod outcome;
 mod pacing;
@@ -111,6 +112,7 @@ pub const ALL: &[Bar] = &[
     study_fresh::BAR,
     command_figures::BAR,
     ocean_path::BAR,
+    ocean_copy::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,
