@@ -84,6 +84,8 @@ find_missing() {
         has rsync || packages+=(rsync)
         # A server of SSH with small windows.
         has dropbear || packages+=(dropbear-bin)
+        has rclone || packages+=(rclone)
+        has lftp || packages+=(lftp)
         has socat || packages+=(socat)
         has curl || packages+=(curl)
         # What the BPF programs are built with.

@@ -92,6 +92,7 @@ samples! {
     measured_sample_of_listen_hostile "listen-hostile",
     measured_sample_of_listen_memory "listen-memory",
     measured_sample_of_local_scarcity "local-scarcity",
+    measured_sample_of_ocean_copy "ocean-copy",
     measured_sample_of_ocean_path "ocean-path",
     measured_sample_of_copy_held_back "copy-held-back",
     measured_sample_of_pacing "pacing",

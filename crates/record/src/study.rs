@@ -180,6 +180,9 @@ pub struct Setting {
     /// The search method, if settings use different ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// Kernel settings of the study's hosts, by host and name, that are not the same in all settings of the study.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_settings: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// A search for the largest load that meets the goals.

@@ -3,6 +3,7 @@
 //! This crate judges nothing: the results say whether a goal is met. `docs/report.md` describes what it computes for
 //! figures, such as the path of a search or merged histograms.
 
+mod advice;
 mod answer;
 mod bounded;
 mod bounds;

@@ -124,7 +124,7 @@ fn the_page_of_a_large_study_stays_small() {
             levels: [("n".to_owned(), Level::Number(f64::from(number)))].into(),
             name: format!("{long}{number}"),
             searched: number % 2 == 0,
-            method: None,
+            ..Setting::default()
         })
         .collect();
     results.plan.factors = vec![record::Factor {

@@ -23,7 +23,7 @@ use crate::{
     testbed::TestbedError,
 };
 
-use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, quantity_name};
+use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, buffer_bits_per_s, buffer_name, quantity_name};
 pub(crate) use quantities::{normalized, quantities};
 
 /// Number of measurements in a row until a link is certified: other processes may disturb it for a moment.
@@ -190,6 +190,10 @@ impl Links {
                 observed.void_reasons.push(reason(format!("link {name} is not certified: {reasons}")));
             }
             observed.quantities.extend(bdp_bytes(link.spec()).map(|bytes| (bdp_name(name), bytes)));
+        }
+        for link in &lab.plan().links {
+            let rate = buffer_bits_per_s(lab.plan(), link);
+            observed.quantities.extend(rate.map(|rate| (buffer_name(&link.name), rate)));
         }
         for (name, after) in counters(lab)? {
             let Some(before) = self.before.get(&name) else { continue };

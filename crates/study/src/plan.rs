@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
 use record::{
-    AuditPlan, DeclaredQuantity, LoadUnit, SecretFingerprint, SecretFingerprints, StudyPlan,
+    AuditPlan, DeclaredQuantity, LoadUnit, SecretFingerprint, SecretFingerprints, Setting, StudyPlan,
     study::PLAN_SCHEMA, units::parse_time,
 };
 use secrets::fingerprint;
@@ -30,6 +30,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
         None => first.workload.http().is_none().then(|| first.workload.length_s()).flatten(),
     };
+    let (settings, quantities) = settings_and_quantities(study)?;
     Ok(StudyPlan {
         schema: PLAN_SCHEMA.to_owned(),
         proofload_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -37,7 +38,7 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
         command: command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
         seed: study.seed,
         factors: study.factors.clone(),
-        settings: study.settings.clone(),
+        settings,
         blocks: blocks(study),
         goals: study.goals.clone(),
         trial_duration_s: duration,
@@ -48,24 +49,53 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
             .as_ref()
             .map(|audit| AuditPlan { files: audit.files.clone(), flush_s: audit.flush.as_secs_f64() }),
         kind: first.workload.kind(),
-        quantities: quantities(study)?,
+        quantities,
         workload: in_words(&first, study.search.as_ref().map(|search| &search.unit)),
         inputs: fingerprint_inputs(study),
         secrets: None,
     })
 }
 
-/// The quantities that the workloads and observers of all settings declare, each once.
-fn quantities(study: &Study) -> Result<Vec<DeclaredQuantity>, String> {
+/// The settings with what they vary on hosts, and the quantities that the workloads and observers of all settings declare,
+/// each once.
+fn settings_and_quantities(study: &Study) -> Result<(Vec<Setting>, Vec<DeclaredQuantity>), String> {
+    let mut settings = study.settings.clone();
     let mut all: Vec<DeclaredQuantity> = Vec::new();
+    let mut number = 0;
     each_setup(study, &mut |setup| {
+        let hosts = setup.lab.iter().flat_map(|plan| &plan.hosts);
+        settings[number].host_settings =
+            hosts.map(|host| (host.name.clone(), host.sysctls.clone())).collect();
+        number += 1;
         for given in observers::quantities(setup) {
             if !all.iter().any(|known| known.name == given.name) {
                 all.push(given);
             }
         }
     })?;
-    Ok(all)
+    keep_varied(&mut settings);
+    Ok((settings, all))
+}
+
+/// Removes the host settings that are the same in all settings of the study.
+fn keep_varied(settings: &mut [Setting]) {
+    let Some(first) = settings.first().map(|setting| setting.host_settings.clone()) else { return };
+    let of = |setting: &Setting, host: &str, name: &str| setting.host_settings.get(host)?.get(name).cloned();
+    let mut varied = BTreeSet::new();
+    for setting in settings.iter() {
+        for (host, names) in setting.host_settings.iter().chain(&first) {
+            let differs = |name: &&String| {
+                of(setting, host, name) != first.get(host).and_then(|own| own.get(*name)).cloned()
+            };
+            varied.extend(names.keys().filter(differs).map(|name| (host.clone(), name.clone())));
+        }
+    }
+    for setting in settings {
+        for (host, names) in &mut setting.host_settings {
+            names.retain(|name, _| varied.contains(&(host.clone(), name.clone())));
+        }
+        setting.host_settings.retain(|_, names| !names.is_empty());
+    }
 }
 
 /// Calls `visit` with every setting's setup at the smallest load of the search.

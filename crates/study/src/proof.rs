@@ -186,7 +186,7 @@ fn study_of(study: &Study, claims: &[Claim]) -> Study {
         let mut levels = own.levels.clone();
         levels.insert(FACTOR.to_owned(), level(to));
         let name = format!("{} {FACTOR}={to}", own.name).trim_start().to_owned();
-        Setting { levels, name, searched: false, method: None }
+        Setting { levels, name, ..Setting::default() }
     };
     let factor = Factor { name: FACTOR.to_owned(), levels: vec![level(BEFORE), level(RAISED)] };
     let document = Document { original: study.clone(), claims: claims.to_vec() };

@@ -53,6 +53,7 @@ mod local_scarcity;
 mod many_connections;
 mod misbehaviour;
 mod no_secrets;
+mod ocean_copy;
 mod ocean_path;
 mod outcome;
 mod pacing;
@@ -115,6 +116,7 @@ pub const ALL: &[Bar] = &[
     ocean_path::BAR,
     copy_held_back::BAR,
     copy_faults::BAR,
+    ocean_copy::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -1,7 +1,7 @@
 //! Files and flows across an ocean, by the shipped study.
 
 use anyhow::{Result, ensure};
-use record::{Level, ResultFolder, StudyPlan, TrialEntry};
+use record::{Level, ResultFolder, StudyPlan, TrialEntry, folder::Contents};
 
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{Proofload, lab::SshdFolder, link::uncertified, temporary::TemporaryFolder};
@@ -15,7 +15,8 @@ pub(super) const BAR: Bar = Bar {
     run,
 };
 
-const STUDY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies/ocean-path.toml");
+const STUDIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../studies");
+const STUDY: &str = "ocean-path";
 const RTT_S: f64 = 0.228;
 
 fn run(scale: Scale) -> Result<Outcome> {
@@ -29,7 +30,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     // Half the time is enough of a sample: the window has grown within 2 s.
     let shorter = "workload.command.run=exec iperf3 --client {server} --json --time 10 # {program}";
     let words = format!("--set program=iperf3-1 --set buffer={} --set trial.repeats=1", list.join(","));
-    let (plan, trials, _) = study(&words, scale.pick(&["--set", shorter][..], &[]))?;
+    let Studied { plan, trials, .. } = study(STUDY, &words, scale.pick(&["--set", shorter][..], &[]))?;
     // A path that is longer or slower than asked, as on a busy machine, carries less and never more.
     for &mb in buffers {
         let most =
@@ -76,7 +77,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
 /// The study as it is shipped.
 fn whole(outcome: &mut Outcome) -> Result<()> {
-    let (plan, trials, took_s) = study("", &[])?;
+    let Studied { plan, trials, took_s, .. } = study(STUDY, "", &[])?;
     outcome.figure("study_s", format!("{took_s:.0}"), "<= 720", took_s <= 720.0);
     outcome.equal("settings", plan.settings.len() as u64, 15, "five programs, three buffers");
     let lost =
@@ -101,16 +102,25 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// The plan, the trials, and how long it took in seconds.
-fn study(words: &str, more: &[&str]) -> Result<(StudyPlan, Vec<TrialEntry>, f64)> {
+/// What a study left.
+pub(super) struct Studied {
+    pub plan: StudyPlan,
+    pub trials: Vec<TrialEntry>,
+    pub took_s: f64,
+    /// The folder `result` in it.
+    pub folder: TemporaryFolder,
+}
+
+/// Runs a shipped study.
+pub(super) fn study(name: &str, words: &str, more: &[&str]) -> Result<Studied> {
     let folder = TemporaryFolder::new()?;
     let out = folder.file("result");
-    let line = format!("run {STUDY} --out {out} -q {words}");
+    let line = format!("run {STUDIES}/{name}.toml --out {out} -q {words}");
     let command = more.iter().fold(Proofload::new(&line)?, |command, word| command.arg(word));
     let output = command.timeout(seconds(1_200)).run()?;
     ensure!([Some(0), Some(3)].contains(&output.code), "{}", output.described());
-    let read = ResultFolder::open(out.as_ref())?.read()?;
-    Ok((read.plan, read.trials, output.wall.as_secs_f64()))
+    let Contents { plan, trials, .. } = ResultFolder::open(out.as_ref())?.read()?;
+    Ok(Studied { plan, trials, took_s: output.wall.as_secs_f64(), folder })
 }
 
 /// Values of a quantity of a program with a buffer.

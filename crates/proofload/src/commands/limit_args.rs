@@ -185,12 +185,7 @@ impl LimitArgs {
             seed: self.common.seed(),
             budget: m.optional("--budget", self.budget.as_deref(), time),
             factors: Vec::new(),
-            settings: vec![record::Setting {
-                levels: Default::default(),
-                name: String::new(),
-                searched: true,
-                method: None,
-            }],
+            settings: vec![record::Setting { searched: true, ..record::Setting::default() }],
             goals: self.goals(&mut m),
             trial: TrialShape {
                 repeats: 1,

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use crate::{
-    Results, Status,
+    Results, Status, advice,
     answer::{self, Answer},
-    confirmed,
+    bounded, confirmed,
     reading::{Reading, readings},
     sentence,
     summary::{self, Repeats, banner, cost_line, trials_line},
@@ -70,6 +70,10 @@ fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
     write_searches(out, results, &answers)?;
     write_confirmed(out, results)?;
     write_repeats(out, results, &readings, &answers)?;
+    write_bounded(out, results)?;
+    for sentence in advice::sentences(results, &readings) {
+        writeln!(out, "Advice: {}\n", markdown(&sentence))?;
+    }
     write_audits(out, results)?;
     writeln!(out, "{}\n", trials_line(results))?;
     for warning in warnings(results) {
@@ -128,6 +132,21 @@ fn write_audits(out: &mut String, results: &Results) -> std::fmt::Result {
         .iter()
         .map(|audited| std::iter::once(results.setting_name(audited.setting)).chain(audited.row()).collect());
     write_table(out, &header, &rows.collect::<Vec<_>>())
+}
+
+/// What bounded each setting. The first sentences say that of searches.
+fn write_bounded(out: &mut String, results: &Results) -> std::fmt::Result {
+    let all = bounded::bounded(results).into_iter();
+    let own = all.filter(|bounded| !results.plan.settings[bounded.setting].searched);
+    let row = |bounded: bounded::Bounded<'_>| {
+        std::iter::once(results.setting_name(bounded.setting)).chain(bounded.row()).collect()
+    };
+    let rows: Vec<Vec<String>> = own.map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let header: Vec<&str> = std::iter::once("setting").chain(bounded::HEADER).collect();
+    write_table(out, &header, &rows)
 }
 
 fn write_repeats(

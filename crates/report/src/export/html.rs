@@ -79,6 +79,7 @@ impl Page<'_> {
             series::section(self),
             flows::section(self),
             lateness::section(self),
+            about::advice(self),
             Some(validity::section(self)),
             about::environment(self),
             Some(about::command(self)),

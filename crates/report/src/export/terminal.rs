@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::{
-    Options, Results, Status,
+    Options, Results, Status, advice,
     answer::{self, Answer},
     bounded,
     confirmed::{self, Confirmed},
@@ -122,6 +122,9 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
     write_bounded(out, results)?;
     for proof in proofs::sentences(results) {
         writeln!(out.text, "\n{}", text::printable(&proof))?;
+    }
+    for sentence in advice::sentences(results, &readings) {
+        writeln!(out.text, "\nAdvice: {}", text::printable(&sentence))?;
     }
     write_audits(out, results)?;
     writeln!(out.text, "\n{}", trials_line(results))?;

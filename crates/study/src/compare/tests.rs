@@ -17,8 +17,7 @@ fn plan(levels: &[&str]) -> StudyPlan {
     let setting = |text: &&str| Setting {
         levels: BTreeMap::from([("balancer".to_owned(), level(text))]),
         name: format!("balancer={text}"),
-        searched: false,
-        method: None,
+        ..Setting::default()
     };
     StudyPlan {
         factors: vec![Factor { name: "balancer".to_owned(), levels: levels.iter().map(level).collect() }],

@@ -38,7 +38,7 @@ pub(super) fn placeholders(
         .collect();
     for part in ["hosts", "links", "processes", "targets", "workload", "audit"] {
         let Some(value) = tree.get(part) else { continue };
-        let mut own = vec!["study_folder"];
+        let mut own = vec!["study_folder", "proofload"];
         match part {
             "targets" => own.extend(["self", "port", TARGET_FOLDER]),
             "audit" => own.push(TARGET_FOLDER),

@@ -9,7 +9,7 @@ use record::{Factor, Level, Setting, printable};
 use settings::{Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::{levels::level, placeholders};
+use super::{levels::level, placeholders, programs};
 
 const MAX_SETTINGS: usize = 10_000;
 const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], when = { … } }";
@@ -17,6 +17,8 @@ const FACTOR: &str = "a list of levels such as [1, 2], or { values = [1, 2], whe
 /// All factors, in the order of the file.
 pub(super) struct Factors<'d> {
     pub(super) list: Vec<ParsedFactor<'d>>,
+    /// Combinations that are not run: those for which all conditions of one of these hold.
+    exceptions: Vec<Vec<Condition>>,
 }
 
 /// A factor as the file gives it.
@@ -27,6 +29,8 @@ pub(super) struct ParsedFactor<'d> {
     /// Indices in `levels`, by key.
     index: BTreeMap<String, usize>,
     pub(super) when: Vec<Condition>,
+    /// Levels whose programs are not installed, with the missing ones.
+    pub(super) uninstalled: Vec<(String, Vec<&'d str>)>,
     /// Whether a search varies it.
     pub(super) searched: bool,
     /// Whether overrides replace its levels, so that conditions may name levels that no longer exist.
@@ -47,16 +51,26 @@ type Combination = BTreeMap<String, Level>;
 
 impl<'d> Factors<'d> {
     pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'d, 'd>) -> Self {
-        let Some(value) = table.take("factors") else { return Self { list: Vec::new() } };
+        let exceptions = table.take("except");
+        let read_exceptions = |reader: &mut Reader<'_>| {
+            let value = exceptions?;
+            let tables = reader.array(value, "tables such as [[except]] with target = \"nginx\"");
+            Some(tables.iter().map(|table| Condition::read_all(reader, table)).collect())
+        };
+        let exceptions = read_exceptions(reader).unwrap_or_default();
+        let Some(value) = table.take("factors") else { return Self { list: Vec::new(), exceptions } };
         let table = reader.table(value, "a table of factors such as connections = [50, 100]");
         let mut list: Vec<ParsedFactor<'d>> =
             table.entries().map(|(span, name, value)| read_one(reader, span, name, value)).collect();
         list.sort_by_key(|factor| factor.span.start);
-        let factors = Self { list };
+        let factors = Self { list, exceptions };
         for factor in &factors.list {
             for condition in &factor.when {
                 factors.check(reader, condition, Some(factor.name));
             }
+        }
+        for condition in factors.exceptions.iter().flatten() {
+            factors.check(reader, condition, None);
         }
         factors
     }
@@ -122,7 +136,17 @@ impl<'d> Factors<'d> {
             }
             combinations = next;
         }
+        combinations.retain(|combination| !self.is_excepted(combination));
         combinations
+    }
+
+    /// Whether a combination is not run. One that the command line has put together itself is.
+    fn is_excepted(&self, combination: &Combination) -> bool {
+        let is_own =
+            |condition: &Condition| self.get(&condition.factor).is_some_and(|factor| factor.is_overridden);
+        let holds =
+            |conditions: &Vec<Condition>| !conditions.iter().all(is_own) && all_hold(conditions, combination);
+        self.exceptions.iter().any(holds)
     }
 
     /// Sorts factors after those that they depend on, otherwise in the order of the file.
@@ -266,12 +290,13 @@ fn read_one<'d>(
         levels: Vec::new(),
         index: BTreeMap::new(),
         when: Vec::new(),
+        uninstalled: Vec::new(),
         searched: false,
         is_overridden: false,
         has_valid_name: false,
     };
     factor.has_valid_name = placeholders::check_name(reader, name, &factor.span);
-    if ["self", "port", "study_folder"].contains(&name) {
+    if ["self", "port", "study_folder", "proofload"].contains(&name) {
         let message = format!("'{{{name}}}' already has a meaning: choose another name");
         reader.mistake(factor.span.clone(), message);
         factor.has_valid_name = false;
@@ -284,6 +309,13 @@ fn read_one<'d>(
             let search = table.take("search");
             if let Some(value) = table.take("when") {
                 factor.when = Condition::read_all(reader, value);
+            }
+            if let Some(value) = table.take("needs") {
+                let needs = reader.table(value, "a table such as { rclone = \"rclone\" }");
+                let missing =
+                    |(_, level, value): (_, &str, _)| (level.to_owned(), programs::missing(reader, value));
+                factor.uninstalled =
+                    needs.entries().map(missing).filter(|(_, missing)| !missing.is_empty()).collect();
             }
             factor.searched = search.and_then(|value| reader.flag(value)).unwrap_or(false);
             match (values, factor.searched) {

@@ -1,6 +1,6 @@
 //! The levels of one setting, and their substitution for placeholders.
 
-use std::{borrow::Cow, collections::BTreeMap, path::Path};
+use std::{borrow::Cow, collections::BTreeMap, env, path::Path};
 
 use record::Level;
 use settings::{Reader, Value};
@@ -112,7 +112,12 @@ impl<'d> Levels<'d> {
         }
         let lookup = |name: &str| match self.get(name) {
             Some(value) => Some(level(value)?.to_string()),
-            None => (name == "study_folder").then(|| self.folder.clone()),
+            None => match name {
+                "study_folder" => Some(self.folder.clone()),
+                // The program that reads this, wherever it was started from.
+                "proofload" => Some(env::current_exe().ok()?.display().to_string()),
+                _ => None,
+            },
         };
         placeholders::substitute(text, &lookup)
     }

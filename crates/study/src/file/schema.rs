@@ -52,6 +52,10 @@ pub fn schema() -> Value {
             "properties": { "http": workload::workload(), "command": command::schema() }
         },
         "factors": factors(),
+        "except": {
+            "type": "array", "description": "Combinations of levels that are not run.",
+            "items": when("All combinations in which these factors have these levels.")
+        },
         "trial": trial(),
         "search": search(),
     });
@@ -148,6 +152,10 @@ fn factors() -> Value {
             "values": levels,
             "search": flag("Whether the table [search] varies it.", false),
             "when": when("The factor applies only where these factors have these levels."),
+            "needs": {
+                "type": "object", "description": "Programs without which the settings with a level are left out.",
+                "additionalProperties": one_or_more("The level's programs.", "rclone")
+            },
         }),
         &[],
     );

@@ -239,11 +239,7 @@ fn read_needs<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str>
     let Some(needs) = value.get_ref().as_table().and_then(|table| table.get("needs")) else {
         return Vec::new();
     };
-    let one = std::slice::from_ref(needs);
-    let values = if let DeValue::Array(values) = needs.get_ref() { &values[..] } else { one };
-    let names =
-        values.iter().filter_map(|value| reader.text_such_as(value, "the name of a program in quotes"));
-    names.filter(|name| !programs::is_installed(name)).collect()
+    programs::missing(reader, needs)
 }
 
 fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {

@@ -54,6 +54,7 @@ pub(super) fn study<'d>(
                 searched: search.is_some(),
                 method: chosen.map(|search| search.at(|factor| levels.get(factor).cloned()).preset.clone()),
                 levels,
+                ..Setting::default()
             }
         })
         .collect();
@@ -75,7 +76,7 @@ pub(super) fn study<'d>(
         }
     }
     refuse_secret_levels(reader, outline);
-    let (settings, warnings) = leave_out_uninstalled(reader, &resolver, settings, &targets);
+    let (settings, warnings) = leave_out_uninstalled(reader, outline, &resolver, settings, &targets);
     if reader.has_mistakes() {
         return None;
     }
@@ -319,36 +320,51 @@ fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
     }
 }
 
-/// Leaves out the settings whose targets need programs that are not installed, with a warning.
+/// A setting with the name of its target.
+type Chosen<'a> = (Setting, Option<&'a str>);
+
+/// Leaves out the settings whose targets or levels need programs that are not installed, with a warning for each.
 fn leave_out_uninstalled(
     reader: &mut Reader<'_>,
+    outline: &Outline<'_>,
     resolver: &Resolver<'_>,
     settings: Vec<Setting>,
     targets: &[Option<&str>],
 ) -> (Vec<Setting>, Vec<Warning>) {
-    let mut warnings = Vec::new();
     let before = settings.len();
-    let mut kept: Vec<(Setting, Option<&str>)> = settings.into_iter().zip(targets.iter().copied()).collect();
-    for target in resolver.targets.list.iter().filter(|target| !target.missing_programs.is_empty()) {
+    let mut kept: Vec<Chosen<'_>> = settings.into_iter().zip(targets.iter().copied()).collect();
+    let mut left_out = Vec::new();
+    let mut leave_out = |is_kept: &dyn Fn(&Chosen<'_>) -> bool, needs: String, span| {
         let count = kept.len();
-        kept.retain(|(_, chosen)| *chosen != Some(target.name));
-        let missing_programs = target.missing_programs.join(", ");
-        let left_out = count - kept.len();
-        if left_out == 0 {
-            continue;
+        kept.retain(is_kept);
+        if kept.len() < count {
+            left_out.push((count - kept.len(), needs, span));
         }
-        let message = format!(
-            "{left_out} of {before} settings are left out: the target '{}' needs {missing_programs}, which this machine does not \
-             have; install it to have them measured",
-            target.name
-        );
-        warnings.push(Warning::new("target_left_out", message));
-        if kept.is_empty() && before > 0 {
-            let message =
-                format!("nothing is left to run: '{}' needs {missing_programs}; install it", target.name);
-            reader.mistake(target.span.clone(), message);
+    };
+    for target in resolver.targets.list.iter().filter(|target| !target.missing_programs.is_empty()) {
+        let needs = format!("the target '{}' needs {}", target.name, target.missing_programs.join(", "));
+        leave_out(&|(_, chosen)| *chosen != Some(target.name), needs, target.span.clone());
+    }
+    for factor in &outline.factors.list {
+        for (level, missing) in &factor.uninstalled {
+            let needs = format!("{}={level} needs {}", factor.name, missing.join(", "));
+            let has_level = |setting: &Setting| {
+                setting.levels.get(factor.name).is_some_and(|own| own.to_string() == *level)
+            };
+            leave_out(&|(setting, _)| !has_level(setting), needs, factor.span.clone());
         }
     }
+    if let (Some((_, needs, span)), true) = (left_out.last(), kept.is_empty()) {
+        reader.mistake(span.clone(), format!("nothing is left to run: {needs}; install it"));
+    }
+    let warning = |(count, needs, _)| {
+        let message = format!(
+            "{count} of {before} settings are left out: {needs}, which this machine does not have; install it to have them \
+             measured"
+        );
+        Warning::new("setting_left_out", message)
+    };
+    let warnings = left_out.into_iter().map(warning).collect();
     (kept.into_iter().map(|(setting, _)| setting).collect(), warnings)
 }
 

@@ -1,7 +1,7 @@
 //! The quantities of the emulated links of a trial.
 
 use lab::link::{Carried, LinkSpec};
-use lab::plan::LinkKind;
+use lab::plan::{End, Link, LinkKind, Plan};
 use record::{DeclaredQuantity, Kind};
 
 use crate::study::Setup;
@@ -35,13 +35,23 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let links = setup.lab.iter().flat_map(|plan| &plan.links);
     let emulated: Vec<_> = links.filter(|link| matches!(link.kind, LinkKind::Emulated(_))).collect();
     let is_main = setup.workload.kind() == Kind::Command;
-    let bdp = |link: &&lab::plan::Link| DeclaredQuantity {
+    let bdp = |link: &&Link| DeclaredQuantity {
         name: bdp_name(&link.name),
         words: "bandwidth × delay".to_owned(),
         more_is_better: true,
         is_main,
     };
     let bdps = emulated.iter().map(bdp);
+    let buffer = |link: &&Link| {
+        let plan = setup.lab.as_ref()?;
+        buffer_bits_per_s(plan, link).map(|_| DeclaredQuantity {
+            name: buffer_name(&link.name),
+            words: "buffer ÷ round trip".to_owned(),
+            more_is_better: true,
+            is_main,
+        })
+    };
+    let buffers = emulated.iter().filter_map(buffer);
     let of =
         |(link, direction, (counter, words, more_is_better, _)): (&str, &str, Counter)| DeclaredQuantity {
             name: quantity_name(link, direction, counter),
@@ -52,7 +62,7 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let counted = emulated.iter().flat_map(|link| {
         DIRECTIONS.map(|direction| COUNTERS.map(|counter| of((&link.name, direction, counter))))
     });
-    bdps.chain(counted.flatten()).collect()
+    bdps.chain(buffers).chain(counted.flatten()).collect()
 }
 
 /// Name of the bandwidth-delay product: the slower direction's rate times the round-trip delay.
@@ -63,4 +73,22 @@ pub(super) fn bdp_name(link: &str) -> String {
 pub(super) fn bdp_bytes(spec: &LinkSpec) -> Option<f64> {
     let rates = [&spec.a_to_b, &spec.b_to_a].into_iter().filter_map(|shape| shape.rate_bits_per_s);
     Some(rates.min()? as f64 / 8.0 * spec.round_trip_ns() as f64 / 1e9)
+}
+
+/// Name of what the socket buffers allow one connection.
+pub(super) fn buffer_name(link: &str) -> String {
+    format!("link_{}_buffer_bit_per_s", normalized(link))
+}
+
+/// The smallest of the largest socket buffers that the study gives the hosts of a link, divided by the link's round trip. One
+/// connection over it is never faster. Unknown if the study gives them none.
+pub(super) fn buffer_bits_per_s(plan: &Plan, link: &Link) -> Option<f64> {
+    let LinkKind::Emulated(spec) = &link.kind else { return None };
+    let largest = |end: &End, name: &str| {
+        plan.hosts[end.host].sysctls.get(name)?.split_whitespace().last()?.parse::<u64>().ok()
+    };
+    let names = ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"];
+    let buffers = link.ends.iter().flat_map(|end| names.map(|name| largest(end, name)));
+    let round_trip_s = Some(spec.round_trip_ns() as f64 / 1e9).filter(|seconds| *seconds > 0.0)?;
+    Some(buffers.flatten().min()? as f64 * 8.0 / round_trip_s)
 }

@@ -336,3 +336,60 @@ fn copies_of_the_file_mask_secrets_in_environments() {
     // Kept logs are masked in the same way.
     assert_eq!(secrets::mask::mask_learned_text("env-hunter env-secret"), "*** ***");
 }
+
+#[test]
+fn exceptions_are_not_run_unless_the_command_line_asks_for_them() {
+    let text = format!(
+        "{ONE}[factors]\nusers = [1, 2]\nthreads = [1, 2]\n[[except]]\nusers = 2\nthreads = [2, 1]\n[[except]]\nthreads = 2\n"
+    );
+    assert_eq!(names(&read(&text)), ["users=1 threads=1"]);
+    let with = |overrides: &[(&str, &str)]| {
+        let overrides: Vec<_> =
+            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let study = study::file::read("f", &text, &overrides, &HOST).unwrap();
+        study.settings.into_iter().map(|setting| setting.name).collect::<Vec<_>>()
+    };
+    assert_eq!(with(&[("users", "1,3")]), ["users=1 threads=1", "users=3 threads=1"]);
+    assert_eq!(with(&[("users", "2"), ("threads", "1,2")]), ["users=2 threads=1", "users=2 threads=2"]);
+}
+
+#[test]
+fn levels_with_missing_programs_are_left_out_with_a_warning() {
+    let text = |needs: &str| {
+        format!(
+            "{ONE}[factors]\nusers = {{ values = [1, 2], needs = {{ 2 = \"{needs}\", 7 = \"none-such\" }} }}\n"
+        )
+    };
+    assert_eq!((read(&text("sh")).settings.len(), read(&text("sh")).warnings.len()), (2, 0));
+    let study = read(&text("no-such-program"));
+    assert_eq!(names(&study), ["users=1"]);
+    let message = &study.warnings[0].message;
+    assert!(
+        message.contains("1 of 2 settings") && message.contains("users=2 needs no-such-program"),
+        "{message}"
+    );
+    let mistakes = mistakes(&text("no-such-program").replace("[1, 2]", "[2]"));
+    assert!(mistakes[0].contains("nothing is left to run: users=2 needs no-such-program"), "{mistakes:?}");
+}
+
+#[test]
+fn a_plan_has_the_host_settings_that_differ() {
+    let study = read(
+        "[hosts]\na = { tcp_rmem = \"{buffer}\", tcp_wmem = \"4MB\" }\nb = { tcp_wmem = \"64MB\" }\n\
+         [[links]]\nbetween = [\"a\", \"b\"]\nname = \"wan\"\nrate = \"1gbit\"\ndelay = \"114ms\"\n[targets.t]\non = \"b\"\nrun = \"socat\"\n\
+         args = [\"-u\", \"TCP-LISTEN:{port}\", \"-\"]\nport = 9\n[workload.command]\nfrom = \"a\"\nrun = [\"{proofload}\", \"--version\"]\n\
+         [factors]\nbuffer = [\"2MB\", \"8MB\"]\n",
+    );
+    let plan = study::plan(&study, Vec::new()).unwrap();
+    let expected = [2, 8].map(|mb| {
+        let line = ("net.ipv4.tcp_rmem".to_owned(), format!("4096 131072 {mb}000000"));
+        [("a".to_owned(), [line].into())].into()
+    });
+    assert_eq!(
+        plan.settings.iter().map(|setting| setting.host_settings.clone()).collect::<Vec<_>>(),
+        expected
+    );
+    assert!(plan.quantities.iter().any(|known| known.name == "link_wan_buffer_bit_per_s" && known.is_main));
+    let own = std::env::current_exe().unwrap().display().to_string();
+    assert!(plan.workload.starts_with(&own), "{}", plan.workload);
+}

@@ -7,7 +7,7 @@ use super::{
     Page, Section,
     parts::{Column, left_out, table},
 };
-use crate::{text, warnings};
+use crate::{advice, text, warnings};
 
 /// Most settings and trials listed with a warning.
 const MAX_LOCATIONS: usize = 6;
@@ -40,6 +40,21 @@ pub(super) fn environment(page: &Page) -> Option<Section> {
         }
     };
     Some(Section { anchor: "environment", heading: "Environment", body })
+}
+
+/// What to change, and what it brings.
+pub(super) fn advice(page: &Page) -> Option<Section> {
+    let all = advice::sentences(page.results, &page.readings);
+    let shown = all.len().min(page.limits.settings);
+    let body = html! {
+        p {
+            "By the medians of the valid trials; proofload compare shows whether repeats differ by more than chance. A line of a \
+             host belongs in a file in /etc/sysctl.d."
+        }
+        ul { @for sentence in &all[..shown] { li { bdi { (page.text(sentence)) } } } }
+        (left_out(shown, all.len(), "advice"))
+    };
+    (!all.is_empty()).then_some(Section { anchor: "advice", heading: "What to change", body })
 }
 
 pub(super) fn command(page: &Page) -> Section {

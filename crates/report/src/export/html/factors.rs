@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     answer::searches_of,
-    plot::{Axis, Chart, Layer, Line, Points, Scale, Shape, short_number, short_time_us},
+    plot::{Axis, Chart, Layer, Line, Points, SERIES, Scale, Shape, short_number, short_time_us},
     setting::{self, Figure},
     text,
 };
@@ -23,6 +23,8 @@ use crate::{
 const MAX_PANELS: usize = 8;
 /// Most levels along a side of a heat map.
 const MAX_LEVELS: usize = 24;
+/// Values that differ by more than this ratio are shown on a logarithmic scale.
+const MAX_LINEAR_RATIO: f64 = 8.0;
 /// Number of colours of a heat map.
 const SHADES: usize = 7;
 
@@ -32,16 +34,27 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     if varied.is_empty() || page.readings.is_empty() {
         return None;
     }
-    let quantities: Vec<Quantity> = quantities(page).into_iter().filter(Quantity::is_known).collect();
+    let known = quantities(page).into_iter().filter(Quantity::varies);
+    let (bounds, quantities): (Vec<Quantity>, Vec<Quantity>) = known.partition(Quantity::is_of_buffers);
+    let bound = bounds.first();
     if quantities.is_empty() {
         return None;
     }
     let body = match &varied[..] {
-        [factor] => html! { @for quantity in &quantities { (factor_chart(page, factor, quantity)) } },
+        [factor] => html! {
+            @for quantity in &quantities {
+                @let curves = curves(page, factor, quantity);
+                @if !curves.is_empty() { (factor_chart(factor, quantity, &curves, None)) }
+            }
+        },
         factors => html! {
             p { "Darker fields have larger values (in dark mode: lighter fields). " span.none { " – " } " \
              marks settings without a valid trial." }
-            @for quantity in &quantities { (heat_maps(page, factors, quantity)) }
+            @for quantity in &quantities {
+                h3 { bdi { (quantity.title) } }
+                (factor_charts(page, factors, quantity, bound.filter(|_| quantity.is_rate())))
+                (heat_maps(page, factors, quantity))
+            }
         },
     };
     Some(Section { anchor: "factors", heading: "Factors", body })
@@ -71,8 +84,30 @@ struct Value {
 }
 
 impl Quantity {
-    fn is_known(&self) -> bool {
-        self.values.iter().any(|value| value.median.is_some())
+    /// Whether it is known, and not only one and the same value.
+    fn varies(&self) -> bool {
+        let mut known = self.values.iter().filter_map(|value| value.median);
+        let first = known.next();
+        first.is_some()
+            && (self.values.len() == 1 || !self.is_of_link() || known.any(|value| Some(value) != first))
+    }
+
+    fn has_name(&self, is_own: impl Fn(&str) -> bool) -> bool {
+        matches!(&self.unit, Unit::Of(name) if is_own(name))
+    }
+
+    /// Whether the study itself gives it: the bandwidth-delay product of a link, or what buffers allow over one.
+    fn is_of_link(&self) -> bool {
+        self.has_name(|name| name.starts_with("link_"))
+    }
+
+    /// Whether it is what socket buffers allow one connection.
+    fn is_of_buffers(&self) -> bool {
+        self.is_of_link() && self.is_rate()
+    }
+
+    fn is_rate(&self) -> bool {
+        self.has_name(|name| name.ends_with("_bit_per_s"))
     }
 }
 
@@ -130,46 +165,114 @@ fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     format!("{}{shown}", if value.at_least { "≥ " } else { "" })
 }
 
-fn factor_chart(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
-    let settings = page.results.plan.settings.iter().enumerate();
-    let mut placed: Vec<(usize, &Value)> = settings
-        .filter_map(|(number, setting)| {
-            let level = setting.levels.get(&factor.name)?;
-            Some((factor.levels.iter().position(|other| other == level)?, &quantity.values[number]))
-        })
-        .take(page.limits.settings)
+/// The settings that differ in one factor alone, by its levels.
+struct Curve<'a> {
+    /// The levels of the others.
+    name: String,
+    points: Vec<(usize, &'a Value)>,
+}
+
+fn curves<'a>(page: &Page, factor: &Factor, quantity: &'a Quantity) -> Vec<Curve<'a>> {
+    let others: Vec<&Factor> = page
+        .results
+        .plan
+        .factors
+        .iter()
+        .filter(|other| other.levels.len() > 1 && other.name != factor.name)
         .collect();
-    placed.sort_by_key(|(level, _)| *level);
-    let known: Vec<(f64, &Value, f64)> =
-        placed.iter().filter_map(|&(level, value)| Some((level as f64, value, value.median?))).collect();
-    if known.len() < 2 {
-        return html! {};
+    let mut curves: Vec<Curve<'_>> = Vec::new();
+    let settings = page.results.plan.settings.iter().enumerate().take(page.limits.settings);
+    for (number, setting) in settings {
+        let level = setting.levels.get(&factor.name);
+        let Some(level) = factor.levels.iter().position(|other| Some(other) == level) else { continue };
+        let others = others.iter().filter_map(|other| {
+            setting.levels.get(&other.name).map(|level| format!("{}={level}", other.name))
+        });
+        let name = others.collect::<Vec<_>>().join(" ");
+        let index = curves.iter().position(|curve| curve.name == name).unwrap_or_else(|| {
+            curves.push(Curve { name, points: Vec::new() });
+            curves.len() - 1
+        });
+        curves[index].points.push((level, &quantity.values[number]));
     }
-    let ends =
-        known.iter().filter_map(|&(x, value, _)| value.interval.map(|(low, high)| (x, low, high))).collect();
-    let tops =
-        known.iter().flat_map(|(_, value, median)| [*median, value.interval.map_or(0.0, |(_, high)| high)]);
+    for curve in &mut curves {
+        curve.points.sort_by_key(|(level, _)| *level);
+    }
+    curves.retain(|curve| curve.points.iter().filter(|(_, value)| value.median.is_some()).count() > 1);
+    curves
+}
+
+/// The curves of the factor whose levels are amounts.
+fn factor_charts(page: &Page, factors: &[&Factor], quantity: &Quantity, bound: Option<&Quantity>) -> Markup {
+    let is_amount = |level: &Level| match level {
+        Level::Number(_) => true,
+        Level::Text(text) => text.starts_with(|c: char| c.is_ascii_digit()),
+        Level::Flag(_) => false,
+    };
+    let Some(factor) = factors.iter().find(|factor| factor.levels.iter().all(is_amount)) else {
+        return html! {};
+    };
+    let all = curves(page, factor, quantity);
+    let shown = all.len().min(SERIES * page.limits.figures.max(1));
+    let bound =
+        bound.and_then(|bound| curves(page, factor, bound).into_iter().next().map(|curve| (bound, curve)));
+    html! {
+        @for curves in all[..shown].chunks(SERIES) {
+            (factor_chart(factor, quantity, curves, bound.as_ref().map(|(bound, curve)| (bound.title.as_str(), curve))))
+        }
+        (left_out(shown, all.len(), "curve"))
+    }
+}
+
+fn factor_chart(
+    factor: &Factor,
+    quantity: &Quantity,
+    curves: &[Curve],
+    bound: Option<(&str, &Curve)>,
+) -> Markup {
+    let known = || {
+        let points = curves.iter().chain(bound.map(|(_, curve)| curve)).flat_map(|curve| &curve.points);
+        points.filter_map(|&(level, value)| Some((level as f64, value, value.median?)))
+    };
+    let tops: Vec<f64> = known()
+        .flat_map(|(_, value, median)| [median, value.interval.map_or(0.0, |(_, high)| high)])
+        .collect();
+    let is_wide = || {
+        let medians = || known().map(|(.., median)| median);
+        medians().fold(0.0, f64::max) > MAX_LINEAR_RATIO * medians().fold(f64::INFINITY, f64::min)
+    };
+    let positive = || known().map(|(.., median)| median).filter(|median| *median > 0.0);
     let (scale, show_tick): (Scale, fn(f64) -> String) = match &quantity.unit {
         Unit::Of(name) if name.ends_with("_us") => (Scale::log(tops), short_time_us),
+        _ if curves.len() > 1 && is_wide() => (Scale::log(positive().collect::<Vec<_>>()), short_number),
         Unit::Of(_) | Unit::Load => (Scale::from_zero(tops), short_number),
     };
-    let censored = known.iter().filter(|(_, value, _)| value.at_least);
-    let medians = placed.iter().map(|&(level, value)| value.median.map(|median| (level as f64, median)));
-    let layers = vec![
-        Layer::Line(Line { mark: Some(Shape::Series(0)), ..Line::new("", "s0 plain", medians) }),
-        Layer::Whiskers { class: "s0".to_owned(), ends },
-        Layer::Points(Points::new(
-            "≥: the true value may be larger",
-            "ink",
-            Shape::AtLeast,
-            censored.map(|(x, _, median)| (*x, *median, String::new())),
-        )),
-    ];
+    let medians = |curve: &Curve| -> Vec<_> {
+        curve.points.iter().map(|&(level, value)| value.median.map(|median| (level as f64, median))).collect()
+    };
+    let mut layers = Vec::new();
+    for (number, curve) in curves.iter().enumerate() {
+        let class = format!("s{number}");
+        let plain = if curves.len() == 1 { format!("{class} plain") } else { class.clone() };
+        let line = Line::new(text::clipped(&curve.name, 60), plain, medians(curve));
+        layers.push(Layer::Line(Line { mark: Some(Shape::Series(number)), ..line }));
+        let ends = curve.points.iter();
+        let ends =
+            ends.filter_map(|&(level, value)| value.interval.map(|(low, high)| (level as f64, low, high)));
+        layers.push(Layer::Whiskers { class, ends: ends.collect() });
+    }
+    layers.extend(bound.map(|(name, curve)| Layer::Line(Line::new(name, "ink plain", medians(curve)))));
+    layers.push(Layer::Points(Points::new(
+        "≥: the true value may be larger",
+        "ink",
+        Shape::AtLeast,
+        known().filter(|(_, value, _)| value.at_least).map(|(x, _, median)| (x, median, String::new())),
+    )));
     let levels: Vec<String> =
         factor.levels.iter().map(|level| text::clipped(&level.to_string(), 14)).collect();
     let mut chart = Chart {
         title: format!("{} at each level of {}", quantity.title, text::clipped(&factor.name, 40)),
-        height: 200.0,
+        height: if curves.len() > 1 { 320.0 } else { 200.0 },
         x: Axis::new(
             text::clipped(&factor.name, 60),
             Scale::Linear { low: -0.5, high: levels.len() as f64 - 0.5 },
@@ -182,6 +285,7 @@ fn factor_chart(page: &Page, factor: &Factor, quantity: &Quantity) -> Markup {
     let caption = html! {
         "Medians; the whiskers show "
         @if quantity.unit == Unit::Load { "the smallest and largest of the blocks." } @else { "their intervals." }
+        @if let Some((name, _)) = bound { " The line " (name) " is what the socket buffers allow one connection." }
     };
     figure(&chart, caption)
 }
@@ -195,7 +299,6 @@ fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
     let shown = panels.len().min(MAX_PANELS).min(page.limits.figures.max(2));
     let known: Vec<f64> = quantity.values.iter().filter_map(|value| value.median).collect();
     html! {
-        h3 { bdi { (quantity.title) } }
         div.heats {
             @for panel in &panels[..shown] { (heat_map(page, across, down, panel, quantity, &known)) }
         }
@@ -261,11 +364,11 @@ fn heat_map(
     }
 }
 
-/// The index of a value's colour: on a logarithmic scale if values differ by more than a factor of 8, else linear.
+/// The index of a value's colour: on a logarithmic scale if values differ by more, else linear.
 fn shade(value: f64, known: &[f64]) -> usize {
     let (low, high) =
         known.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
-    let position = if low > 0.0 && high > low * 8.0 {
+    let position = if low > 0.0 && high > low * MAX_LINEAR_RATIO {
         (value / low).ln() / (high / low).ln()
     } else {
         (value - low) / (high - low)
