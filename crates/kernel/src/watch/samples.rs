@@ -33,6 +33,8 @@ struct HostSamples<S> {
     /// Processes by their id and begin.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     connections: BTreeMap<(SocketAddr, SocketAddr), Connection>,
+    /// The sum of the squares of the bytes on their way.
+    in_flight_squared: f64,
     seen: HostCounters,
 }
 
@@ -91,6 +93,7 @@ impl<S: Source> HostSamples<S> {
             counters: Recorder::begin(Counters::default()),
             programs: BTreeMap::new(),
             connections: BTreeMap::new(),
+            in_flight_squared: 0.0,
             seen: HostCounters { host: name, ..HostCounters::default() },
         }
     }
@@ -103,6 +106,7 @@ impl<S: Source> HostSamples<S> {
         // The last thing here and the first at the end: looking is work, too.
         self.counters = Recorder::begin(self.source.network(Look::Whole)?);
         self.seen.senders = SenderUse::default();
+        self.in_flight_squared = 0.0;
         for program in self.programs.values_mut() {
             program.before = program.last.threads.clone();
         }
@@ -166,7 +170,11 @@ impl<S: Source> HostSamples<S> {
         if connection.unacknowledged_bytes > 0 {
             let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
             senders.samples_sending += 1;
-            senders.in_flight_bytes += bytes(now.in_flight);
+            let in_flight = bytes(now.in_flight);
+            senders.in_flight_bytes += in_flight;
+            self.in_flight_squared += (in_flight as f64).powi(2);
+            senders.typical_in_flight_bytes =
+                (self.in_flight_squared / senders.in_flight_bytes.max(1) as f64) as u64;
             senders.congestion_window_bytes += bytes(now.congestion_window);
             senders.send_buffer_used_bytes += u64::from(connection.send_buffer_used_bytes);
             senders.send_buffer_bytes += u64::from(connection.send_buffer_bytes);
@@ -197,5 +205,40 @@ impl ProgramSamples {
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, sync::Arc};
+
+    use super::*;
+    use crate::{
+        namespaces::{self, Kind},
+        source::Here,
+        tcp::TcpInfo,
+    };
+
+    #[test]
+    fn what_is_typically_on_the_way_leaves_out_a_login() {
+        let own = namespaces::path_of(std::process::id(), Kind::Network);
+        let source = Here::new(Arc::new(File::open(own).unwrap()), None, Arc::new([])).unwrap();
+        let mut host = HostSamples::new("here".to_owned(), source);
+        let ends = SocketAddr::from(([127, 0, 0, 1], 22));
+        for in_flight in [1, 1, 1, 1_000, 1_000] {
+            let info = TcpInfo { segment_bytes: 1_000, in_flight, ..TcpInfo::default() };
+            host.look_at(Connection {
+                local: ends,
+                remote: ends,
+                unread_bytes: 0,
+                unacknowledged_bytes: 1,
+                send_buffer_used_bytes: 0,
+                send_buffer_bytes: 0,
+                info,
+            });
+        }
+        let senders = host.seen.senders;
+        assert_eq!((senders.samples_sending, senders.in_flight_bytes), (5, 2_003_000));
+        assert!((998_000..1_000_000).contains(&senders.typical_in_flight_bytes), "{senders:?}");
     }
 }
