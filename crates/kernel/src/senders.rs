@@ -14,13 +14,15 @@ const FEW_SEGMENTS: u32 = 4;
 pub struct Senders {
     /// What was known of each at its last sample.
     known: BTreeMap<(SocketAddr, SocketAddr), TcpInfo>,
+    /// The sum of the squares of the bytes on their way.
+    in_flight_squared: f64,
     used: SenderUse,
 }
 
 impl Senders {
     /// Begins anew. What connections did before does not count.
     pub fn begin(&mut self) {
-        self.used = SenderUse::default();
+        (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
     /// Adds a sample of a connection.
@@ -42,7 +44,11 @@ impl Senders {
             let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
             used.samples_sending += 1;
             used.samples_unsent += u64::from(u64::from(now.unsent_bytes) > bytes(FEW_SEGMENTS));
-            used.in_flight_bytes += bytes(now.in_flight);
+            let in_flight = bytes(now.in_flight);
+            used.in_flight_bytes += in_flight;
+            self.in_flight_squared += (in_flight as f64).powi(2);
+            used.typical_in_flight_bytes =
+                (self.in_flight_squared / used.in_flight_bytes.max(1) as f64) as u64;
             used.congestion_window_bytes += bytes(now.congestion_window);
             used.send_buffer_used_bytes += u64::from(connection.send_buffer_used_bytes);
             used.send_buffer_bytes += u64::from(connection.send_buffer_bytes);

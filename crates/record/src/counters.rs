@@ -151,6 +151,10 @@ pub struct SenderUse {
     pub samples_sending: u64,
     /// Bytes on their way in these samples.
     pub in_flight_bytes: u64,
+    /// The mean of the bytes on their way in these samples, each weighted with them: samples in which a program logs in or
+    /// waits weigh little.
+    #[serde(default)]
+    pub typical_in_flight_bytes: u64,
     /// Congestion windows in these samples, in bytes.
     pub congestion_window_bytes: u64,
     /// Memory of send buffers that was in use in these samples, in bytes.

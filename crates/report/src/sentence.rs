@@ -53,7 +53,11 @@ impl SearchAnswer<'_> {
             }
             (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
                 Status::Met,
-                format!("Carries at least {} {with_goal}, the largest load asked for", show(lower)),
+                format!(
+                    "Carries at least {} {with_goal}, the largest load asked for{}",
+                    show(lower),
+                    self.bound_at(lower.load)
+                ),
             ),
             (BoundKind::Below | BoundKind::Regular, None, Some(upper)) => (
                 Status::NotMet,
@@ -114,7 +118,8 @@ impl SearchAnswer<'_> {
         }
     }
 
-    /// What bounded the trials at the smallest load that is not carried, if it is determined, after a semicolon.
+    /// What bounded the trials at a load, if it is determined, after a semicolon: at the smallest that is not carried, or at the
+    /// largest that was asked for.
     fn bound_at(&self, load: f64) -> String {
         let verdicts = self.decisive(load).filter_map(|entry| entry.trial.verdict.as_ref());
         let told = verdicts.filter(|verdict| {

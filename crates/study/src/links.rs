@@ -252,6 +252,7 @@ fn link_use(name: String, carried: &Carried, rate_bits_per_s: Option<u64>, elaps
         name,
         rate_bits_per_s: rate_bits_per_s.map(|rate| rate as f64),
         carried_bits_per_s: carried.delivered_bytes as f64 * 8.0 / elapsed_s.max(f64::MIN_POSITIVE),
+        full_s: carried.full_ns as f64 / 1e9,
         offered_packets: carried.offered_packets,
         dropped_packets: carried.dropped_queue_packets,
         lost_packets: carried.dropped_loss_packets,

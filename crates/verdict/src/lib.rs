@@ -49,6 +49,8 @@ pub struct LinkUse {
     pub rate_bits_per_s: Option<f64>,
     /// Bits per second that it carried, on the layer that the rate counts.
     pub carried_bits_per_s: f64,
+    /// The seconds of the trial in which it was full.
+    pub full_s: f64,
     /// Packets that arrived at the link.
     pub offered_packets: u64,
     /// Packets dropped because its queue was full.

@@ -3,6 +3,8 @@ use testing::plans;
 
 use super::*;
 
+mod windows;
+
 /// Everything about a trial of 10 s that nothing bounds: 100 requests a second, answered in 2 ms, against `web`, from `client`.
 struct Case {
     trial: Trial,
@@ -222,61 +224,6 @@ fn what_a_lost_host_would_have_shown_is_missing() {
     let verdict = case.verdict();
     assert_eq!((verdict.in_words(), &*verdict.missing[0]), (None, "web: no answer for 5 s"));
     assert!(!verdict.missing.iter().any(|missing| missing.contains("does not count")), "{verdict:#?}");
-}
-
-/// A host that sends: in each of 10 samples, this many bytes are on the way, of a window of a million.
-fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u64) {
-    let http = case.http();
-    http.service_time = Default::default();
-    case.counters.hosts[1].senders = record::SenderUse {
-        samples: 11,
-        samples_sending: 10,
-        in_flight_bytes: 10 * in_flight_bytes,
-        congestion_window_bytes: 10_000_000,
-        send_buffer_used_bytes: 10 * 300_000,
-        send_buffer_bytes: 10_000_000,
-        rtt_us: 1_000_000,
-        retransmits: 0,
-        busy_us: Some(9_900_000),
-        receive_window_limited_us: receive_ms * 1_000,
-        send_buffer_limited_us: buffer_ms * 1_000,
-    };
-}
-
-#[test]
-fn windows_are_told_apart() {
-    let named = |in_flight, receive_ms, buffer_ms, program: &str| {
-        let mut case = Case::slow();
-        case.web().name = program.to_owned();
-        if program == "sshd" {
-            case.web().listens.clear();
-        }
-        sending(&mut case, in_flight, receive_ms, buffer_ms);
-        case.named().into_iter().map(|(cause, _)| cause).collect::<Vec<_>>()
-    };
-    assert_eq!(named(950_000, 9_000, 0, "nginx"), [Cause::ReceiveWindow]);
-    assert_eq!(named(950_000, 0, 9_000, "nginx"), [Cause::SendBuffer]);
-    assert_eq!(named(950_000, 0, 0, "nginx"), [Cause::CongestionWindow]);
-    assert_eq!(named(200_000, 0, 0, "sshd"), [Cause::SshWindow]);
-    assert_eq!(named(200_000, 0, 0, "nginx"), []);
-    let mut others = Case::slow();
-    others.web().name = "sshd".to_owned();
-    sending(&mut others, 200_000, 0, 0);
-    assert_eq!(others.named(), [], "others log in meanwhile");
-    let mut full = Case::slow();
-    sending(&mut full, 200_000, 0, 0);
-    full.counters.hosts[1].senders.send_buffer_used_bytes = 8_000_000;
-    assert_eq!(full.named(), [(Cause::SendBuffer, "web".to_owned())], "the kernel does not count that time");
-    let mut refused = Case::slow();
-    sending(&mut refused, 950_000, 0, 0);
-    refused.count(1, "TcpExt.ListenOverflows", 9);
-    let causes: Vec<Cause> = refused.named().into_iter().map(|(cause, _)| cause).collect();
-    assert_eq!(causes, [Cause::AcceptQueue], "what was refused is sent again");
-    let mut lossy = Case::slow();
-    sending(&mut lossy, 950_000, 0, 0);
-    lossy.links[0].lost_packets = 100;
-    let causes: Vec<Cause> = lossy.named().into_iter().map(|(cause, _)| cause).collect();
-    assert_eq!(causes, [Cause::PacketLoss, Cause::CongestionWindow]);
 }
 
 #[test]

@@ -36,6 +36,10 @@ pub struct PipeCounters {
     pub flying_packets: u64,
     /// Super-packets and packets read from the kernel.
     pub reads: u64,
+    /// Time of the seconds in which the wire worked for 90 % of the time, in nanoseconds. A second ends with the first packet
+    /// that leaves the wire after it.
+    #[serde(default)]
+    pub full_ns: u64,
 }
 
 /// One direction of a running link.
@@ -107,6 +111,9 @@ pub struct Carried {
     pub delivered_packets: u64,
     /// Bytes handed to the other host, on the layer that the rate counts.
     pub delivered_bytes: u64,
+    /// Time of the seconds in which the wire worked for 90 % of the time, in nanoseconds.
+    #[serde(default)]
+    pub full_ns: u64,
     /// Packets dropped because the queue was full.
     pub dropped_queue_packets: u64,
     /// Packets lost on the wire, as requested.
@@ -135,6 +142,7 @@ impl Carried {
             offered_packets: new.offered_packets - old.offered_packets,
             delivered_packets: new.delivered_packets - old.delivered_packets,
             delivered_bytes: new.delivered_bytes - old.delivered_bytes,
+            full_ns: new.full_ns - old.full_ns,
             dropped_queue_packets: new.dropped_queue_packets - old.dropped_queue_packets,
             dropped_loss_packets: new.dropped_loss_packets - old.dropped_loss_packets,
             duplicated_packets: new.duplicated_packets - old.duplicated_packets,

@@ -42,6 +42,7 @@ pub(super) struct Pipe {
     waiting: VecDeque<Group>,
     waiting_bytes: u64,
     wire: Wire,
+    second: Second,
     line: VecDeque<Delivery>,
     late: BinaryHeap<Reverse<Delivery>>,
     counters: PipeCounters,
@@ -73,6 +74,27 @@ struct Wire {
     free_ns: u64,
 }
 
+/// How much the wire worked in the current second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Second {
+    began_ns: u64,
+    worked_ns: u64,
+}
+
+impl Second {
+    /// Adds work that ended at `now_ns`. Returns the length of the second if it has ended and the wire was full in it.
+    fn add(&mut self, worked_ns: u64, now_ns: u64) -> u64 {
+        self.worked_ns += worked_ns;
+        let passed_ns = now_ns - self.began_ns;
+        if passed_ns < 1_000_000_000 {
+            return 0;
+        }
+        let is_full = self.worked_ns * 10 >= passed_ns * 9;
+        *self = Self { began_ns: now_ns, worked_ns: 0 };
+        if is_full { passed_ns } else { 0 }
+    }
+}
+
 impl Pipe {
     /// An idle link. `round_trip_ns` gives the size of a queue in multiples of the bandwidth-delay product.
     pub(super) fn new(shape: Shape, round_trip_ns: u64) -> Self {
@@ -85,6 +107,7 @@ impl Pipe {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             wire: Wire::default(),
+            second: Second::default(),
             line: VecDeque::new(),
             late: BinaryHeap::new(),
             counters: PipeCounters::default(),
@@ -241,6 +264,7 @@ impl Pipe {
             self.waiting.pop_front();
             self.waiting_bytes -= group.bytes;
             self.wire.free_ns = finish_ns;
+            self.counters.full_ns += self.second.add(finish_ns - self.wire.started_ns, finish_ns);
             if let Some(next) = self.waiting.front() {
                 self.wire.start(next, self.shape.rate_bits_per_s);
             }

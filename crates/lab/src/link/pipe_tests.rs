@@ -156,6 +156,23 @@ fn a_full_queue_drops_the_tail_by_segments() {
 }
 
 #[test]
+fn the_seconds_in_which_the_wire_is_full_are_counted() {
+    let mut test = TestPipe::new(gigabit());
+    let mut carry = |seconds: std::ops::Range<u64>, share: u64| {
+        // 812 frames take 10 ms.
+        for tick in seconds.start * 100..seconds.end * 100 {
+            (0..812 * share / 100).for_each(|_| test.offer(tick * 10 * MS, 1_500));
+            test.drain(tick * 10 * MS);
+        }
+    };
+    carry(0..3, 80);
+    carry(3..6, 100);
+    carry(9..12, 80);
+    let full_s = test.finish().full_ns as f64 / 1e9;
+    assert!((1.9..=3.1).contains(&full_s), "{full_s}");
+}
+
+#[test]
 fn a_frame_larger_than_the_queue_passes_an_idle_link() {
     let mut test = TestPipe::new(Shape { queue: Queue::Bytes { bytes: 1_600 }, ..gigabit() });
     test.offer(0, 9_000);

@@ -1,18 +1,27 @@
 //! What bounds the way between the load and the target.
 
+use std::ops::RangeInclusive;
+
 use record::{
     HostCounters, ProgramUse, SenderUse,
     units::{show_bytes, show_count, show_time_ns},
 };
 
 use super::{
-    counted, likely, machines, percent, sum,
+    Rule, counted, likely, machines, percent, share_of_trial, sum,
     target::{accept_queue, syn_queue},
 };
 use crate::{Finding, LinkUse, Observed};
 
 /// Smallest share of its rate that a full link carries.
 const FULL_LINK_SHARE: f64 = 0.9;
+/// Smallest share of the trial for which a link that bounds it is full. Programs log in and begin slowly before.
+const FULL_LINK_TIME_SHARE: f64 = 0.5;
+/// The window of a channel of OpenSSH (`CHAN_SES_WINDOW_DEFAULT` in its channels.h): its sender stops with so much not acknowledged.
+const SSH_WINDOW_BYTES: u64 = 2 << 20;
+/// The share of its window that a sender of SSH has on the way when the window stops it. Less, because the receiver opens it
+/// again by and by; more, because of what encryption adds. A connection with still more on the way has several channels.
+const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
 /// Smallest share of packets whose loss matters.
 const LOSS_SHARE: f64 = 0.000_5;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
@@ -36,20 +45,24 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     counted(&host.host, format!("{dropped} packets were dropped for lack of one of its {max} entries"))
 }
 
-/// The link whose rate was used most, with the share.
-fn fullest<'a>(observed: &'a Observed<'_>) -> Option<(f64, f64, &'a LinkUse)> {
-    let used = observed.links.iter().filter_map(|link| {
-        let rate = link.rate_bits_per_s?;
-        Some((link.carried_bits_per_s / rate, rate, link))
-    });
-    used.max_by(|a, b| a.0.total_cmp(&b.0))
-}
-
 /// A link carried what it can.
 pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
-    let Some((share, rate, link)) = fullest(observed) else { return Finding::Irrelevant };
-    let evidence = format!("it carried {:.1} of {:.1} Mbit/s", link.carried_bits_per_s / 1e6, rate / 1e6);
-    if share >= FULL_LINK_SHARE {
+    let used = observed.links.iter().filter_map(|link| {
+        let rate = link.rate_bits_per_s?;
+        let full_share = share_of_trial(observed, link.full_s);
+        // 1 where it is full.
+        let fullness =
+            (link.carried_bits_per_s / rate / FULL_LINK_SHARE).max(full_share / FULL_LINK_TIME_SHARE);
+        Some((fullness, rate, full_share, link))
+    });
+    let Some((fullness, rate, full_share, link)) = used.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Finding::Irrelevant;
+    };
+    let mut evidence = format!("it carried {:.1} of {:.1} Mbit/s", link.carried_bits_per_s / 1e6, rate / 1e6);
+    if link.full_s > 0.0 {
+        evidence += &format!(", and was full for {} of the time", percent(full_share));
+    }
+    if fullness >= 1.0 {
         counted(&link.name, evidence)
     } else {
         Finding::Not(format!("{}: {evidence}", link.name))
@@ -65,7 +78,14 @@ pub(super) fn link_queue(observed: &Observed<'_>) -> Finding {
         show_count(link.dropped_packets),
         show_count(link.offered_packets)
     );
-    if dropped_share(link) >= LOSS_SHARE { counted(&link.name, evidence) } else { Finding::Not(evidence) }
+    // What is dropped bounds a sender by its congestion window alone.
+    let other_windows: [Rule; 3] = [receive_window, send_buffer, ssh_window];
+    let is_other_window = other_windows.iter().any(|rule| is_bound(observed, *rule));
+    if dropped_share(link) >= LOSS_SHARE && !is_other_window {
+        counted(&link.name, evidence)
+    } else {
+        Finding::Not(evidence)
+    }
 }
 
 fn dropped_share(link: &LinkUse) -> f64 {
@@ -167,14 +187,18 @@ pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
     // SSH fills the buffer to the size of its own window, and the kernel lets the buffer grow with the congestion window.
     let full_share = if ssh(observed).is_some() { 1.0 } else { FULL_BUFFER_SHARE };
     let is_full = used_share >= full_share && filled_share(&senders) < FILLED_WINDOW_SHARE;
-    let is_window = matches!(receive_window(observed), Finding::Bound { .. });
+    let is_window = is_bound(observed, receive_window);
     if is_full && !is_window { likely(host, evidence) } else { Finding::Not(evidence) }
 }
 
 /// Whether a rule above explains what stopped the senders. Those whose SYN or request was refused at a queue send it again.
 fn is_explained(observed: &Observed<'_>) -> bool {
-    let rules = [accept_queue, syn_queue, link_rate, receive_window, send_buffer];
-    rules.iter().any(|rule| matches!(rule(observed), Finding::Bound { .. }))
+    let rules: [Rule; 5] = [accept_queue, syn_queue, link_rate, receive_window, send_buffer];
+    rules.iter().any(|rule| is_bound(observed, *rule))
+}
+
+fn is_bound(observed: &Observed<'_>, rule: Rule) -> bool {
+    matches!(rule(observed), Finding::Bound { .. })
 }
 
 /// Packets were lost on the way.
@@ -193,7 +217,7 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
     );
     let is_lossy = share >= LOSS_SHARE || (observed.links.is_empty() && share_again >= LOSS_SHARE);
     let matters = sender(observed).is_some() || !observed.goals_met;
-    if is_lossy && matters && !is_explained(observed) {
+    if is_lossy && matters && !is_explained(observed) && !is_bound(observed, ssh_window) {
         likely("", with_window(observed, evidence))
     } else {
         Finding::Not(evidence)
@@ -234,15 +258,27 @@ fn ssh<'a>(observed: &'a Observed<'_>) -> Option<&'a ProgramUse> {
 pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
     let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
     let Some(program) = ssh(observed) else { return Finding::Irrelevant };
-    let evidence = format!("{} had {}", program.name, window_in_words(&senders));
-    let is_waiting = filled_share(&senders) < FILLED_WINDOW_SHARE && !is_explained(observed);
-    if is_waiting { likely(host, evidence) } else { Finding::Not(evidence) }
+    let typical = senders.typical_in_flight_bytes;
+    let evidence = format!(
+        "{} typically had {} of its window of {} on the way; {}",
+        program.name,
+        show_bytes(typical),
+        show_bytes(SSH_WINDOW_BYTES),
+        window_in_words(&senders)
+    );
+    let is_full = FULL_SSH_WINDOW_SHARES.contains(&(typical as f64 / SSH_WINDOW_BYTES as f64));
+    if is_full && !is_explained(observed) { likely(host, evidence) } else { Finding::Not(evidence) }
 }
 
 /// The congestion window was full.
 pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
     let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
     let evidence = window_in_words(&senders);
-    let is_filled = filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_explained(observed);
-    if is_filled { likely(host, evidence) } else { Finding::Not(evidence) }
+    // The kernel lets it grow little beyond what is used, whatever stops the sender.
+    let is_other = is_explained(observed) || is_bound(observed, ssh_window);
+    if filled_share(&senders) >= FILLED_WINDOW_SHARE && !is_other {
+        likely(host, evidence)
+    } else {
+        Finding::Not(evidence)
+    }
 }

@@ -1,0 +1,112 @@
+//! Which of the windows stopped a sender, and what drops have to do with it.
+
+use super::*;
+
+/// A host that sends: in each of 10 samples, this many bytes are on the way, of a window of a million.
+fn sending(case: &mut Case, in_flight_bytes: u64, receive_ms: u64, buffer_ms: u64) {
+    let http = case.http();
+    http.service_time = Default::default();
+    case.counters.hosts[1].senders = record::SenderUse {
+        samples: 11,
+        samples_sending: 10,
+        in_flight_bytes: 10 * in_flight_bytes,
+        typical_in_flight_bytes: in_flight_bytes,
+        congestion_window_bytes: 10_000_000,
+        send_buffer_used_bytes: 10 * 300_000,
+        send_buffer_bytes: 10_000_000,
+        rtt_us: 1_000_000,
+        busy_us: Some(9_900_000),
+        receive_window_limited_us: receive_ms * 1_000,
+        send_buffer_limited_us: buffer_ms * 1_000,
+        ..Default::default()
+    };
+}
+
+#[test]
+fn windows_are_told_apart() {
+    let named = |in_flight, receive_ms, buffer_ms, program: &str| {
+        let mut case = Case::slow();
+        case.web().name = program.to_owned();
+        if program == "sshd" {
+            case.web().listens.clear();
+        }
+        sending(&mut case, in_flight, receive_ms, buffer_ms);
+        case.named().into_iter().map(|(cause, _)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(named(950_000, 9_000, 0, "nginx"), [Cause::ReceiveWindow]);
+    assert_eq!(named(950_000, 0, 9_000, "nginx"), [Cause::SendBuffer]);
+    assert_eq!(named(950_000, 0, 0, "nginx"), [Cause::CongestionWindow]);
+    assert_eq!(named(200_000, 0, 0, "sshd"), [], "a pipe that is paced");
+    assert_eq!(named(200_000, 0, 0, "nginx"), []);
+    let mut full = Case::slow();
+    sending(&mut full, 200_000, 0, 0);
+    full.counters.hosts[1].senders.send_buffer_used_bytes = 8_000_000;
+    assert_eq!(full.named(), [(Cause::SendBuffer, "web".to_owned())], "the kernel does not count that time");
+    let mut refused = Case::slow();
+    sending(&mut refused, 950_000, 0, 0);
+    refused.count(1, "TcpExt.ListenOverflows", 9);
+    let causes: Vec<Cause> = refused.named().into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Cause::AcceptQueue], "what was refused is sent again");
+    let mut lossy = Case::slow();
+    sending(&mut lossy, 950_000, 0, 0);
+    lossy.links[0].lost_packets = 100;
+    let causes: Vec<Cause> = lossy.named().into_iter().map(|(cause, _)| cause).collect();
+    assert_eq!(causes, [Cause::PacketLoss, Cause::CongestionWindow]);
+}
+
+/// A program of SSH that sends with this many bytes typically on the way.
+fn ssh(typical_bytes: u64) -> Case {
+    let mut case = Case::slow();
+    case.web().name = "ssh".to_owned();
+    case.web().listens.clear();
+    sending(&mut case, 950_000, 0, 0);
+    case.counters.hosts[1].senders.typical_in_flight_bytes = typical_bytes;
+    case
+}
+
+fn causes(case: &Case) -> Vec<Cause> {
+    case.named().into_iter().map(|(cause, _)| cause).collect()
+}
+
+#[test]
+fn ssh_waits_for_its_window_if_the_window_is_on_the_way() {
+    // While ssh logged in, little was on the way, and the congestion window grows no further than what is used.
+    assert_eq!(causes(&ssh(1_950_000)), [Cause::SshWindow]);
+    assert_eq!(causes(&ssh(1_300_000)), [Cause::CongestionWindow]);
+    assert_eq!(causes(&ssh(3_000_000)), [Cause::CongestionWindow], "several channels");
+    let mut others = ssh(1_950_000);
+    others.web().listens.push("10.0.0.2:22".to_owned());
+    assert_eq!(causes(&others), [Cause::CongestionWindow], "others log in meanwhile");
+}
+
+#[test]
+fn a_link_that_is_full_most_of_the_time_bounds_a_program_that_began_slowly() {
+    let mut case = ssh(1_950_000);
+    (case.links[0].carried_bits_per_s, case.links[0].full_s) = (8e6, 4.0);
+    assert_eq!(causes(&case), [Cause::SshWindow]);
+    case.links[0].full_s = 6.0;
+    assert_eq!(causes(&case), [Cause::LinkRate]);
+    let evidence = "it carried 8.0 of 10.0 Mbit/s, and was full for 60 % of the time";
+    assert_eq!(case.verdict().bottlenecks[0].evidence, evidence);
+    case.links[0].dropped_packets = 170;
+    assert_eq!(causes(&case), [Cause::LinkRate, Cause::LinkQueue]);
+}
+
+#[test]
+fn drops_do_not_bound_a_sender_that_another_window_stops() {
+    let dropping = |mut case: Case| {
+        case.links[0].dropped_packets = 170;
+        causes(&case)
+    };
+    let sender = |receive_ms| {
+        let mut case = Case::slow();
+        sending(&mut case, 950_000, receive_ms, 0);
+        case
+    };
+    assert_eq!(dropping(ssh(1_950_000)), [Cause::SshWindow]);
+    let mut lossy = ssh(1_950_000);
+    lossy.links[0].lost_packets = 100;
+    assert_eq!(causes(&lossy), [Cause::SshWindow]);
+    assert_eq!(dropping(sender(9_000)), [Cause::ReceiveWindow]);
+    assert_eq!(dropping(sender(0)), [Cause::LinkQueue, Cause::CongestionWindow]);
+}
