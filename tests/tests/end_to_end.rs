@@ -102,6 +102,7 @@ samples! {
     measured_sample_of_study_folders "study-folders",
     measured_sample_of_verdict_proof "verdict-proof",
     measured_sample_of_verdict_rivals "verdict-rivals",
+    measured_sample_of_verdict_studies "verdict-studies",
     measured_sample_of_verdict_table "verdict-table",
     measured_sample_of_vm_netem "vm-netem",
     measured_sample_of_void_rules "void-rules",

@@ -237,6 +237,15 @@ fn what_hides_others_comes_first() {
 }
 
 #[test]
+fn a_quota_costs_nothing_before_a_full_link() {
+    let mut case = Case::slow();
+    case.count(1, "cgroup.throttled_us", 2_800_000);
+    case.links[0].carried_bits_per_s = 9.4e6;
+    assert_eq!(case.named(), [(Cause::LinkRate, "link sea a to b".to_owned())]);
+    assert!(case.verdict().excluded.iter().any(|excluded| excluded.cause == Cause::CpuQuota));
+}
+
+#[test]
 fn a_process_that_shut_itself_in_does_not_lack_descriptors() {
     let mut case = Case::slow();
     (case.web().most_descriptors, case.web().max_descriptors) = (Some(7), Some(1));

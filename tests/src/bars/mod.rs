@@ -68,6 +68,7 @@ mod study_resume;
 mod unanswered_connects;
 mod verdict_proof;
 mod verdict_rivals;
+mod verdict_studies;
 mod verdict_table;
 mod vm_netem;
 mod void_rules;
@@ -85,6 +86,7 @@ pub const ALL: &[Bar] = &[
     verdict_table::BAR,
     verdict_proof::BAR,
     verdict_rivals::BAR,
+    verdict_studies::BAR,
     remote_verdict::BAR,
     processor_by_host::BAR,
     generator_away::BAR,
@@ -202,6 +204,11 @@ impl Scale {
             Self::Full => full,
         }
     }
+}
+
+/// Whether a case of a bar is to run: all, or those that the environment names, such as `PROVE_CASES=disk,link_rate`.
+fn is_wanted(case: &str) -> bool {
+    std::env::var("PROVE_CASES").map_or(true, |cases| cases.split(',').any(|wanted| wanted == case))
 }
 
 /// Seconds, for a time-out.

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(super) use cases::{CASES, SOUND, Web};
 pub(super) use slow_disk::SlowDisk;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, Outcome, Scale, is_wanted, seconds};
 use crate::{
     Proofload, lab::SshdFolder, machine::Cores, proofload::binary, random::Random, temporary::TemporaryFolder,
 };
@@ -33,6 +33,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let trials = scale.pick(1, TRIALS);
     for (number, case) in CASES[..scale.pick(2, CASES.len())].iter().enumerate() {
+        if !is_wanted(case.cause) {
+            continue;
+        }
         let (mut named, mut void) = (0, 0);
         for trial in 0..trials {
             let study = (case.study)(&mut Random::new(1_000 * number as u64 + trial));
@@ -49,6 +52,9 @@ fn run(scale: Scale) -> Result<Outcome> {
             }
         }
         decide(&mut outcome, case.cause, [named, void, trials], "named rightly");
+    }
+    if !is_wanted("offered_load") {
+        return Ok(outcome);
     }
     let sound = scale.pick(1, 20);
     let (mut named, mut void) = (0, 0);

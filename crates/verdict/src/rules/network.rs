@@ -69,6 +69,14 @@ pub(super) fn link_rate(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// Whether a link carried nearly all that it can. Whatever stops senders before it costs nothing.
+pub(super) fn is_a_link_full(observed: &Observed<'_>) -> bool {
+    let is_full = |link: &LinkUse| {
+        link.rate_bits_per_s.is_some_and(|rate| link.carried_bits_per_s >= FULL_LINK_SHARE * rate)
+    };
+    observed.links.iter().any(is_full)
+}
+
 /// A link that was not full dropped packets at its queue.
 pub(super) fn link_queue(observed: &Observed<'_>) -> Finding {
     let dropped = observed.links.iter().max_by(|a, b| dropped_share(a).total_cmp(&dropped_share(b)));

@@ -10,7 +10,9 @@ use record::{
 use super::{
     HOT_SHARE, IDLE_SHARE, busiest_target, counted, is_asked, likely, listeners,
     load::{answers_shortly, carried, of_host},
-    machines, percent, programs, share_of_trial, sum, targets,
+    machines,
+    network::is_a_link_full,
+    percent, programs, share_of_trial, sum, targets,
 };
 use crate::{Finding, Observed};
 
@@ -61,7 +63,11 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let Some((us, host)) = throttled.max_by_key(|(us, _)| *us) else { return Finding::Irrelevant };
     let share = share_of_trial(observed, us as f64 / 1e6);
     let evidence = format!("its control group was stopped for {} of the time", percent(share));
-    if share >= THROTTLED_SHARE { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+    if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
+        counted(&host.host, evidence)
+    } else {
+        Finding::Not(evidence)
+    }
 }
 
 /// A thread of the target had no time left, or a core was busy with the network.
