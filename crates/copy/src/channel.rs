@@ -3,12 +3,13 @@
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    io,
+    fmt, io,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use rustix::pipe::fcntl_setpipe_size;
 use sftp::{Attributes, Extension, Frames, Limits, Reply, Request, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,12 +20,14 @@ use tokio::{
 
 use crate::{
     governor::{Bounds, Governor, Permit},
-    said::{LastWords, Said, owned},
+    said::{LastWords, Said, Take, owned},
     trouble::Trouble,
 };
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
+/// Bytes that wait between here and `ssh`, each way: a request.
+const PIPE_BYTES: usize = 256 << 10;
 /// Bytes of a READ or a WRITE where the server names no limit: what every server takes.
 const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
@@ -51,15 +54,22 @@ pub(crate) struct Channel {
     pub(crate) write_bytes: Cell<usize>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Waiting {
     asked: HashMap<u32, Asked>,
     lost: Option<String>,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
 struct Asked {
     answer: oneshot::Sender<Result<Said, Trouble>>,
+    /// Takes the data of a READ.
+    take: Option<Take>,
     /// What it takes up of the path, for those that carry data.
     on_the_way: Option<OnTheWay>,
 }
@@ -117,6 +127,9 @@ impl Channel {
         else {
             return Err(Trouble::Lost("ssh has no pipes".to_owned()));
         };
+        // Fewer and larger pieces cost less; where the user has no right to more, the kernel's usual size does.
+        let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
+        let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
         let waiting = Rc::new(RefCell::new(Waiting::default()));
         let ended = Rc::new(Notify::new());
         let (outgoing, packets) = mpsc::unbounded_channel();
@@ -203,14 +216,14 @@ impl Channel {
         Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
-    fn expect(&self, on_the_way: Option<OnTheWay>) -> Result<(u32, Pending), Trouble> {
+    fn expect(&self, on_the_way: Option<OnTheWay>, take: Option<Take>) -> Result<(u32, Pending), Trouble> {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(why) = &waiting.lost {
             return Err(Trouble::Lost(why.clone()));
         }
         let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
         let (answer, pending) = oneshot::channel();
-        waiting.asked.insert(id, Asked { answer, on_the_way });
+        waiting.asked.insert(id, Asked { answer, take, on_the_way });
         Ok((id, Pending(pending)))
     }
 
@@ -221,7 +234,7 @@ impl Channel {
 
     /// Sends a request.
     pub(crate) fn begin(&self, request: &Request<'_>) -> Result<Pending, Trouble> {
-        let (id, pending) = self.expect(None)?;
+        let (id, pending) = self.expect(None, None)?;
         let mut packet = Vec::new();
         request.write(id, &mut packet);
         let _ = self.outgoing.send(packet);
@@ -243,7 +256,7 @@ impl Channel {
         fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
     ) -> Result<Pending, Trouble> {
         let mut packet = Vec::with_capacity(bytes + 64 + handle.len());
-        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)), None)?;
         write_header(&mut packet, id, handle, offset, bytes as u32);
         let begin = packet.len();
         packet.resize(begin + bytes, 0);
@@ -255,13 +268,19 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ.
+    /// Sends a READ; `take` gets what comes, at least one byte and no more than was asked for.
     pub(crate) fn begin_read(
         &self,
         room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
+        take: impl FnOnce(&[u8]) -> Result<(), Trouble> + 'static,
     ) -> Result<Pending, Trouble> {
-        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        let take: Take = Box::new(move |data| match data.len() {
+            0 => Err(Trouble::unexpected("READ")),
+            length if length > bytes => Err(Trouble::unexpected("READ")),
+            _ => take(data),
+        });
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)), Some(take))?;
         let mut packet = Vec::new();
         Request::Read { handle, offset, length: bytes as u32 }.write(id, &mut packet);
         let _ = self.outgoing.send(packet);
@@ -364,7 +383,7 @@ fn dispatch(
                     channel.tick(Instant::now());
                     path.arrived(*bytes, sent.elapsed());
                 }
-                let _ = asked.answer.send(owned(answer));
+                let _ = asked.answer.send(owned(answer, asked.take));
             }
         }
     }

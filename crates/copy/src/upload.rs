@@ -13,7 +13,7 @@ use crate::{
     carrier::{Carrier, is_hole, temporary_name},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
-    hash,
+    hash::Sum,
     journal::Known,
     location::os,
     remote::{final_attributes, to_read},
@@ -122,12 +122,12 @@ impl Carrier {
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-        chunk: u64,
+        (begin, here): (u64, Sum),
     ) -> Result<String, Trouble> {
-        let (begin, length) = file.range(chunk);
+        let length = here.bytes;
         // A hole at its end is not there before the file has its size.
         let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
-        if !has_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
+        if !has_hole && let Some(hash) = self.hashers.hash_chunk(&prepared.temporary, begin, here).await {
             return Ok(hash);
         }
         let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
@@ -135,7 +135,7 @@ impl Carrier {
         if has_hole {
             bytes.resize(length as usize, 0);
         }
-        Ok(hash::of(&bytes))
+        Ok(Sum::of(&mut bytes).to_string())
     }
 
     pub(crate) async fn sync_up(
@@ -236,16 +236,16 @@ impl Carrier {
             return Ok(Verified::No);
         }
         let size_bytes = file.item.size_bytes;
-        let here = self.local_hash(local, 0, size_bytes).await?;
-        let (there, verified) = match self.hash_there(temporary, None).await {
+        let here = self.local_hash(local, 0, size_bytes).await?.to_string();
+        let (there, verified) = match self.hashers.hash(temporary, None).await {
             Some(hash) => (hash, Verified::ByHash),
             None => {
                 let Said::Handle(handle) = channel.ask(&to_read(temporary)).await? else {
                     return Err(Trouble::unexpected("OPEN"));
                 };
-                let bytes = self.read(channel, &handle, 0..size_bytes).await?;
+                let mut bytes = self.read(channel, &handle, 0..size_bytes).await?;
                 channel.ask(&Request::Close { handle: &handle }).await?;
-                (hash::of(&bytes), Verified::ReadBack)
+                (Sum::of(&mut bytes).to_string(), Verified::ReadBack)
             }
         };
         if there == here { Ok(verified) } else { Err(Trouble::Differs { offset: 0 }) }
