@@ -17,6 +17,9 @@ pub use outcome::{Outcome, Runs};
 mod command_figures;
 mod connections_18k;
 mod connections_200k;
+mod copy_loopback;
+mod copy_ocean;
+mod copy_paths;
 mod descriptors;
 mod fuzz;
 mod generator_away;
@@ -111,6 +114,9 @@ pub const ALL: &[Bar] = &[
     study_fresh::BAR,
     command_figures::BAR,
     ocean_path::BAR,
+    copy_loopback::BAR,
+    copy_paths::BAR,
+    copy_ocean::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,
