@@ -23,7 +23,7 @@ help:
 	@echo "  test    format, lints, all tests, a sample of every bar       20 min at first, then 11"
 	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
-	@echo "  bench   beside wrk, ab, h2load and oha                        25 min"
+	@echo "  bench   beside other generators and copiers                   35 min"
 	@echo "  fuzz    the HTTP parsers, then SFTP's; FUZZ_SECONDS=600 each  20 min"
 	@echo "  mutants breaks code in places that SEED=1 draws; do tests notice? 30 min"
 	@echo "  audit   licences, versions and advisories of the libraries    15 min at first, then seconds"
@@ -67,7 +67,7 @@ prove: setup-test build
 	@$(RUST) $(BINARY) cargo run --release --target $$host -q -p proofload-tests --bin prove -- $(NAME)
 
 bench: setup-bench build
-	@echo "make bench: proofload beside its peers; 25 minutes, during which nothing else should run"
+	@echo "make bench: proofload beside its peers; 35 minutes, during which nothing else should run"
 	@$(RUST) $(BINARY) cargo run --release --target $$host -q -p bench -- $(BENCH_ARGS)
 
 FUZZ_SECONDS ?= 600

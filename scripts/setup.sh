@@ -99,6 +99,13 @@ find_missing() {
     fi
     if [[ $1 == bench ]]; then
         has wrk || packages+=(wrk)
+        # What copies beside proofload copy, over Debian's sshd.
+        has sshd || packages+=(openssh-server)
+        has scp || packages+=(openssh-client)
+        [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)
+        has rsync || packages+=(rsync)
+        has rclone || packages+=(rclone)
+        has lftp || packages+=(lftp)
         has ab || packages+=(apache2-utils)
         has h2load || packages+=(nghttp2-client)
         has valgrind || packages+=(valgrind)

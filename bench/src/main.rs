@@ -18,6 +18,7 @@ use proofload_tests::{
 };
 
 mod consumer;
+mod copy;
 mod cost;
 mod figure;
 mod fsync;
@@ -46,7 +47,7 @@ struct Arguments {
 /// The figure of the instructions that the measuring loop executes per request.
 const LOOP_COST: &str = "loop-cost";
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
     "keepalive",
     "post-200",
     "1k",
@@ -60,6 +61,8 @@ const NAMES: [&str; 14] = [
     "listen-ndjson",
     "listen-array",
     listen_accept::NAME,
+    copy::NAMES[0],
+    copy::NAMES[1],
     LOOP_COST,
 ];
 
@@ -118,6 +121,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if is_selected(arguments, &[listen_accept::NAME]) {
         all_used &= listen_accept::measure(rounds.min(3), seconds)?;
+    }
+    for name in copy::NAMES {
+        if is_selected(arguments, &[name]) {
+            all_used &= copy::measure(name, rounds.min(3))?;
+        }
     }
     if is_selected(arguments, &[LOOP_COST]) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/loop-cost.sh");

@@ -5,6 +5,7 @@
 //! started it. Nothing here links the code under test: only the command line and the JSON are known.
 
 pub mod bars;
+pub mod copying;
 pub mod disturbance;
 pub mod faulty_disk;
 pub mod lab;

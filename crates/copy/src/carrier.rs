@@ -20,7 +20,7 @@ use crate::{
     channel::Channel,
     file::{CHUNK_BYTES, FileCopy},
     governor::Governor,
-    hash,
+    hash::{self, Sum},
     hasher::Hashers,
     journal::{Identity, Journal, Known},
     location::os,
@@ -65,7 +65,7 @@ pub(crate) struct Carrier {
     pub(crate) manner: Manner,
     pub(crate) queue: Queue,
     pub(crate) governor: Rc<Governor>,
-    pub(crate) hashers: Hashers,
+    pub(crate) hashers: Rc<Hashers>,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
     /// Those that carry.
@@ -79,7 +79,7 @@ impl Carrier {
             manner,
             queue: Queue::default(),
             governor,
-            hashers: Hashers::default(),
+            hashers: Rc::default(),
             done_bytes: Cell::new(0),
             reports: RefCell::default(),
             channels: RefCell::default(),
@@ -190,19 +190,21 @@ impl Carrier {
     ) -> Result<(), Trouble> {
         let Some(prepared) = file.prepared.get() else { return Ok(()) };
         let (begin, length) = file.range(chunk);
-        let hash = if self.manner.verify || self.manner.journals.is_some() {
+        let here = if self.manner.verify || self.manner.journals.is_some() {
             self.local_hash(&prepared.local, begin, length).await?
         } else {
-            String::new()
+            Sum::default()
         };
+        let hash = here.to_string();
         let is_same = match (self.manner.direction, &known) {
             (_, Some(known)) if *known != hash => false,
-            (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, chunk).await? == hash,
+            (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
             (_, None) if !self.manner.verify => true,
-            (Direction::Up, None) => self.hash_up(channel, file, prepared, chunk).await? == hash,
+            (Direction::Up, None) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
             // SSH has authenticated what came, where nobody there can tell more.
             (Direction::Down, _) => self
-                .hash_there(&file.item.source, Some((begin, length)))
+                .hashers
+                .hash_chunk(&file.item.source, begin, here)
                 .await
                 .is_none_or(|there| there == hash),
         };
@@ -298,19 +300,9 @@ impl Carrier {
         Ok((Some(journal), known))
     }
 
-    /// The hash of a file there, or of a part of it; none if nobody there can tell.
-    pub(crate) async fn hash_there(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
-        self.hashers.hash(path, part).await
-    }
-
-    pub(crate) async fn local_hash(
-        &self,
-        file: &Arc<File>,
-        begin: u64,
-        length: u64,
-    ) -> Result<String, Trouble> {
+    pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum, Trouble> {
         let file = Arc::clone(file);
-        let hashed = spawn_blocking(move || hash::of_part(&file, begin, length)).await;
+        let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
         hashed
             .map_err(io::Error::other)
             .flatten()

@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sftp::{Attributes, Extension, Frames, Limits, Reply, Request, write_header, write_init};
+use rustix::pipe::fcntl_setpipe_size;
+use sftp::{Extension, Frames, Limits, Reply, Request, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -19,21 +20,21 @@ use tokio::{
 };
 
 use crate::{
-    governor::{Bounds, Governor, Permit},
+    governor::{Bounds, Governor},
     handle::Handle,
-    said::{LastWords, Said, owned},
+    said::{LastWords, Said, Take, owned},
     trouble::Trouble,
+    waiting::{ANSWER_WAIT, Asked, OnTheWay, Pending, Waiting},
 };
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
+/// Bytes that wait between here and `ssh`, each way: a request.
+const PIPE_BYTES: usize = 256 << 10;
 /// Bytes of a READ or a WRITE where the server names no limit: what every server takes.
 const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
 const MAX_BYTES: usize = 255 << 10;
-
-/// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
-pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
 
 /// A channel to a server.
 #[derive(Debug)]
@@ -56,69 +57,6 @@ pub(crate) struct Channel {
     pub(crate) write_bytes: Cell<usize>,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    asked: HashMap<u32, Asked>,
-    /// Since when the server owes an answer and says nothing.
-    since: Instant,
-    lost: Option<String>,
-}
-
-impl Waiting {
-    fn is_late(&self) -> bool {
-        !self.asked.is_empty() && self.since.elapsed() >= ANSWER_WAIT
-    }
-}
-
-#[derive(Debug)]
-struct Asked {
-    answer: oneshot::Sender<Result<Said, Trouble>>,
-    /// What it takes up of the path, for those that carry data.
-    on_the_way: Option<OnTheWay>,
-}
-
-/// Room for bytes on the way, and then those bytes.
-#[derive(Debug)]
-pub(crate) struct OnTheWay {
-    bytes: usize,
-    sent: Instant,
-    /// That of the channel, and that of the path.
-    governors: [Rc<Governor>; 2],
-    _permits: (Permit, Permit),
-}
-
-impl OnTheWay {
-    fn for_bytes(self, bytes: usize) -> Self {
-        Self { bytes, sent: Instant::now(), ..self }
-    }
-}
-
-/// An answer to come.
-#[derive(Debug)]
-pub(crate) struct Pending(oneshot::Receiver<Result<Said, Trouble>>);
-
-impl Pending {
-    /// Waits for an answer that says nothing but that it was done.
-    pub(crate) async fn done(self) -> Result<(), Trouble> {
-        match self.answer().await? {
-            Said::Done => Ok(()),
-            _ => Err(Trouble::unexpected("a request")),
-        }
-    }
-
-    /// Waits for an answer that tells of a file.
-    pub(crate) async fn attributes(self) -> Result<Attributes, Trouble> {
-        match self.answer().await? {
-            Said::Attributes(attributes) => Ok(attributes),
-            _ => Err(Trouble::unexpected("FSTAT")),
-        }
-    }
-
-    pub(crate) async fn answer(self) -> Result<Said, Trouble> {
-        self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
-    }
-}
-
 impl Channel {
     /// Starts `ssh`, and waits until the server has told of itself.
     pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>, Trouble> {
@@ -130,6 +68,9 @@ impl Channel {
         else {
             return Err(Trouble::Lost("ssh has no pipes".to_owned()));
         };
+        // Fewer and larger pieces cost less; where the user has no right to more, the kernel's usual size does.
+        let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
+        let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
         let waiting = Waiting { asked: HashMap::new(), since: Instant::now(), lost: None };
         let waiting = Rc::new(RefCell::new(waiting));
         let ended = Rc::new(Notify::new());
@@ -222,7 +163,7 @@ impl Channel {
         Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
-    fn expect(&self, on_the_way: Option<OnTheWay>) -> Result<(u32, Pending), Trouble> {
+    fn expect(&self, on_the_way: Option<OnTheWay>, take: Option<Take>) -> Result<(u32, Pending), Trouble> {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(why) = &waiting.lost {
             return Err(Trouble::Lost(why.clone()));
@@ -232,7 +173,7 @@ impl Channel {
         }
         let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
         let (answer, pending) = oneshot::channel();
-        waiting.asked.insert(id, Asked { answer, on_the_way });
+        waiting.asked.insert(id, Asked { answer, take, on_the_way });
         Ok((id, Pending(pending)))
     }
 
@@ -243,7 +184,7 @@ impl Channel {
 
     /// Sends a request.
     pub(crate) fn begin(&self, request: &Request<'_>) -> Result<Pending, Trouble> {
-        let (id, pending) = self.expect(None)?;
+        let (id, pending) = self.expect(None, None)?;
         let mut packet = Vec::new();
         request.write(id, &mut packet);
         let _ = self.outgoing.send(packet);
@@ -265,7 +206,7 @@ impl Channel {
         fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
     ) -> Result<Pending, Trouble> {
         let mut packet = Vec::with_capacity(bytes + 64 + handle.len());
-        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)), None)?;
         write_header(&mut packet, id, handle, offset, bytes as u32);
         let begin = packet.len();
         packet.resize(begin + bytes, 0);
@@ -277,13 +218,19 @@ impl Channel {
         Ok(pending)
     }
 
-    /// Sends a READ.
+    /// Sends a READ; `take` gets what comes, at least one byte and no more than was asked for.
     pub(crate) fn begin_read(
         &self,
         room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
+        take: impl FnOnce(&[u8]) -> Result<(), Trouble> + 'static,
     ) -> Result<Pending, Trouble> {
-        let (id, pending) = self.expect(Some(room.for_bytes(bytes)))?;
+        let take: Take = Box::new(move |data| match data.len() {
+            0 => Err(Trouble::unexpected("READ")),
+            length if length > bytes => Err(Trouble::unexpected("READ")),
+            _ => take(data),
+        });
+        let (id, pending) = self.expect(Some(room.for_bytes(bytes)), Some(take))?;
         let mut packet = Vec::new();
         Request::Read { handle, offset, length: bytes as u32 }.write(id, &mut packet);
         let _ = self.outgoing.send(packet);
@@ -394,7 +341,7 @@ fn dispatch(
                     channel.tick(Instant::now());
                     path.arrived(*bytes, sent.elapsed());
                 }
-                let _ = asked.answer.send(owned(answer));
+                let _ = asked.answer.send(owned(answer, asked.take));
             }
         }
     }

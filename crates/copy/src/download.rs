@@ -74,11 +74,12 @@ impl Carrier {
         &self,
         channel: &Channel,
         handle: &[u8],
-        local: &File,
+        local: &Arc<File>,
         span: &Span,
     ) -> Result<(), Trouble> {
-        let write = |offset: u64, data: &[u8]| {
-            if data.iter().all(|byte| *byte == 0) && is_hole(local, offset, data.len() as u64) {
+        let local = Arc::clone(local);
+        let write = move |offset: u64, data: &[u8]| {
+            if data.iter().all(|byte| *byte == 0) && is_hole(&local, offset, data.len() as u64) {
                 return Ok(());
             }
             local.write_all_at(data, offset).map_err(|error| Trouble::local("write the file here", &error))
@@ -97,14 +98,17 @@ impl Carrier {
         range: Range<u64>,
     ) -> Result<Vec<u8>, Trouble> {
         let begin = range.start;
-        let mut bytes = vec![0; (range.end - begin) as usize];
+        let bytes = Rc::new(RefCell::new(vec![0; (range.end - begin) as usize]));
         let span = Span::new(begin, range.end);
-        let ended = self.receive(channel, handle, &span, |offset, data| {
+        let taken = Rc::clone(&bytes);
+        let ended = self.receive(channel, handle, &span, move |offset, data: &[u8]| {
             let at = (offset - begin) as usize;
-            bytes[at..at + data.len()].copy_from_slice(data);
+            taken.borrow_mut()[at..at + data.len()].copy_from_slice(data);
             Ok(())
         });
-        if let Some(end) = ended.await? {
+        let ended = ended.await?;
+        let mut bytes = bytes.take();
+        if let Some(end) = ended {
             bytes.truncate((end - begin) as usize);
         }
         Ok(bytes)
@@ -116,34 +120,38 @@ impl Carrier {
         channel: &Channel,
         handle: &[u8],
         span: &Span,
-        mut take: impl FnMut(u64, &[u8]) -> Result<(), Trouble>,
+        take: impl Fn(u64, &[u8]) -> Result<(), Trouble> + 'static,
     ) -> Result<Option<u64>, Trouble> {
         let most = channel.read_bytes.get();
+        let take = Rc::new(take);
+        let at = |offset: u64| {
+            let take = Rc::clone(&take);
+            move |data: &[u8]| take(offset, data)
+        };
         let mut pending = Vec::new();
         while span.left() > 0 {
             let room = channel.room(most, &self.governor).await;
             // Another channel may have taken the rest meanwhile.
             let Some((offset, bytes)) = span.take(most) else { break };
-            pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes))?));
+            pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes), at(offset))?));
         }
         span.sent();
         for (mut offset, mut bytes, answer) in pending {
             let mut answer = answer.answer().await?;
             loop {
-                let data = match answer {
-                    Said::Data(data) if !data.is_empty() && data.len() <= bytes => data,
+                let taken = match answer {
+                    Said::Taken(taken) => taken,
                     Said::EndOfFile => return Ok(Some(offset)),
                     _ => return Err(Trouble::unexpected("READ")),
                 };
-                take(offset, &data)?;
-                offset += data.len() as u64;
-                bytes -= data.len();
+                offset += taken as u64;
+                bytes -= taken;
                 if bytes == 0 {
                     break;
                 }
                 // A server may answer with less than was asked for.
                 let room = channel.room(bytes, &self.governor).await;
-                answer = channel.begin_read(room, (handle, offset, bytes))?.answer().await?;
+                answer = channel.begin_read(room, (handle, offset, bytes), at(offset))?.answer().await?;
             }
         }
         Ok(None)
@@ -221,8 +229,8 @@ impl Carrier {
             let now = channel.begin(&Request::Fstat { handle: &handle })?;
             unchanged(&file.item, now.attributes().await?)?;
             let verified = if self.manner.verify {
-                let here = self.local_hash(&local, 0, size_bytes).await?;
-                match self.hash_there(&file.item.source, None).await {
+                let here = self.local_hash(&local, 0, size_bytes).await?.to_string();
+                match self.hashers.hash(&file.item.source, None).await {
                     Some(there) if there == here => Verified::ByHash,
                     Some(_) => return Err(Trouble::Differs { offset: 0 }),
                     None => Verified::HereOnly,

@@ -1,6 +1,6 @@
 //! Folders and links, which are made around the files.
 
-use std::{fs, io, os::unix::fs::PermissionsExt};
+use std::{collections::VecDeque, fs, io, os::unix::fs::PermissionsExt};
 
 use crate::{
     carrier::Direction,
@@ -13,6 +13,9 @@ use crate::{
     trouble::Trouble,
 };
 
+/// Folders that are asked for at once.
+const FOLDERS_AT_ONCE: usize = 256;
+
 /// Makes folders, those above first. They can be written to until they are full. Returns those that could not be made.
 pub(crate) async fn make_folders(
     direction: Direction,
@@ -21,26 +24,42 @@ pub(crate) async fn make_folders(
     notes: &mut Vec<String>,
 ) -> Result<Vec<Vec<u8>>, Trouble> {
     let mut missing: Vec<Vec<u8>> = Vec::new();
-    for folder in folders {
-        if missing.iter().any(|above| folder.target.starts_with(&below(above, b""))) {
-            continue;
-        }
-        let made = match direction {
-            Direction::Up => {
-                match channel.make_folder(&folder.target, folder.permissions & 0o777 | 0o700).await {
-                    Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
-                    made => made.map_err(|trouble| trouble.to_string()),
+    let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
+    let mut sorted: Vec<&Item> = folders.iter().collect();
+    sorted.sort_by_key(depth);
+    // Those of one depth at once, and those below when it is known what they are made in.
+    for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
+        for some in level.chunks(FOLDERS_AT_ONCE) {
+            let is_below =
+                |folder: &Item| missing.iter().any(|above| folder.target.starts_with(&below(above, b"")));
+            let some: Vec<&Item> = some.iter().copied().filter(|folder| !is_below(folder)).collect();
+            let mut asked = VecDeque::new();
+            if direction == Direction::Up {
+                for folder in &some {
+                    asked
+                        .push_back(channel.begin_folder(&folder.target, folder.permissions & 0o777 | 0o700)?);
                 }
             }
-            Direction::Down => match fs::create_dir(os(&folder.target)) {
-                // Below the folder that the user named, no link leads elsewhere.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => Ok(()),
-                made => made.map_err(|error| error.to_string()),
-            },
-        };
-        if let Err(why) = made {
-            missing.push(folder.target.clone());
-            notes.push(format!("{}: cannot make the folder: {why}", String::from_utf8_lossy(&folder.target)));
+            for folder in some {
+                let made = match asked.pop_front() {
+                    Some(folder) => match folder.made().await {
+                        Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
+                        made => made.map_err(|trouble| trouble.to_string()),
+                    },
+                    None => match fs::create_dir(os(&folder.target)) {
+                        // Below the folder that the user named, no link leads elsewhere.
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => {
+                            Ok(())
+                        }
+                        made => made.map_err(|error| error.to_string()),
+                    },
+                };
+                if let Err(why) = made {
+                    missing.push(folder.target.clone());
+                    let name = String::from_utf8_lossy(&folder.target);
+                    notes.push(format!("{name}: cannot make the folder: {why}"));
+                }
+            }
         }
     }
     Ok(missing)

@@ -5,10 +5,7 @@ use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 use sftp::Request;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{
-    channel::{Channel, Pending},
-    trouble::Trouble,
-};
+use crate::{channel::Channel, trouble::Trouble, waiting::Pending};
 
 /// An open file or folder there. It is closed when the last who uses it drops it: servers give the same bytes to another file soon
 /// after, and what is late would be written into that.

@@ -1,43 +1,90 @@
-//! Hashes of chunks, here and there.
+//! Sums of chunks, here and there; and hashes for names.
 //!
-//! `b2sum` is part of GNU coreutils, and as fast as one core reads. SSH already guards what is on the wire; these hashes guard disks and memory.
+//! `cksum` is in POSIX, and GNU's is as fast as memory. SSH already guards what is on the wire; these sums guard disks and memory, where
+//! faults are chance: of those that touch a chunk, one in 2^32 would not be seen.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fmt::{self, Display},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+};
 
 use blake2::{Blake2b512, Digest};
+use crc32fast::Hasher;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The hash of bytes, as `b2sum` prints it.
+/// The hash of bytes for a name that nothing else has.
 pub(crate) fn of(bytes: &[u8]) -> String {
     hex(&Blake2b512::digest(bytes))
 }
 
-/// The hash of a part of a file. A file that ends before is hashed until its end.
-///
-/// # Errors
-/// When it cannot be read.
-pub(crate) fn of_part(file: &File, offset: u64, length: u64) -> io::Result<String> {
-    let (mut hash, mut piece) = (Blake2b512::new(), vec![0; PIECE_BYTES]);
-    let (mut at, end) = (offset, offset + length);
-    while at < end {
-        let wanted = PIECE_BYTES.min((end - at) as usize);
-        match file.read_at(&mut piece[..wanted], at) {
-            Ok(0) => break,
-            Ok(read) => {
-                hash.update(&piece[..read]);
-                at += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(hex(&hash.finalize()))
-}
-
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The sum of bytes. Displayed as `cksum` prints it: its CRC, and how many they are.
+///
+/// `cksum` takes the bits of a byte from the other end than `crc32fast`, begins with 0, and takes the length at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sum {
+    /// The register, its bits from the other end.
+    register: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Sum {
+    /// The sum of bytes, which are of no use afterwards.
+    pub(crate) fn of(bytes: &mut [u8]) -> Self {
+        let mut sum = Self::default();
+        sum.add(bytes);
+        sum
+    }
+
+    fn add(&mut self, bytes: &mut [u8]) {
+        bytes.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+        let mut hasher = Hasher::new_with_initial(!self.register);
+        hasher.update(bytes);
+        self.register = !hasher.finalize();
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// The sum of a part of a file. A file that ends before is summed until its end.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn of_part(file: &File, offset: u64, length: u64) -> io::Result<Self> {
+        let (mut sum, mut piece) = (Self::default(), vec![0; PIECE_BYTES.min(length as usize)]);
+        while sum.bytes < length {
+            let wanted = PIECE_BYTES.min((length - sum.bytes) as usize);
+            match file.read_at(&mut piece[..wanted], offset + sum.bytes) {
+                Ok(0) => break,
+                Ok(read) => sum.add(&mut piece[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The sum of these bytes and of those behind them.
+    pub(crate) fn followed_by(self, other: Self) -> Self {
+        let mut hasher = Hasher::new_with_initial_len(self.register, self.bytes);
+        hasher.combine(&Hasher::new_with_initial_len(other.register, other.bytes));
+        Self { register: hasher.finalize(), bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut length = self.bytes.to_le_bytes();
+        let used = (u64::BITS - self.bytes.leading_zeros()).div_ceil(8) as usize;
+        let mut whole = *self;
+        whole.add(&mut length[..used]);
+        write!(f, "{} {}", (!whole.register).reverse_bits(), self.bytes)
+    }
 }
 
 #[cfg(test)]
@@ -47,15 +94,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_b2sum() {
+    fn sums_are_those_of_cksum() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        std::fs::write(&path, vec![7; 1_000_003]).unwrap();
-        let output = Command::new("b2sum").arg(&path).output().unwrap();
-        let theirs = String::from_utf8_lossy(&output.stdout).split(' ').next().unwrap().to_owned();
-        let file = File::open(&path).unwrap();
-        assert_eq!(of_part(&file, 0, 1_000_003).unwrap(), theirs);
-        assert_eq!(of_part(&file, 0, 2_000_000).unwrap(), theirs);
-        assert_eq!(of_part(&file, 3, 1_000).unwrap(), of(&[7; 1_000]));
+        for length in [0, 1, 255, 256, 70_000, 1_000_003] {
+            let bytes: Vec<u8> =
+                (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            let output = Command::new("cksum").stdin(File::open(&path).unwrap()).output().unwrap();
+            let theirs = String::from_utf8(output.stdout).unwrap();
+            let file = File::open(&path).unwrap();
+            let whole = Sum::of_part(&file, 0, length as u64).unwrap();
+            assert_eq!(whole.to_string(), theirs.trim());
+            assert_eq!(Sum::of_part(&file, 0, 2_000_000).unwrap(), whole);
+            assert_eq!(Sum::of(&mut bytes.clone()), whole);
+            let (front, back) = bytes.split_at(length / 3);
+            assert_eq!(Sum::of(&mut front.to_vec()).followed_by(Sum::of(&mut back.to_vec())), whole);
+            let other = Sum::of_part(&file, 3, length as u64 / 2).unwrap();
+            assert!(other != whole || length == 0);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A shell on the other machine that hashes what was written there, or what is read.
+//! A shell on the other machine that sums what was written there, or what is read.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,10 +12,10 @@ use tokio::{
     process::Command,
     sync::{Notify, oneshot},
     task::spawn_local,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use crate::channel::ANSWER_WAIT;
+use crate::{hash::Sum, waiting::ANSWER_WAIT};
 
 /// What the shell says when it has all that is needed.
 const READY: &str = "proofload: ready";
@@ -25,8 +25,10 @@ const UNREADABLE: &str = "-";
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// A shell that has not answered by then is no shell.
 const START_WAIT: Duration = Duration::from_secs(15);
-/// Digits of a hash.
-const DIGITS: usize = 128;
+/// How long a chunk waits for those behind it, to be summed with them: starting programs costs more than summing 4 MiB.
+const LINGER: Duration = Duration::from_millis(50);
+/// The most chunks that are summed together.
+const MAX_TOGETHER: usize = 16;
 
 /// Somebody who waits for a hash.
 type Waiting = oneshot::Sender<Option<String>>;
@@ -40,12 +42,12 @@ struct Hasher {
 }
 
 impl Hasher {
-    /// Starts it; none where the other machine has no shell for this user, or no `b2sum`.
+    /// Starts it; none where the other machine has no shell for this user, or no `cksum`.
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
         let ask =
-            format!("command -v b2sum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
+            format!("command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
         stdin.write_all(ask.as_bytes()).await.ok()?;
         let mut lines = BufReader::new(stdout).lines();
         // A profile may have said something before.
@@ -63,11 +65,11 @@ impl Hasher {
         spawn_local(async move {
             let _child = child;
             while let Ok(Some(line)) = lines.next_line().await {
-                let hash =
-                    line.get(..DIGITS).filter(|hash| hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
+                let is_sum = line.split(' ').all(|word| word.parse::<u64>().is_ok());
                 let Some(answer) = asked.borrow_mut().as_mut().and_then(VecDeque::pop_front) else { break };
-                let _ = answer.send(hash.map(str::to_owned));
-                if hash.is_none() && line != UNREADABLE {
+                let is_known = is_sum || line == UNREADABLE;
+                let _ = answer.send(Some(line).filter(|_| is_sum));
+                if !is_known {
                     break;
                 }
             }
@@ -88,7 +90,7 @@ impl Hasher {
         let mut command = Vec::new();
         match part {
             None => {
-                command.extend_from_slice(b"b2sum <");
+                command.extend_from_slice(b"cksum <");
                 command.extend_from_slice(&path);
             }
             Some((offset, length)) => {
@@ -99,7 +101,7 @@ impl Hasher {
                 command.extend_from_slice(&path);
                 let (skip, count) = (offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES));
                 command.extend_from_slice(
-                    format!(" bs={BLOCK_BYTES} skip={skip} count={count} | b2sum").as_bytes(),
+                    format!(" bs={BLOCK_BYTES} skip={skip} count={count} 2>/dev/null | cksum").as_bytes(),
                 );
             }
         }
@@ -117,9 +119,20 @@ impl Hasher {
     }
 }
 
+/// A chunk whose sum somebody wants.
+#[derive(Debug)]
+struct Wanted {
+    path: Vec<u8>,
+    offset: u64,
+    /// What it is here.
+    here: Sum,
+    answer: Waiting,
+}
+
 /// Hashers of several connections, of which each takes its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Hashers {
+    wanted: RefCell<Vec<Wanted>>,
     ready: RefCell<Vec<Rc<Hasher>>>,
     starting: Cell<u32>,
     next: Cell<usize>,
@@ -161,6 +174,49 @@ impl Hashers {
         }
         self.has_failed.set(true);
         None
+    }
+
+    /// The sum of a chunk of a file, of which `here` is the sum here; none if nobody there can tell.
+    pub(crate) async fn hash_chunk(self: &Rc<Self>, path: &[u8], offset: u64, here: Sum) -> Option<String> {
+        let (answer, sum) = oneshot::channel();
+        self.wanted.borrow_mut().push(Wanted { path: path.to_vec(), offset, here, answer });
+        if self.wanted.borrow().len() == 1 {
+            sleep(LINGER).await;
+            let mut runs: Vec<Vec<Wanted>> = Vec::new();
+            let mut wanted = self.wanted.take();
+            wanted.sort_by(|a, b| (&a.path, a.offset).cmp(&(&b.path, b.offset)));
+            for next in wanted {
+                let is_behind = |run: &Vec<Wanted>| {
+                    run.len() < MAX_TOGETHER
+                        && run.last().is_some_and(|last| {
+                            last.path == next.path && last.offset + last.here.bytes == next.offset
+                        })
+                };
+                match runs.last_mut().filter(|run| is_behind(run)) {
+                    Some(run) => run.push(next),
+                    None => runs.push(vec![next]),
+                }
+            }
+            for run in runs {
+                spawn_local(Rc::clone(self).hash_run(run));
+            }
+        }
+        sum.await.ok().flatten()
+    }
+
+    async fn hash_run(self: Rc<Self>, run: Vec<Wanted>) {
+        let here = run.iter().fold(Sum::default(), |sum, chunk| sum.followed_by(chunk.here));
+        let all = Some((run[0].offset, here.bytes));
+        let is_same = run.len() > 1 && self.hash(&run[0].path, all).await == Some(here.to_string());
+        for Wanted { path, offset, here, answer } in run {
+            // Which of them differs is seen one by one.
+            let there = if is_same {
+                Some(here.to_string())
+            } else {
+                self.hash(&path, Some((offset, here.bytes))).await
+            };
+            let _ = answer.send(there);
+        }
     }
 
     /// Whether all hashes that were asked for came.
@@ -205,9 +261,13 @@ mod tests {
                 let path = folder.path().join(OsStr::from_bytes(name.as_bytes()));
                 std::fs::write(&path, &contents).unwrap();
                 let path = path.as_os_str().as_bytes();
-                assert_eq!(hasher.hash(path, None).await, Some(crate::hash::of(&contents)), "{name}");
+                assert_eq!(
+                    hasher.hash(path, None).await,
+                    Some(Sum::of(&mut contents.clone()).to_string()),
+                    "{name}"
+                );
                 let part = Some((2 << 20, 2 << 20));
-                let of_part = crate::hash::of(&contents[2 << 20..4 << 20]);
+                let of_part = Sum::of(&mut contents[2 << 20..4 << 20].to_vec()).to_string();
                 assert_eq!(hasher.hash(path, part).await, Some(of_part), "{name}");
             }
             assert_eq!(hasher.hash(b"/no/such/file", None).await, None);

@@ -31,6 +31,7 @@ mod tests;
 mod tree;
 mod trouble;
 mod upload;
+mod waiting;
 mod witness;
 
 pub use held::{Cause, HeldBack};

@@ -58,7 +58,7 @@ impl Shape {
                 Self { connections, channels: if connections == 1 { MAX_CHANNELS } else { USUAL_CHANNELS } }
             }
             None if is_long => Self { connections: 9, channels: USUAL_CHANNELS },
-            None => Self { connections: 2, channels: 1 },
+            None => Self { connections: 1, channels: 1 },
         }
     }
 }
@@ -97,6 +97,8 @@ pub(crate) struct Pool {
     most_connections: Cell<u32>,
     connections: Cell<u32>,
     logins: Rc<tokio::sync::Semaphore>,
+    /// Most bytes of a READ and of a WRITE, as the server said over the first channel.
+    limits: Cell<Option<(usize, usize)>>,
     why: RefCell<Option<Trouble>>,
 }
 
@@ -128,6 +130,7 @@ impl Pool {
             most_connections: Cell::new(0),
             connections: Cell::new(0),
             logins: Rc::new(tokio::sync::Semaphore::new(LOGINS_AT_ONCE)),
+            limits: Cell::new(None),
             why: RefCell::new(None),
         }))
     }
@@ -174,6 +177,7 @@ impl Pool {
     /// others: it carries alone until they have logged in.
     pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, shape: Shape) {
         let shape = if self.is_interactive.get() { Shape { connections: 1, ..shape } } else { shape };
+        self.limits.set(Some((first.read_bytes.get(), first.write_bytes.get())));
         let has_others = self.alive.get() > 0;
         self.alive.set(self.alive.get() + 1);
         let of_first = if shape.channels > 1 { MAX_CHANNELS } else { 1 };
@@ -207,7 +211,7 @@ impl Pool {
                     let _ = fs::remove_file(self.control(slot));
                     let is_quiet = !self.is_interactive.get() || slot > 0;
                     match Channel::open(self.login.connection(&self.control(slot), is_quiet)).await {
-                        Ok(channel) => channel.ask_limits().await.map(|_| channel),
+                        Ok(channel) => self.tell_limits(&channel).await.map(|()| channel),
                         lost => lost,
                     }
                 }
@@ -252,6 +256,18 @@ impl Pool {
         (self.is_planned.get() && self.carrier.queue.unfinished() == 0) || self.carrier.queue.is_closed()
     }
 
+    /// Tells a channel what the first one has heard: asking again would take another round trip.
+    async fn tell_limits(&self, channel: &Channel) -> Result<(), Trouble> {
+        match self.limits.get() {
+            Some((read_bytes, write_bytes)) => {
+                channel.read_bytes.set(read_bytes);
+                channel.write_bytes.set(write_bytes);
+                Ok(())
+            }
+            None => channel.ask_limits().await.map(drop),
+        }
+    }
+
     /// Carries over a connection until all is done or it is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
         let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
@@ -260,7 +276,7 @@ impl Pool {
             all.push(spawn_local(async move {
                 // A server that allows no more sessions is served by those that there are.
                 if let Ok(channel) = Channel::open(command).await
-                    && channel.ask_limits().await.is_ok()
+                    && pool.tell_limits(&channel).await.is_ok()
                 {
                     if slot == 0 && number > USUAL_CHANNELS {
                         pool.spare.borrow_mut().push(Rc::clone(&channel));

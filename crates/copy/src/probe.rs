@@ -47,7 +47,7 @@ impl Carrier {
             // Nobody waits for the answers; they make room for the next.
             let begun = match self.manner.direction {
                 Direction::Up => channel.begin_write(room, (&handle, 0, most), |_| Ok(())),
-                Direction::Down => channel.begin_read(room, (&handle, 0, most)),
+                Direction::Down => channel.begin_read(room, (&handle, 0, most), |_| Ok(())),
             };
             if begun.is_err() {
                 return;

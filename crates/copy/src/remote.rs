@@ -4,19 +4,33 @@ use std::cell::Cell;
 
 use sftp::{Attributes, Code, OpenFlags, Request, Times};
 
-use crate::{
-    channel::{Channel, Pending},
-    file::Item,
-    said::Said,
-    tree::MAX_ITEMS,
-    trouble::Trouble,
-};
+use crate::{channel::Channel, file::Item, said::Said, tree::MAX_ITEMS, trouble::Trouble, waiting::Pending};
 
 /// Names that no sound server lists, of which a folder may have so many.
 const MAX_REFUSED: usize = 100;
 
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
+
+/// A folder to come.
+pub(crate) struct NewFolder {
+    made: Pending,
+    known: Pending,
+}
+
+impl NewFolder {
+    /// Waits until it is there.
+    pub(crate) async fn made(self) -> Result<(), Trouble> {
+        match self.made.done().await {
+            Err(Trouble::Refused(refusal)) => match self.known.answer().await {
+                Ok(Said::Attributes(known)) if known.file_type() == Some(sftp::FileType::Directory) => Ok(()),
+                Err(trouble @ Trouble::Lost(_)) => Err(trouble),
+                _ => Err(Trouble::Refused(refusal)),
+            },
+            made => made,
+        }
+    }
+}
 
 impl Channel {
     async fn done(&self, request: Request<'_>) -> Result<(), Trouble> {
@@ -67,16 +81,11 @@ impl Channel {
         self.done(Request::Remove { path }).await
     }
 
-    /// Makes a folder, unless it is there.
-    pub(crate) async fn make_folder(&self, path: &[u8], permissions: u32) -> Result<(), Trouble> {
+    /// Asks to make a folder, unless it is there.
+    pub(crate) fn begin_folder(&self, path: &[u8], permissions: u32) -> Result<NewFolder, Trouble> {
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
-        match self.done(Request::Mkdir { path, attributes }).await {
-            Err(Trouble::Refused(refusal)) => match self.stat(path).await? {
-                Some(known) if known.file_type() == Some(sftp::FileType::Directory) => Ok(()),
-                _ => Err(Trouble::Refused(refusal)),
-            },
-            made => made,
-        }
+        let made = self.begin(&Request::Mkdir { path, attributes })?;
+        Ok(NewFolder { made, known: self.begin(&Request::Stat { path })? })
     }
 
     pub(crate) async fn set(&self, path: &[u8], attributes: Attributes) -> Result<(), Trouble> {

@@ -15,7 +15,7 @@ use crate::{
     channel::Channel,
     file::{FileCopy, Item, Prepared},
     handle::Handle,
-    hash,
+    hash::Sum,
     journal::Known,
     location::os,
     remote::{final_attributes, to_read},
@@ -130,12 +130,12 @@ impl Carrier {
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-        chunk: u64,
+        (begin, here): (u64, Sum),
     ) -> Result<String, Trouble> {
-        let (begin, length) = file.range(chunk);
+        let length = here.bytes;
         // A hole at its end is not there before the file has its size.
         let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
-        if !has_hole && let Some(hash) = self.hash_there(&prepared.temporary, Some((begin, length))).await {
+        if !has_hole && let Some(hash) = self.hashers.hash_chunk(&prepared.temporary, begin, here).await {
             return Ok(hash);
         }
         let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
@@ -143,7 +143,7 @@ impl Carrier {
         if has_hole {
             bytes.resize(length as usize, 0);
         }
-        Ok(hash::of(&bytes))
+        Ok(Sum::of(&mut bytes).to_string())
     }
 
     pub(crate) async fn sync_up(
@@ -170,8 +170,10 @@ impl Carrier {
                 let size_bytes = file.item.size_bytes;
                 let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
                 let is_whole = there == Some(size_bytes)
-                    && match self.hash_there(&prepared.target, None).await.filter(|_| self.manner.verify) {
-                        Some(there) => there == self.local_hash(&prepared.local, 0, size_bytes).await?,
+                    && match self.hashers.hash(&prepared.target, None).await.filter(|_| self.manner.verify) {
+                        Some(there) => {
+                            there == self.local_hash(&prepared.local, 0, size_bytes).await?.to_string()
+                        }
                         None => true,
                     };
                 if is_whole { channel.remove_aside(&prepared.temporary).await } else { Err(trouble) }
@@ -260,13 +262,13 @@ impl Carrier {
             return Ok(Verified::No);
         }
         let size_bytes = file.item.size_bytes;
-        let here = self.local_hash(local, 0, size_bytes).await?;
-        let (there, verified) = match self.hash_there(temporary, None).await {
+        let here = self.local_hash(local, 0, size_bytes).await?.to_string();
+        let (there, verified) = match self.hashers.hash(temporary, None).await {
             Some(hash) => (hash, Verified::ByHash),
             None => {
                 let handle = channel.opened(channel.ask(&to_read(temporary)).await?)?;
-                let bytes = self.read(channel, &handle, 0..size_bytes).await?;
-                (hash::of(&bytes), Verified::ReadBack)
+                let mut bytes = self.read(channel, &handle, 0..size_bytes).await?;
+                (Sum::of(&mut bytes).to_string(), Verified::ReadBack)
             }
         };
         if there == here { Ok(verified) } else { Err(Trouble::Differs { offset: 0 }) }

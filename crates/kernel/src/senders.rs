@@ -62,3 +62,30 @@ impl Senders {
         self.used
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typically_on_the_way_leaves_out_a_login() {
+        let mut senders = Senders::default();
+        let ends = SocketAddr::from(([127, 0, 0, 1], 22));
+        for in_flight in [1, 1, 1, 1_000, 1_000] {
+            let info = TcpInfo { segment_bytes: 1_000, in_flight, ..TcpInfo::default() };
+            senders.look_at(&Connection {
+                local: ends,
+                remote: ends,
+                inode: 0,
+                unread_bytes: 0,
+                unacknowledged_bytes: 1,
+                send_buffer_used_bytes: 0,
+                send_buffer_bytes: 0,
+                info,
+            });
+        }
+        let used = senders.used();
+        assert_eq!((used.samples_sending, used.in_flight_bytes), (5, 2_003_000));
+        assert!((998_000..1_000_000).contains(&used.typical_in_flight_bytes), "{used:?}");
+    }
+}

@@ -19,6 +19,9 @@ mod connections_18k;
 mod connections_200k;
 mod copy_faults;
 mod copy_held_back;
+mod copy_loopback;
+mod copy_ocean;
+mod copy_paths;
 mod descriptors;
 mod fuzz;
 mod generator_away;
@@ -119,6 +122,9 @@ pub const ALL: &[Bar] = &[
     copy_held_back::BAR,
     copy_faults::BAR,
     ocean_copy::BAR,
+    copy_loopback::BAR,
+    copy_paths::BAR,
+    copy_ocean::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

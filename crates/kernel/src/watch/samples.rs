@@ -173,38 +173,3 @@ impl ProgramSamples {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::{fs::File, sync::Arc};
-
-    use super::*;
-    use crate::{
-        namespaces::{self, Kind},
-        source::Here,
-        tcp::TcpInfo,
-    };
-
-    #[test]
-    fn what_is_typically_on_the_way_leaves_out_a_login() {
-        let own = namespaces::path_of(std::process::id(), Kind::Network);
-        let source = Here::new(Arc::new(File::open(own).unwrap()), None, Arc::new([])).unwrap();
-        let mut host = HostSamples::new("here".to_owned(), source);
-        let ends = SocketAddr::from(([127, 0, 0, 1], 22));
-        for in_flight in [1, 1, 1, 1_000, 1_000] {
-            let info = TcpInfo { segment_bytes: 1_000, in_flight, ..TcpInfo::default() };
-            host.look_at(Connection {
-                local: ends,
-                remote: ends,
-                unread_bytes: 0,
-                unacknowledged_bytes: 1,
-                send_buffer_used_bytes: 0,
-                send_buffer_bytes: 0,
-                info,
-            });
-        }
-        let senders = host.seen.senders;
-        assert_eq!((senders.samples_sending, senders.in_flight_bytes), (5, 2_003_000));
-        assert!((998_000..1_000_000).contains(&senders.typical_in_flight_bytes), "{senders:?}");
-    }
-}

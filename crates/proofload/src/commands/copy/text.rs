@@ -71,7 +71,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let ways = [
         (Verified::ByHash, "hashed on the other machine"),
         (Verified::ReadBack, "read back over the connection"),
-        (Verified::HereOnly, "read again here alone: the other machine runs no b2sum for this user"),
+        (Verified::HereOnly, "read again here alone: the other machine runs no cksum for this user"),
         (Verified::No, "not verified"),
     ];
     for (how, words) in ways {

@@ -1,0 +1,90 @@
+//! Requests whose answers have not come.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use sftp::Attributes;
+use tokio::sync::oneshot;
+
+use crate::{
+    governor::{Governor, Permit},
+    said::{Said, Take},
+    trouble::Trouble,
+};
+
+/// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
+/// A server that owes an answer for so long has hung, or the path has.
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
+
+pub(crate) struct Waiting {
+    pub(crate) asked: HashMap<u32, Asked>,
+    /// Since when the server owes an answer and says nothing.
+    pub(crate) since: Instant,
+    pub(crate) lost: Option<String>,
+}
+
+impl Waiting {
+    pub(crate) fn is_late(&self) -> bool {
+        !self.asked.is_empty() && self.since.elapsed() >= ANSWER_WAIT
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("lost", &self.lost).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Asked {
+    pub(crate) answer: oneshot::Sender<Result<Said, Trouble>>,
+    /// Takes the data of a READ.
+    pub(crate) take: Option<Take>,
+    /// What it takes up of the path, for those that carry data.
+    pub(crate) on_the_way: Option<OnTheWay>,
+}
+
+/// Room for bytes on the way, and then those bytes.
+#[derive(Debug)]
+pub(crate) struct OnTheWay {
+    pub(crate) bytes: usize,
+    pub(crate) sent: Instant,
+    /// That of the channel, and that of the path.
+    pub(crate) governors: [Rc<Governor>; 2],
+    pub(crate) _permits: (Permit, Permit),
+}
+
+impl OnTheWay {
+    pub(crate) fn for_bytes(self, bytes: usize) -> Self {
+        Self { bytes, sent: Instant::now(), ..self }
+    }
+}
+
+/// An answer to come.
+#[derive(Debug)]
+pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<Said, Trouble>>);
+
+impl Pending {
+    /// Waits for an answer that says nothing but that it was done.
+    pub(crate) async fn done(self) -> Result<(), Trouble> {
+        match self.answer().await? {
+            Said::Done => Ok(()),
+            _ => Err(Trouble::unexpected("a request")),
+        }
+    }
+
+    /// Waits for an answer that tells of a file.
+    pub(crate) async fn attributes(self) -> Result<Attributes, Trouble> {
+        match self.answer().await? {
+            Said::Attributes(attributes) => Ok(attributes),
+            _ => Err(Trouble::unexpected("FSTAT")),
+        }
+    }
+
+    pub(crate) async fn answer(self) -> Result<Said, Trouble> {
+        self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
+    }
+}

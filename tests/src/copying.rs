@@ -1,0 +1,278 @@
+//! Copies over the paths of labs: by `proofload copy`, and by the programs that are there already.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    lab::{Labs, SshdFolder},
+    process::{Launch, Process},
+    proofload::binary,
+    random::Random,
+    stats::median,
+    temporary::TemporaryFolder,
+};
+
+/// Share of a link's rate that TCP can use: 1448 of the 1538 bytes that a packet takes on the wire.
+const GOODPUT: f64 = 1_448.0 / 1_538.0;
+/// The server's address.
+const SERVER: &str = "10.1.0.2";
+/// Longest copy.
+const PATIENCE: Duration = Duration::from_secs(1_200);
+
+/// A client, and a server with Debian's sshd, and folders in memory that both see.
+#[derive(Debug)]
+pub struct CopyPath {
+    running: Process,
+    labs: Labs,
+    ssh_config: String,
+    folder: TemporaryFolder,
+    usage: Usage,
+    client: &'static str,
+    _sshd: SshdFolder,
+    /// What a TCP flow can carry, in bytes per second.
+    pub goodput: f64,
+}
+
+/// A program that has copied.
+#[derive(Debug)]
+pub struct Copied {
+    /// From its start to its end, in seconds.
+    pub wall_s: f64,
+    /// Processor time of all that took part, in seconds.
+    pub cpu_s: f64,
+    /// What `proofload copy` reported.
+    pub report: Value,
+}
+
+impl CopyPath {
+    /// A path. `host` and `link` are settings of a lab file for both hosts and for the link. Without a rate, both are one host.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn up(rate_mbit: Option<u32>, host: &str, link: &str, room_bytes: u64) -> Result<Self> {
+        let sshd = SshdFolder::made()?;
+        let (labs, folder, usage) = (Labs::new()?, TemporaryFolder::in_memory(room_bytes)?, Usage::new()?);
+        let hosts = match rate_mbit {
+            Some(rate) => format!(
+                "client = {{ {host} }}\nserver = {{ {host} }}\n[[links]]\nname = \"path\"\nbetween = [\"client\", \"server\"]\n\
+                 network = \"10.1.0.0/24\"\naddresses = {{ server = \"{SERVER}\" }}\nrate = \"{rate}mbit\"\n{link}\n\
+                 [[processes]]\non = \"server\"\nrun = \"iperf3\"\n"
+            ),
+            None => format!("server = {{ loopback = [\"{SERVER}\"] }}\n"),
+        };
+        // Root's own start files have no part in it.
+        let file = format!(
+            "[hosts]\n{hosts}[[processes]]\non = \"server\"\nrun = \"sshd\"\nconfig = \"debian\"\n\
+             args = [\"-o\", \"SetEnv=HOME=/nonexistent\"]\n"
+        );
+        let file = labs.file("lab.toml", &file)?;
+        let mut running = usage.counts(labs.command(&format!("lab up {file}"))?).start()?;
+        running.says("\nready in ", Duration::from_secs(60))?;
+        let said = running.stdout();
+        let lab = said.lines().find_map(|line| line.strip_prefix("files and logs in "));
+        let ssh_config = format!("{}/ssh_config", lab.context("the lab names no folder")?);
+        let goodput = f64::from(rate_mbit.unwrap_or(0)) * 1e6 / 8.0 * GOODPUT;
+        let client = if rate_mbit.is_some() { "client" } else { "server" };
+        Ok(Self { client, running, labs, ssh_config, folder, usage, _sshd: sshd, goodput })
+    }
+
+    /// Where a file lies, for both.
+    pub fn file(&self, name: &str) -> String {
+        self.folder.file(name)
+    }
+
+    /// Makes a file of random bytes, whose beginning tells it from others.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn make(&self, name: &str, bytes: u64) -> Result<String> {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        let mut random = Random::new(bytes);
+        let piece: Vec<u8> = (0..(8 << 20) / 8).flat_map(|_| random.any().to_le_bytes()).collect();
+        let mut file = File::create(&path)?;
+        let mut left = bytes as usize;
+        let name = &name.as_bytes()[..name.len().min(left)];
+        file.write_all(name)?;
+        left -= name.len();
+        while left > 0 {
+            let now = left.min(piece.len());
+            file.write_all(&piece[..now])?;
+            left -= now;
+        }
+        Ok(path.display().to_string())
+    }
+
+    /// Runs a program on the client, in whose words `{config}` is ssh's configuration. It must end well.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn run(&self, words: &[&str]) -> Result<Copied> {
+        let words = words.iter().map(|word| word.replace("{config}", &self.ssh_config));
+        let launch = self.labs.command(&format!("lab shell {} --", self.client))?.args(words);
+        let before_s = self.usage.seconds()?;
+        let finished = self.usage.counts(launch).run(PATIENCE)?;
+        ensure!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
+        // What serves it on the other side ends a little later.
+        std::thread::sleep(Duration::from_millis(100));
+        let report = serde_json::from_str(&finished.stdout).unwrap_or_default();
+        Ok(Copied { wall_s: finished.wall.as_secs_f64(), cpu_s: self.usage.seconds()? - before_s, report })
+    }
+
+    /// Copies by `proofload copy` with these options. The target goes before.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn copy(&self, options: &str, way: Way, from: &str, to: &str) -> Result<Copied> {
+        let program = binary()?.display().to_string();
+        let mut words =
+            vec![program.as_str(), "copy", "-q", "-r", "--json", "-", "--no-resume", "-F", "{config}"];
+        words.extend(options.split_whitespace());
+        let [from, to] = self.places(way, from, to)?;
+        words.extend([from.as_str(), &to]);
+        self.run(&words)
+    }
+
+    /// Copies by `scp`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn scp(&self, options: &str, way: Way, from: &str, to: &str) -> Result<Copied> {
+        let [from, to] = self.places(way, from, to)?;
+        let mut words = vec!["scp", "-q", "-F", "{config}"];
+        words.extend(options.split_whitespace());
+        words.extend([from.as_str(), &to]);
+        self.run(&words)
+    }
+
+    /// Source and target as scp and its like name them. What was at the target is removed.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn places(&self, way: Way, from: &str, to: &str) -> Result<[String; 2]> {
+        let (from, to) = (self.file(from), self.folder.path().join(to));
+        let _ = fs::remove_dir_all(&to);
+        let _ = fs::remove_file(&to);
+        let to = to.display().to_string();
+        Ok(match way {
+            Way::Up => [from, format!("server:{to}")],
+            Way::Down => [format!("server:{from}"), to],
+        })
+    }
+
+    /// What ssh's configuration says of the server.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn ssh_setting(&self, name: &str) -> Result<String> {
+        let text = fs::read_to_string(&self.ssh_config)?;
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("ssh's configuration has no {name}"))?.trim_matches('"').to_owned())
+    }
+
+    /// Rate of so many flows of iperf3 at once, in bytes per second, after their first 8 s.
+    ///
+    /// # Errors
+    /// When iperf3 fails.
+    pub fn iperf3(&self, flows: u64, seconds: u32) -> Result<f64> {
+        let words = format!("iperf3 --client {SERVER} --json --omit 8 --time {seconds} --parallel {flows}");
+        let report = self.run(&words.split(' ').collect::<Vec<_>>())?.report;
+        let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+        rate.map(|rate| rate / 8.0).with_context(|| format!("iperf3 said: {report}"))
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// When it does not go down well.
+    pub fn down(self) -> Result<()> {
+        self.labs.down(self.running).map(drop)
+    }
+}
+
+/// Which way files go, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To the server.
+    Up,
+    /// From the server.
+    Down,
+}
+
+/// What the full seconds of a copy say after its begin: shares of what the path can carry.
+#[derive(Debug, Clone)]
+pub struct Steady {
+    /// Seconds until the rate first was 0.9 of that.
+    pub ramp_s: usize,
+    /// The median.
+    pub median: f64,
+    /// Share of the seconds that lie within a tenth of the median.
+    pub even: f64,
+    /// The slowest second, as a share of the median.
+    pub least: f64,
+    /// How many seconds.
+    pub seconds: usize,
+}
+
+impl Copied {
+    /// The seconds after the ramp. The last one is left out: the copy ended in it or shortly after.
+    pub fn steady(&self, goodput: f64) -> Steady {
+        let empty = Vec::new();
+        let rates = self.report["rate_bytes_per_s"].as_array().unwrap_or(&empty);
+        let rates: Vec<f64> = rates.iter().filter_map(Value::as_f64).map(|rate| rate / goodput).collect();
+        let ramp_s = rates.iter().position(|rate| *rate >= 0.9).unwrap_or(rates.len());
+        let steady = &rates[ramp_s.min(rates.len().saturating_sub(1))..rates.len().saturating_sub(1)];
+        let middle = median(steady);
+        let is_even = |rate: &&f64| (**rate / middle - 1.0).abs() <= 0.1;
+        let even = steady.iter().filter(is_even).count() as f64 / steady.len().max(1) as f64;
+        let least = steady.iter().copied().fold(f64::INFINITY, f64::min) / middle;
+        Steady { ramp_s, median: middle, even, least, seconds: steady.len() }
+    }
+
+    /// A number of the report.
+    pub fn number(&self, name: &str) -> f64 {
+        self.report[name].as_f64().unwrap_or(0.0)
+    }
+}
+
+/// A control group that counts the processor time of what was started in it, and of all that this started.
+#[derive(Debug)]
+struct Usage(PathBuf);
+
+impl Usage {
+    fn new() -> Result<Self> {
+        let v1 = Path::new("/sys/fs/cgroup/cpuacct");
+        let root = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
+        let folder = root.join(format!("proofload-tests-{}", std::process::id()));
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}; is this root?", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    fn counts(&self, launch: Launch) -> Launch {
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
+        launch.under(["sh", "-c", &script, "sh"])
+    }
+
+    fn seconds(&self) -> Result<f64> {
+        if let Ok(ns) = fs::read_to_string(self.0.join("cpuacct.usage")) {
+            return Ok(ns.trim().parse::<f64>()? / 1e9);
+        }
+        let text = fs::read_to_string(self.0.join("cpu.stat"))?;
+        let us = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        Ok(us.context("cpu.stat has no usage_usec")?.parse::<f64>()? / 1e6)
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
