@@ -271,7 +271,7 @@ impl Carrier {
         if !self.manner.verify {
             Verified::No
         } else if self.hashers.are_sound() {
-            Verified::ByHash
+            Verified::ByChecksum
         } else if self.manner.direction == Direction::Up {
             Verified::ReadBack
         } else {

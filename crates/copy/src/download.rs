@@ -231,7 +231,7 @@ impl Carrier {
             let verified = if self.manner.verify {
                 let here = self.local_hash(&local, 0, size_bytes).await?.to_string();
                 match self.hashers.hash(&file.item.source, None).await {
-                    Some(there) if there == here => Verified::ByHash,
+                    Some(there) if there == here => Verified::ByChecksum,
                     Some(_) => return Err(Trouble::Differs { offset: 0 }),
                     None => Verified::HereOnly,
                 }

@@ -126,13 +126,17 @@ const RULES: [Rule; 10] = [
     send_buffer,
     congestion_window,
     full_machine,
-    disks,
+    any_disk,
     small_files,
     ssh_window,
 ];
 
 /// Says what held a copy back.
 pub(crate) fn judge(seen: &Seen<'_>) -> HeldBack {
+    // A disk is waited for at the end above all.
+    if let Some(held) = own_disk(seen) {
+        return held;
+    }
     if seen.here.steady_s < LEAST_STEADY_S {
         return unknown(format!(
             "it carried for {:.1} s once all connections were there, which is too short to tell",
@@ -269,17 +273,28 @@ fn congestion_window(seen: &Seen<'_>) -> Option<HeldBack> {
     held(Cause::CongestionWindow, evidence, Some(advice.to_owned()))
 }
 
-fn disks(seen: &Seen<'_>) -> Option<HeldBack> {
-    ends(seen).into_iter().zip([Cause::SourceDisk, Cause::TargetDisk]).find_map(|((place, shown), cause)| {
-        let shown = shown?;
-        let share = shown.disk_share?;
-        let is_own = shown.blocked_share >= HALF;
-        if share < if is_own { BLOCKED_DISK_SHARE } else { DISK_SHARE } {
-            return None;
-        }
-        let evidence = format!("at {place}, somebody waited for a disk for {} of the time", percent(share));
-        held(cause, evidence, None)
-    })
+/// A program of the copy waited for a disk most of the time.
+fn own_disk(seen: &Seen<'_>) -> Option<HeldBack> {
+    disk(seen, |shown| shown.blocked_share >= HALF && shown.disk_share >= Some(BLOCKED_DISK_SHARE))
+}
+
+/// Somebody did, and nothing else explains the copy.
+fn any_disk(seen: &Seen<'_>) -> Option<HeldBack> {
+    disk(seen, |shown| shown.disk_share >= Some(DISK_SHARE))
+}
+
+fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
+    let causes = [Cause::SourceDisk, Cause::TargetDisk];
+    let (place, shown, cause) = ends(seen)
+        .into_iter()
+        .zip(causes)
+        .find_map(|((place, shown), cause)| Some((place, shown.filter(|shown| is_slow(shown))?, cause)))?;
+    let evidence = format!(
+        "at {place}, somebody waited for a disk for {} of the time, and programs of the copy did in {} of the looks",
+        percent(shown.disk_share.unwrap_or(0.0)),
+        percent(shown.blocked_share)
+    );
+    held(cause, evidence, None)
 }
 
 fn small_files(seen: &Seen<'_>) -> Option<HeldBack> {

@@ -11,7 +11,7 @@ use crate::{HeldBack, Shown, file::FileCopy};
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
     /// The other machine hashed it.
-    ByHash,
+    ByChecksum,
     /// It was read back over the connection.
     ReadBack,
     /// What was written here was read again; the other machine has no way to hash its files.

@@ -264,7 +264,7 @@ impl Carrier {
         let size_bytes = file.item.size_bytes;
         let here = self.local_hash(local, 0, size_bytes).await?.to_string();
         let (there, verified) = match self.hashers.hash(temporary, None).await {
-            Some(hash) => (hash, Verified::ByHash),
+            Some(hash) => (hash, Verified::ByChecksum),
             None => {
                 let handle = channel.opened(channel.ask(&to_read(temporary)).await?)?;
                 let mut bytes = self.read(channel, &handle, 0..size_bytes).await?;

@@ -35,8 +35,8 @@ const MAX_CONNECTIONS: usize = 1_000;
 /// What ends each answer of the shell.
 const END: &str = "proofload: seen";
 /// What the shell there is asked for once.
-const FIRST: &str =
-    "PATH=$PATH:/usr/sbin:/sbin LC_ALL=C; export PATH LC_ALL; cat /proc/$PPID/stat; echo \"$SSH_CONNECTION\"";
+const FIRST: &str = "PATH=$PATH:/usr/sbin:/sbin LC_ALL=C; export PATH LC_ALL; echo \"$SSH_CONNECTION\"; \
+    read -r pid name state parent rest </proc/self/stat; cat /proc/$parent/stat";
 /// What it is asked for in each look.
 const EACH: &str = "head -n 1 /proc/stat; cat /proc/pressure/io 2>/dev/null; \
     cat /proc/[0-9]*/stat 2>/dev/null | grep -E '[(](sshd|sshd-session|sftp-server|dropbear)[)]'";

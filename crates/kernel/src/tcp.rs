@@ -118,8 +118,7 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 
 /// Established connections, `limit` at most. `listeners` are all listening sockets.
 ///
-/// The kernel looks through the connections of all namespaces to find those of one, which takes hundreds of microseconds. So
-/// it is not asked where it counts no more sockets than those that listen.
+/// The kernel looks through those of all namespaces, for hundreds of microseconds: it is not asked where all sockets listen.
 ///
 /// # Errors
 /// As those of [`listeners`].
@@ -279,7 +278,7 @@ fn parse(message: &[u8]) -> Option<Entry> {
     };
     let attributes = message.get(MESSAGE_BYTES..)?;
     let memory = attribute(attributes, INET_DIAG_SKMEMINFO).unwrap_or_default();
-    let port = |at: usize| Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?));
+    let port = |at| u16_at(message, at).map(u16::from_be);
     Some(Entry {
         local: SocketAddr::new(address(8)?, port(4)?),
         remote: SocketAddr::new(address(24)?, port(6)?),
@@ -326,15 +325,15 @@ impl TcpInfo {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().map(|number| u16::from_ne_bytes(*number))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().map(|number| u32::from_ne_bytes(*number))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    bytes.get(at..)?.first_chunk().map(|number| u64::from_ne_bytes(*number))
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ use Fault::{
 /// Each with its name, and what a copy that it ends must say; nothing, where it must not end.
 const FAULTS: [(Fault, &str, &[&str]); 11] = [
     (LinkGone, "link_gone", &["not responding", "timed out", "timeout"]),
-    (LinkPause, "link_down_10_s", &["not responding", "timed out", "timeout"]),
+    // An end that has given up answers with a reset once the link is back.
+    (LinkPause, "link_down_10_s", &["not responding", "timed out", "timeout", "reset"]),
     (Killed, "killed", &[""]),
     (SshKilled, "ssh_killed", &["the connection ended"]),
     (SshdRestart, "sshd_restarted", &["closed", "reset", "refused", "Broken pipe", "the connection ended"]),

@@ -19,6 +19,8 @@ use crate::{
     },
 };
 
+const USAGE: &str =
+    "proofload copy [OPTIONS] SOURCE... DESTINATION\n       proofload copy [OPTIONS] --why HOST";
 const AFTER_HELP: &str = "Examples:
   proofload copy data.tar web:/srv/           over as many connections as the path needs
   proofload copy -rp results me@far:runs      a folder, with times and permissions
@@ -29,16 +31,13 @@ Exit status: 0 everything is there and verified, 1 something is not, 2 wrong use
 
 /// Copy files over ssh, scp's way, as fast as the path is: verified, and resumed after a break.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, override_usage = USAGE)]
 pub(crate) struct CopyArgs {
-    /// Files or folders: PATH, [USER@]HOST:PATH or scp://[USER@]HOST[:PORT]/PATH; all on one machine
-    #[arg(value_name = "SOURCE", required_unless_present = "why", num_args = 1..)]
-    sources: Vec<OsString>,
-    /// Where they go
-    #[arg(value_name = "DESTINATION", required_unless_present = "why")]
-    destination: Option<OsString>,
+    /// Files or folders, and where they go: PATH, [USER@]HOST:PATH or scp://[USER@]HOST[:PORT]/PATH; one side on this machine
+    #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2.., required_unless_present = "why")]
+    paths: Vec<OsString>,
     /// Copy nothing; tell what would hold a copy to and from this machine back, apart from disks, in 30 s
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["sources", "destination", "dry_run"])]
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["paths", "dry_run"])]
     why: Option<OsString>,
     /// Copy folders with what is in them
     #[arg(short, long)]
@@ -180,9 +179,10 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
         let end = if is_named { "" } else { ":" };
         [host.clone(), OsString::from(end)].into_iter().collect::<OsString>()
     });
-    let sources: Vec<_> = arguments.sources.iter().chain(&why).filter_map(&mut location).collect();
     let here = OsString::from(".");
-    let destination = location(arguments.destination.as_ref().unwrap_or(&here));
+    let (destination, sources) = arguments.paths.split_last().unwrap_or((&here, &[]));
+    let sources: Vec<_> = sources.iter().chain(&why).filter_map(&mut location).collect();
+    let destination = location(destination);
     let mut patterns = |option: &str, words: &[String]| -> Vec<Pattern> {
         let pattern = |word: &String| {
             Pattern::new(word).map_err(|why| mistakes.push(format!("{option} {word}: {why}"))).ok()

@@ -69,7 +69,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     }
     let of = |how: Verified| there.iter().filter(|file| file.verified == Some(how)).count() as u64;
     let ways = [
-        (Verified::ByHash, "hashed on the other machine"),
+        (Verified::ByChecksum, "compared by checksums of the other machine"),
         (Verified::ReadBack, "read back over the connection"),
         (Verified::HereOnly, "read again here alone: the other machine runs no cksum for this user"),
         (Verified::No, "not verified"),
