@@ -117,6 +117,8 @@ impl CopyPath {
     pub fn run(&self, words: &[&str]) -> Result<Copied> {
         let words = words.iter().map(|word| word.replace("{config}", &self.ssh_config));
         let launch = self.labs.command(&format!("lab shell {} --", self.client))?.args(words);
+        // What is known of earlier logins is this path's own.
+        let launch = launch.env("XDG_STATE_HOME", &self.labs.path("state"));
         let before_s = self.usage.seconds()?;
         let finished = self.usage.counts(launch).run(PATIENCE)?;
         ensure!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
@@ -188,6 +190,15 @@ impl CopyPath {
         rate.map(|rate| rate / 8.0).with_context(|| format!("iperf3 said: {report}"))
     }
 
+    /// Starts a flow of iperf3, which tells of each second at its end.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn flow(&self, seconds: u32) -> Result<Process> {
+        let words = format!("lab shell {} -- iperf3 --client {SERVER} --json --time {seconds}", self.client);
+        self.labs.command(&words)?.start()
+    }
+
     /// Takes the lab down.
     ///
     /// # Errors
@@ -213,6 +224,8 @@ pub struct Steady {
     pub ramp_s: usize,
     /// The median.
     pub median: f64,
+    /// The mean. At a low rate what arrives is told in pieces that are large beside a second.
+    pub mean: f64,
     /// Share of the seconds that lie within a tenth of the median.
     pub even: f64,
     /// The slowest second, as a share of the median.
@@ -230,10 +243,11 @@ impl Copied {
         let ramp_s = rates.iter().position(|rate| *rate >= 0.9).unwrap_or(rates.len());
         let steady = &rates[ramp_s.min(rates.len().saturating_sub(1))..rates.len().saturating_sub(1)];
         let middle = median(steady);
+        let mean = steady.iter().sum::<f64>() / steady.len().max(1) as f64;
         let is_even = |rate: &&f64| (**rate / middle - 1.0).abs() <= 0.1;
         let even = steady.iter().filter(is_even).count() as f64 / steady.len().max(1) as f64;
         let least = steady.iter().copied().fold(f64::INFINITY, f64::min) / middle;
-        Steady { ramp_s, median: middle, even, least, seconds: steady.len() }
+        Steady { ramp_s, median: middle, mean, even, least, seconds: steady.len() }
     }
 
     /// A number of the report.

@@ -133,6 +133,21 @@ impl Channel {
         Ok(asked.elapsed())
     }
 
+    /// Bytes of the next READ.
+    pub(crate) fn next_read_bytes(&self) -> usize {
+        self.read_bytes.get().min(self.window.request_bytes())
+    }
+
+    /// Bytes of the next WRITE.
+    pub(crate) fn next_write_bytes(&self) -> usize {
+        self.write_bytes.get().min(self.window.request_bytes())
+    }
+
+    /// The most that may be on the way now.
+    pub(crate) fn bound_bytes(&self) -> usize {
+        self.window.bound_bytes()
+    }
+
     /// Whether it has as much on the way as it may.
     pub(crate) fn is_full(&self) -> bool {
         self.window.is_full()
@@ -337,9 +352,10 @@ fn dispatch(
             Reply::Answer(id, answer) => {
                 let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
                 if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
-                    channel.arrived(*bytes, sent.elapsed());
-                    channel.tick(Instant::now());
                     path.arrived(*bytes, sent.elapsed());
+                    // What takes a channel longer than others waits in a queue.
+                    channel.arrived(*bytes, path.round_trip());
+                    channel.tick(Instant::now(), path.spare_bytes());
                 }
                 let _ = asked.answer.send(owned(answer, asked.take));
             }

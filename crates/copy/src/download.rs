@@ -122,7 +122,6 @@ impl Carrier {
         span: &Span,
         take: impl Fn(u64, &[u8]) -> Result<(), Trouble> + 'static,
     ) -> Result<Option<u64>, Trouble> {
-        let most = channel.read_bytes.get();
         let take = Rc::new(take);
         let at = |offset: u64| {
             let take = Rc::clone(&take);
@@ -130,6 +129,7 @@ impl Carrier {
         };
         let mut pending = Vec::new();
         while span.left() > 0 {
+            let most = channel.next_read_bytes();
             let room = channel.room(most, &self.governor).await;
             // Another channel may have taken the rest meanwhile.
             let Some((offset, bytes)) = span.take(most) else { break };

@@ -1,24 +1,18 @@
 //! How many bytes are on the way at once.
 //!
-//! Too few starve the path, too many fill the queue of its narrowest place until packets are dropped. As BBR does (Cardwell et al.,
-//! ACM Queue 14(5), 2016), the bound is a multiple of what the path holds: the largest rate of the last round trips times the
-//! smallest round trip.
+//! Too few starve the path, too many wait for a slow connection at the end. As BBR does (Cardwell et al., ACM Queue 14(5), 2016), the
+//! bound of a channel is a multiple of what its path holds: the largest rate of the last round trips times the smallest round trip.
+//! Channels share no bound unless one was asked for: in a shared one, what waits for slow connections would leave fast ones nothing.
 
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     rc::Rc,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::sleep_until,
-};
+use tokio::{sync::Notify, time::sleep_until};
 
-/// Bytes of a permit.
-const UNIT_BYTES: usize = 1_024;
 /// How much faster the bound grows than what was delivered, until the rate grows no more.
 const STARTUP_GAIN: f64 = 2.0;
 /// What is on the way later, as a multiple of what the path holds: enough to notice that it holds more.
@@ -29,8 +23,14 @@ const GROWTH: f64 = 1.25;
 const STALLED_ROUND_TRIPS: u32 = 6;
 /// The longest pause after which a limited rate catches up: about what a busy machine takes to wake a program.
 const MADE_UP: Duration = Duration::from_millis(250);
-/// The largest request.
-const REQUEST_BYTES: usize = 255 << 10;
+/// The largest request, and the smallest where its data has more.
+const REQUEST_BYTES: [usize; 2] = [32 << 10, 255 << 10];
+/// What all channels together may have on the way beyond the multiple, as a time at the rate of all.
+const SPARE_TIME: Duration = Duration::from_millis(100);
+/// The least and the most of it for each.
+const SPARE_BYTES: [usize; 2] = [128 << 10, 2_048 << 10];
+/// All that may be on the way where nothing else was asked for.
+const MOST_BYTES: usize = 512 << 20;
 /// Time between two looks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -39,36 +39,31 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct Bounds {
     /// At first: TCP finds out by itself how fast it can start, and must not wait for us meanwhile.
     first_bytes: usize,
-    /// What is allowed beyond the multiple. Answers take longer than the smallest round trip, and a bound that followed what it
-    /// allows would not get larger again.
-    spare_bytes: usize,
+    /// The least.
+    least_bytes: usize,
     max_bytes: usize,
     /// Rates that are remembered.
     remembered: usize,
 }
 
 impl Bounds {
-    /// For all channels together.
-    pub(crate) const PATH: Self =
-        Self { first_bytes: 24 << 20, spare_bytes: 8 << 20, max_bytes: 512 << 20, remembered: 30 };
     /// For one channel: more than SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has
     /// little on the way, so that a file does not wait for it at the end.
     pub(crate) const CHANNEL: Self =
-        Self { first_bytes: 2_560 << 10, spare_bytes: 768 << 10, max_bytes: 2_560 << 10, remembered: 8 };
+        Self { first_bytes: 2_560 << 10, least_bytes: 0, max_bytes: 2_560 << 10, remembered: 8 };
 
-    /// A bound that does not move.
-    pub(crate) fn fixed(bytes: usize) -> Self {
-        Self { first_bytes: bytes, spare_bytes: bytes, max_bytes: bytes, remembered: 1 }
+    /// For all channels together: a bound that does not move.
+    pub(crate) fn path(asked_bytes: Option<usize>) -> Self {
+        let bytes = asked_bytes.unwrap_or(MOST_BYTES);
+        Self { first_bytes: bytes, least_bytes: bytes, max_bytes: bytes, remembered: 30 }
     }
 }
 
 /// Gives out permits for bytes on the way.
 #[derive(Debug)]
 pub(crate) struct Governor {
-    permits: Arc<Semaphore>,
+    used: Rc<Used>,
     bound_bytes: Cell<usize>,
-    /// Permits to be taken back as soon as somebody has no use for them.
-    owed_units: Rc<Cell<usize>>,
     bounds: Bounds,
     limit_bytes_per_s: Option<u64>,
     /// When the next bytes may go, under a limit.
@@ -77,6 +72,8 @@ pub(crate) struct Governor {
     delivered_bytes: Cell<u64>,
     last: Cell<(Instant, u64)>,
     rates: RefCell<VecDeque<f64>>,
+    /// Channels that share what is on the way.
+    pub(crate) channels: Cell<u32>,
     startup: Cell<Option<Startup>>,
 }
 
@@ -86,24 +83,24 @@ struct Startup {
     since: Instant,
 }
 
+/// What is on the way.
+#[derive(Debug, Default)]
+struct Used {
+    bytes: Cell<usize>,
+    freed: Notify,
+}
+
 /// Bytes that may be on the way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    held: Option<OwnedSemaphorePermit>,
-    owed_units: Rc<Cell<usize>>,
+    bytes: usize,
+    used: Rc<Used>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // Under a bound that has become smaller, what comes back is not given out again.
-        if let Some(mut held) = self.held.take() {
-            let owed = self.owed_units.get();
-            let forgotten = held.num_permits().min(owed);
-            self.owed_units.set(owed - forgotten);
-            if let Some(forgotten) = held.split(forgotten) {
-                forgotten.forget();
-            }
-        }
+        self.used.bytes.set(self.used.bytes.get() - self.bytes);
+        self.used.freed.notify_one();
     }
 }
 
@@ -111,9 +108,8 @@ impl Governor {
     /// One whose bound follows the path. Under a limit, bytes go no faster than that.
     pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>) -> Rc<Self> {
         Rc::new(Self {
-            permits: Arc::new(Semaphore::new(bounds.first_bytes / UNIT_BYTES)),
+            used: Rc::default(),
             bound_bytes: Cell::new(bounds.first_bytes),
-            owed_units: Rc::default(),
             bounds,
             limit_bytes_per_s,
             next: Cell::new(Instant::now()),
@@ -121,14 +117,25 @@ impl Governor {
             delivered_bytes: Cell::new(0),
             last: Cell::new((Instant::now(), 0)),
             rates: RefCell::default(),
+            channels: Cell::new(0),
             startup: Cell::new(Some(Startup { best_rate: 0.0, since: Instant::now() })),
         })
     }
 
-    /// Waits until so many bytes more may be on the way.
+    /// Waits until so many bytes more may be on the way. What is more than may ever be goes alone.
     pub(crate) async fn permit(&self, bytes: usize) -> Permit {
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.bound_bytes.get() / UNIT_BYTES).max(1);
-        let held = Arc::clone(&self.permits).acquire_many_owned(units as u32).await;
+        loop {
+            let freed = self.used.freed.notified();
+            let used = self.used.bytes.get();
+            if used == 0 || used + bytes <= self.bound_bytes.get() {
+                self.used.bytes.set(used + bytes);
+                // There may be room for the next who waits, too.
+                self.used.freed.notify_one();
+                break;
+            }
+            freed.await;
+        }
+        let permit = Permit { bytes, used: Rc::clone(&self.used) };
         if let Some(limit) = self.limit_bytes_per_s {
             // Whoever comes takes the next place in time. A short pause is made up for, a longer one is not.
             let now = Instant::now();
@@ -136,8 +143,7 @@ impl Governor {
             self.next.set(begin + Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64));
             sleep_until(begin.into()).await;
         }
-        let held = Some(held.expect("the semaphore is never closed"));
-        Permit { held, owed_units: Rc::clone(&self.owed_units) }
+        permit
     }
 
     /// Bytes have arrived that took so long.
@@ -168,11 +174,29 @@ impl Governor {
 
     /// Whether as much is on the way as may be, but for less than a tenth or a large request.
     pub(crate) fn is_full(&self) -> bool {
-        self.permits.available_permits() * UNIT_BYTES < (self.bound_bytes.get() / 10).max(REQUEST_BYTES)
+        let free_bytes = self.bound_bytes.get().saturating_sub(self.used.bytes.get());
+        free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Looks at what was delivered, and moves the bound. To be called every [`TICK`].
-    pub(crate) fn tick(&self, now: Instant) {
+    /// Bytes of a request, several of which are to be on the way.
+    pub(crate) fn request_bytes(&self) -> usize {
+        (self.bound_bytes.get() / 4).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
+    }
+
+    /// What each channel may have on the way beyond the multiple of what it delivers. Answers take longer than the smallest round
+    /// trip, and a bound that followed what it allows would not get larger again. At a low rate little will do: a slow connection
+    /// would carry more for long when all others are done.
+    pub(crate) fn spare_bytes(&self) -> usize {
+        let best = self.rates.borrow().iter().copied().fold(0.0, f64::max);
+        if best == 0.0 {
+            return SPARE_BYTES[1];
+        }
+        let all = best * SPARE_TIME.as_secs_f64();
+        ((all / f64::from(self.channels.get().max(1))) as usize).clamp(SPARE_BYTES[0], SPARE_BYTES[1])
+    }
+
+    /// Looks at what was delivered, and moves the bound, which is so much larger than the multiple. To be called every [`TICK`].
+    pub(crate) fn tick(&self, now: Instant, spare_bytes: usize) {
         let (then, before) = self.last.get();
         let elapsed = now.duration_since(then);
         let round_trip = self.round_trip.get();
@@ -199,23 +223,10 @@ impl Governor {
         }
         let gain = if self.startup.get().is_some() { STARTUP_GAIN } else { CRUISE_GAIN };
         let held = best * round_trip.as_secs_f64();
-        let Bounds { spare_bytes, max_bytes, .. } = self.bounds;
-        let least = if self.startup.get().is_some() { self.bound_bytes.get() } else { spare_bytes };
-        self.set(((gain * held) as usize + spare_bytes).clamp(least, max_bytes));
-    }
-
-    fn set(&self, bytes: usize) {
-        let (before, now) = (self.bound_bytes.get() / UNIT_BYTES, bytes / UNIT_BYTES);
-        self.bound_bytes.set(now * UNIT_BYTES);
-        let owed = self.owed_units.get();
-        if now > before {
-            let paid = owed.min(now - before);
-            self.owed_units.set(owed - paid);
-            self.permits.add_permits(now - before - paid);
-        } else {
-            let free = self.permits.forget_permits(before - now);
-            self.owed_units.set(owed + before - now - free);
-        }
+        let Bounds { least_bytes, max_bytes, .. } = self.bounds;
+        let least = if self.startup.get().is_some() { self.bound_bytes.get() } else { least_bytes };
+        self.bound_bytes.set(((gain * held) as usize + spare_bytes).clamp(least, max_bytes));
+        self.used.freed.notify_one();
     }
 }
 
@@ -223,38 +234,46 @@ impl Governor {
 mod tests {
     use super::*;
 
-    /// A path of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
+    /// A channel of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
     fn bound_after(rate: f64, ticks: u32) -> usize {
-        let governor = Governor::new(Bounds::PATH, None);
-        // All permits are taken all the time.
-        let taken = |governor: &Governor| governor.permits.forget_permits(usize::MAX);
+        let governor = Governor::new(Bounds::CHANNEL, None);
         let begin = Instant::now();
         governor.saw_round_trip(Duration::from_millis(200));
         for tick in 1..=ticks {
             let round_trips = 0.1 / 0.2;
             let bytes = (governor.bound_bytes() as f64 * round_trips).min(rate * 0.1);
             governor.arrived(bytes as usize, Duration::from_millis(250));
-            taken(&governor);
-            governor.tick(begin + tick * TICK);
+            // As much is on the way as may be, all the time.
+            governor.used.bytes.set(governor.bound_bytes());
+            governor.tick(begin + tick * TICK, SPARE_BYTES[0]);
         }
         governor.bound_bytes()
     }
 
     #[test]
     fn the_bound_follows_what_the_path_holds() {
-        for rate in [20e6, 100e6, 400e6] {
+        for rate in [1e5, 1e6, 4e6] {
             let holds = rate * 0.2;
             let bound = bound_after(rate, 100) as f64;
-            let expected = CRUISE_GAIN * holds + Bounds::PATH.spare_bytes as f64;
+            let expected = CRUISE_GAIN * holds + SPARE_BYTES[0] as f64;
             assert!((bound / expected - 1.0).abs() < 0.1, "{bound} of {expected}");
         }
-        // Within 2.5 s it holds all that 100 MB/s need.
-        assert!(bound_after(100e6, 25) as f64 > 20e6);
+        assert_eq!(bound_after(40e6, 100), Bounds::CHANNEL.max_bytes);
+    }
+
+    #[test]
+    fn channels_of_a_slow_path_have_less_to_spare() {
+        for (rate, expected) in [(0.0, 2_048 << 10), (1e6, 128 << 10), (90e6, 500_000), (1e9, 2_048 << 10)] {
+            let path = Governor::new(Bounds::path(None), None);
+            path.channels.set(18);
+            path.rates.borrow_mut().push_back(rate);
+            assert_eq!(path.spare_bytes(), expected, "{rate}");
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn no_more_bytes_are_on_the_way_than_allowed() {
-        let governor = Governor::new(Bounds::fixed(4 << 20), None);
+        let governor = Governor::new(Bounds::path(Some(4 << 20)), None);
         let permits: Vec<_> = (0..16).map(|_| governor.permit(256 << 10)).collect();
         let mut held = Vec::new();
         for permit in permits {
@@ -265,7 +284,7 @@ mod tests {
         held.pop();
         held.push(governor.permit(256 << 10).await);
         // Of a bound that became smaller, only what is below it is given out again.
-        governor.set(1 << 20);
+        governor.bound_bytes.set(1 << 20);
         held.truncate(4);
         assert!(tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await.is_err());
         held.pop();

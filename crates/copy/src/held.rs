@@ -14,6 +14,10 @@ const LEAST_STEADY_S: f64 = 2.0;
 const REACHED_SHARE: f64 = 0.9;
 /// Share of a processor from which on a program has no time left.
 const HOT_SHARE: f64 = 0.85;
+/// Share of a processor from which on a program works so much that its neighbours wait for each piece, where no window is full.
+const BUSY_SHARE: f64 = 0.35;
+/// Bytes that one channel carries in a round trip if a window of 2 MiB holds it back.
+const WINDOW_BYTES: f64 = (1 << 20) as f64;
 /// Share of all processors from which on a machine has no time left.
 const FULL_SHARE: f64 = 0.95;
 /// Share of the time or of the samples from which on something counts.
@@ -118,7 +122,7 @@ type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
 /// The first that holds is what held the copy back. A program without time reads its socket late, so that windows close. Where all
 /// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only who knows that
 /// nothing else stopped the channels may blame theirs.
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     asked,
     hot_program,
     receive_buffer,
@@ -128,6 +132,7 @@ const RULES: [Rule; 10] = [
     full_machine,
     any_disk,
     small_files,
+    busy_program,
     ssh_window,
 ];
 
@@ -170,11 +175,21 @@ fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a Shown>); 2] {
 }
 
 fn hot_program(seen: &Seen<'_>) -> Option<HeldBack> {
+    hottest_program(seen, HOT_SHARE)
+}
+
+/// The programs of a copy hand each other every piece, and each waits for the others.
+fn busy_program(seen: &Seen<'_>) -> Option<HeldBack> {
+    if each_carried(seen) < WINDOW_BYTES { hottest_program(seen, BUSY_SHARE) } else { None }
+}
+
+fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<HeldBack> {
     let hot = ends(seen).into_iter().filter_map(|(place, shown)| {
         let (program, share) = shown?.busiest.as_ref()?;
         Some((place, program, *share))
     });
-    let (place, program, share) = hot.max_by(|a, b| a.2.total_cmp(&b.2)).filter(|hot| hot.2 >= HOT_SHARE)?;
+    let (place, program, share) =
+        hot.max_by(|a, b| a.2.total_cmp(&b.2)).filter(|hot| hot.2 >= least_share)?;
     processor(format!("{program} ({place}) took {} of a processor", percent(share)))
 }
 
@@ -285,10 +300,13 @@ fn any_disk(seen: &Seen<'_>) -> Option<HeldBack> {
 
 fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
     let causes = [Cause::SourceDisk, Cause::TargetDisk];
-    let (place, shown, cause) = ends(seen)
+    let slow = ends(seen)
         .into_iter()
         .zip(causes)
-        .find_map(|((place, shown), cause)| Some((place, shown.filter(|shown| is_slow(shown))?, cause)))?;
+        .filter_map(|((place, shown), cause)| Some((place, shown.filter(|shown| is_slow(shown))?, cause)));
+    // Where both ends are one machine, both show its disk, and the programs tell whose it is.
+    let (place, shown, cause) =
+        slow.max_by(|(_, a, _), (_, b, _)| a.blocked_share.total_cmp(&b.blocked_share))?;
     let evidence = format!(
         "at {place}, somebody waited for a disk for {} of the time, and programs of the copy did in {} of the looks",
         percent(shown.disk_share.unwrap_or(0.0)),
@@ -310,11 +328,15 @@ fn small_files(seen: &Seen<'_>) -> Option<HeldBack> {
     }
 }
 
+/// Bytes that a channel carried in a round trip.
+fn each_carried(seen: &Seen<'_>) -> f64 {
+    seen.rate * seen.round_trip_s / f64::from(seen.channels.max(1))
+}
+
 fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
     if seen.full_channels_share < HALF {
         return None;
     }
-    let each = seen.rate * seen.round_trip_s / f64::from(seen.channels.max(1));
     let disk = if seen.there.is_none() && seen.direction == Direction::Up {
         "; or the disk there: no shell there tells"
     } else {
@@ -323,7 +345,7 @@ fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
     let evidence = format!(
         "each of {} channels carried {} in a round trip of {:.1} ms, and TCP had room for more{disk}",
         seen.channels,
-        show_bytes(each as u64),
+        show_bytes(each_carried(seen) as u64),
         seen.round_trip_s * 1e3
     );
     held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))

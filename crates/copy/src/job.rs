@@ -50,8 +50,10 @@ pub struct Job {
     pub verify: bool,
     /// Brings every file to its disk before it gets its name.
     pub sync: bool,
-    /// Where journals of chunks are kept; none begins every file anew.
-    pub journals: Option<PathBuf>,
+    /// Where journals of chunks are kept, and what is known of logins; none keeps nothing.
+    pub state: Option<PathBuf>,
+    /// Goes on where an earlier copy stopped.
+    pub resume: bool,
     /// Only files that match one of these; all if empty.
     pub include: Vec<Pattern>,
     /// What is left out.

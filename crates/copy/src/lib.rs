@@ -20,10 +20,12 @@ mod location;
 mod pool;
 mod probe;
 mod queue;
+mod quiet;
 mod remote;
 mod report;
 mod said;
 mod session;
+mod sockets;
 mod span;
 mod ssh;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::{file::FileCopy, span::Span};
 
 /// Bytes that are worth the while of another channel.
-const WORTH_BYTES: u64 = 512 << 10;
+const WORTH_BYTES: u64 = 128 << 10;
 
 /// What a channel does for a large file.
 #[derive(Debug, Clone)]

@@ -16,6 +16,7 @@ use crate::{
     held::{HeldBack, Seen, judge},
     journal::{Place, random_token},
     pool::{Pool, Shape},
+    quiet::Quiet,
     ssh::Login,
     trouble::Trouble,
     witness::{Tick, Witness},
@@ -45,7 +46,8 @@ impl Session {
     ) -> Result<Self, CopyError> {
         let began = Instant::now();
         // Whoever cannot write there copies without resuming.
-        let place = job.journals.as_ref().and_then(|folder| Place::take(folder).ok());
+        let journals = job.state.as_ref().filter(|_| job.resume);
+        let place = journals.and_then(|folder| Place::take(folder).ok());
         let failed = |why: String| CopyError::Failed(why);
         let token = match &place {
             Some(place) => place.token.clone(),
@@ -58,16 +60,16 @@ impl Session {
             preserve: job.preserve,
             verify: job.verify,
             sync: job.sync,
-            journals: job.journals.clone().filter(|_| place.is_some()),
+            journals: journals.cloned().filter(|_| place.is_some()),
             machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
         };
-        let governor =
-            Governor::new(job.in_flight_bytes.map_or(Bounds::PATH, Bounds::fixed), job.limit_bytes_per_s);
+        let governor = Governor::new(Bounds::path(job.in_flight_bytes), job.limit_bytes_per_s);
         let carrier = Carrier::new(manner, governor);
         let witness = Witness::new(direction == Direction::Down);
         let login = Login::new(host, job.ssh_options.clone());
         let machine = login.name().to_owned();
-        let pool = Pool::new(login, Rc::clone(&carrier), Rc::clone(&witness))
+        let quiet = Quiet::of(job.state.as_deref().filter(|_| !job.dry_run), &login);
+        let pool = Pool::new(login, quiet, Rc::clone(&carrier), Rc::clone(&witness))
             .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
         let first = until(stop, pool.first(connections(job))).await?.map_err(|trouble| match trouble {
             Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
@@ -94,6 +96,7 @@ impl Session {
         pool.start(Rc::clone(&self.first), Shape::of(governor.round_trip(), connections(job)));
         spawn_local(Rc::clone(witness).watch_here());
         let mut second = Second(Instant::now(), 0);
+        let mut in_flight_bytes = 0;
         let mut ticks = interval(TICK);
         loop {
             tokio::select! {
@@ -101,7 +104,9 @@ impl Session {
                 _ = ticks.tick() => {}
             }
             let now = Instant::now();
-            governor.tick(now);
+            governor.tick(now, 0);
+            let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
+            in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
             witness.tick(
                 now,
@@ -121,7 +126,7 @@ impl Session {
             }
         }
         report.carried_bytes = governor.delivered_bytes();
-        report.in_flight_bytes = governor.bound_bytes() as u64;
+        report.in_flight_bytes = in_flight_bytes as u64;
         report.round_trip_s = governor.round_trip().as_secs_f64();
         report.login_s = self.login_s;
         (report.connections, report.channels) = pool.most();

@@ -37,6 +37,11 @@ impl Login {
         &self.host.login
     }
 
+    /// All that tells this login from another.
+    pub(crate) fn words(&self) -> String {
+        format!("{}\0{:?}\0{:?}", self.host.login, self.host.port, self.options)
+    }
+
     /// A connection of its own with an SFTP channel. Later channels find it at `control`. Asks nobody anything if `is_quiet`.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
         let quiet = if is_quiet { &["BatchMode=yes"][..] } else { &[] };

@@ -97,8 +97,8 @@ impl Carrier {
         leaves_holes: bool,
     ) -> Result<(), Trouble> {
         let mut pending = Vec::new();
-        let most = channel.write_bytes.get();
         while span.left() > 0 {
+            let most = channel.next_write_bytes();
             let room = channel.room(most, &self.governor).await;
             // Another channel may have taken the rest meanwhile.
             let Some((offset, bytes)) = span.take(most) else { break };

@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Bar, Outcome, Scale, is_wanted, verdict_table::SlowDisk};
+use super::{
+    Bar, Outcome, Scale, is_wanted,
+    verdict_table::{Slow, SlowDisk},
+};
 use crate::{
     lab::{Labs, SshdFolder},
     process::Launch,
@@ -95,7 +98,7 @@ const CASES: [Case; 7] = [
         hosts: TUNED,
         link: "",
         delay_ms: [1, 2],
-        files: 4,
+        files: 3,
         words: "",
         server: Server::SlowDisk,
     },
@@ -160,7 +163,8 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
          [[processes]]\nname = \"ssh\"\non = \"server\"\n{server}"
     );
     let file = labs.file("lab.toml", &text)?;
-    let slow = if case.server == Server::SlowDisk { Some(SlowDisk::made()?) } else { None };
+    let is_slow = case.server == Server::SlowDisk;
+    let slow = is_slow.then(|| SlowDisk::made(Slow::Bytes(20_000_000))).transpose()?;
     let (running, _) = labs.up_in_group(&file, slow.as_ref().map(|_| SlowDisk::GROUP))?;
     let said = running.stdout();
     let folder =
@@ -177,7 +181,7 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
     let (from, json) = (from.display().to_string(), labs.path("report.json"));
     let program = crate::proofload::binary()?.display().to_string();
     // The window that is small, and the disk that is slow, are those of the server when it receives.
-    let is_up = number % 2 == 0 || case.server != Server::Openssh;
+    let is_up = number.is_multiple_of(2) || case.server != Server::Openssh;
     let ends = if is_up { [from, format!("server:{to}")] } else { [format!("server:{from}"), to] };
     let words = format!(
         "lab shell client -- {program} copy -F {config} -rq --no-resume --no-verify --json {json} {}",

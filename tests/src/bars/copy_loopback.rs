@@ -17,7 +17,7 @@ pub(super) const BAR: Bar = Bar {
 const CIPHER: &str = "-c aes128-gcm@openssh.com";
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (bytes, pairs) = scale.pick((300_000_000, 3), (2_000_000_000, 7));
+    let (bytes, pairs) = scale.pick((200_000_000, 1), (2_000_000_000, 7));
     let path = CopyPath::up(None, "", "", 3 * bytes)?;
     path.make("file", bytes)?;
     let mut outcome = Outcome::default();

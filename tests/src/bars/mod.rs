@@ -20,6 +20,7 @@ mod connections_200k;
 mod copy_faults;
 mod copy_held_back;
 mod copy_loopback;
+mod copy_manners;
 mod copy_ocean;
 mod copy_paths;
 mod descriptors;
@@ -124,6 +125,7 @@ pub const ALL: &[Bar] = &[
     ocean_copy::BAR,
     copy_loopback::BAR,
     copy_paths::BAR,
+    copy_manners::BAR,
     copy_ocean::BAR,
     report_browser::BAR,
     readme::BAR,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 pub(super) use cases::{CASES, SOUND, Web};
-pub(super) use slow_disk::SlowDisk;
+pub(super) use slow_disk::{Slow, SlowDisk};
 
 use super::{Bar, Outcome, Scale, is_wanted, seconds};
 use crate::{
@@ -29,7 +29,7 @@ const TRIALS: u64 = 5;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let _sshd = SshdFolder::made()?;
-    let _slow_disk = if scale == Scale::Full { Some(SlowDisk::made()?) } else { None };
+    let _slow_disk = if scale == Scale::Full { Some(SlowDisk::made(Slow::Writes(30))?) } else { None };
     let mut outcome = Outcome::default();
     let trials = scale.pick(1, TRIALS);
     for (number, case) in CASES[..scale.pick(2, CASES.len())].iter().enumerate() {

@@ -68,6 +68,11 @@ fn each_cause_is_named_by_what_shows_it() {
     let hot = Shown { busiest: Some(("sshd".to_owned(), 0.95)), ..there.clone() };
     assert_eq!(of(&idle, Some(&hot), |_| {}), Cause::Processor);
     assert_eq!(of(&Shown { busy_share: Some(0.98), ..idle.clone() }, None, |_| {}), Cause::Processor);
+    // Programs that wait for each other; where each channel carries 2 MiB in a round trip, it is the window.
+    let chain = Shown { busiest: Some(("sshd".to_owned(), 0.5)), ..there.clone() };
+    let short = |seen: &mut Seen<'_>| (seen.channels, seen.round_trip_s) = (6, 0.0003);
+    assert_eq!(of(&idle, Some(&chain), short), Cause::Processor);
+    assert_eq!(of(&idle, Some(&chain), |seen| (seen.channels, seen.rate) = (6, 50e6)), Cause::SshWindow);
     // Others' work on all processors does not make a window smaller.
     let busy = Shown {
         busy_share: Some(1.0),

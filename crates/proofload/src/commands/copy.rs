@@ -214,7 +214,8 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
         preserve: arguments.preserve,
         verify: !arguments.no_verify,
         sync: !arguments.no_fsync,
-        journals: if arguments.no_resume { None } else { journals() },
+        state: state(),
+        resume: !arguments.no_resume,
         include,
         exclude,
         connections: arguments.connections,
@@ -243,8 +244,8 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     options
 }
 
-/// Where journals are: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
-fn journals() -> Option<PathBuf> {
+/// Where journals are, and what is known of logins: `$XDG_STATE_HOME/proofload/copy`, or below the home folder.
+fn state() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/state")))?;
     Some(state.join("proofload/copy"))

@@ -6,8 +6,14 @@ use anyhow::{Context, Result};
 
 use super::cases::SLOW_DISK;
 
-/// Writes per second to the disk of temporary files, for members of the group.
-const WRITES_PER_S: u32 = 30;
+/// What members of the group may write to the disk of temporary files.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Slow {
+    /// So often a second.
+    Writes(u32),
+    /// So many bytes a second.
+    Bytes(u32),
+}
 
 /// The group, which is removed when this is dropped.
 pub(in super::super) struct SlowDisk;
@@ -16,7 +22,7 @@ impl SlowDisk {
     /// The folder of the group.
     pub(in super::super) const GROUP: &str = SLOW_DISK;
 
-    pub(in super::super) fn made() -> Result<Self> {
+    pub(in super::super) fn made(slow: Slow) -> Result<Self> {
         fs::create_dir(SLOW_DISK).with_context(|| format!("cannot make the control group {SLOW_DISK}"))?;
         let made = Self;
         let device = fs::metadata(std::env::temp_dir())?.dev();
@@ -25,10 +31,11 @@ impl SlowDisk {
         // A partition has the limits of its disk.
         let disk = if Path::new(&of_device).join("partition").exists() { "../dev" } else { "dev" };
         let disk = fs::read_to_string(fs::canonicalize(&of_device)?.join(disk))?;
-        fs::write(
-            format!("{SLOW_DISK}/blkio.throttle.write_iops_device"),
-            format!("{} {WRITES_PER_S}", disk.trim()),
-        )?;
+        let (file, limit) = match slow {
+            Slow::Writes(writes) => ("write_iops_device", writes),
+            Slow::Bytes(bytes) => ("write_bps_device", bytes),
+        };
+        fs::write(format!("{SLOW_DISK}/blkio.throttle.{file}"), format!("{} {limit}", disk.trim()))?;
         Ok(made)
     }
 }

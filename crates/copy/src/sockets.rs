@@ -1,0 +1,75 @@
+//! The folder of ssh's control sockets.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// What the names of folders for sockets begin with.
+const FOLDER: &str = "proofload-copy-";
+/// What they begin with until they are locked.
+const YOUNG: &str = "proofload-copy.";
+/// A folder that is younger may not have its lock yet.
+const SWEEP_AGE: Duration = Duration::from_secs(60);
+
+/// A folder, removed with all that is in it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Shows that somebody uses it.
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes a folder, and removes those of runs that were killed.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        sweep();
+        // The path of a socket has about 100 bytes at the most.
+        let folder = tempfile::Builder::new().prefix(YOUNG).rand_bytes(8).tempdir_in("/tmp")?;
+        let lock = File::open(folder.path())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
+        let named = Path::new("/tmp").join(name);
+        fs::rename(folder.path(), &named)?;
+        // Nothing is there under its first name.
+        let _ = folder.keep();
+        Ok(Self { path: named, _lock: lock })
+    }
+
+    /// The control socket of a connection.
+    pub(crate) fn control(&self, slot: u32) -> PathBuf {
+        self.path.join(slot.to_string())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the folders of runs that were killed: those that nobody holds a lock of. Numbers of processes prove nothing where a run
+/// may be in a namespace of its own.
+fn sweep() {
+    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        let (name, is_old) = (entry.file_name(), || age() >= Some(SWEEP_AGE));
+        let name = name.to_string_lossy();
+        if !(name.starts_with(FOLDER) || name.starts_with(YOUNG) && is_old()) {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path)
+            .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
+        {
+            // Those of other users stay.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}

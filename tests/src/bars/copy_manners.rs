@@ -1,0 +1,94 @@
+//! What a copy leaves to others on its path, and how it keeps a limit.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Bar, Outcome, Runs, Scale};
+use crate::copying::{CopyPath, Way};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "copy-manners",
+    what: "`copy -l` holds its rate within 2 %, up and down; one TCP flow of somebody else beside `copy --polite` keeps ≥ 0.35 of the \
+           path, and what it keeps beside the default is printed: 100 Mbit/s, 40 ms, medians of 3",
+    full_seconds: 240,
+    run,
+};
+
+const RATE_MBIT: u32 = 100;
+
+/// A flow of somebody else, which begins earlier than a copy.
+#[derive(Clone, Copy)]
+struct Beside {
+    flow_s: u32,
+    file_bytes: u64,
+    /// The seconds of the flow in which both carry, all connections of the copy among them.
+    shared: (usize, usize),
+}
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let hosts = "tcp_rmem = \"64MB\", tcp_wmem = \"64MB\"";
+    let path = CopyPath::up(Some(RATE_MBIT), hosts, "delay = \"20ms\"", 1 << 30)?;
+    let short = Beside { flow_s: 12, file_bytes: 100_000_000, shared: (5, 11) };
+    let long = Beside { flow_s: 26, file_bytes: 300_000_000, shared: (10, 24) };
+    let beside = scale.pick(short, long);
+    path.make("file", beside.file_bytes)?;
+    path.make("limited", scale.pick(20_000_000, 100_000_000))?;
+    for (way, name) in scale.pick(&[(Way::Up, "up")][..], &[(Way::Up, "up"), (Way::Down, "down")]) {
+        for kbit in scale.pick(&[40_000_u32][..], &[5_000, 40_000, 80_000]) {
+            limited(&mut outcome, &path, (*way, name), *kbit)?;
+        }
+    }
+    let shapes = [("polite", "--polite"), ("default", "")];
+    for (name, options) in scale.pick(&shapes[..1], &shapes) {
+        let mut shares = Runs::default();
+        for _ in 0..scale.pick(1, 3) {
+            shares.push(left_to_another(&path, options, beside)?);
+        }
+        let share = format!("{:.3}", shares.median());
+        let (bound, reached) = match *name {
+            "polite" => (">= 0.35 of the path", shares.median() >= 0.35),
+            _ => ("printed: the share of one of ten would be 0.1", true),
+        };
+        outcome.time().figure(&format!("{name}_leaves"), share, bound, reached);
+    }
+    path.down()?;
+    Ok(outcome)
+}
+
+/// The rate under a limit, after the first second and before the last.
+fn limited(outcome: &mut Outcome, path: &CopyPath, (way, name): (Way, &str), kbit: u32) -> Result<()> {
+    let file = if kbit < 20_000 { path.make("small", 10_000_000).map(|_| "small")? } else { "limited" };
+    let copied = path.copy(&format!("-l {kbit} --no-verify"), way, file, "copy")?;
+    let rates = copied.report["rate_bytes_per_s"].as_array().cloned().unwrap_or_default();
+    let rates: Vec<f64> = rates.iter().filter_map(Value::as_f64).collect();
+    let steady = rates.get(1..rates.len().saturating_sub(1)).unwrap_or_default();
+    let share = steady.iter().sum::<f64>() / steady.len().max(1) as f64 * 8.0 / (f64::from(kbit) * 1e3);
+    outcome.time().figure(
+        &format!("limit_{name}_{kbit}_kbit"),
+        format!("{share:.4}"),
+        "0.98 to 1.02 of what was asked for",
+        (0.98..=1.02).contains(&share),
+    );
+    Ok(())
+}
+
+/// The share of what TCP can carry that one flow has beside a copy.
+fn left_to_another(path: &CopyPath, options: &str, beside: Beside) -> Result<f64> {
+    let flow = path.flow(beside.flow_s)?;
+    std::thread::sleep(Duration::from_secs(1));
+    path.copy(&format!("{options} --no-verify"), Way::Up, "file", "copy")?;
+    let finished = flow.finish(Duration::from_secs(60))?;
+    let report: Value = serde_json::from_str(&finished.stdout)?;
+    let intervals = report["intervals"].as_array().context("iperf3 has no intervals")?;
+    let rates: Vec<f64> = intervals
+        .iter()
+        .filter_map(|interval| interval["sum"]["bits_per_second"].as_f64())
+        .map(|rate| rate / 8.0 / path.goodput)
+        .collect();
+    let shared = rates.get(beside.shared.0..beside.shared.1).context("iperf3 ended early")?;
+    Ok(shared.iter().sum::<f64>() / shared.len() as f64)
+}
