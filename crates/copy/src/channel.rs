@@ -92,7 +92,7 @@ impl Channel {
             waiting,
             ended,
             is_retired: Cell::new(false),
-            window: Governor::new(Bounds::CHANNEL, None),
+            window: Governor::new(Bounds::CHANNEL, None, true),
             turn: Arc::default(),
             next_id: Rc::default(),
             handles: RefCell::default(),
@@ -134,13 +134,13 @@ impl Channel {
     }
 
     /// Bytes of the next READ.
-    pub(crate) fn next_read_bytes(&self) -> usize {
-        self.read_bytes.get().min(self.window.request_bytes())
+    pub(crate) fn next_read_bytes(&self, path: &Governor) -> usize {
+        self.read_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
     /// Bytes of the next WRITE.
-    pub(crate) fn next_write_bytes(&self) -> usize {
-        self.write_bytes.get().min(self.window.request_bytes())
+    pub(crate) fn next_write_bytes(&self, path: &Governor) -> usize {
+        self.write_bytes.get().min(self.window.request_bytes()).min(path.request_bytes())
     }
 
     /// The most that may be on the way now.
@@ -352,7 +352,10 @@ fn dispatch(
             Reply::Answer(id, answer) => {
                 let Some(asked) = waiting.borrow_mut().asked.remove(&id) else { continue };
                 if let Some(OnTheWay { bytes, sent, governors: [channel, path], .. }) = &asked.on_the_way {
-                    path.arrived(*bytes, sent.elapsed());
+                    // What was read only to compare it was not copied.
+                    if asked.take.is_some() == path.counts_reads {
+                        path.arrived(*bytes, sent.elapsed());
+                    }
                     // What takes a channel longer than others waits in a queue.
                     channel.arrived(*bytes, path.round_trip());
                     channel.tick(Instant::now(), path.spare_bytes());

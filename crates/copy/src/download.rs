@@ -103,7 +103,10 @@ impl Carrier {
         let taken = Rc::clone(&bytes);
         let ended = self.receive(channel, handle, &span, move |offset, data: &[u8]| {
             let at = (offset - begin) as usize;
-            taken.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+            // Once a piece was missing, nobody waits for those behind it.
+            if let Some(space) = taken.borrow_mut().get_mut(at..at + data.len()) {
+                space.copy_from_slice(data);
+            }
             Ok(())
         });
         let ended = ended.await?;
@@ -129,10 +132,13 @@ impl Carrier {
         };
         let mut pending = Vec::new();
         while span.left() > 0 {
-            let most = channel.next_read_bytes();
+            let most = channel.next_read_bytes(&self.governor);
             let room = channel.room(most, &self.governor).await;
             // Another channel may have taken the rest meanwhile.
-            let Some((offset, bytes)) = span.take(most) else { break };
+            let Some((offset, bytes)) = span.take(most) else {
+                room.for_bytes(0);
+                break;
+            };
             pending.push((offset, bytes, channel.begin_read(room, (handle, offset, bytes), at(offset))?));
         }
         span.sent();

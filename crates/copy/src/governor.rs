@@ -13,8 +13,8 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep_until};
 
-/// How much faster the bound grows than what was delivered, until the rate grows no more.
-const STARTUP_GAIN: f64 = 2.0;
+/// How much larger than what was delivered the bound is until the rate grows no more: TCP doubles it in each round trip.
+const STARTUP_GAIN: f64 = 3.0;
 /// What is on the way later, as a multiple of what the path holds: enough to notice that it holds more.
 const CRUISE_GAIN: f64 = 1.2;
 /// The rate has stopped growing when it is not this much larger after [`STALLED_ROUND_TRIPS`].
@@ -37,7 +37,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Within what a bound moves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// At first: TCP finds out by itself how fast it can start, and must not wait for us meanwhile.
+    /// At first: more than TCP sends in its first round trips. What a connection cannot carry would wait for it.
     first_bytes: usize,
     /// The least.
     least_bytes: usize,
@@ -50,7 +50,7 @@ impl Bounds {
     /// For one channel: more than SSH's window of 2 MiB would only wait in front of it. A channel that has become slow soon has
     /// little on the way, so that a file does not wait for it at the end.
     pub(crate) const CHANNEL: Self =
-        Self { first_bytes: 2_560 << 10, least_bytes: 0, max_bytes: 2_560 << 10, remembered: 8 };
+        Self { first_bytes: 256 << 10, least_bytes: 0, max_bytes: 2_560 << 10, remembered: 8 };
 
     /// For all channels together: a bound that does not move.
     pub(crate) fn path(asked_bytes: Option<usize>) -> Self {
@@ -66,6 +66,8 @@ pub(crate) struct Governor {
     bound_bytes: Cell<usize>,
     bounds: Bounds,
     limit_bytes_per_s: Option<u64>,
+    /// Whether what is read counts, or what is written.
+    pub(crate) counts_reads: bool,
     /// When the next bytes may go, under a limit.
     next: Cell<Instant>,
     round_trip: Cell<Duration>,
@@ -106,12 +108,13 @@ impl Drop for Permit {
 
 impl Governor {
     /// One whose bound follows the path. Under a limit, bytes go no faster than that.
-    pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>) -> Rc<Self> {
+    pub(crate) fn new(bounds: Bounds, limit_bytes_per_s: Option<u64>, counts_reads: bool) -> Rc<Self> {
         Rc::new(Self {
             used: Rc::default(),
             bound_bytes: Cell::new(bounds.first_bytes),
             bounds,
             limit_bytes_per_s,
+            counts_reads,
             next: Cell::new(Instant::now()),
             round_trip: Cell::new(Duration::MAX),
             delivered_bytes: Cell::new(0),
@@ -146,10 +149,18 @@ impl Governor {
         permit
     }
 
+    /// Of what was permitted, so many bytes do not go.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        if let Some(limit) = self.limit_bytes_per_s {
+            let time = Duration::from_secs_f64(bytes as f64 / limit.max(1) as f64);
+            self.next.set(self.next.get().checked_sub(time).unwrap_or_else(Instant::now));
+        }
+    }
+
     /// Bytes have arrived that took so long.
     pub(crate) fn arrived(&self, bytes: usize, took: Duration) {
         self.delivered_bytes.set(self.delivered_bytes.get() + bytes as u64);
-        self.round_trip.set(self.round_trip.get().min(took));
+        self.saw_round_trip(took);
     }
 
     /// A round trip without data was seen.
@@ -167,6 +178,11 @@ impl Governor {
         self.delivered_bytes.get()
     }
 
+    /// The largest rate of the last round trips, in bytes per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rates.borrow().iter().copied().fold(0.0, f64::max)
+    }
+
     /// The bound now, in bytes.
     pub(crate) fn bound_bytes(&self) -> usize {
         self.bound_bytes.get()
@@ -178,20 +194,17 @@ impl Governor {
         free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Bytes of a request, several of which are to be on the way.
+    /// Bytes of a request, several of which are to be on the way over each channel.
     pub(crate) fn request_bytes(&self) -> usize {
-        (self.bound_bytes.get() / 4).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
+        (self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize)
+            .clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
     }
 
     /// What each channel may have on the way beyond the multiple of what it delivers. Answers take longer than the smallest round
     /// trip, and a bound that followed what it allows would not get larger again. At a low rate little will do: a slow connection
     /// would carry more for long when all others are done.
     pub(crate) fn spare_bytes(&self) -> usize {
-        let best = self.rates.borrow().iter().copied().fold(0.0, f64::max);
-        if best == 0.0 {
-            return SPARE_BYTES[1];
-        }
-        let all = best * SPARE_TIME.as_secs_f64();
+        let all = self.rate() * SPARE_TIME.as_secs_f64();
         ((all / f64::from(self.channels.get().max(1))) as usize).clamp(SPARE_BYTES[0], SPARE_BYTES[1])
     }
 
@@ -212,7 +225,8 @@ impl Governor {
         if rates.len() > self.bounds.remembered {
             rates.pop_front();
         }
-        let best = rates.iter().copied().fold(0.0, f64::max);
+        drop(rates);
+        let best = self.rate();
         if let Some(startup) = self.startup.get() {
             // While channels are few or files are small, the bound is not what holds the rate back.
             if best > startup.best_rate * GROWTH || !self.is_full() {
@@ -236,7 +250,7 @@ mod tests {
 
     /// A channel of this rate in bytes per second, whose round trip is always 200 ms: what is on the way beyond it waits.
     fn bound_after(rate: f64, ticks: u32) -> usize {
-        let governor = Governor::new(Bounds::CHANNEL, None);
+        let governor = Governor::new(Bounds::CHANNEL, None, true);
         let begin = Instant::now();
         governor.saw_round_trip(Duration::from_millis(200));
         for tick in 1..=ticks {
@@ -263,8 +277,8 @@ mod tests {
 
     #[test]
     fn channels_of_a_slow_path_have_less_to_spare() {
-        for (rate, expected) in [(0.0, 2_048 << 10), (1e6, 128 << 10), (90e6, 500_000), (1e9, 2_048 << 10)] {
-            let path = Governor::new(Bounds::path(None), None);
+        for (rate, expected) in [(0.0, 128 << 10), (1e6, 128 << 10), (90e6, 500_000), (1e9, 2_048 << 10)] {
+            let path = Governor::new(Bounds::path(None), None, true);
             path.channels.set(18);
             path.rates.borrow_mut().push_back(rate);
             assert_eq!(path.spare_bytes(), expected, "{rate}");
@@ -273,7 +287,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn no_more_bytes_are_on_the_way_than_allowed() {
-        let governor = Governor::new(Bounds::path(Some(4 << 20)), None);
+        let governor = Governor::new(Bounds::path(Some(4 << 20)), None, true);
         let permits: Vec<_> = (0..16).map(|_| governor.permit(256 << 10)).collect();
         let mut held = Vec::new();
         for permit in permits {
@@ -289,5 +303,18 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(20), governor.permit(1)).await.is_err());
         held.pop();
         governor.permit(256 << 10).await;
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_more_than_may_ever_be_goes_alone() {
+        let governor = Governor::new(Bounds::path(Some(4 << 20)), None, true);
+        let first = governor.permit(1 << 20).await;
+        let large = governor.permit(3 << 20).await;
+        let mut waits = Box::pin(governor.permit(2 << 20));
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut waits).await.is_err());
+        // The bound becomes smaller than what somebody waits for.
+        governor.bound_bytes.set(1 << 20);
+        drop((first, large));
+        tokio::time::timeout(Duration::from_millis(500), waits).await.unwrap();
     }
 }

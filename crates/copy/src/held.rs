@@ -1,10 +1,13 @@
 //! What held a copy back. No clock, no input or output; `docs/copy.md` explains each rule.
 
+mod cause;
+
 use record::{
     counters::SenderUse,
     units::{show_bytes, show_count, show_time_ns},
 };
-use serde::Serialize;
+
+pub use cause::{Cause, HeldBack};
 
 use crate::{carrier::Direction, witness::Shown};
 
@@ -18,6 +21,8 @@ const HOT_SHARE: f64 = 0.85;
 const BUSY_SHARE: f64 = 0.35;
 /// Bytes that one channel carries in a round trip if a window of 2 MiB holds it back.
 const WINDOW_BYTES: f64 = (1 << 20) as f64;
+/// The same for servers with small windows, if all connections are known to have room.
+const SMALL_WINDOW_BYTES: f64 = (16 << 10) as f64;
 /// Share of all processors from which on a machine has no time left.
 const FULL_SHARE: f64 = 0.95;
 /// Share of the time or of the samples from which on something counts.
@@ -31,67 +36,17 @@ const FULL_BUFFER_SHARE: f64 = 0.6;
 /// A sender with less of its congestion window on the way is not limited by it.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
 /// A queue on the path delays packets by so much of the smallest round trip, and by [`LEAST_QUEUE_US`].
-const QUEUE_SHARE: f64 = 0.04;
+const QUEUE_SHARE: f64 = 0.1;
+/// The same where packets are lost: those behind one that is sent again wait for it.
+const LOSSY_QUEUE_SHARE: f64 = 0.25;
+/// Share of the segments that are sent again from which on packets are lost.
+const LOSS_SHARE: f64 = 0.002;
+/// Bytes of a segment.
+const SEGMENT_BYTES: f64 = 1_448.0;
 /// See [`QUEUE_SHARE`]: acknowledgements vary by less.
-const LEAST_QUEUE_US: f64 = 2_000.0;
+const LEAST_QUEUE_US: f64 = 1_000.0;
 /// Bytes for each direction of a connection that suffice for 1 Gbit/s and 250 ms, twice.
 const LARGE_BUFFER_BYTES: u32 = 64 << 20;
-
-/// What held a copy back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HeldBack {
-    /// What it was.
-    pub cause: Cause,
-    /// The figures that show it.
-    pub evidence: String,
-    /// What would lift it, if a user can.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<String>,
-}
-
-/// What can hold a copy back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The limit that was asked for: of the rate, or of the bytes on the way.
-    Asked,
-    /// A processor of one of both machines.
-    Processor,
-    /// The buffer of TCP at one of both ends.
-    SocketBuffer,
-    /// The path is full.
-    Path,
-    /// TCP's congestion window, which packet losses keep small.
-    CongestionWindow,
-    /// The disk of the source.
-    SourceDisk,
-    /// The disk of the target.
-    TargetDisk,
-    /// The windows of SSH's channels.
-    SshWindow,
-    /// Files so small that their round trips take longer than their bytes.
-    SmallFiles,
-    /// It could not be determined.
-    Unknown,
-}
-
-impl Cause {
-    /// The cause in words, which can follow "held back by".
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Asked => "the limit that you gave",
-            Self::Processor => "a processor",
-            Self::SocketBuffer => "a socket buffer",
-            Self::Path => "the path, which is full",
-            Self::CongestionWindow => "TCP's congestion window",
-            Self::SourceDisk => "the disk of the source",
-            Self::TargetDisk => "the disk of the target",
-            Self::SshWindow => "SSH's window",
-            Self::SmallFiles => "round trips for small files",
-            Self::Unknown => "nothing that could be determined",
-        }
-    }
-}
 
 /// What is known of a copy at its end.
 #[derive(Debug)]
@@ -115,6 +70,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) round_trip_s: f64,
     /// Whether only files were left that each go whole.
     pub(crate) are_files_small: bool,
+    /// Disks take part.
+    pub(crate) has_files: bool,
+    /// The connections that were looked at are known to end at the other machine.
+    pub(crate) is_direct: bool,
 }
 
 type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
@@ -170,7 +129,7 @@ fn asked(seen: &Seen<'_>) -> Option<HeldBack> {
 
 /// Both ends with their names, the one that sends first.
 fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a Shown>); 2] {
-    let (here, there) = (("here", Some(seen.here)), (seen.machine, seen.there));
+    let (here, there) = (("this machine", Some(seen.here)), (seen.machine, seen.there));
     if seen.direction == Direction::Up { [here, there] } else { [there, here] }
 }
 
@@ -263,7 +222,10 @@ fn path(seen: &Seen<'_>) -> Option<HeldBack> {
     let mean_us = |sum: u64| sum as f64 / senders.samples_sending.max(1) as f64;
     let (rtt_us, least_us) = (mean_us(senders.rtt_us), mean_us(senders.least_rtt_us));
     let queue_us = rtt_us - least_us;
-    if least_us <= 0.0 || queue_us < (QUEUE_SHARE * least_us).max(LEAST_QUEUE_US) {
+    let segments = seen.rate * seen.here.steady_s / SEGMENT_BYTES;
+    let is_lossy = senders.retransmits as f64 >= LOSS_SHARE * segments;
+    let share = if is_lossy { LOSSY_QUEUE_SHARE } else { QUEUE_SHARE };
+    if least_us <= 0.0 || queue_us < (share * least_us).max(LEAST_QUEUE_US) {
         return None;
     }
     let evidence = format!(
@@ -299,6 +261,9 @@ fn any_disk(seen: &Seen<'_>) -> Option<HeldBack> {
 }
 
 fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
+    if !seen.has_files {
+        return None;
+    }
     let causes = [Cause::SourceDisk, Cause::TargetDisk];
     let slow = ends(seen)
         .into_iter()
@@ -334,16 +299,13 @@ fn each_carried(seen: &Seen<'_>) -> f64 {
 }
 
 fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
-    if seen.full_channels_share < HALF {
+    let is_seen = seen.is_direct && ends(seen)[0].1.is_some_and(|shown| shown.senders.samples > 0);
+    let least_bytes = if is_seen { SMALL_WINDOW_BYTES } else { WINDOW_BYTES };
+    if seen.full_channels_share < HALF || each_carried(seen) < least_bytes {
         return None;
     }
-    let disk = if seen.there.is_none() && seen.direction == Direction::Up {
-        "; or the disk there: no shell there tells"
-    } else {
-        ""
-    };
     let evidence = format!(
-        "each of {} channels carried {} in a round trip of {:.1} ms, and TCP had room for more{disk}",
+        "each of {} channels carried {} in a round trip of {:.1} ms, and TCP had room for more",
         seen.channels,
         show_bytes(each_carried(seen) as u64),
         seen.round_trip_s * 1e3

@@ -35,9 +35,9 @@ impl Carrier {
         let Ok(handle) = self.open_endless(&channel).await else { return };
         while !self.queue.is_closed() {
             let most = if self.manner.direction == Direction::Up {
-                channel.next_write_bytes()
+                channel.next_write_bytes(&self.governor)
             } else {
-                channel.next_read_bytes()
+                channel.next_read_bytes(&self.governor)
             };
             let Some(room) =
                 channel.unless_lost(async { Some(channel.room(most, &self.governor).await) }).await

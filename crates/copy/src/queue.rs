@@ -2,13 +2,16 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     rc::Rc,
 };
 
 use tokio::sync::Notify;
 
-use crate::{file::FileCopy, span::Span};
+use crate::{
+    file::{CHUNK_BYTES, FileCopy},
+    span::Span,
+};
 
 /// Bytes that are worth the while of another channel.
 const WORTH_BYTES: u64 = 128 << 10;
@@ -28,6 +31,11 @@ pub(crate) enum Step {
     Finish,
 }
 
+/// No new chunk is begun while those that are under way are as many as arrive in this time: whatever breaks a copy, so much is lost.
+const BEGUN_S: f64 = 2.0;
+/// The least of them.
+const LEAST_BEGUN: usize = 4;
+
 /// Chunks of large files, and small files.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -37,6 +45,8 @@ pub(crate) struct Queue {
     complete: RefCell<VecDeque<Rc<FileCopy>>>,
     /// What channels are carrying.
     active: RefCell<Vec<Work>>,
+    /// Chunks that may be under way before channels rather help each other.
+    most_begun: Cell<usize>,
     unfinished: Cell<usize>,
     is_endless: Cell<bool>,
     is_closed: Cell<bool>,
@@ -73,19 +83,42 @@ impl Queue {
     /// to do.
     pub(crate) async fn take_chunk(&self) -> Option<Work> {
         self.when(|| {
-            let work = self.next_step().or_else(|| self.rest_of_another())?;
+            let next = || self.next_step();
+            let work = match self.finish_step() {
+                Some(work) => work,
+                None if self.has_many_begun() => self.rest_of_another().or_else(next)?,
+                None => next().or_else(|| self.rest_of_another())?,
+            };
             self.active.borrow_mut().push(work.clone());
             Some(work)
         })
         .await
     }
 
-    fn next_step(&self) -> Option<Work> {
+    /// Bytes per second that the path carries.
+    pub(crate) fn expect_rate(&self, rate: f64) {
+        self.most_begun.set((rate * BEGUN_S) as usize / CHUNK_BYTES as usize);
+    }
+
+    fn has_many_begun(&self) -> bool {
+        let active = self.active.borrow();
+        let chunks = active.iter().filter_map(|work| match &work.step {
+            Step::Carry(chunk, _) => Some((work.file.number, *chunk)),
+            Step::Finish => None,
+        });
+        chunks.collect::<BTreeSet<_>>().len() >= self.most_begun.get().max(LEAST_BEGUN)
+    }
+
+    fn finish_step(&self) -> Option<Work> {
         while let Some(file) = self.complete.borrow_mut().pop_front() {
             if !file.is_closed() {
                 return Some(Work { file, step: Step::Finish });
             }
         }
+        None
+    }
+
+    fn next_step(&self) -> Option<Work> {
         let large = self.large.borrow();
         let (file, chunk) = large.iter().find_map(|file| Some((Rc::clone(file), file.take_chunk()?)))?;
         let (begin, length) = file.range(chunk);
@@ -194,7 +227,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{CHUNK_BYTES, item};
+    use crate::file::item;
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_complete_file_is_finished_once_and_a_closed_one_never() {
@@ -208,6 +241,22 @@ mod tests {
         queue.complete(Rc::clone(&file));
         file.close();
         queue.finished(&file);
-        assert!(queue.next_step().is_none() && queue.unfinished() == 0);
+        assert!(queue.finish_step().is_none() && queue.next_step().is_none() && queue.unfinished() == 0);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn channels_help_each_other_before_more_is_begun_than_the_path_carries_soon() {
+        let queue = Queue::default();
+        queue.add(FileCopy::new(1, item("a", 100 * CHUNK_BYTES)));
+        let mut chunks = Vec::new();
+        for _ in 0..12 {
+            let work = queue.take_chunk().await.unwrap();
+            let Step::Carry(chunk, _) = work.step else { panic!("nothing is complete") };
+            chunks.push(chunk);
+        }
+        assert_eq!(chunks.iter().max(), Some(&3), "{chunks:?}");
+        queue.expect_rate(20.0 * CHUNK_BYTES as f64 / BEGUN_S);
+        let next = queue.take_chunk().await.unwrap();
+        assert!(matches!(next.step, Step::Carry(4, _)));
     }
 }

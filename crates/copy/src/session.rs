@@ -63,7 +63,11 @@ impl Session {
             journals: journals.cloned().filter(|_| place.is_some()),
             machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
         };
-        let governor = Governor::new(Bounds::path(job.in_flight_bytes), job.limit_bytes_per_s);
+        let governor = Governor::new(
+            Bounds::path(job.in_flight_bytes),
+            job.limit_bytes_per_s,
+            direction == Direction::Down,
+        );
         let carrier = Carrier::new(manner, governor);
         let witness = Witness::new(direction == Direction::Down);
         let login = Login::new(host, job.ssh_options.clone());
@@ -105,6 +109,7 @@ impl Session {
             }
             let now = Instant::now();
             governor.tick(now, 0);
+            queue.expect_rate(governor.rate());
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
@@ -150,6 +155,8 @@ impl Session {
             connections: report.connections,
             round_trip_s: report.round_trip_s,
             are_files_small: steady.were_files_small(),
+            has_files: !self.carrier.queue.is_endless(),
+            is_direct: self.witness.is_direct(),
         }))
     }
 }

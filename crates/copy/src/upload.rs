@@ -98,11 +98,15 @@ impl Carrier {
     ) -> Result<(), Trouble> {
         let mut pending = Vec::new();
         while span.left() > 0 {
-            let most = channel.next_write_bytes();
+            let most = channel.next_write_bytes(&self.governor);
             let room = channel.room(most, &self.governor).await;
             // Another channel may have taken the rest meanwhile.
-            let Some((offset, bytes)) = span.take(most) else { break };
+            let Some((offset, bytes)) = span.take(most) else {
+                room.for_bytes(0);
+                break;
+            };
             if leaves_holes && is_hole(local, offset, bytes as u64) {
+                room.for_bytes(0);
                 continue;
             }
             let fill = |space: &mut [u8]| local.read_exact_at(space, offset);
@@ -230,7 +234,7 @@ impl Carrier {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
-        let (temporary, handle) = make_there(channel, file, temporary).await?;
+        let (earlier, temporary, handle) = make_there(channel, file, temporary).await?;
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
             let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
@@ -243,6 +247,10 @@ impl Carrier {
             unchanged(file, &local)?;
             let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
+            // For one of these, a connection that was lost may have set the old file aside.
+            for earlier in &earlier {
+                channel.remove_aside(earlier).await?;
+            }
             Ok(verified)
         };
         let carried = carried.await;
@@ -280,20 +288,21 @@ fn open_source(file: &FileCopy) -> Result<File, Trouble> {
 }
 
 /// Makes a part of a small file. If there is one, it is removed, and this one gets another name: what was sent over a connection that
-/// was lost may still arrive, and would empty this one or give it the name of the whole.
+/// was lost may still arrive, and would empty this one or give it the name of the whole. Tells the names that were taken, too.
 async fn make_there(
     channel: &Channel,
     file: &FileCopy,
     first: Vec<u8>,
-) -> Result<(Vec<u8>, Handle), Trouble> {
-    let mut path = first.clone();
+) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle), Trouble> {
+    let (mut earlier, mut path) = (Vec::new(), first.clone());
     for number in 1..=MAX_PARTS {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
         let open = Request::Open { path: &path, flags, attributes: at_first(file) };
         match channel.ask(&open).await {
             Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
-            opened => return Ok((path.clone(), channel.opened(opened?)?)),
+            opened => return Ok((earlier, path, channel.opened(opened?)?)),
         }
+        earlier.push(path);
         path = [&first[..], format!("-{number}.part").as_bytes()].concat();
     }
     Err(Trouble::Local(format!("{MAX_PARTS} parts of it are there")))

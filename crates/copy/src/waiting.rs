@@ -17,7 +17,6 @@ use crate::{
 };
 
 /// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
-/// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
 
 pub(crate) struct Waiting {
@@ -58,7 +57,9 @@ pub(crate) struct OnTheWay {
 }
 
 impl OnTheWay {
+    /// So many bytes go; the rest of the room is nobody's.
     pub(crate) fn for_bytes(self, bytes: usize) -> Self {
+        self.governors[1].give_back(self.bytes - bytes);
         Self { bytes, sent: Instant::now(), ..self }
     }
 }

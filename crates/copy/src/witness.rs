@@ -117,7 +117,9 @@ impl Sums {
             busy_share: (ticks > 0).then(|| self.worked_ticks as f64 / ticks as f64),
             // Linux shows times in hundredths of a second, whatever its own clock has (proc_pid_stat(5), USER_HZ).
             busiest: busiest.map(|(name, ticks)| (name.clone(), share(*ticks as f64 / 100.0))),
-            disk_share: self.disk_us.map(|us| us as f64 / 1e6 / self.elapsed_s.max(f64::MIN_POSITIVE)),
+            disk_share: self
+                .disk_us
+                .map(|us| (us as f64 / 1e6 / self.elapsed_s.max(f64::MIN_POSITIVE)).min(1.0)),
             blocked_share: f64::from(self.looks_blocked) / f64::from(self.looks.max(1)),
             senders: self.senders.used(),
         }
@@ -187,6 +189,8 @@ pub(crate) struct Witness {
     is_there: Cell<bool>,
     /// The ends of the copy's connections as they are here.
     own: RefCell<Vec<(SocketAddr, SocketAddr)>>,
+    /// The other machine is at the end of one of them, and not behind a jump host.
+    is_direct: Cell<bool>,
 }
 
 impl Witness {
@@ -256,6 +260,10 @@ impl Witness {
                 if number == 0 {
                     own = text.lines().find_map(program);
                     connection = text.lines().find_map(client);
+                    let is_own = |client: SocketAddr| {
+                        self.own.borrow().iter().any(|own| own.0.port() == client.port())
+                    };
+                    self.is_direct.set(connection.is_some_and(is_own));
                     ask = format!("{EACH}{sockets}; echo '{END}'\n");
                 } else {
                     let mut look = look_at(&text);
@@ -287,6 +295,11 @@ impl Witness {
             let of_shell = of_shell.map(|client| (client.ip().to_canonical(), client.port()));
             there.retain(|seen| Some((seen.remote.ip().to_canonical(), seen.remote.port())) == of_shell);
         }
+    }
+
+    /// Whether the connections here are known to end at the other machine.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct.get()
     }
 
     pub(crate) fn here(&self) -> Shown {

@@ -99,9 +99,11 @@ fn a_name_whose_answer_is_lost_is_not_given_twice() -> Result<()> {
             let [source, target] = ["source", "there/target"].map(|name| place.labs.path(name));
             let (finished, report) =
                 place.copy(&["--connections", "2", &source, &format!("any:{target}")])?;
-            let words = format!("{mode} {server} {bytes}: {}{report:#}", finished.stderr);
+            let there: Vec<_> =
+                fs::read_dir(place.at("there"))?.flatten().map(|entry| entry.file_name()).collect();
+            let words = format!("{mode} {server} {bytes}: {there:?} {}{report:#}", finished.stderr);
             ensure!(finished.code == Some(0), "{words}");
-            ensure!(fs::read(target)? == contents(bytes), "{words}");
+            ensure!(fs::read(target)? == contents(bytes), "the target differs: {words}");
             ensure!(place.at("once").exists() && !place.has_parts("there")?, "{words}");
         }
     }

@@ -41,6 +41,8 @@ fn of(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> Ca
         connections: 9,
         round_trip_s: 0.228,
         are_files_small: false,
+        has_files: true,
+        is_direct: true,
     };
     change(&mut seen);
     judge(&seen).cause
@@ -58,6 +60,15 @@ fn each_cause_is_named_by_what_shows_it() {
     assert_eq!(sends(|senders| senders.receive_window_limited_us = 60_000_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.send_buffer_bytes = 170 * 1_300_000), Cause::SocketBuffer);
     assert_eq!(sends(|senders| senders.rtt_us += 170 * 30_000), Cause::Path);
+    // What waits for packets that are sent again is no queue.
+    assert_eq!(
+        sends(|senders| {
+            senders.rtt_us += 170 * 30_000;
+            senders.retransmits = 3_000;
+            senders.congestion_window_bytes = 170 * 1_100_000;
+        }),
+        Cause::CongestionWindow
+    );
     assert_eq!(sends(|senders| senders.congestion_window_bytes = 170 * 1_100_000), Cause::CongestionWindow);
     // BBR's window is twice what is on the way; what waits is paced.
     assert_eq!(sends(|senders| senders.samples_unsent = 150), Cause::CongestionWindow);

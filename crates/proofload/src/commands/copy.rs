@@ -220,7 +220,7 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
         exclude,
         connections: arguments.connections,
         is_polite: arguments.polite,
-        in_flight_bytes: in_flight_bytes.map(|bytes| (bytes as usize).max(1 << 20)),
+        in_flight_bytes: in_flight_bytes.map(|bytes| bytes as usize),
         limit_bytes_per_s: arguments.limit.map(|kbit| kbit * 1_000 / 8),
         dry_run: arguments.dry_run,
     })
@@ -236,7 +236,13 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     add("-F", arguments.config.clone());
     add("-p", arguments.port.map(|port| port.to_string().into()));
     arguments.identity.iter().for_each(|file| add("-i", Some(file.clone())));
-    add("-J", arguments.jump.clone());
+    // A second channel of a connection must go no way of its own, and ssh takes no two of its -J; of this it takes the first.
+    let jump = arguments.jump.as_ref().map(|jump| {
+        let mut option = OsString::from("ProxyJump=");
+        option.push(jump);
+        option
+    });
+    add("-o", jump);
     add("-c", arguments.cipher.clone());
     arguments.option.iter().for_each(|option| add("-o", Some(option.clone())));
     let flags = [(arguments.compress, "-C"), (arguments.ipv4, "-4"), (arguments.ipv6, "-6")];

@@ -20,6 +20,11 @@ pub(super) fn progress(progress: &Progress) -> String {
     )
 }
 
+/// How many of something there are.
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", show_count(count), if count == 1 { "" } else { "s" })
+}
+
 fn rate_in_words(bytes_per_s: f64) -> String {
     format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
 }
@@ -44,8 +49,8 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     }
     let resumed: u64 = there.iter().map(|file| file.resumed_bytes).sum();
     let mut text = format!(
-        "Copied {} files, {} in {:.1} s: {}",
-        show_count(there.len() as u64),
+        "Copied {}, {} in {:.1} s: {}",
+        counted(there.len() as u64, "file"),
         show_bytes(bytes),
         report.elapsed_s,
         rate_in_words(report.carried_bytes as f64 / report.elapsed_s.max(0.001))
@@ -57,9 +62,9 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
         text += &format!("; {} were there", show_bytes(resumed));
     }
     text += &format!(
-        "\n{} connections, {} channels, round trip {:.1} ms, login {:.1} s, up to {} on the way\n",
-        report.connections,
-        report.channels,
+        "\n{}, {}, round trip {:.1} ms, login {:.1} s, up to {} on the way\n",
+        counted(report.connections.into(), "connection"),
+        counted(report.channels.into(), "channel"),
         report.round_trip_s * 1e3,
         report.login_s,
         show_bytes(report.in_flight_bytes)
@@ -76,7 +81,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     ];
     for (how, words) in ways {
         if of(how) > 0 {
-            text += &format!("{} files {words}\n", show_count(of(how)));
+            text += &format!("{} {words}\n", counted(of(how), "file"));
         }
     }
     text
@@ -87,8 +92,9 @@ pub(super) fn why(up: &Report, down: &Report) -> String {
     let of = |way: &str, report: &Report| {
         let rate = steady(&report.rate_bytes_per_s).map_or("unknown".to_owned(), rate_in_words);
         let held = report.held_back.as_ref().map_or_else(String::new, held_back);
-        let (connections, channels) = (report.connections, report.channels);
-        format!("{way}: {rate} over {connections} connections, {channels} channels. {held}")
+        let connections = counted(report.connections.into(), "connection");
+        let channels = counted(report.channels.into(), "channel");
+        format!("{way}: {rate} over {connections}, {channels}. {held}")
     };
     let round_trip = format!("Round trip {:.1} ms, login {:.1} s\n", up.round_trip_s * 1e3, up.login_s);
     round_trip + &of("To it", up) + &of("From it", down)
@@ -100,10 +106,8 @@ pub(super) fn held_back(held: &HeldBack) -> String {
     format!("Held back by {}: {}\n{}", held.cause.words(), held.evidence, advice.collect::<String>())
 }
 
-/// The median rate of the seconds after the ramp: the first fifth is left out, and the last second.
+/// The mean rate of the seconds after the ramp: the first fifth is left out, and the last second.
 fn steady(rates: &[f64]) -> Option<f64> {
     let rates = rates.get(rates.len() / 5..rates.len().saturating_sub(1)).filter(|rates| rates.len() >= 5)?;
-    let mut rates = rates.to_vec();
-    rates.sort_by(f64::total_cmp);
-    Some(rates[rates.len() / 2])
+    Some(rates.iter().sum::<f64>() / rates.len() as f64)
 }
