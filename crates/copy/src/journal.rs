@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::{self, hex};
 
-/// Copies of one user at the same time.
+/// Copies by the same command at the same time.
 const MAX_PLACES: u32 = 256;
 
 /// What a journal is bound to: it says nothing of another file, or of the same after a change.
@@ -37,20 +38,23 @@ pub(crate) struct Known {
     pub(crate) former: Option<Identity>,
 }
 
-/// A place among the runs of a user that nobody else has, until it is dropped.
+/// The right to the journals and parts of a command, until it is dropped. A second run of the same command at the same time
+/// gets journals and parts of its own.
 #[derive(Debug)]
 pub(crate) struct Place {
+    /// Removed when the run ends by itself. That of a killed run stays for the next run of the command.
+    path: PathBuf,
     _lock: File,
-    /// Tells it from those of others, on whatever machine.
+    /// Tells the run's journals and parts from those of others, on whatever machine.
     pub(crate) token: String,
 }
 
 impl Place {
-    /// Takes the first place that is free. After a run that was killed this is its own again.
+    /// Takes the first free place of a command, so that a killed run finds its own again whatever else ran meanwhile.
     ///
     /// # Errors
     /// When the folder cannot be written to.
-    pub(crate) fn take(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn take(folder: &Path, command: &str) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join("id");
         let id = match fs::read_to_string(&path) {
@@ -61,13 +65,27 @@ impl Place {
                 id
             }
         };
+        let command = &hash::of(command.as_bytes())[..16];
         for number in 0..MAX_PLACES {
-            let lock = File::create(folder.join(format!("place-{number}")))?;
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Ok(Self { _lock: lock, token: format!("{id}-{number}") });
+            let path = folder.join(format!("place-{command}-{number}"));
+            loop {
+                let lock = File::create(&path)?;
+                if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                    break;
+                }
+                // Its last owner may have removed it since it was opened.
+                if lock.metadata()?.nlink() > 0 {
+                    return Ok(Self { path, _lock: lock, token: format!("{id}-{command}-{number}") });
+                }
             }
         }
-        Err(io::Error::other(format!("{MAX_PLACES} copies of this user are under way")))
+        Err(io::Error::other(format!("{MAX_PLACES} copies by the same command are under way")))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -171,13 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn runs_at_the_same_time_have_places_of_their_own() {
+    fn a_killed_run_finds_its_place_whatever_ran_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Place::take(folder.path()).unwrap();
-        let second = Place::take(folder.path()).unwrap();
-        assert_ne!(first.token, second.token);
-        let token = first.token.clone();
-        drop(first);
-        assert_eq!(Place::take(folder.path()).unwrap().token, token);
+        let take = |command| Place::take(folder.path(), command).unwrap();
+        let (first, other) = (take("a"), take("b"));
+        let second = take("a");
+        assert!(first.token != second.token && first.token != other.token);
+        let tokens = [&first, &other].map(|place| place.token.clone());
+        drop((first, other, second));
+        let places = fs::read_dir(&folder).unwrap().filter_map(Result::ok);
+        assert_eq!(places.filter(|entry| entry.file_name() != "id").count(), 0);
+        let other = take("b");
+        assert_eq!([take("a").token.clone(), other.token.clone()], tokens);
     }
 }

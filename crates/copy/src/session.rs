@@ -1,6 +1,7 @@
 //! A login, and all that carries over it.
 
 use std::{
+    env,
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -33,7 +34,7 @@ pub(crate) struct Session {
     pub(crate) machine: String,
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
-    /// Its lock holds the journals of this run.
+    /// The right to the journals of this run.
     _place: Option<Place>,
 }
 
@@ -47,7 +48,7 @@ impl Session {
         let began = Instant::now();
         // Whoever cannot write there copies without resuming.
         let journals = job.state.as_ref().filter(|_| job.resume);
-        let place = journals.and_then(|folder| Place::take(folder).ok());
+        let place = journals.and_then(|folder| Place::take(folder, &command(job)).ok());
         let failed = |why: String| CopyError::Failed(why);
         let token = match &place {
             Some(place) => place.token.clone(),
@@ -159,6 +160,11 @@ impl Session {
             is_direct: self.witness.is_direct(),
         }))
     }
+}
+
+/// Tells a command from others: the next one that is equal goes on where it stopped.
+fn command(job: &Job) -> String {
+    format!("{:?}\0{:?}\0{:?}", env::current_dir().ok(), job.sources, job.destination)
 }
 
 /// Connections that were asked for, if any.
