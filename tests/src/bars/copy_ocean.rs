@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Bar, Outcome, Runs, Scale};
+use super::{Bar, Outcome, Runs, Scale, is_wanted};
 use crate::copying::{Copied, CopyPath, Way};
 
 /// The bar.
@@ -31,9 +31,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         path.down()?;
         return Ok(outcome);
     }
-    clean(&mut outcome)?;
-    untuned(&mut outcome)?;
-    for congestion in ["cubic", "bbr"] {
+    if is_wanted("clean") {
+        clean(&mut outcome)?;
+    }
+    if is_wanted("untuned") {
+        untuned(&mut outcome)?;
+    }
+    for congestion in ["cubic", "bbr"].into_iter().filter(|congestion| is_wanted(congestion)) {
         lossy(&mut outcome, congestion)?;
     }
     Ok(outcome)
@@ -51,13 +55,14 @@ fn large(outcome: &mut Outcome, name: &str, copied: &Copied, path: &CopyPath, (b
     outcome.time().figure(&format!("{name}_wall"), format!("{:.1}s", copied.wall_s), bound, reached);
     outcome.note(format!(
         "{name}: login {:.1} s, ramp until {} s, {} steady seconds, {:.3} of them within 10 %, the slowest {:.2} of the median; {:.1} \
-         processor seconds",
+         processor seconds; held back by {}",
         copied.number("login_s"),
         steady.ramp_s,
         steady.seconds,
         steady.even,
         steady.least,
-        copied.cpu_s
+        copied.cpu_s,
+        copied.report["held_back"]
     ));
 }
 
