@@ -309,13 +309,13 @@ async fn receive(
             Ok(Ok(read)) => frames.filled(read),
             Ok(Err(error)) => break Some(error.to_string()),
             Err(_) if waiting.borrow().is_late() || told.is_some() => {
-                break Some(format!("the server has answered nothing for {} s", ANSWER_WAIT.as_secs()));
+                break Some(format!("the server has sent no answer for {} s", ANSWER_WAIT.as_secs()));
             }
             Err(_) => continue,
         }
         waiting.borrow_mut().since = Instant::now();
         if let Err(error) = dispatch(&mut frames, &waiting, &mut told) {
-            break Some(format!("what came is not SFTP: {error}"));
+            break Some(format!("the server sent something that is not SFTP: {error}"));
         }
     };
     let words = words.end(&mut child).await;

@@ -229,7 +229,8 @@ impl Carrier {
             let size_bytes = file.item.size_bytes;
             self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;
             if size_bytes == 0 && !self.read(channel, &handle, 0..1).await?.is_empty() {
-                let why = "it has contents and no size, as files of the kernel; copy it there first with cat";
+                let why = "the source has contents but reports size 0, as files in /proc do; there, cat it to a regular \
+                           file and copy that";
                 return Err(Trouble::Local(why.to_owned()));
             }
             let now = channel.begin(&Request::Fstat { handle: &handle })?;
@@ -277,7 +278,9 @@ fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>), Trouble> {
             Ok((behind, Some(known.mode() & 0o7777)))
         }
         Ok(known) if known.is_symlink() => Ok((target, None)),
-        Ok(_) => Err(Trouble::Local("the target is there, and is no regular file".to_owned())),
+        Ok(_) => {
+            Err(Trouble::Local("the target exists and is not a regular file; choose another name".to_owned()))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target, None)),
         Err(error) => Err(Trouble::local("look at the target", &error)),
     }

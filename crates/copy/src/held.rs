@@ -103,7 +103,7 @@ pub(crate) fn judge(seen: &Seen<'_>) -> HeldBack {
     }
     if seen.here.steady_s < LEAST_STEADY_S {
         return unknown(format!(
-            "it carried for {:.1} s once all connections were there, which is too short to tell",
+            "all connections carried together for only {:.1} s, which is too short to tell",
             seen.here.steady_s
         ));
     }
@@ -229,7 +229,7 @@ fn path(seen: &Seen<'_>) -> Option<HeldBack> {
         return None;
     }
     let evidence = format!(
-        "packets waited {} in its queue, beside a round trip of {}",
+        "packets waited {} in a queue on the path; without that wait, a round trip takes {}",
         show_time_ns((queue_us * 1e3) as u64),
         show_time_ns((least_us * 1e3) as u64)
     );
@@ -273,7 +273,8 @@ fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
     let (place, shown, cause) =
         slow.max_by(|(_, a, _), (_, b, _)| a.blocked_share.total_cmp(&b.blocked_share))?;
     let evidence = format!(
-        "at {place}, somebody waited for a disk for {} of the time, and programs of the copy did in {} of the looks",
+        "at {place}, some process waited for a disk for {} of the time, and a program of the copy was blocked \
+         in {} of the samples",
         percent(shown.disk_share.unwrap_or(0.0)),
         percent(shown.blocked_share)
     );
@@ -282,7 +283,8 @@ fn disk(seen: &Seen<'_>, is_slow: impl Fn(&Shown) -> bool) -> Option<HeldBack> {
 
 fn small_files(seen: &Seen<'_>) -> Option<HeldBack> {
     let evidence = format!(
-        "no file is larger than 2 MiB, and each takes several round trips of {:.1} ms; {} channels carry them side by side",
+        "most of the time, only files of at most 2 MiB were left, and each takes several round trips \
+         of {:.1} ms; {} channels carry them in parallel",
         seen.round_trip_s * 1e3,
         seen.channels
     );
@@ -322,7 +324,9 @@ fn in_words(seen: &Seen<'_>) -> String {
                 words.push(format!("{program} ({place}) took {} of a processor", percent(*share)));
             }
             Some(_) => {}
-            None => words.push(format!("no shell at {place} tells of its processors and disks")),
+            None => words.push(format!(
+                "the processors and disks of {place} are unknown, because no shell there answered"
+            )),
         }
     }
     match sender(seen) {
@@ -343,7 +347,7 @@ fn unsent_share(senders: &SenderUse) -> f64 {
 fn window_in_words(senders: &SenderUse) -> String {
     let mean = |sum: u64| sum / senders.samples_sending.max(1);
     format!(
-        "{} of a congestion window of {} on the way in each connection",
+        "each connection had {} on the way, with a congestion window of {}",
         show_bytes(mean(senders.in_flight_bytes)),
         show_bytes(mean(senders.congestion_window_bytes))
     )

@@ -166,7 +166,9 @@ async fn run(
         items.into_iter().partition(|item| taken.insert(item.target.clone()));
     for item in twice {
         let name = String::from_utf8_lossy(&item.target).into_owned();
-        problems.push(format!("{name}: two sources have this name at the destination; the first was taken"));
+        problems.push(format!(
+            "{name}: two sources would get this name at the destination; only the first is copied"
+        ));
     }
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
@@ -212,13 +214,13 @@ async fn run(
         finish_folders(job.preserve, direction, &channel, &folders, &mut report.notes).await;
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
-            "{machine} could not be reached again: {why}; the same command goes on where this one stopped"
+            "the connection to {machine} was lost and could not be opened again: {why}; run the same command again to continue"
         ));
     }
     report.files = carrier.reports.take();
     let unfinished = total_files - report.files.len() as u64;
     if unfinished > 0 {
-        report.notes.push(format!("{unfinished} of {total_files} files are not there"));
+        report.notes.push(format!("{unfinished} of {total_files} files were not copied"));
     }
     report.elapsed_s = began.elapsed().as_secs_f64();
     Ok(report)
@@ -293,7 +295,7 @@ async fn find(
     if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) {
         let words = job.destination.in_words();
         return Ok(Err(CopyError::WrongUse(format!(
-            "{words} is no folder; make it first, or name one source"
+            "{words} is not a folder; make it first, or copy one source to a name without a '/' at its end"
         ))));
     }
     for source in sources {

@@ -75,7 +75,13 @@ fn url(rest: &[u8]) -> Result<Location, String> {
     let (login, port) = match machine.iter().rposition(|byte| *byte == b':') {
         Some(at) if !machine[at..].contains(&b']') => {
             let port = str::from_utf8(&machine[at + 1..]).ok().and_then(|port| port.parse().ok());
-            (&machine[..at], Some(port.filter(|port| *port > 0).ok_or("what follows the colon is no port")?))
+            (
+                &machine[..at],
+                Some(
+                    port.filter(|port| *port > 0)
+                        .ok_or("the text after the colon is not a port (1 to 65535)")?,
+                ),
+            )
         }
         _ => (machine, None),
     };
@@ -94,7 +100,8 @@ fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
         }
         let digits = rest.get(..2).and_then(|digits| str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or("'%' in a URL stands before two hexadecimal digits; write %25 for '%'")?);
+        bytes
+            .push(byte.ok_or("in a URL, two hexadecimal digits must follow '%'; write %25 for a plain '%'")?);
         rest = &rest[2..];
     }
     Ok(bytes)

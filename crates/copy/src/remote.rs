@@ -172,7 +172,7 @@ impl Channel {
                 return Err(Trouble::Local(format!("the server lists more than {MAX_ITEMS} files")));
             }
             if refused.len() > MAX_REFUSED {
-                let words = "names that are no names of files";
+                let words = "invalid file names";
                 return Err(Trouble::Local(format!("the server lists more than {MAX_REFUSED} {words}")));
             }
         }

@@ -266,7 +266,7 @@ async fn entries(
     for name in refused {
         let (name, source) = (shown(&name), shown(&folder.source));
         listed.problems.push(format!(
-            "{source}: the server lists a file '{name}', which is no name of a file; it is left out"
+            "{source}: the server lists a file '{name}', which is not a valid file name; it is left out"
         ));
     }
     for (name, mut attributes) in names {

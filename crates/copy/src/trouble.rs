@@ -43,7 +43,9 @@ impl Trouble {
 
     /// The server answered something else than what was asked.
     pub(crate) fn unexpected(what: &str) -> Self {
-        Self::Local(format!("the server answered {what} with something else than what was asked for"))
+        Self::Local(format!(
+            "the server gave the wrong kind of answer to {what}; read its log, or try another SFTP server"
+        ))
     }
 
     pub(crate) fn is(&self, code: Code) -> bool {
@@ -59,7 +61,7 @@ impl fmt::Display for Trouble {
                 let words = if message.is_empty() { "failure" } else { message };
                 write!(
                     f,
-                    "the server says '{words}'; it tells no reason: see whether its disk is full, and its log"
+                    "the server says '{words}' and gives no reason; check whether its disk is full, and read its log"
                 )
             }
             Self::Refused(Refusal { code, message }) if message.is_empty() => {
@@ -70,7 +72,8 @@ impl fmt::Display for Trouble {
             Self::Changed => f.write_str("the source changed while it was copied; copy it again"),
             Self::Differs { offset } => write!(
                 f,
-                "at byte {offset} what was written differs from what was read, three times; see whether disk and memory are sound"
+                "in the part from byte {offset} on, what was written differs from what was read; check \
+                 the disks and the memory of both machines"
             ),
         }
     }

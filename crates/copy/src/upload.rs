@@ -295,7 +295,8 @@ async fn make_there(
     first: Vec<u8>,
 ) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle), Trouble> {
     let (mut earlier, mut path) = (Vec::new(), first.clone());
-    for number in 1..=MAX_PARTS {
+    let mut number = 1;
+    loop {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
         let open = Request::Open { path: &path, flags, attributes: at_first(file) };
         match channel.ask(&open).await {
@@ -304,8 +305,8 @@ async fn make_there(
         }
         earlier.push(path);
         path = [&first[..], format!("-{number}.part").as_bytes()].concat();
+        number += 1;
     }
-    Err(Trouble::Local(format!("{MAX_PARTS} parts of it are there")))
 }
 
 /// What the new file may be read and written by until it is whole.
@@ -332,7 +333,9 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
     };
     match known.file_type() {
         Some(FileType::Regular) | None => Ok((target, known.permissions.map(|mode| mode & 0o7777))),
-        Some(_) => Err(Trouble::Local("the target is there, and is no regular file".to_owned())),
+        Some(_) => {
+            Err(Trouble::Local("the target exists and is not a regular file; choose another name".to_owned()))
+        }
     }
 }
 
@@ -341,7 +344,7 @@ pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
     // Files of the kernel have no size, and contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Trouble::Local(
-            "it has contents and no size, as files of the kernel; copy it first with cat".to_owned(),
+            "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),
         ));
     }
     let now = local.metadata().map_err(|error| Trouble::local("read the source's size", &error))?;

@@ -74,8 +74,9 @@ impl Booking {
     }
 
     fn of(programs: &[u8]) -> Result<Self, String> {
-        let kernel = Btf::from_sys_fs()
-            .map_err(|error| format!("the kernel does not tell its types: {}", in_words(&error)))?;
+        let kernel = Btf::from_sys_fs().map_err(|error| {
+            format!("the kernel does not publish its types (/sys/kernel/btf/vmlinux): {}", in_words(&error))
+        })?;
         let mut ebpf =
             EbpfLoader::new().btf(Some(&kernel)).load(programs).map_err(|error| refused(&error))?;
         for tracepoint in TRACEPOINTS {
@@ -145,7 +146,7 @@ impl Booking {
             last = now;
             thread::sleep(PROGRAMS_END);
         }
-        Err("the accounts do not stand still".to_owned())
+        Err("the accounts changed while they were read; run the trial again".to_owned())
     }
 }
 

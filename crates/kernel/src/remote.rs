@@ -60,7 +60,7 @@ impl FromStr for Destination {
                 Ok(Self { name: name.to_owned(), login, port })
             }
             _ => Err(format!(
-                "'{text}' is no host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
+                "'{text}' is not a host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
             )),
         }
     }

@@ -104,8 +104,8 @@ pub fn faults(
     let is_missing = || (machine.read)(name).is_none();
     let Some(Known { scope, rule, remark, .. }) = known(name).copied() else {
         if is_missing() {
-            let reason = "this network namespace does not have it: it is misspelt, of a module that is not loaded, or of the \
-                          whole machine";
+            let reason = "this network namespace does not have it: its name is misspelt, its module is not loaded, or it \
+                          belongs to the whole machine";
             add(FaultKind::NoEffect, reason.to_owned());
         }
         return faults;
@@ -115,7 +115,7 @@ pub fn faults(
         return faults;
     }
     if scope == Scope::Machine && !machine.is_initial {
-        let reason = "it is one of the whole machine, which a network namespace of its own does not have";
+        let reason = "it belongs to the whole machine, and a separate network namespace does not have it";
         add(FaultKind::NoEffect, reason.to_owned());
     } else if is_missing() {
         add(
@@ -150,7 +150,7 @@ pub fn faults(
         Rule::Pages if last > machine.memory_pages / 4 => add(
             FaultKind::WrongUnit,
             format!(
-                "{last} pages are more than a quarter of the memory, which has {}: {remark}; so large a limit is none",
+                "{last} pages are more than a quarter of the memory of {} pages, so this limits nothing: {remark}",
                 machine.memory_pages
             ),
         ),

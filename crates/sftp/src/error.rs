@@ -6,7 +6,8 @@
 pub enum Error {
     /// The first bytes are text. What a start-up file of the remote shell prints arrives before the server's packets.
     #[error(
-        "the server sent text (`{}`...) before SFTP: let the start-up files of the remote shell (such as .bashrc) print nothing where no terminal is",
+        "the server sent text (`{}`...) before SFTP: change the start-up files of the remote shell (such as .bashrc), so \
+         that they print nothing when there is no terminal",
         .begin.escape_ascii()
     )]
     TextBeforeSftp {

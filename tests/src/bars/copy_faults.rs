@@ -91,7 +91,7 @@ const FAULTS: [(Fault, &str, &[&str]); 11] = [
     (Killed, "killed", &[""]),
     (SshKilled, "ssh_killed", &["the connection ended"]),
     (SshdRestart, "sshd_restarted", &["closed", "reset", "refused", "Broken pipe", "the connection ended"]),
-    (DiskFull, "disk_full", &["No space left", "see whether its disk is full"]),
+    (DiskFull, "disk_full", &["No space left", "check whether its disk is full"]),
     (SourceChanged, "source_changed", &["the source changed while it was copied"]),
     (Bare, "no_extensions", &[]),
     (OneSession, "max_sessions_1", &[]),

@@ -295,7 +295,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
     // No device takes the place of a file, nor a file that of a device.
     let (finished, _) = place.copy(&[&format!("{source}/good"), "any:/dev/null"])?;
     ensure!(
-        finished.code == Some(1) && finished.stderr.contains("is no regular file"),
+        finished.code == Some(1) && finished.stderr.contains("is not a regular file"),
         "{}",
         finished.stderr
     );
@@ -304,7 +304,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
         ([source.as_str(), target.as_str()], "both ends are on this machine; use cp"),
         (["a:x", "b:y"], "both ends are other machines"),
         (["-oProxyCommand=x:y", "."], "begins with '-'"),
-        ([source.as_str(), "any:/no/such/folder/"], "is no folder"),
+        ([source.as_str(), "any:/no/such/folder/"], "is not a folder"),
     ] {
         let (finished, _) = place.copy(&["--", words[0], words[1]])?;
         ensure!(

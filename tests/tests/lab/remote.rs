@@ -173,7 +173,7 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
     let text = "observe = [\"a@b\", \"a@b:x\", 3]\n[workload.http]\nurl = \"http://192.0.2.1/\"\nusers = 1\nduration = \"1s\"\n";
     let refused = labs.run(&format!("run {}", labs.file("study.toml", text)?))?;
     ensure!(
-        refused.stderr.contains(":1:19: 'a@b:x' is no host") && refused.stderr.contains(":1:28: "),
+        refused.stderr.contains(":1:19: 'a@b:x' is not a host") && refused.stderr.contains(":1:28: "),
         "{}",
         refused.stderr
     );

@@ -53,7 +53,7 @@ impl Cause {
             Self::TargetDisk => "the disk of the target",
             Self::SshWindow => "SSH's window",
             Self::SmallFiles => "round trips for small files",
-            Self::Unknown => "nothing that could be determined",
+            Self::Unknown => "something that could not be determined",
         }
     }
 }

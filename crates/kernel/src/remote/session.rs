@@ -118,7 +118,10 @@ impl Session {
                 ("ss", status) => self.has_ss = status == 0,
                 ("self/mountinfo", 0) => self.mounts = part.text,
                 ("sys/kernel/osrelease", 1..) => {
-                    return Err(io::Error::other(format!("it is no Linux machine ({})", part.text.trim())));
+                    return Err(io::Error::other(format!(
+                        "that machine does not run Linux ({})",
+                        part.text.trim()
+                    )));
                 }
                 _ => {}
             }
@@ -141,14 +144,16 @@ impl Session {
             let left = until.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(left) {
                 Ok(bytes) if answer.len() <= MAX_ANSWER_BYTES => answer.extend(bytes),
-                Ok(_) => return Err(io::Error::other("the shell there gives another answer than asked for")),
+                Ok(_) => {
+                    return Err(io::Error::other("the shell there sent an unexpected or too long answer"));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(io::Error::other(format!("no answer for {} s", wait.as_secs())));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other(self.said.last())),
             }
         }
-        let unknown = || io::Error::other("the shell there does not answer in the form that it was told");
+        let unknown = || io::Error::other("the shell there does not answer in the expected form");
         parts(&String::from_utf8_lossy(&answer), &self.mark).ok_or_else(unknown)
     }
 }

@@ -79,7 +79,7 @@ pub fn refusal(name: &str) -> Option<String> {
         || [".forwarding", ".disable_ipv6"].iter().any(|end| name.ends_with(end));
     if is_coupled {
         return Some(format!(
-            "{name} changes other settings or addresses with itself, which could not be restored exactly"
+            "a change of {name} also changes other settings or addresses, which could not be restored exactly"
         ));
     }
     // What is known and not here is listed as not applied.
@@ -87,7 +87,7 @@ pub fn refusal(name: &str) -> Option<String> {
     match path {
         _ if known(name).is_some() => None,
         None => Some(format!(
-            "'{name}' is no setting of the network, such as net.core.somaxconn or eth0.txqueuelen"
+            "'{name}' is not a setting that can be tuned, such as net.core.somaxconn or eth0.txqueuelen"
         )),
         Some(path) => {
             Setting::read(&path).err().map(|error| format!("cannot read {name}: {error}; check its name"))

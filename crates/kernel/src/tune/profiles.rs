@@ -92,7 +92,7 @@ const LISTENING: &[Want] = &[
     Want(
         "net.ipv4.tcp_syncookies",
         Value::Is("1"),
-        "a full SYN queue answers, and TcpExt.TCPReqQFullDoCookies tells of it",
+        "a full SYN queue still answers, with cookies, and TcpExt.TCPReqQFullDoCookies counts this",
     ),
     Want("net.ipv4.tcp_abort_on_overflow", Value::Is("0"), "a client may try again at a full accept queue"),
 ];
@@ -106,7 +106,7 @@ const MANY: &[Want] = &[
     Want(
         "net.netfilter.nf_conntrack_max",
         Value::AtLeast(1_048_576),
-        "where connections are tracked, so many at once",
+        "if connections are tracked, a million of them have room",
     ),
     Want(
         "net.core.netdev_max_backlog",
@@ -120,8 +120,8 @@ const MANY: &[Want] = &[
 const LONG_FAT: &[Want] = &[
     Want("net.ipv4.tcp_rmem", Value::TwoBdp, "the receiver's window may cover the path"),
     Want("net.ipv4.tcp_wmem", Value::TwoBdp, "the sender may keep what is on its way"),
-    Want("net.core.rmem_max", Value::TwoBdp, "the same for programs that ask for a buffer themselves"),
-    Want("net.core.wmem_max", Value::TwoBdp, "the same for programs that ask for a buffer themselves"),
+    Want("net.core.rmem_max", Value::TwoBdp, "programs that set their own receive buffer may cover the path"),
+    Want("net.core.wmem_max", Value::TwoBdp, "programs that set their own send buffer may cover the path"),
     Want("net.ipv4.tcp_window_scaling", Value::Is("1"), "windows above 64 KiB"),
     Want("net.ipv4.tcp_moderate_rcvbuf", Value::Is("1"), "the receive buffer grows by itself"),
     Want("net.ipv4.tcp_sack", Value::Is("1"), "losses in one window are repaired in one round trip"),

@@ -150,9 +150,9 @@ known! {
     Namespace "net.ipv4.tcp_synack_retries", "retries", Rule::Any, "TcpExt.TCPTimeouts":
         "how often the answer to a SYN is sent again";
     Namespace "net.ipv4.tcp_syncookies", "", Rule::AtMost(1), "TcpExt.TCPReqQFullDoCookies":
-        "a fallback for a full SYN queue; 2 answers every SYN so, which is for tests of the kernel and costs TCP's options";
+        "1 answers with SYN cookies when the SYN queue is full; 2 answers every SYN with a cookie, which is for tests of the kernel and loses TCP options";
     Namespace "net.ipv4.tcp_timestamps", "", Rule::AtLeast(1), "":
-        "0 takes round-trip times from every segment, and with them tcp_tw_reuse";
+        "0 removes the timestamps from every segment: round-trip times are measured less often, and tcp_tw_reuse does nothing";
     Namespace "net.ipv4.tcp_tw_recycle", "", Rule::Obsolete, "TcpExt.TCPTimeWaitOverflow":
         "removed in Linux 4.12, because it broke clients behind NAT; tcp_tw_reuse is for the connecting side";
     Namespace "net.ipv4.tcp_tw_reuse", "", Rule::AtMost(2), "sockstat.TCP.tw":
@@ -166,9 +166,9 @@ known! {
     Namespace "net.ipv6.conf.all.disable_ipv6", "", Rule::Any, "":
         "1 takes all IPv6 addresses away; they do not come back with 0";
     Machine "net.netfilter.nf_conntrack_buckets", "buckets", Rule::Any, "":
-        "size of the table of connections; more entries than four a bucket are slow to find";
+        "size of the hash table of tracked connections; with more than four entries per bucket, lookups are slow";
     Machine "net.netfilter.nf_conntrack_max", "connections", Rule::NotLowered, "conntrack.drop":
-        "connections that are tracked at once; those beyond it are dropped. Best is no connection tracking on the path of a test";
+        "how many connections are tracked at once; packets of further connections are dropped. It is best not to track connections on the path of a test";
     Machine "net.nf_conntrack_max", "connections", Rule::NotLowered, "conntrack.drop":
         "another name of net.netfilter.nf_conntrack_max";
     Machine "vm.swappiness", "", Rule::AtMost(60), "pressure.memory.some_us":

@@ -29,14 +29,14 @@ const AFTER_HELP: &str = "Examples:
   proofload copy -rn --exclude '*.tmp' . far:work   what would be copied
 Exit status: 0 everything is there and verified, 1 something is not, 2 wrong use or no login, 130 interrupted.";
 
-/// Copy files over ssh, scp's way, as fast as the path is: verified, and resumed after a break.
+/// Copy files over ssh with scp's options, as fast as the path allows; verify them, and resume after a break.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP, override_usage = USAGE)]
 pub(crate) struct CopyArgs {
     /// Files or folders, and where they go: PATH, [USER@]HOST:PATH or scp://[USER@]HOST[:PORT]/PATH; one side on this machine
     #[arg(value_names = ["SOURCE", "DESTINATION"], num_args = 2.., required_unless_present = "why")]
     paths: Vec<OsString>,
-    /// Copy nothing; tell what would hold a copy to and from this machine back, apart from disks, in 30 s
+    /// Copy nothing; say what would limit copies to and from HOST, apart from disks; takes about 30 s
     #[arg(long, value_name = "HOST", conflicts_with_all = ["paths", "dry_run"])]
     why: Option<OsString>,
     /// Copy folders with what is in them
@@ -63,19 +63,19 @@ pub(crate) struct CopyArgs {
     /// Do not bring files to their disk before they get their names
     #[arg(long)]
     no_fsync: bool,
-    /// Begin every file anew, and keep no journal
+    /// Start every file from its beginning, and keep no journal
     #[arg(long)]
     no_resume: bool,
     /// Number of connections [default: by the round trip]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: Option<u32>,
-    /// Leave others their share: one connection, which takes what one of theirs does
+    /// Use one connection only, so that other traffic on the path keeps its share
     #[arg(long, conflicts_with = "connections")]
     polite: bool,
     /// Bytes on the way at once, such as 32MiB [default: follows the path]
     #[arg(long, value_name = "SIZE")]
     in_flight: Option<String>,
-    /// Most Kbit/s, as scp's
+    /// Limit the rate to KBIT Kbit/s, as -l of scp does
     #[arg(short, long, value_name = "KBIT")]
     limit: Option<u64>,
     /// Write the result as JSON; - writes it, and nothing else, to standard output

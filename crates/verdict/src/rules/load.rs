@@ -56,7 +56,10 @@ fn ports(observed: &Observed<'_>) -> Option<String> {
     let http = observed.trial.http()?;
     let failed = http.errors.of(ErrorClass::Ports) + http.connection_errors.of(ErrorClass::Ports);
     if failed > 0 {
-        return Some(format!("{} times no port was left towards the target", show_count(failed)));
+        return Some(format!(
+            "{} times, a new connection found no free port towards the target",
+            show_count(failed)
+        ));
     }
     // Before it starts, a trial is fitted to the ports, and its reason to be void says so.
     let lacks_ports = |reason: &&VoidReason| reason.evidence.contains("ports: ");
@@ -83,7 +86,7 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
         )),
         LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot(observed) => {
             let median_ns = http.service_time.percentile(0.5).ns;
-            Some(format!("{users} users, each with an answer after {}{spare}", show_time_ns(median_ns)))
+            Some(format!("{users} users, with a median answer after {}{spare}", show_time_ns(median_ns)))
         }
         _ => None,
     }

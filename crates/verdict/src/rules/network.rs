@@ -38,11 +38,13 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
     let entries = sum(hosts(), "conntrack.entries").unwrap_or(0);
     if dropped == 0 {
         // Entries of closed connections make room for new ones, which costs nobody anything.
-        return Finding::Not(format!("no packet was dropped for lack of an entry; {entries} entries"));
+        return Finding::Not(format!(
+            "no packet was dropped because of a full table; it had {entries} entries"
+        ));
     }
     let host = hosts().max_by_key(|host| host.counters.get("conntrack.drop")).expect("one has it");
     let max = host.counters.get("conntrack.max_entries").unwrap_or(0);
-    counted(&host.host, format!("{dropped} packets were dropped for lack of one of its {max} entries"))
+    counted(&host.host, format!("{dropped} packets were dropped because all {max} entries were in use"))
 }
 
 /// A link carried what it can.

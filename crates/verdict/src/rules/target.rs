@@ -198,7 +198,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
         );
     };
     let share = share_of_trial(observed, us as f64 / 1e6);
-    let evidence = format!("some process waited for it {} of the time", percent(share));
+    let evidence = format!("some process waited for a disk {} of the time", percent(share));
     // The kernel does not count those who wait for the journal of a file system.
     let stood = programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
@@ -206,7 +206,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     match stood {
         Some((_, program)) if share >= STOOD_DISK_SHARE => {
             let (of, stood) = (program.samples, program.samples_blocked);
-            likely(place, format!("{evidence}, and {} in {stood} of {of} samples", program.name))
+            likely(place, format!("{evidence}, and {} was blocked in {stood} of {of} samples", program.name))
         }
         _ if share >= DISK_SHARE => likely(place, evidence),
         _ => Finding::Not(evidence),

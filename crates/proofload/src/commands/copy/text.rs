@@ -76,7 +76,10 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let ways = [
         (Verified::ByChecksum, "compared by checksums of the other machine"),
         (Verified::ReadBack, "read back over the connection"),
-        (Verified::HereOnly, "read again here alone: the other machine runs no cksum for this user"),
+        (
+            Verified::HereOnly,
+            "not compared, only read again on this machine: this user cannot run cksum on the other one",
+        ),
         (Verified::No, "not verified"),
     ];
     for (how, words) in ways {
@@ -97,7 +100,7 @@ pub(super) fn why(up: &Report, down: &Report) -> String {
         format!("{way}: {rate} over {connections}, {channels}. {held}")
     };
     let round_trip = format!("Round trip {:.1} ms, login {:.1} s\n", up.round_trip_s * 1e3, up.login_s);
-    round_trip + &of("To it", up) + &of("From it", down)
+    round_trip + &of("Upload", up) + &of("Download", down)
 }
 
 /// What held a copy back, in one line or two.

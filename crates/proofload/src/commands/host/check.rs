@@ -24,8 +24,8 @@ use crate::{
     output::destination::{Destination, write_result},
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 all is as the profile wants and no setting is faulty, 1 something is not, \
-                           2 wrong use, or a file cannot be read.";
+const EXIT_STATUS: &str = "Exit status: 0 every setting is as the profile wants and none is faulty, 1 a setting differs or is \
+                           faulty, 2 wrong use, or a file cannot be read.";
 /// Largest file of settings, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -196,7 +196,7 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
     let differing = report.wanted.iter().filter(|wanted| wanted.to_write.is_some()).count();
     let faulty = judged().filter(|judged| !judged.faults.is_empty()).count();
     text += &match (differing, faulty) {
-        (0, 0) => "Nothing is to be changed.\n".to_owned(),
+        (0, 0) => "Nothing needs to be changed.\n".to_owned(),
         (0, faulty) => format!("{faulty} setting(s) are faulty.\n"),
         (differing, 0) => format!("{differing} setting(s) differ; proofload host tune changes them.\n"),
         (differing, faulty) => {

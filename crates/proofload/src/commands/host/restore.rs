@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 all settings have their former values, 1 somebody else has set one since, which \
-                           is left and named, 2 a setting could not be put back; the next call tries again.";
+const EXIT_STATUS: &str = "Exit status: 0 all settings have their former values, 1 somebody else has changed a setting \
+                           since then, which is left as it is and named, 2 a setting could not be put back; the next call tries again.";
 
-/// Put back the values that the kernel's settings had before the first `host tune`, also one that was killed.
+/// Put the kernel's settings back to their values before the first `host tune`, even if it was killed.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
 pub(super) struct RestoreArgs {

@@ -13,8 +13,8 @@ use crate::{
     output::destination::{Destination, write_result},
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 all settings have the values that were asked for, 1 the kernel made something \
-                           else of one, 2 wrong use, or a setting could not be changed and all were put back.";
+const EXIT_STATUS: &str = "Exit status: 0 all settings have the values that were asked for, 1 the kernel changed a \
+                           value that was written, 2 wrong use, or a setting could not be changed and all were put back.";
 
 /// Change the kernel's settings to those of a profile, or to given ones, until `host restore`.
 ///
@@ -24,7 +24,7 @@ const EXIT_STATUS: &str = "Exit status: 0 all settings have the values that were
 pub(super) struct TuneArgs {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// A setting, instead of the profile's or beside it: net.core.somaxconn=4096, eth0.txqueuelen=10000 or
+    /// A setting to change, beside the profile's or in place of one of them: net.core.somaxconn=4096, eth0.txqueuelen=10000 or
     /// eth0.rx-0.rps_cpus=f; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
@@ -112,8 +112,11 @@ fn text(report: &Report, is_dry_run: bool) -> String {
     let left: Vec<Wanted> = wanted.iter().filter(|wanted| wanted.to_write.is_none()).cloned().collect();
     let line = |applied: &Applied| {
         let Applied { name, before, asked, after } = applied;
-        let made =
-            if applied.is_as_asked() { String::new() } else { format!(" (the kernel made this of {asked})") };
+        let made = if applied.is_as_asked() {
+            String::new()
+        } else {
+            format!(" (the kernel changed it from {asked})")
+        };
         format!("  {name}: {before} → {after}{made}\n")
     };
     let lines: String = changed.iter().map(line).collect();
