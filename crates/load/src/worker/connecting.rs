@@ -10,7 +10,6 @@ use crate::{
     absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
     failure::connect_failure,
     slot::Phase,
-    source::RequestSource,
     wire::{Route, SlotId, Wire},
 };
 
@@ -165,13 +164,7 @@ impl<W: Wire> Worker<W> {
         self.recorder.unopened(class);
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Retired;
-        match &mut self.source {
-            RequestSource::Open(pool) => pool.retired += 1,
-            RequestSource::Closed(users) => {
-                users.active -= u64::from(slot.loops_left > 0);
-                slot.loops_left = 0;
-            }
-        }
+        self.source.retire(slot);
     }
 
     pub(super) fn arm_deadline(&mut self, id: SlotId) {

@@ -9,7 +9,6 @@ use crate::{
     absence::MIN_ABSENCE_NS,
     failure::{parse_failure, stream_failure},
     recorder::ReceiveTime,
-    source::RequestSource,
     wire::{Received, SlotId, Wire},
 };
 
@@ -243,7 +242,7 @@ impl<W: Wire> Worker<W> {
             }
             return;
         };
-        let unused = slot.is_unused() && self.sending && matches!(self.source, RequestSource::Open(_));
+        let unused = slot.is_unused() && self.sending && self.source.is_open();
         // An unused connection is reopened only when a request needs it, or a target that closes at once would cause an
         // endless loop.
         slot.reopens &= !unused;
