@@ -51,7 +51,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("verdict", &["record"]),
     // What is no part of the program.
     ("bench", &["load", "proofload-tests", "record", "testing"]),
-    ("proofload-tests", &["record", "testing"]),
+    ("proofload-tests", &["record", "testing", "tls"]),
     ("testing", &["record"]),
 ];
 

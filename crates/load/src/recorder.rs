@@ -1,5 +1,6 @@
 //! Counts and times of one worker, recorded as requests run.
 
+mod handshakes;
 mod times;
 
 use std::sync::mpsc;
@@ -207,7 +208,7 @@ impl Recorder {
         self.result.http.counts.failed += 1;
         self.result.http.counts.failed_unsent += u64::from(!sent);
         self.result.http.counts.lost_delayed += u64::from(request.own_ns >= MIN_ABSENCE_NS);
-        let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
+        let censored = class.is_timeout();
         if censored {
             self.result.http.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
         } else {

@@ -359,6 +359,12 @@ impl<W: Wire> Worker<W> {
                         }
                     }
                 }
+                Phase::Handshaking => {
+                    self.advance_handshake(event.slot);
+                    if event.closed && self.slots[event.slot as usize].phase == Phase::Open {
+                        self.read(event.slot, true);
+                    }
+                }
                 Phase::Open => {
                     if event.writable && slot.unsent > 0 {
                         self.transmit(event.slot);

@@ -220,7 +220,7 @@ impl<W: Wire> Worker<W> {
                 slot.queued = true;
                 pool.vacant.push(id);
             }
-            Phase::Open | Phase::Connecting | Phase::Retired => {}
+            Phase::Open | Phase::Connecting | Phase::Handshaking | Phase::Retired => {}
         }
     }
 

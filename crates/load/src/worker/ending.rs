@@ -54,6 +54,7 @@ impl<W: Wire> Worker<W> {
                 self.recorder.user_span(slot.last_answer_ns.saturating_sub(start_ns));
             }
         }
+        self.recorder.tickets(self.wire.tickets());
         let delay_ns = self.absences.delay_ns();
         let totals = self.source.conclude(interrupted, now_ns.saturating_sub(self.t0_ns), |due_ns| {
             self.recorder.never_sent_busy(self.t0_ns + due_ns, delay_ns, now_ns);
