@@ -27,10 +27,13 @@ pub(crate) struct Workload {
     body_bytes: usize,
     connections: u32,
     keepalive: bool,
+    secure: bool,
 }
 
 const KEPT: Workload =
-    Workload { name: "keepalive", path: "/", body_bytes: 0, connections: 64, keepalive: true };
+    Workload { name: "keepalive", path: "/", body_bytes: 0, connections: 64, keepalive: true, secure: false };
+/// TLS 1.3 with TLS_AES_128_GCM_SHA256 and X25519, and a certificate with a P-256 key. No tool checks the certificate.
+const SECURE: Workload = Workload { name: "https-keepalive", secure: true, ..KEPT };
 
 /// The workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -39,6 +42,9 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "1k", path: "/1k", ..KEPT },
     Workload { name: "64k", path: "/64k", ..KEPT },
     Workload { name: "new-connection", connections: 32, keepalive: false, ..KEPT },
+    SECURE,
+    Workload { name: "https-64k", path: "/64k", ..SECURE },
+    Workload { name: "https-new-connection", connections: 32, keepalive: false, ..SECURE },
 ];
 
 /// The parameters of all runs.
@@ -81,7 +87,8 @@ impl Session<'_> {
     /// # Errors
     /// If the processor times cannot be read.
     pub(crate) fn measure(&self, workload: &Workload, seconds: u32) -> Result<bool> {
-        let url = self.nginx.url(workload.path);
+        let path = workload.path;
+        let url = if workload.secure { self.nginx.secure_url(path) } else { self.nginx.url(path) };
         let body = (workload.body_bytes > 0).then(|| Body::new(workload.body_bytes)).transpose()?;
         let load = Load {
             url: &url,

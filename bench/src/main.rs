@@ -47,12 +47,15 @@ struct Arguments {
 /// The figure of the instructions that the measuring loop executes per request.
 const LOOP_COST: &str = "loop-cost";
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 19] = [
     "keepalive",
     "post-200",
     "1k",
     "64k",
     "new-connection",
+    "https-keepalive",
+    "https-64k",
+    "https-new-connection",
     "memory-10k",
     link::CPU,
     link::FAST,
@@ -94,7 +97,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
         println!("{name}: MISSING, not measured; {remedy}");
     }
     let (rounds, seconds) = (arguments.rounds.unwrap_or(5), arguments.seconds.unwrap_or(5));
-    let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
+    let nginx = Nginx::start(&nginx::Options {
+        core: Some(cores.server),
+        secure: Some(nginx::Secure::Fixed),
+        ..Default::default()
+    })?;
     let mut all_used = missing.is_empty();
     for workload in cost::WORKLOADS {
         if is_selected(arguments, &[workload.name]) {

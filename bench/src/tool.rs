@@ -151,16 +151,20 @@ impl Tool {
     /// The command for a load; `None` if the tool does not support it.
     pub(crate) fn launch(&self, load: &Load) -> Option<Launch> {
         let Load { url, body, connections, keepalive, seconds, core } = *load;
+        let is_secure = url.starts_with("https://");
         let post = |words: &str| body.map_or_else(String::new, |body| words.replace('@', &body.file()));
         let launch = Launch::new(self.path.display().to_string()).on_core(core);
         Some(match self.kind {
             Kind::Ours => {
                 let words = format!("http {url} -c {connections} -d {seconds}s --threads 1 --cpus {core} -q");
                 let fresh = if keepalive { "" } else { "--no-keepalive" };
+                // The other tools check no certificate, except for oha.
+                let secure = if is_secure { "--insecure --no-resumption" } else { "" };
                 // `=` stands for the @ that proofload expects before a file name.
                 launch
                     .words(&words)
                     .words(fresh)
+                    .words(secure)
                     .words(&post("--body =@").replace('=', "@"))
                     .words("--json -")
             }
@@ -187,6 +191,7 @@ impl Tool {
             Kind::Oha => {
                 let words = format!("--no-tui --output-format json -c {connections} -z {seconds}s");
                 let words = words + if keepalive { "" } else { " --disable-keepalive" };
+                let words = words + if is_secure { " --insecure" } else { "" };
                 launch.words(&words).words(&post("-m POST -D @")).arg(url)
             }
         })

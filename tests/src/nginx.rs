@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use testing::http::{Answer, exchange};
 
 use crate::{
@@ -25,12 +26,23 @@ pub struct Options {
     pub keepalive_requests: u64,
     /// Connections it holds at the most; bounded by the hard limit of open files.
     pub connections: u64,
+    /// Whether and how it also answers over TLS, at an address of its own.
+    pub secure: Option<Secure>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { core: None, keepalive_requests: 1_000_000_000, connections: 24_000 }
+        Self { core: None, keepalive_requests: 1_000_000_000, connections: 24_000, secure: None }
     }
+}
+
+/// How nginx answers over TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secure {
+    /// TLS 1.2 and 1.3; sessions can be resumed.
+    Usual,
+    /// TLS 1.3 with one cipher suite and one key exchange; every handshake is a full one.
+    Fixed,
 }
 
 /// A running nginx with its own configuration in a folder of its own. It answers
@@ -42,6 +54,7 @@ pub struct Nginx {
     process: Process,
     folder: TemporaryFolder,
     address: SocketAddr,
+    secure_address: Option<SocketAddr>,
 }
 
 impl Nginx {
@@ -74,6 +87,19 @@ impl Nginx {
         format!("http://{}{path}", self.address)
     }
 
+    /// A URL on it over TLS. Its certificate, for 127.0.0.1 and localhost, has a P-256 key.
+    ///
+    /// # Panics
+    /// If it was started without TLS.
+    pub fn secure_url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.secure_address.expect("nginx was started with TLS"))
+    }
+
+    /// The file with the authority that issued its certificate.
+    pub fn authority_file(&self) -> String {
+        self.folder.file("ca.pem")
+    }
+
     /// What nginx wrote to its error log.
     pub fn error_log(&self) -> String {
         error_log(&self.folder, &self.process)
@@ -98,7 +124,11 @@ impl Nginx {
             fs::write(folder.path().join("www").join(name), vec![b'x'; bytes])?;
         }
         let file = folder.file("nginx.conf");
-        fs::write(&file, configuration(options, address))?;
+        let secure_address = options.secure.map(|_| free_address()).transpose()?;
+        if secure_address.is_some() {
+            write_certificate(&folder)?;
+        }
+        fs::write(&file, configuration(options, address, secure_address))?;
         let mut launch = Launch::new(program).args(["-p", &folder.file(""), "-c", &file]);
         if let Some(core) = options.core {
             launch = launch.on_core(core);
@@ -108,7 +138,7 @@ impl Nginx {
         let is_up = || exchange(address, b"GET / HTTP/1.0\r\n\r\n").is_ok_and(answers);
         let up = process.find("it answers", Duration::from_secs(10), |_| is_up().then_some(()));
         up.with_context(|| format!("nginx on {address}; its log:\n{}", error_log(&folder, &process)))?;
-        Ok(Self { process, folder, address })
+        Ok(Self { process, folder, address, secure_address })
     }
 }
 
@@ -125,11 +155,41 @@ pub fn free_address() -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-fn configuration(options: &Options, address: SocketAddr) -> String {
+/// Writes an authority's certificate, and a certificate that it issued with its key.
+fn write_certificate(folder: &TemporaryFolder) -> Result<()> {
+    let authority = tls::Authority::new("the authority of tests")?;
+    let identity = authority.certify(&["localhost", "127.0.0.1"], tls::Validity::default())?;
+    fs::write(folder.file("ca.pem"), authority.pem())?;
+    fs::write(folder.file("cert.pem"), pem("CERTIFICATE", &identity.chain[0]))?;
+    fs::write(folder.file("key.pem"), pem("PRIVATE KEY", identity.key.secret_der()))?;
+    Ok(())
+}
+
+/// A PEM section.
+pub fn pem(label: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
+}
+
+fn configuration(options: &Options, address: SocketAddr, secure_address: Option<SocketAddr>) -> String {
     let limit = machine::raise_descriptor_limit();
     // Listener, logs, epoll and the served file need a few themselves.
     let connections = options.connections.min(limit.saturating_sub(32)).max(64);
     let mut text = String::new();
+    let offer = match options.secure {
+        Some(Secure::Fixed) => {
+            "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_ecdh_curve X25519; \
+             ssl_session_tickets off; ssl_session_cache off;"
+        }
+        _ => "ssl_protocols TLSv1.2 TLSv1.3;",
+    };
+    let secure = secure_address.map_or(String::new(), |address| {
+        format!(
+            "listen {address} ssl backlog=65535;
+        ssl_certificate cert.pem;
+        ssl_certificate_key key.pem;
+        {offer}"
+        )
+    });
     // A worker of root's nginx would become nobody, who may not enter our folder.
     if rustix::process::geteuid().is_root() {
         text += "user root;\n";
@@ -154,6 +214,7 @@ http {{
     scgi_temp_path scgi;
     server {{
         listen {address} backlog=65535;
+        {secure}
         default_type text/plain;
         root www;
         location = / {{ return 200 'Hello, World!'; }}

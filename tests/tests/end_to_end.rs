@@ -10,6 +10,7 @@ mod links;
 mod listen;
 mod programs;
 mod says;
+mod secure;
 mod stages;
 mod study;
 
@@ -170,19 +171,6 @@ fn every_mistake_on_the_command_line_is_named_at_once() -> Result<()> {
     for mistake in ["never", "explode"] {
         ensure!(serve.stderr.contains(mistake), "{mistake} is not named: {}", serve.described());
     }
-    Ok(())
-}
-
-#[test]
-fn tls_is_refused_with_the_next_step() -> Result<()> {
-    let _shared = beside_others();
-    let output = run("https://127.0.0.1/", "-n 1")?;
-    ensure!(output.code == Some(2) && output.stdout.is_empty(), "{}", output.described());
-    ensure!(
-        output.stderr.contains("https") && output.stderr.contains("proxy"),
-        "no next step: {}",
-        output.described()
-    );
     Ok(())
 }
 

@@ -3,9 +3,16 @@
 use http1::{Error, ErrorKind};
 use record::ErrorClass;
 use rustix::io::Errno;
+use tls::Failure;
+
+use crate::wire::ConnectionError;
 
 /// The class of an error while connecting.
-pub(crate) fn connect_failure(errno: Errno) -> ErrorClass {
+pub(crate) fn connect_failure(error: impl Into<ConnectionError>) -> ErrorClass {
+    let errno = match error.into() {
+        ConnectionError::Kernel(errno) => errno,
+        other => return stream_failure(other),
+    };
     match errno {
         Errno::CONNREFUSED => ErrorClass::ConnectRefused,
         Errno::TIMEDOUT => ErrorClass::ConnectTimeout,
@@ -16,12 +23,44 @@ pub(crate) fn connect_failure(errno: Errno) -> ErrorClass {
 }
 
 /// The class of an error on an open connection.
-pub(crate) fn stream_failure(errno: Errno) -> ErrorClass {
+pub(crate) fn stream_failure(error: impl Into<ConnectionError>) -> ErrorClass {
+    let errno = match error.into() {
+        ConnectionError::Kernel(errno) => errno,
+        ConnectionError::Tls(failure) => return tls_failure(failure),
+        ConnectionError::CutOff => return ErrorClass::Truncated,
+    };
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,
         Errno::TIMEDOUT => ErrorClass::Timeout,
         Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => ErrorClass::Unreachable,
         other => local_failure(other),
+    }
+}
+
+/// The class of an error during the handshake of an established connection.
+pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
+    match stream_failure(error) {
+        ErrorClass::Reset | ErrorClass::Truncated => ErrorClass::TlsClosed,
+        ErrorClass::Timeout => ErrorClass::TlsTimeout,
+        other => other,
+    }
+}
+
+fn tls_failure(failure: Failure) -> ErrorClass {
+    match failure {
+        Failure::CertificateExpired => ErrorClass::TlsExpired,
+        Failure::CertificateNotYetValid => ErrorClass::TlsNotYetValid,
+        Failure::WrongName => ErrorClass::TlsWrongName,
+        Failure::UnknownIssuer => ErrorClass::TlsUnknownIssuer,
+        Failure::BadCertificate => ErrorClass::TlsBadCertificate,
+        Failure::ProtocolVersion => ErrorClass::TlsVersion,
+        Failure::NoCommonCipher => ErrorClass::TlsCipher,
+        Failure::CertificateRequired => ErrorClass::TlsClientRequired,
+        Failure::CertificateRefused => ErrorClass::TlsClientRefused,
+        Failure::NotTls => ErrorClass::NotTls,
+        Failure::ClosedInHandshake => ErrorClass::TlsClosed,
+        Failure::Decrypt => ErrorClass::TlsDecrypt,
+        _ => ErrorClass::TlsOther,
     }
 }
 

@@ -24,6 +24,7 @@ mod share;
 mod slot;
 mod source;
 mod tick;
+mod tls_config;
 mod validity;
 pub mod wire;
 pub mod worker;

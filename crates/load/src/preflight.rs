@@ -18,6 +18,8 @@ use crate::{FieldMistake, MachineLimits, pool, workload::FixedByUser};
 const OTHER_DESCRIPTORS: u64 = 64;
 /// Memory of one open connection, ours and the kernel's, without data in its buffers; measured 2 to 3 KiB.
 const CONNECTION_MEMORY_BYTES: u64 = 4 * 1024;
+/// As above, with TLS and its session tickets.
+const TLS_CONNECTION_MEMORY_BYTES: u64 = 24 * 1024;
 /// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
 const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
 const THREAD_MEMORY_BYTES: u64 = 4 << 20;
@@ -53,12 +55,13 @@ pub fn fit(
     let memory_room = memory_room(plan, limits);
     if connections > memory_room {
         let needed =
-            connections.saturating_mul(CONNECTION_MEMORY_BYTES).saturating_add(base_memory_bytes(plan));
+            connections.saturating_mul(connection_memory_bytes(plan)).saturating_add(base_memory_bytes(plan));
         refusals.push(format!(
-            "memory: {connections} connections need about {} (4 KiB each including the kernel's share, and the worker \
+            "memory: {connections} connections need about {} ({} each including the kernel's share, and the worker \
              processes' own memory), and {} are available (MemAvailable, the cgroup's limit, `ulimit -v`); raise the limit, or \
              use another machine",
             record::units::show_bytes(needed),
+            record::units::show_bytes(connection_memory_bytes(plan)),
             record::units::show_bytes(limits.available_memory_bytes),
         ));
     }
@@ -218,7 +221,11 @@ fn port_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
 }
 
 fn memory_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
-    limits.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / CONNECTION_MEMORY_BYTES
+    limits.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / connection_memory_bytes(plan)
+}
+
+fn connection_memory_bytes(plan: &HttpPlan) -> u64 {
+    if plan.tls.is_some() { TLS_CONNECTION_MEMORY_BYTES } else { CONNECTION_MEMORY_BYTES }
 }
 
 fn base_memory_bytes(plan: &HttpPlan) -> u64 {

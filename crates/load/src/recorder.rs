@@ -1,5 +1,6 @@
 //! Counts and times of one worker, recorded as requests run.
 
+mod handshakes;
 mod times;
 
 use std::sync::mpsc;
@@ -9,6 +10,7 @@ use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
 
 use crate::{
     absence::{LoadState, MIN_ABSENCE_NS},
+    source::SourceTotals,
     tick::Tick,
     worker_result::WorkerResult,
 };
@@ -206,7 +208,7 @@ impl Recorder {
         self.result.http.counts.failed += 1;
         self.result.http.counts.failed_unsent += u64::from(!sent);
         self.result.http.counts.lost_delayed += u64::from(request.own_ns >= MIN_ABSENCE_NS);
-        let censored = matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout);
+        let censored = class.is_timeout();
         if censored {
             self.result.http.response_time.record_censored_ns(now_ns - request.intended_ns, request.own_ns);
         } else {
@@ -325,8 +327,7 @@ impl Recorder {
     pub(crate) fn finish(
         mut self,
         now_ns: u64,
-        scheduled: u64,
-        planned: Option<u64>,
+        totals: SourceTotals,
         interrupted: bool,
         away: Away,
     ) -> WorkerResult {
@@ -335,8 +336,9 @@ impl Recorder {
         self.tick(now_ns);
         self.result.http.own_lateness.record_n_ns(0, self.assigned_on_time);
         self.result.http.lateness.record_n_ns(0, self.sent_on_time);
-        self.result.http.counts.scheduled = scheduled;
-        self.result.planned = planned;
+        self.result.http.counts.scheduled = totals.scheduled;
+        self.result.http.counts.never_sent += totals.left_out;
+        self.result.planned = totals.planned;
         self.result.interrupted = interrupted;
         self.result.http.away = away;
         self.result.elapsed_ns = now_ns - self.t0_ns;

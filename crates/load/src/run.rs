@@ -24,7 +24,13 @@ use crate::{
     recorder::Recorder,
     share::Share,
     tick::{Tick, TickMerger},
-    wire::{Wire, kernel::KernelWire},
+    tls_config::TlsConfig,
+    wire::{
+        Wire,
+        kernel::KernelWire,
+        layer::{Layer, Plain},
+        secure::Secure,
+    },
     worker::{Finished, Worker},
     worker_result::WorkerResult,
 };
@@ -45,6 +51,9 @@ pub enum RunError {
         /// The kernel's reason.
         source: std::io::Error,
     },
+    /// TLS could not be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
     /// Receipts of events could not be written.
     #[error("{0}")]
     Receipts(std::io::Error),
@@ -74,6 +83,8 @@ pub fn run(
     if let Some(events) = &plan.events {
         check_receipt_folder(events, share).map_err(RunError::Receipts)?;
     }
+    let tls = plan.tls.as_ref().map(TlsConfig::new).transpose();
+    let tls = tls.map_err(|mistake| RunError::Tls(mistake.message))?;
     let threads = plan.threads.max(1);
     let used_before = ProcessUse::now();
     let (ready_sender, ready) = mpsc::channel();
@@ -91,6 +102,7 @@ pub fn run(
             spares.push(spare_sender);
             let context = ThreadContext {
                 plan: Arc::clone(plan),
+                tls: tls.clone(),
                 share: share.split(u64::from(index), u64::from(threads)),
                 stop: Arc::clone(stop),
                 index,
@@ -166,6 +178,7 @@ pub fn run(
 /// What a worker thread needs.
 struct ThreadContext {
     plan: Arc<HttpPlan>,
+    tls: Option<TlsConfig>,
     share: Share,
     stop: Arc<AtomicBool>,
     index: u32,
@@ -175,14 +188,23 @@ struct ThreadContext {
 }
 
 impl ThreadContext {
-    fn run(self) -> Result<WorkerResult, RunError> {
+    fn run(mut self) -> Result<WorkerResult, RunError> {
+        match self.tls.take() {
+            None => self.run_on(|_| Plain),
+            Some(TlsConfig { client, name, resumes }) => {
+                self.run_on(|slots| Secure::new(client, name, resumes, slots))
+            }
+        }
+    }
+
+    fn run_on<L: Layer>(self, layer: impl FnOnce(usize) -> L) -> Result<WorkerResult, RunError> {
         // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
         let nodelay = wants_nodelay(&self.plan);
         let spin_ns = self.plan.spin_ns;
         let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.recorder, self.stop, |slots| {
-            KernelWire::new(slots, nodelay, spin_ns)
+            KernelWire::new(layer(slots), slots, nodelay, spin_ns)
         })
         .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
         // Before anything is sent, so that a folder that is not writable does not waste a trial.
@@ -247,7 +269,8 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
     let body_bytes = plan.events.as_ref().map_or(plan.request.body.len(), |events| {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
     });
-    plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
+    // The end of TLS's handshake and the first request leave one after the other.
+    plan.tls.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 
 /// Processor and waiting time of a worker thread so far.

@@ -14,6 +14,8 @@ pub(crate) enum Phase {
     Vacant,
     /// The connection is being opened.
     Connecting,
+    /// The connection is established, and its own handshake is not done: see `Wire::HAS_HANDSHAKE`.
+    Handshaking,
     /// The connection is open.
     Open,
     /// This machine could not open the connection: the slot is out of use.
@@ -72,6 +74,10 @@ pub(crate) struct Slot {
     pub reader: ResponseReader,
     /// When the connection attempt began.
     pub connecting_since_ns: u64,
+    /// When the connection's own handshake began.
+    pub handshake_since_ns: u64,
+    /// For how long bytes of the handshake were unread, in nanoseconds.
+    pub handshake_unread_ns: u64,
     /// The attempt began while requests might be delayed by an absence.
     pub connects_delayed: bool,
     /// Since when the slot could have taken a request.
@@ -134,7 +140,7 @@ impl Slot {
     /// When the connection attempt or the oldest request in flight began, if there is one.
     pub(crate) fn waiting_since_ns(&self) -> Option<u64> {
         match self.phase {
-            Phase::Connecting => Some(self.connecting_since_ns),
+            Phase::Connecting | Phase::Handshaking => Some(self.connecting_since_ns),
             _ => self.requests.front().map(|request| request.started_ns),
         }
     }

@@ -140,6 +140,177 @@ impl RequestSource {
     }
 }
 
+/// What a slot does once requests have ended on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterRequests {
+    /// It returns to the pool.
+    Returns,
+    /// Its user pauses before each next request.
+    Pauses,
+    /// Its user sends the next requests at once.
+    Continues,
+}
+
+/// Requests of a source: scheduled, to be reached if known, left out.
+pub(crate) struct SourceTotals {
+    pub scheduled: u64,
+    pub planned: Option<u64>,
+    pub left_out: u64,
+}
+
+impl RequestSource {
+    /// Whether requests come from a schedule.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+
+    /// The users of a closed load.
+    #[inline]
+    pub(crate) fn users(&mut self) -> Option<&mut Users> {
+        match self {
+            Self::Closed(users) => Some(users),
+            Self::Open(_) => None,
+        }
+    }
+
+    /// The pool of an open load.
+    #[inline]
+    pub(crate) fn pool(&mut self) -> Option<&mut Pool> {
+        match self {
+            Self::Closed(_) => None,
+            Self::Open(pool) => Some(pool),
+        }
+    }
+
+    /// Number of slots that are opened before the start.
+    pub(crate) fn initial(&self) -> SlotId {
+        match self {
+            Self::Closed(_) => 0,
+            Self::Open(pool) => pool.initial,
+        }
+    }
+
+    /// Whether users pause between their requests.
+    #[inline]
+    pub(crate) fn pauses(&self) -> bool {
+        matches!(self, Self::Closed(users) if users.thinks)
+    }
+
+    /// Whether the next request of a user is due as soon as its last answer is there.
+    #[inline]
+    pub(crate) fn follows_answers(&self) -> bool {
+        matches!(self, Self::Closed(users) if !users.thinks)
+    }
+
+    /// When the next arrival is due, in nanoseconds after the start.
+    #[inline]
+    pub(crate) fn next_arrival_ns(&self) -> Option<u64> {
+        match self {
+            Self::Closed(_) => None,
+            Self::Open(pool) => pool.schedule.peek_ns(),
+        }
+    }
+
+    /// Whether a slot takes the next arrival, or the arrival is lost. `slots`: number of slots.
+    #[inline]
+    pub(crate) fn can_assign(&self, slots: usize) -> bool {
+        match self {
+            Self::Closed(_) => false,
+            Self::Open(pool) => {
+                !pool.idle.is_empty()
+                    || !pool.vacant.is_empty()
+                    || !pool.pipelinable.is_empty()
+                    || (pool.unused as usize) < slots
+                    || pool.retired >= slots as u64
+            }
+        }
+    }
+
+    /// When user `index` starts, in nanoseconds after the start of the trial; `None` without users.
+    pub(crate) fn user_starts_ns(&self, index: usize) -> Option<u64> {
+        match self {
+            Self::Closed(users) => Some(users.start_offset_ns(index)),
+            Self::Open(_) => None,
+        }
+    }
+
+    /// The end of the schedule in nanoseconds after the start of the trial, if it has a known one.
+    pub(crate) fn end_ns(&self) -> Option<u64> {
+        match self {
+            Self::Closed(_) => None,
+            Self::Open(pool) => pool.schedule.end_ns(),
+        }
+    }
+
+    /// As [`Self::end_ns`], once this worker has sent all its arrivals.
+    #[inline]
+    pub(crate) fn end_of_sent_ns(&self) -> Option<u64> {
+        match self {
+            Self::Open(pool) if pool.schedule.peek_ns().is_none() => pool.schedule.end_ns(),
+            _ => None,
+        }
+    }
+
+    /// Whether no request can begin any more. `has_duration`: the plan's duration ends the load.
+    pub(crate) fn is_exhausted(&self, since_start_ns: u64, has_duration: bool) -> bool {
+        match self {
+            Self::Closed(users) => users.active == 0 || users.quota == 0,
+            Self::Open(pool) => match self.end_of_sent_ns() {
+                Some(end_ns) => since_start_ns >= end_ns,
+                // Without a known end: the duration ends sending or, without a duration, this worker's last arrival.
+                None => !has_duration && pool.schedule.peek_ns().is_none(),
+            },
+        }
+    }
+
+    /// What a slot does once requests have ended on it.
+    #[inline]
+    pub(crate) fn after_requests(&self) -> AfterRequests {
+        match self {
+            Self::Open(_) => AfterRequests::Returns,
+            Self::Closed(users) if users.thinks => AfterRequests::Pauses,
+            Self::Closed(_) => AfterRequests::Continues,
+        }
+    }
+
+    /// Takes a slot out of use.
+    pub(crate) fn retire(&mut self, slot: &mut Slot) {
+        match self {
+            Self::Open(pool) => pool.retired += 1,
+            Self::Closed(users) => {
+                users.active -= u64::from(slot.loops_left > 0);
+                slot.loops_left = 0;
+            }
+        }
+    }
+
+    /// The source's part of the trial's counts. `unsent` gets the due time of each arrival before `since_start_ns` that waits
+    /// for a connection.
+    pub(crate) fn conclude(
+        &mut self,
+        interrupted: bool,
+        since_start_ns: u64,
+        mut unsent: impl FnMut(u64),
+    ) -> SourceTotals {
+        match self {
+            Self::Open(pool) => {
+                let planned = pool.schedule.planned().filter(|_| !interrupted);
+                while let Some(due_ns) = pool.schedule.peek_ns().filter(|due_ns| *due_ns <= since_start_ns) {
+                    pool.schedule.take();
+                    unsent(due_ns);
+                }
+                SourceTotals { scheduled: pool.schedule.issued(), planned, left_out: 0 }
+            }
+            Self::Closed(users) => {
+                let left_out = users.left_out(interrupted);
+                let (scheduled, planned) = (users.begun + left_out, users.planned(interrupted));
+                SourceTotals { scheduled, planned, left_out }
+            }
+        }
+    }
+}
+
 impl Users {
     /// When user `index` of this worker starts, in nanoseconds after the start of the trial.
     pub(crate) fn start_offset_ns(&self, index: usize) -> u64 {
@@ -226,53 +397,4 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-    use record::{Arrivals, Stage};
-
-    #[test]
-    fn exactly_the_retired_slots_share_of_the_schedule_is_lost() {
-        let stage = Stage { duration_ns: 1_000_000_000, from_rate_per_s: 1e3, to_rate_per_s: 1e3 };
-        let mut pool = Pool {
-            schedule: Schedule::new(
-                Arrivals::Constant,
-                &[stage],
-                Bounds { requests: None, timed: true },
-                1,
-                ArrivalShare::new(Share::WHOLE, 400),
-            ),
-            idle: (0..255).collect(),
-            pipelinable: VecDeque::new(),
-            vacant: Vec::new(),
-            unused: 400,
-            initial: 400,
-            retired: 145,
-            busy_at_ns: 0,
-            retired_carry: 0,
-        };
-        let mut slots: Vec<Slot> = (0..400).map(|_| Slot::new(u64::MAX)).collect();
-        let mut lost = 0;
-        for arrival in 0..10_000 {
-            match pool.choose_slot(&mut slots, 1) {
-                Placement::Lost => lost += 1,
-                Placement::Slot(slot) => pool.idle.push_back(slot),
-                Placement::Busy => panic!("arrival {arrival} found no slot"),
-            }
-        }
-        assert_eq!(lost, 10_000 * 145 / 400);
-    }
-
-    #[test]
-    fn requests_follow_the_users() {
-        // Three users on two workers: one has twice as many users, and twice as many requests.
-        let plan = HttpPlan { requests: Some(300), ..testing::closed(3) };
-        let quotas: Vec<u64> = (0..2)
-            .map(|index| match RequestSource::new(&plan, Share { index, of: 2 }).0 {
-                RequestSource::Closed(users) => users.quota,
-                RequestSource::Open(_) => panic!("a closed load"),
-            })
-            .collect();
-        assert_eq!(quotas, [200, 100]);
-    }
-}
+mod tests;

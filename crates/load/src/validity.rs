@@ -104,9 +104,7 @@ pub fn absences_in_words(away: &Away) -> String {
 /// In a closed load, refused users retry at once and keep the generator busy, but that causes no refusals. In an open load,
 /// a late generator sends bursts, which can cause refusals.
 pub(crate) fn is_decided_by_refusals(plan: &HttpPlan, result: &WorkerResult) -> bool {
-    let is_refusal = |class: ErrorClass| {
-        class.origin() != Origin::Local && !matches!(class, ErrorClass::Timeout | ErrorClass::ConnectTimeout)
-    };
+    let is_refusal = |class: ErrorClass| class.origin() != Origin::Local && !class.is_timeout();
     let refused: u64 =
         result.http.errors.iter().filter(|(class, _)| is_refusal(*class)).map(|(_, n)| n).sum();
     match (plan.decides, &plan.load) {

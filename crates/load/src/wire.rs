@@ -4,6 +4,8 @@
 //! a network of virtual time. A kernel-bypass TCP can implement the same trait.
 
 pub(crate) mod kernel;
+pub(crate) mod layer;
+pub(crate) mod secure;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod stamps;
@@ -42,11 +44,58 @@ pub struct Event {
     pub closed: bool,
 }
 
+/// Why a call on a connection failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionError {
+    /// The kernel's error.
+    Kernel(Errno),
+    /// TLS ended the connection.
+    Tls(tls::Failure),
+    /// The peer ended the stream in a way that an attacker could imitate: bytes may be missing.
+    CutOff,
+}
+
+impl ConnectionError {
+    /// The call would have to wait.
+    pub const AGAIN: Self = Self::Kernel(Errno::AGAIN);
+}
+
+impl From<Errno> for ConnectionError {
+    #[inline]
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno)
+    }
+}
+
+/// What the two sides of a connection have agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// Version of TLS.
+    pub version: &'static str,
+    /// Name of the cipher suite.
+    pub cipher: &'static str,
+    /// Whether an earlier session was resumed.
+    pub is_resumed: bool,
+}
+
+/// How far the handshake of a connection is, after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeStep {
+    /// What was agreed, once the handshake is done.
+    pub agreed: Option<Agreed>,
+    /// For how long the bytes that this step read had been unread, in nanoseconds, summed up; `None` if unknown.
+    pub unread_ns: Option<u64>,
+    /// Whether bytes may be there that no further event reports.
+    pub may_have_more: bool,
+}
+
 /// The outcome of one receive call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Number of bytes; 0 at the end of the stream.
     pub bytes: usize,
+    /// Whether bytes may be left that no further event reports. The end of the stream may be left in any case.
+    pub may_have_more: bool,
     /// When this machine received the last of these bytes, on the wire's clock, if known. After a loss on the way the bytes
     /// became readable later: see [`Wire::readable_for_ns`].
     pub received_ns: Option<u64>,
@@ -77,6 +126,11 @@ pub struct Waited {
 
 /// A clock and the connections of one worker.
 pub trait Wire {
+    /// Whether a connection needs a handshake of its own after TCP's, before it takes requests.
+    const HAS_HANDSHAKE: bool = false;
+    /// Whether [`Self::receive`] drops bytes at less cost than it receives them.
+    const DISCARDS: bool = true;
+
     /// Nanoseconds of a monotonic clock.
     fn now_ns(&self) -> u64;
 
@@ -87,7 +141,7 @@ pub trait Wire {
     fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno>;
 
     /// Asks for events of a slot: input, end and errors always, and `writable` if wanted. Events are edge-triggered: read
-    /// until [`Errno::AGAIN`] or a short read.
+    /// until [`ConnectionError::AGAIN`], or until [`Received`] says that no more is there.
     ///
     /// # Errors
     /// When the kernel has no memory for it.
@@ -99,25 +153,40 @@ pub trait Wire {
     /// Why the attempt failed.
     fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno>;
 
+    /// Takes the handshake of an established connection as far as it goes without waiting.
+    ///
+    /// # Errors
+    /// Why there is no session.
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+        let _ = slot;
+        Ok(HandshakeStep { agreed: None, unread_ns: None, may_have_more: false })
+    }
+
     /// Sends as many bytes as the kernel takes, and returns their number.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when the kernel takes none, or the connection is not open yet.
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno>;
+    /// [`ConnectionError::AGAIN`] when the kernel takes none, or the connection is not open yet: the next call must begin
+    /// with the same bytes.
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError>;
 
     /// Receives bytes into `buffer`. With `discard`, drops up to `buffer.len()` bytes instead; the content of the buffer is
     /// then undefined.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when no bytes have arrived.
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received, Errno>;
+    /// [`ConnectionError::AGAIN`] when no bytes have arrived.
+    fn receive(
+        &mut self,
+        slot: SlotId,
+        buffer: &mut [u8],
+        discard: bool,
+    ) -> Result<Received, ConnectionError>;
 
     /// For how long the last bytes have been readable: lower and upper bound in nanoseconds. Only for a connection that has
     /// received bytes out of sequence: there, received bytes may have waited for a retransmission of earlier ones.
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
 
-    /// How long the handshake of an open connection took, in nanoseconds, if known.
-    fn handshake_ns(&self, slot: SlotId) -> Option<u64>;
+    /// How long TCP's handshake of an established connection took, in nanoseconds, if known.
+    fn round_trip_ns(&self, slot: SlotId) -> Option<u64>;
 
     /// For how long a connection has been open that has not received bytes yet: lower and upper bound in nanoseconds, if known.
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
@@ -128,6 +197,11 @@ pub trait Wire {
     /// Waits for events until a time, or without one. A wait ends after some 50 milliseconds in any case, so that the caller
     /// can check whether to stop.
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited;
+
+    /// Number of session tickets that the connections received.
+    fn tickets(&self) -> u64 {
+        0
+    }
 
     /// Time spent inside [`Self::wait`], asleep or polling, in nanoseconds. For the rest of the time the loop was at work, or
     /// waited for a processor.

@@ -164,8 +164,7 @@ impl<W: Wire> Worker<W> {
 
     /// Opens the initial connections of an open load's pool, a few at a time, until each is open or has failed.
     pub fn prepare(&mut self) {
-        let RequestSource::Open(pool) = &self.source else { return };
-        let initial = pool.initial;
+        let initial = self.source.initial();
         let mut next = 0;
         let mut events = Vec::new();
         while (next < initial || self.connecting > 0) && !self.stop.load(Ordering::Relaxed) {
@@ -287,12 +286,11 @@ impl<W: Wire> Worker<W> {
     }
 
     fn start_users(&mut self) {
-        let RequestSource::Closed(users) = &self.source else { return };
         // A user that thinks pauses after each request: each of its pipelined requests has a timer of its own.
-        let timers = if users.thinks { self.plan.pipeline } else { 1 };
+        let timers = if self.source.pauses() { self.plan.pipeline } else { 1 };
         for index in 0..self.slots.len() {
-            let start_ns = self.t0_ns + users.start_offset_ns(index);
-            let begin = Reverse((start_ns, index as SlotId, Timer::Begin));
+            let Some(start_ns) = self.source.user_starts_ns(index) else { return };
+            let begin = Reverse((self.t0_ns + start_ns, index as SlotId, Timer::Begin));
             self.timers.extend((0..timers).map(|_| begin));
         }
     }
@@ -314,7 +312,7 @@ impl<W: Wire> Worker<W> {
         }
         if let Some(due_ns) = self.next_arrival_ns()
             && due_ns < until_ns
-            && self.can_assign()
+            && self.source.can_assign(self.slots.len())
         {
             return (due_ns, Wake::Exactly);
         }
@@ -334,23 +332,7 @@ impl<W: Wire> Worker<W> {
 
     #[inline]
     fn next_arrival_ns(&self) -> Option<u64> {
-        match &self.source {
-            RequestSource::Open(pool) => pool.schedule.peek_ns().map(|due| self.t0_ns + due),
-            RequestSource::Closed(_) => None,
-        }
-    }
-
-    fn can_assign(&self) -> bool {
-        match &self.source {
-            RequestSource::Open(pool) => {
-                !pool.idle.is_empty()
-                    || !pool.vacant.is_empty()
-                    || !pool.pipelinable.is_empty()
-                    || (pool.unused as usize) < self.slots.len()
-                    || pool.retired >= self.slots.len() as u64
-            }
-            RequestSource::Closed(_) => false,
-        }
+        self.source.next_arrival_ns().map(|due| self.t0_ns + due)
     }
 
     /// Whether arrivals of an open load are still unsent.
@@ -375,6 +357,12 @@ impl<W: Wire> Worker<W> {
                         if event.readable && self.slots[event.slot as usize].phase == Phase::Open {
                             self.read(event.slot, event.closed);
                         }
+                    }
+                }
+                Phase::Handshaking => {
+                    self.advance_handshake(event.slot);
+                    if event.closed && self.slots[event.slot as usize].phase == Phase::Open {
+                        self.read(event.slot, true);
                     }
                 }
                 Phase::Open => {

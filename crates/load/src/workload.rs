@@ -10,6 +10,7 @@ mod model;
 mod options;
 mod request;
 mod text;
+mod tls;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -25,6 +26,7 @@ use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
 const EVENTS: &str = "Numbered events";
+const TLS: &str = "TLS, with an https:// URL";
 const MACHINE: &str = "Machine";
 
 /// Requests per second that one worker thread is expected to carry, for the default number of threads.
@@ -120,6 +122,27 @@ options::workload! {
     timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long at its end for missing answers
     drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
+    /// Do not check the target's certificate, as curl's -k
+    insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
+    /// Trust the authorities in this PEM file, not the system's (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt)
+    cacert: Option<String> = "cacert", Kind::Text, "FILE", TLS, "the system's", "ca.pem";
+    /// The client's certificate chain, as PEM
+    cert: Option<String> = "cert", Kind::Text, "FILE", TLS, "", "client.pem";
+    /// The private key of the client's certificate, as PEM
+    key: Option<String> = "key", Kind::Text, "FILE", TLS, "in the file of the certificate", "client.key";
+    /// The name to ask for (SNI), which the target's certificate must have
+    sni: Option<String> = "sni", Kind::Text, "NAME", TLS, "the URL's host", "example.org";
+    /// The earliest TLS version to offer
+    tls_min: Option<String> = "tls_min", Kind::Choice(&["1.2", "1.3"]), "VERSION", TLS, "1.2", "1.3" and { label: "TLS at least" };
+    /// The latest TLS version to offer
+    tls_max: Option<String> = "tls_max", Kind::Choice(&["1.2", "1.3"]), "VERSION", TLS, "1.3", "1.2" and { label: "TLS at most" };
+    /// The cipher suites to offer, the most preferred first: names of IANA's registry, with commas
+    ciphers: Option<String> = "ciphers", Kind::Text, "NAMES", TLS, "all known", "TLS_AES_128_GCM_SHA256" and { label: "ciphers" };
+    /// A full handshake for every connection. By default a further connection of a user, or in the same place of an open load's
+    /// pool, resumes the earlier session, as browsers do
+    no_resumption: bool = "resumption", Kind::On, "", TLS, "", "false";
+    /// The protocols to offer (ALPN), with commas; none offers none
+    alpn: Option<String> = "alpn", Kind::Text, "NAMES", TLS, "http/1.1", "none";
     /// Worker threads of each process
     threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
         "half the processors, as far as the load can use them", "2" { short: Some('t') } and { label: "threads" };
@@ -151,6 +174,7 @@ impl HttpWorkload {
         let url = mistakes.read("url", parse_url(&self.url).map(Some));
         let targets = self.targets(url.as_ref(), &mut mistakes);
         let request = self.request(url.as_ref(), &mut mistakes);
+        let tls = self.tls(url.as_ref(), &mut mistakes);
         let events = self.events(&mut mistakes);
         let requests = mistakes.optional("requests", self.requests.as_deref(), positive);
         let (load, duration_ns) = self.load(requests, &mut mistakes);
@@ -176,6 +200,7 @@ impl HttpWorkload {
             targets,
             request,
             events,
+            tls,
             load,
             duration_ns,
             requests,
@@ -221,7 +246,7 @@ impl HttpWorkload {
         }
         let Some(url) = url else { return Vec::new() };
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port().unwrap_or(80);
+        let port = url.port_or_known_default().unwrap_or(80);
         match (host, port).to_socket_addrs() {
             // The first address, as other clients do; `connect_to` can name several.
             Ok(mut addresses) => addresses.next().into_iter().collect(),

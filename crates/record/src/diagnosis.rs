@@ -46,6 +46,37 @@ impl HttpTrial {
                     "no connection to {at} was established within {timeout}: nothing answers there, or its accept queue is full"
                 )
             }
+            ErrorClass::TlsExpired => {
+                format!("the certificate of {at} has expired (--insecure does not check it)")
+            }
+            ErrorClass::TlsNotYetValid => {
+                format!("the certificate of {at} is not valid yet; compare the clocks of both machines")
+            }
+            ErrorClass::TlsWrongName => {
+                let name = self.plan.tls.as_ref().map_or("", |tls| &tls.server_name);
+                format!("the certificate of {at} is not for the name {name} (--sni gives another name)")
+            }
+            ErrorClass::TlsUnknownIssuer => format!(
+                "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
+            ),
+            ErrorClass::TlsBadCertificate => {
+                format!("the certificate of {at} is not valid (--insecure does not check it)")
+            }
+            ErrorClass::TlsVersion => {
+                format!("{at} has no TLS version in common with this plan (--tls-min, --tls-max)")
+            }
+            ErrorClass::TlsCipher => {
+                format!("{at} has no cipher suite in common with this plan (--ciphers)")
+            }
+            ErrorClass::TlsClientRequired => {
+                format!("{at} requires a client certificate; give one with --cert and --key")
+            }
+            ErrorClass::TlsClientRefused => format!("{at} refused the client certificate (--cert)"),
+            ErrorClass::NotTls => format!("{at} does not speak TLS; its plain port needs http://"),
+            ErrorClass::TlsClosed => format!("{at} closed or reset its connections during the TLS handshake"),
+            ErrorClass::TlsTimeout => format!("{at} completed no TLS handshake within {timeout}"),
+            ErrorClass::TlsDecrypt => format!("{at} sent bytes that cannot be decrypted"),
+            ErrorClass::TlsOther => format!("{at} broke the TLS protocol, or sent an alert"),
             ErrorClass::ConnectReset | ErrorClass::Reset => format!("{at} reset its connections"),
             ErrorClass::Unreachable => format!("there is no route to {at}"),
             ErrorClass::ClosedEarly => format!("{at} closed its connections without an answer"),

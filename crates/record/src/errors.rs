@@ -58,6 +58,20 @@ error_classes! {
     ConnectTimeout "connect_timeout" Network "no connection within the timeout",
     ConnectReset "connect_reset" Network "connection reset while it was being made",
     Unreachable "unreachable" Network "no route to the target",
+    TlsExpired "tls_expired" Network "certificate of the target has expired",
+    TlsNotYetValid "tls_not_yet_valid" Network "certificate of the target is not valid yet",
+    TlsWrongName "tls_wrong_name" Network "certificate of the target is for another name",
+    TlsUnknownIssuer "tls_unknown_issuer" Network "no trusted authority issued the target's certificate",
+    TlsBadCertificate "tls_bad_certificate" Network "certificate of the target is wrong in another way, such as revoked",
+    TlsVersion "tls_version" Network "no TLS version in common with the target",
+    TlsCipher "tls_cipher" Network "no cipher suite in common with the target",
+    TlsClientRequired "tls_client_required" Network "the target requires a client certificate, and none was sent",
+    TlsClientRefused "tls_client_refused" Network "the target refused the client certificate",
+    NotTls "not_tls" Network "the target does not speak TLS on this port",
+    TlsClosed "tls_closed" Network "connection closed or reset during the TLS handshake",
+    TlsTimeout "tls_timeout" Network "no complete TLS handshake within the timeout",
+    TlsDecrypt "tls_decrypt" Network "bytes that cannot be decrypted",
+    TlsOther "tls_other" Network "the target broke the TLS protocol, or sent an alert without a class of its own",
     Reset "reset" Network "connection reset by the target",
     ClosedEarly "closed_early" Network "connection closed before the first byte of the answer",
     ClosedUnused "closed_unused" Network "connection of the pool closed by the target before it carried a request",
@@ -68,6 +82,18 @@ error_classes! {
     TooLarge "too_large" Http "answer head or chunk line beyond the limit",
     Unsolicited "unsolicited" Http "bytes that answer no request",
     Status "status" Expectation "status other than the expected",
+}
+
+impl ErrorClass {
+    /// Whether TLS failed.
+    pub fn is_tls(self) -> bool {
+        (Self::TlsExpired..=Self::TlsOther).contains(&self)
+    }
+
+    /// Whether the request was given up because of its timeout, so that its time is censored.
+    pub fn is_timeout(self) -> bool {
+        matches!(self, Self::Timeout | Self::ConnectTimeout | Self::TlsTimeout)
+    }
 }
 
 impl fmt::Display for ErrorClass {

@@ -33,7 +33,9 @@ pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
-pub use plan::{Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet};
+pub use plan::{
+    Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet, TlsPlan,
+};
 pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};

@@ -1,5 +1,7 @@
 //! The plan of an HTTP trial: what is sent, when, and from where.
 
+mod tls;
+
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -9,6 +11,8 @@ use std::{
 use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use tls::TlsPlan;
 
 use crate::{
     distribution::Distribution,
@@ -28,6 +32,9 @@ pub struct HttpPlan {
     /// The numbered events that requests carry instead of the body of `request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<EventPlan>,
+    /// How TLS is used; none for plain HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsPlan>,
     /// The load model.
     pub load: LoadModel,
     /// Time after the start at which new sends stop, in nanoseconds.

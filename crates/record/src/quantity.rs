@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     audit::AuditResult,
     goal::Goal,
+    histogram::Histogram,
     study::{StudyPlan, TrialEntry},
     trial::{HttpTrial, Kind},
 };
@@ -142,7 +143,21 @@ fn http() -> Vec<Quantity> {
         lower_is_better(RESPONSE_P99, "response time, p99", Reading::Response(0.99))
             .among_main_figures(response_column("p99", Some("Response time, p99"))),
         lower_is_better("response_p99_9_us", "response time, p99.9", Reading::Response(0.999)),
-        lower_is_better("connect_p99_us", "time to connect, p99", Reading::Http(connect_p99_us)),
+        lower_is_better(
+            "connect_p99_us",
+            "time to connect, p99",
+            Reading::Http(|http| quantile_us(&http.connect_time, 0.99)),
+        ),
+        lower_is_better(
+            "handshake_p50_us",
+            "TLS handshake, p50",
+            Reading::Http(|http| quantile_us(&http.handshake_time, 0.5)),
+        ),
+        lower_is_better(
+            "handshake_p99_us",
+            "TLS handshake, p99",
+            Reading::Http(|http| quantile_us(&http.handshake_time, 0.99)),
+        ),
     ]
 }
 
@@ -245,9 +260,8 @@ fn response_column(head: &'static str, figure: Option<&'static str>) -> Column {
     }
 }
 
-fn connect_p99_us(http: &HttpTrial) -> Option<f64> {
-    let times = &http.connect_time;
-    (!times.is_empty()).then(|| times.quantile_ns(0.99) as f64 / 1e3)
+fn quantile_us(times: &Histogram, quantile: f64) -> Option<f64> {
+    (!times.is_empty()).then(|| times.quantile_ns(quantile) as f64 / 1e3)
 }
 
 fn error_ratio(entry: &TrialEntry) -> Option<f64> {

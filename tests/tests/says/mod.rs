@@ -28,8 +28,12 @@ fn what_one_request_can_tell_is_told_before_a_search() -> Result<()> {
     let _shared = beside_others();
     is_refused("http://127.0.0.1:1/", "", "nothing listens at 127.0.0.1:1 (connection refused)")?;
     is_refused("http://no-such-host.invalid/", "", "cannot find the address of 'no-such-host.invalid'")?;
-    is_refused("https://127.0.0.1/", "", "does not support TLS yet")?;
     let nginx = Nginx::start(&NginxOptions::default())?;
+    is_refused(
+        &nginx.url("/").replace("http", "https"),
+        "",
+        "does not speak TLS; its plain port needs http://",
+    )?;
     is_refused(&nginx.url("/no-such-page"), "", "answered 404, not 200-399 (--expect)")?;
     is_refused(&nginx.url("/"), "--expect 204", "answered 200, not 204 (--expect)")?;
     // Its connections are made by the kernel, and nobody reads them.

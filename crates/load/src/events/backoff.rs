@@ -56,11 +56,25 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::ClosedEarly
         | ErrorClass::ClosedUnused
         | ErrorClass::Truncated
+        | ErrorClass::TlsClosed
+        | ErrorClass::TlsTimeout
         | ErrorClass::Timeout => true,
         ErrorClass::Descriptors
         | ErrorClass::Ports
         | ErrorClass::Buffers
         | ErrorClass::LocalOther
+        | ErrorClass::TlsExpired
+        | ErrorClass::TlsNotYetValid
+        | ErrorClass::TlsWrongName
+        | ErrorClass::TlsUnknownIssuer
+        | ErrorClass::TlsBadCertificate
+        | ErrorClass::TlsVersion
+        | ErrorClass::TlsCipher
+        | ErrorClass::TlsClientRequired
+        | ErrorClass::TlsClientRefused
+        | ErrorClass::NotTls
+        | ErrorClass::TlsDecrypt
+        | ErrorClass::TlsOther
         | ErrorClass::Malformed
         | ErrorClass::Framing
         | ErrorClass::TooLarge

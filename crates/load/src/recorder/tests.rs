@@ -19,6 +19,10 @@ fn recorder() -> (Recorder, mpsc::Receiver<Tick>) {
     (recorder, received)
 }
 
+fn totals(scheduled: u64, planned: Option<u64>) -> SourceTotals {
+    SourceTotals { scheduled, planned, left_out: 0 }
+}
+
 #[test]
 fn an_interval_has_what_happened_in_it_and_what_is_open_at_its_end() {
     let (mut recorder, received) = recorder();
@@ -37,7 +41,7 @@ fn an_interval_has_what_happened_in_it_and_what_is_open_at_its_end() {
     recorder.sent(&REQUEST, false);
     recorder.attempt_failed(&REQUEST, 6_000);
     recorder.left_in_flight(&REQUEST, true, 7_000);
-    let result = recorder.finish(11_000, 5, Some(5), true, Away::default());
+    let result = recorder.finish(11_000, totals(5, Some(5)), true, Away::default());
     let tick = received.recv().unwrap();
     assert_eq!((tick.index, tick.end_ns, tick.sent, tick.failed), (1, 10_000, 1, 0));
     assert_eq!((tick.open_connections, tick.in_flight), (1, 2));
@@ -71,7 +75,7 @@ fn losses_while_the_generator_caught_up_may_be_its_own() {
             let (mut recorder, _received) = recorder();
             recorder.sent(&request, false);
             loss(&mut recorder, &request, &retry);
-            let result = recorder.finish(10_000, 1, None, false, Away::default());
+            let result = recorder.finish(10_000, totals(1, None), false, Away::default());
             assert_eq!(result.http.counts.lost_delayed, expected, "loss {number} at {own_ns} ns");
         }
     }

@@ -1,4 +1,4 @@
-//! A wire on the kernel's TCP: non-blocking sockets and one edge-triggered epoll instance.
+//! A wire on the kernel's TCP: non-blocking sockets and one edge-triggered epoll instance. A [`Layer`] on top of it may encrypt.
 //!
 //! A request takes two system calls: sockets are registered once, when they open, and never re-armed.
 
@@ -16,12 +16,16 @@ use rustix::{
     buffer::spare_capacity,
     event::epoll,
     io::Errno,
-    net::{self, AddressFamily, SendFlags, SocketFlags, SocketType},
+    net::{self, AddressFamily, SocketFlags, SocketType},
     thread::{NanosleepRelativeResult, nanosleep},
     time::{ClockId, Timespec, clock_getres},
 };
 
-use super::{Event, Received, Route, SlotId, Waited, Wake, Wire, stamps::Stamps};
+use super::{
+    ConnectionError, Event, HandshakeStep, Received, Route, SlotId, Waited, Wake, Wire,
+    layer::{Io, Layer, Plain},
+    stamps::Stamps,
+};
 
 /// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not know are 0.
 fn tcp_info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
@@ -43,9 +47,10 @@ const MAX_BATCH: usize = 256;
 const MAX_POLL_NS: u64 = 5_000;
 
 /// The kernel's sockets of one worker.
-pub(crate) struct KernelWire {
+pub(crate) struct KernelWire<L: Layer = Plain> {
     epoll: OwnedFd,
-    sockets: Vec<Option<OwnedFd>>,
+    layer: L,
+    connections: Vec<Option<Connection<L>>>,
     batch: Vec<epoll::Event>,
     /// A signal or a stopped process has interrupted the current wait.
     was_interrupted: bool,
@@ -58,16 +63,23 @@ pub(crate) struct KernelWire {
     spun_ns: u64,
 }
 
-impl KernelWire {
+/// A socket, and what the layer above it knows of the connection.
+struct Connection<L: Layer> {
+    socket: OwnedFd,
+    state: L::State,
+}
+
+impl<L: Layer> KernelWire<L> {
     /// A wire with `slots` slots. `nodelay` switches Nagle's algorithm off. `max_spin_ns`: longest polling before a precise
     /// wake-up, in nanoseconds.
     ///
     /// # Errors
     /// When the kernel has no descriptor left for the epoll instance.
-    pub(crate) fn new(slots: usize, nodelay: bool, max_spin_ns: u64) -> Result<Self, Errno> {
+    pub(crate) fn new(layer: L, slots: usize, nodelay: bool, max_spin_ns: u64) -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            sockets: std::iter::repeat_with(|| None).take(slots).collect(),
+            layer,
+            connections: std::iter::repeat_with(|| None).take(slots).collect(),
             batch: Vec::with_capacity(MAX_BATCH),
             was_interrupted: false,
             stamps: Stamps::new(),
@@ -81,23 +93,23 @@ impl KernelWire {
 
     /// Makes open connections end with a reset when the wire is dropped, so that their local ports are free at once.
     pub(crate) fn reset_connections(&self) {
-        for socket in self.sockets.iter().flatten() {
+        for connection in self.connections.iter().flatten() {
             // If this fails, the connection closes in the usual way.
-            let _ = net::sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+            let _ = net::sockopt::set_socket_linger(&connection.socket, Some(std::time::Duration::ZERO));
         }
     }
 
     fn socket(&self, slot: SlotId) -> Result<BorrowedFd<'_>, Errno> {
-        self.sockets[slot as usize].as_ref().map(AsFd::as_fd).ok_or(Errno::NOTCONN)
+        self.connections[slot as usize].as_ref().map(|open| open.socket.as_fd()).ok_or(Errno::NOTCONN)
     }
 
-    /// Waits as [`Wire::wait`] does, starting at `now_ns`; returns the time of the end.
     /// How long ago the last segment in sequence came, which the kernel rounds down to its ticks.
     fn last_received_ns(&self, info: &libc::tcp_info) -> RangeInclusive<u64> {
         let for_ns = u64::from(info.tcpi_last_data_recv) * 1_000_000;
         for_ns.saturating_sub(self.tick_ns)..=for_ns + 2 * self.tick_ns
     }
 
+    /// Waits as [`Wire::wait`] does, starting at `now_ns`; returns the time of the end.
     fn wait_from(
         &mut self,
         mut now_ns: u64,
@@ -155,7 +167,10 @@ fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
-impl Wire for KernelWire {
+impl<L: Layer> Wire for KernelWire<L> {
+    const HAS_HANDSHAKE: bool = L::HAS_HANDSHAKE;
+    const DISCARDS: bool = L::DISCARDS;
+
     #[inline]
     fn now_ns(&self) -> u64 {
         monotonic_ns()
@@ -179,7 +194,8 @@ impl Wire for KernelWire {
             Err(errno) => return Err(errno),
         }
         Stamps::enable(socket.as_fd());
-        self.sockets[slot as usize] = Some(socket);
+        let state = self.layer.begin(slot);
+        self.connections[slot as usize] = Some(Connection { socket, state });
         Ok(())
     }
 
@@ -204,14 +220,29 @@ impl Wire for KernelWire {
     }
 
     #[inline]
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
-        net::send(self.socket(slot)?, bytes, SendFlags::NOSIGNAL)
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
+        let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
+        self.layer.send(&mut open.state, &mut Io::new(&open.socket, &mut self.stamps), bytes)
     }
 
     #[inline]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received, Errno> {
-        let socket = self.sockets[slot as usize].as_ref().ok_or(Errno::NOTCONN)?;
-        self.stamps.receive(socket.as_fd(), buffer, discard)
+    fn receive(
+        &mut self,
+        slot: SlotId,
+        buffer: &mut [u8],
+        discard: bool,
+    ) -> Result<Received, ConnectionError> {
+        let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
+        self.layer.receive(&mut open.state, &mut Io::new(&open.socket, &mut self.stamps), buffer, discard)
+    }
+
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+        let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
+        self.layer.handshake(slot, &mut open.state, &mut Io::new(&open.socket, &mut self.stamps))
+    }
+
+    fn tickets(&self) -> u64 {
+        self.layer.tickets(self.connections.iter().flatten().map(|open| &open.state))
     }
 
     fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
@@ -225,7 +256,7 @@ impl Wire for KernelWire {
         Some(self.last_received_ns(&tcp_info(self.socket(slot).ok()?)?))
     }
 
-    fn handshake_ns(&self, slot: SlotId) -> Option<u64> {
+    fn round_trip_ns(&self, slot: SlotId) -> Option<u64> {
         let info = tcp_info(self.socket(slot).ok()?)?;
         // The first round-trip sample is that of the handshake, unless a packet was retransmitted.
         (info.tcpi_total_retrans == 0 && info.tcpi_rtt > 0).then(|| u64::from(info.tcpi_rtt) * 1_000)
@@ -233,7 +264,9 @@ impl Wire for KernelWire {
 
     fn close(&mut self, slot: SlotId) {
         // Closing removes the socket from the epoll set, because no other descriptor refers to it.
-        self.sockets[slot as usize] = None;
+        if let Some(mut open) = self.connections[slot as usize].take() {
+            self.layer.close(&mut open.state, &mut Io::new(&open.socket, &mut self.stamps));
+        }
     }
 
     fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
@@ -287,7 +320,7 @@ mod tests {
 
     #[test]
     fn precise_waits_end_on_time_and_count_their_polling() {
-        let mut wire = KernelWire::new(1, true, 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, true, 500_000).unwrap();
         // A single wait may wake after the deadline and then does not poll.
         for _ in 0..20 {
             let until = wire.now_ns() + 3_000_000;
@@ -299,7 +332,7 @@ mod tests {
 
     #[test]
     fn loose_waits_do_not_poll() {
-        let mut wire = KernelWire::new(1, true, 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, true, 500_000).unwrap();
         let until = wire.now_ns() + 3_000_000;
         wire.wait(Some(until), Wake::Loosely, &mut Vec::new());
         assert_eq!((wire.now_ns() >= until, wire.spun_ns()), (true, 0));
@@ -308,7 +341,7 @@ mod tests {
     #[test]
     fn batched_events_come_after_the_batching_delay() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut wire = KernelWire::new(1, true, 0).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, true, 0).unwrap();
         let began_ns = wire.now_ns();
         wire.connect(0, &Route { target: listener.local_addr().unwrap(), source: None }).unwrap();
         wire.watch(0, 1, true).unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{Event, Received, Route, SlotId, Waited, Wake, Wire};
+use super::{ConnectionError, Event, Received, Route, SlotId, Waited, Wake, Wire};
 
 /// The outcome of a connection attempt. Times are in nanoseconds after its start.
 pub enum Attempt {
@@ -246,17 +246,17 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, Errno> {
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.exists, "sending on a closed slot");
         if let Some(errno) = socket.refused {
-            return Err(errno);
+            return Err(errno.into());
         }
         if socket.reset {
-            return Err(Errno::PIPE);
+            return Err(Errno::PIPE.into());
         }
         if !socket.open {
-            return Err(Errno::AGAIN);
+            return Err(ConnectionError::AGAIN);
         }
         let taken = bytes.len().min(self.window);
         socket.outgoing.extend_from_slice(&bytes[..taken]);
@@ -278,11 +278,11 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received, Errno> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received, ConnectionError> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.exists, "reading from a closed slot");
         if socket.reset {
-            return Err(Errno::CONNRESET);
+            return Err(Errno::CONNRESET.into());
         }
         let n = socket.inbox.len().min(buffer.len());
         let mut received_ns = None;
@@ -291,7 +291,10 @@ impl<T: Target> Wire for SimulatedWire<T> {
             self.readable_ns = at_ns;
             received_ns = Some(at_ns.saturating_sub(self.hole_ns));
         }
-        if n == 0 && !socket.ended { Err(Errno::AGAIN) } else { Ok(Received { bytes: n, received_ns }) }
+        if n == 0 && !socket.ended {
+            return Err(ConnectionError::AGAIN);
+        }
+        Ok(Received { bytes: n, may_have_more: n == buffer.len(), received_ns })
     }
 
     #[inline(never)]
@@ -305,7 +308,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn handshake_ns(&self, _: SlotId) -> Option<u64> {
+    fn round_trip_ns(&self, _: SlotId) -> Option<u64> {
         None
     }
 

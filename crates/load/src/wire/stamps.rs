@@ -86,6 +86,7 @@ impl Stamps {
     ) -> Result<Received, Errno> {
         // On a stream socket MSG_TRUNC frees the bytes without copying them (tcp(7)).
         let flags = if discard { MsgFlags::MSG_TRUNC } else { MsgFlags::empty() };
+        let room = buffer.len();
         let mut parts = [std::io::IoSliceMut::new(buffer)];
         let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut self.control), flags)
             .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
@@ -98,7 +99,7 @@ impl Stamps {
             u64::try_from(real_ns - self.offset_ns).ok()
         };
         let received_ns = stamp.filter(|_| self.is_steady).and_then(to_monotonic);
-        Ok(Received { bytes: message.bytes, received_ns })
+        Ok(Received { bytes: message.bytes, may_have_more: message.bytes == room, received_ns })
     }
 }
 

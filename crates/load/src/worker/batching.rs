@@ -1,7 +1,7 @@
 //! Batching: whether answers are read one at a time or several together.
 
 use super::Worker;
-use crate::{source::RequestSource, wire::Wire};
+use crate::wire::Wire;
 
 /// Fewest requests in flight for which answers are batched.
 const MIN_BATCHING_REQUESTS: u64 = 16;
@@ -17,12 +17,11 @@ impl<W: Wire> Worker<W> {
     /// server more processor time than it costs the generator. Batching delays the reading of an answer by at most a 64th of
     /// the mean service time, on average. The answer's recorded time still ends when it arrived.
     pub(super) fn batching_ns(&self) -> u64 {
-        let users_never_pause = matches!(&self.source, RequestSource::Closed(users) if !users.thinks);
         let few_of_many = self.assigned >= MIN_BATCHING_REQUESTS
             && (1..=self.assigned / 8).contains(&self.last_event_count);
         // Without the kernel's receive time, an answer's time ends when it is read.
         let can_wait = self.plan.keepalive && self.connecting == 0 && self.has_receive_stamp;
-        if !users_never_pause || !few_of_many || !can_wait {
+        if !self.source.follows_answers() || !few_of_many || !can_wait {
             return 0;
         }
         let delay_ns = (self.mean_service_ns / 32).min(MAX_BATCHING_NS);

@@ -3,14 +3,12 @@
 use std::{cmp::Reverse, net::IpAddr};
 
 use record::{ErrorClass, Origin};
-use rustix::io::Errno;
 
 use super::{Timer, Worker};
 use crate::{
     absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
-    failure::connect_failure,
+    failure::{connect_failure, handshake_failure},
     slot::Phase,
-    source::RequestSource,
     wire::{Route, SlotId, Wire},
 };
 
@@ -37,18 +35,19 @@ impl<W: Wire> Worker<W> {
         slot.connects_delayed = self.absences.delay_ns() > 0;
         self.connecting += 1;
         if let Err(errno) = self.wire.connect(id, &route) {
-            self.connect_failed(id, errno, now_ns);
+            self.connection_lost(id, connect_failure(errno), 0, now_ns);
             return;
         }
         // Over loopback, and often over virtual links, the handshake is complete by now. Sending at once saves the wait
         // for its event.
-        let early = self.slots[id as usize].unsent > 0 && self.early_send_failures < MAX_EARLY_SEND_FAILURES;
+        let has_request = !W::HAS_HANDSHAKE && self.slots[id as usize].unsent > 0;
+        let early = has_request && self.early_send_failures < MAX_EARLY_SEND_FAILURES;
         if early {
             self.transmit(id);
             match self.slots[id as usize].phase {
                 Phase::Connecting => self.early_send_failures += 1,
                 Phase::Open => self.early_send_failures = 0,
-                Phase::Vacant | Phase::Retired => return,
+                Phase::Handshaking | Phase::Vacant | Phase::Retired => return,
             }
         }
         let slot = &self.slots[id as usize];
@@ -73,12 +72,57 @@ impl<W: Wire> Worker<W> {
         if slot.connects_delayed && took_ns >= MIN_DISTURBING_NS {
             self.recorder.connect_delayed();
         }
-        slot.phase = Phase::Open;
-        slot.free_since_ns = now_ns;
-        self.connecting -= 1;
         self.recorder.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
         slot.was_open = true;
+        if W::HAS_HANDSHAKE {
+            slot.phase = Phase::Handshaking;
+            (slot.handshake_since_ns, slot.handshake_unread_ns) = (now_ns, 0);
+        } else {
+            self.opened(id, now_ns);
+        }
+    }
+
+    /// The connection takes requests from now on.
+    fn opened(&mut self, id: SlotId, now_ns: u64) {
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Open;
+        slot.free_since_ns = now_ns;
         slot.reopens = true;
+        self.connecting -= 1;
+    }
+
+    /// Takes a connection's handshake as far as it goes, and sends the requests that wait for it.
+    pub(super) fn advance_handshake(&mut self, id: SlotId) {
+        let result = self.wire.handshake(id);
+        let now_ns = self.clock();
+        let step = match result {
+            Ok(step) => step,
+            Err(error) => return self.connection_lost(id, handshake_failure(error), 0, now_ns),
+        };
+        let unread_ns = step.unread_ns.unwrap_or_else(|| self.unnoticed_ns(now_ns));
+        let slot = &mut self.slots[id as usize];
+        slot.handshake_unread_ns += unread_ns;
+        if unread_ns >= MIN_ABSENCE_NS {
+            slot.requests.iter_mut().for_each(|request| request.own_ns += unread_ns);
+            self.record_absence(now_ns, unread_ns);
+        }
+        let Some(agreed) = step.agreed else { return };
+        let slot = &self.slots[id as usize];
+        let took_ns = now_ns.saturating_sub(slot.handshake_since_ns + slot.handshake_unread_ns);
+        self.recorder.agreed(took_ns, agreed);
+        self.opened(id, now_ns);
+        self.take_up(id);
+        if step.may_have_more && self.slots[id as usize].phase == Phase::Open {
+            self.read(id, false);
+        }
+    }
+
+    /// Sends the requests that waited for an open connection, or returns the slot to the pool.
+    fn take_up(&mut self, id: SlotId) {
+        if self.slots[id as usize].unsent > 0 {
+            self.send(id);
+        }
+        self.return_to_pool(id);
     }
 
     /// For how long the connection may have been open before the loop noticed, in nanoseconds. The kernel has no receive
@@ -89,7 +133,7 @@ impl<W: Wire> Worker<W> {
         if unnoticed_ns < MIN_ABSENCE_NS {
             return 0;
         }
-        if let Some(handshake_ns) = self.wire.handshake_ns(id) {
+        if let Some(handshake_ns) = self.wire.round_trip_ns(id) {
             // The wake-up itself is no absence.
             let own_ns = now_ns.saturating_sub(began_ns + handshake_ns);
             return if own_ns < MIN_ABSENCE_NS { 0 } else { own_ns };
@@ -101,15 +145,11 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    pub(super) fn connect_failed(&mut self, id: SlotId, errno: Errno, now_ns: u64) {
-        self.connection_lost(id, connect_failure(errno), 0, now_ns);
-    }
-
     /// Ends a connection that was lost or never opened. Its first request fails with `class`, the others because the
     /// connection closed (with `class` too if the connection never opened or timed out). `answered` requests have just been
     /// answered on the connection.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
-        let was_connecting = self.slots[id as usize].phase == Phase::Connecting;
+        let was_connecting = matches!(self.slots[id as usize].phase, Phase::Connecting | Phase::Handshaking);
         if was_connecting && self.slots[id as usize].connects_delayed && class.origin() != Origin::Local {
             self.recorder.connect_delayed();
         }
@@ -146,6 +186,10 @@ impl<W: Wire> Worker<W> {
         let slot = &mut self.slots[id as usize];
         match slot.phase {
             Phase::Connecting => self.connecting -= 1,
+            Phase::Handshaking => {
+                self.connecting -= 1;
+                self.recorder.disconnected();
+            }
             Phase::Open => self.recorder.disconnected(),
             Phase::Vacant | Phase::Retired => return,
         }
@@ -165,13 +209,7 @@ impl<W: Wire> Worker<W> {
         self.recorder.unopened(class);
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Retired;
-        match &mut self.source {
-            RequestSource::Open(pool) => pool.retired += 1,
-            RequestSource::Closed(users) => {
-                users.active -= u64::from(slot.loops_left > 0);
-                slot.loops_left = 0;
-            }
-        }
+        self.source.retire(slot);
     }
 
     pub(super) fn arm_deadline(&mut self, id: SlotId) {
@@ -192,21 +230,26 @@ impl<W: Wire> Worker<W> {
             self.arm_deadline(id);
             return;
         }
-        let (generation, connecting) = (slot.generation, slot.phase == Phase::Connecting);
+        let (generation, phase) = (slot.generation, slot.phase);
         // The answer may be unread, or the connection open but unnoticed.
-        if connecting {
-            self.transmit(id);
-        } else {
-            self.read(id, false);
+        match phase {
+            Phase::Connecting if !W::HAS_HANDSHAKE => self.transmit(id),
+            Phase::Connecting if self.wire.round_trip_ns(id).is_some() => self.connect_ended(id),
+            Phase::Connecting => {}
+            Phase::Handshaking => self.advance_handshake(id),
+            _ => self.read(id, false),
         }
         let slot = &self.slots[id as usize];
-        let still_connects = slot.phase == Phase::Connecting;
         let still_waits = slot.waiting_since_ns().is_some_and(|at| at + self.plan.timeout_ns <= now_ns);
-        if slot.generation != generation || !still_waits || still_connects != connecting {
+        if slot.generation != generation || !still_waits || slot.phase != phase {
             self.arm_deadline(id);
             return;
         }
-        let class = if connecting { ErrorClass::ConnectTimeout } else { ErrorClass::Timeout };
+        let class = match phase {
+            Phase::Connecting => ErrorClass::ConnectTimeout,
+            Phase::Handshaking => ErrorClass::TlsTimeout,
+            _ => ErrorClass::Timeout,
+        };
         self.connection_lost(id, class, 0, now_ns);
     }
 
@@ -216,12 +259,13 @@ impl<W: Wire> Worker<W> {
         match result {
             Ok(()) => {
                 self.established(id, now_ns);
-                if self.slots[id as usize].unsent > 0 {
-                    self.send(id);
+                if W::HAS_HANDSHAKE {
+                    self.advance_handshake(id);
+                } else {
+                    self.take_up(id);
                 }
-                self.return_to_pool(id);
             }
-            Err(errno) => self.connect_failed(id, errno, now_ns),
+            Err(errno) => self.connection_lost(id, connect_failure(errno), 0, now_ns),
         }
     }
 }

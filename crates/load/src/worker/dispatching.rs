@@ -9,7 +9,7 @@ use crate::{
     absence::MIN_ABSENCE_NS,
     recorder::InFlight,
     slot::Phase,
-    source::{Placement, RequestSource},
+    source::{AfterRequests, Placement, Users},
     wire::{SlotId, Wire},
 };
 
@@ -47,7 +47,7 @@ impl<W: Wire> Worker<W> {
         loop {
             let depth = self.plan.pipeline as usize;
             let t0_ns = self.t0_ns;
-            let RequestSource::Open(pool) = &mut self.source else { return };
+            let Some(pool) = self.source.pool() else { return };
             let Some(due_ns) = pool.schedule.peek_ns().map(|due| t0_ns + due) else { return };
             if due_ns > now_ns {
                 return;
@@ -91,9 +91,8 @@ impl<W: Wire> Worker<W> {
             return;
         }
         self.assign(id, intended_ns, ready_ns, now_ns);
-        let thinks = matches!(&self.source, RequestSource::Closed(users) if users.thinks);
         // The other pipelined requests of a user that thinks have timers of their own.
-        let depth = if thinks { 1 } else { self.plan.pipeline as usize };
+        let depth = if self.source.pauses() { 1 } else { self.plan.pipeline as usize };
         while self.slots[id as usize].requests.len() < depth && self.claim_request(id) {
             self.assign(id, intended_ns, ready_ns, now_ns);
         }
@@ -102,7 +101,7 @@ impl<W: Wire> Worker<W> {
 
     /// Claims the user's next request. False if the user is done; the user is then counted as inactive.
     fn claim_request(&mut self, id: SlotId) -> bool {
-        let RequestSource::Closed(users) = &mut self.source else { return false };
+        let Some(users) = self.source.users() else { return false };
         let slot = &mut self.slots[id as usize];
         if slot.loops_left == 0 || slot.phase == Phase::Retired {
             return false;
@@ -131,19 +130,15 @@ impl<W: Wire> Worker<W> {
         let slot = &mut self.slots[id as usize];
         let mut late_ns = now_ns.saturating_sub(ready_ns.max(slot.free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
-        match &self.source {
-            // A user without pauses waits only for its own last answer.
-            RequestSource::Closed(users) if !users.thinks => {}
-            _ if self.absences.delay_ns() > 0 => {
-                // An absence may have caused a wait for a connection, and a queue of late requests in the target.
-                let delay_ns = self.absences.delay_ns();
-                own_queue_ns = delay_ns.saturating_sub(late_ns);
-                late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
-                own_ns = own_ns.max(delay_ns);
-            }
-            _ => {}
+        let delay_ns = self.absences.delay_ns();
+        // A user without pauses waits only for its own last answer.
+        if delay_ns > 0 && !self.source.follows_answers() {
+            // An absence may have caused a wait for a connection, and a queue of late requests in the target.
+            own_queue_ns = delay_ns.saturating_sub(late_ns);
+            late_ns = late_ns.max(delay_ns.min(now_ns.saturating_sub(intended_ns)));
+            own_ns = own_ns.max(delay_ns);
         }
-        if late_ns >= MIN_ABSENCE_NS && matches!(self.source, RequestSource::Closed(_)) {
+        if late_ns >= MIN_ABSENCE_NS && !self.source.is_open() {
             self.recorder.user_delayed(late_ns);
         }
         self.recorder.assigned(late_ns);
@@ -171,17 +166,17 @@ impl<W: Wire> Worker<W> {
         self.assigned -= u64::from(requests);
         // A user is ready when the answer has arrived, however late it was read.
         let ready_ns = if answered > 0 { self.slots[id as usize].last_answer_ns } else { now_ns };
-        match &mut self.source {
-            RequestSource::Open(_) => self.return_to_pool(id),
-            RequestSource::Closed(users) if users.thinks => {
+        match self.source.after_requests() {
+            AfterRequests::Returns => self.return_to_pool(id),
+            AfterRequests::Pauses => {
                 for number in 0..requests {
-                    let pause_ns = users.think_ns();
+                    let pause_ns = self.source.users().map_or(0, Users::think_ns);
                     self.slots[id as usize].cycles.paused(number < answered, pause_ns);
                     let from_ns = if number < answered { ready_ns } else { now_ns };
                     self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Begin)));
                 }
             }
-            RequestSource::Closed(_) => {
+            AfterRequests::Continues => {
                 if self.slots[id as usize].phase == Phase::Open {
                     for _ in 0..requests {
                         if self.claim_request(id) {
@@ -207,7 +202,7 @@ impl<W: Wire> Worker<W> {
 
     /// Returns a slot to the pool's queues of idle, pipelinable or vacant slots.
     pub(super) fn return_to_pool(&mut self, id: SlotId) {
-        let RequestSource::Open(pool) = &mut self.source else { return };
+        let Some(pool) = self.source.pool() else { return };
         let slot = &mut self.slots[id as usize];
         if slot.queued || slot.awaits_retry || slot.requests.len() >= self.plan.pipeline as usize {
             return;
@@ -225,16 +220,15 @@ impl<W: Wire> Worker<W> {
                 slot.queued = true;
                 pool.vacant.push(id);
             }
-            Phase::Open | Phase::Connecting | Phase::Retired => {}
+            Phase::Open | Phase::Connecting | Phase::Handshaking | Phase::Retired => {}
         }
     }
 
     /// Reopens a lost initial connection of a pool in the next pass. If that fails, the next arrival that gets the slot
     /// tries again.
     pub(super) fn schedule_reopen(&mut self, id: SlotId) {
-        let RequestSource::Open(pool) = &self.source else { return };
         let slot = &mut self.slots[id as usize];
-        if slot.reopens && slot.phase == Phase::Vacant && id < pool.initial && self.sending {
+        if slot.reopens && slot.phase == Phase::Vacant && id < self.source.initial() && self.sending {
             slot.reopens = false;
             self.deferred.push(id);
         }
@@ -247,16 +241,12 @@ impl<W: Wire> Worker<W> {
         }
         for id in std::mem::take(&mut self.deferred) {
             let now_ns = self.clock();
-            match &self.source {
-                RequestSource::Closed(_) => {
-                    let since_ns = self.slots[id as usize].free_since_ns.min(now_ns);
-                    self.begin(id, since_ns, since_ns, now_ns);
-                }
-                RequestSource::Open(_) => {
-                    if self.slots[id as usize].phase == Phase::Vacant {
-                        self.open(id, now_ns);
-                    }
-                }
+            let slot = &self.slots[id as usize];
+            if !self.source.is_open() {
+                let since_ns = slot.free_since_ns.min(now_ns);
+                self.begin(id, since_ns, since_ns, now_ns);
+            } else if slot.phase == Phase::Vacant {
+                self.open(id, now_ns);
             }
         }
     }

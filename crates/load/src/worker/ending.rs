@@ -3,41 +3,24 @@
 use super::{Finished, Worker};
 use crate::{
     slot::Phase,
-    source::RequestSource,
     wire::{SlotId, Wire},
 };
 
 impl<W: Wire> Worker<W> {
     /// The latest time at which requests begin, if known.
     pub(super) fn sending_end_ns(&self) -> Option<u64> {
-        let end_ns = self.plan.duration_ns.or_else(|| match &self.source {
-            RequestSource::Open(pool) => pool.schedule.end_ns(),
-            RequestSource::Closed(_) => None,
-        });
-        end_ns.map(|end_ns| self.t0_ns + end_ns)
+        self.plan.duration_ns.or_else(|| self.source.end_ns()).map(|end_ns| self.t0_ns + end_ns)
     }
 
     /// Whether the load has no more requests.
     pub(super) fn source_is_exhausted(&self, now_ns: u64) -> bool {
-        match &self.source {
-            RequestSource::Closed(users) => users.active == 0 || users.quota == 0,
-            RequestSource::Open(pool) => match self.schedule_end_ns() {
-                Some(end_ns) => now_ns >= end_ns,
-                // Without a known end: the duration ends sending or, without a duration, this worker's last arrival.
-                None => self.plan.duration_ns.is_none() && pool.schedule.peek_ns().is_none(),
-            },
-        }
+        self.source.is_exhausted(now_ns.saturating_sub(self.t0_ns), self.plan.duration_ns.is_some())
     }
 
     /// When the last arrival of all workers is due, if this worker has sent its own arrivals. Answers up to that time count
     /// for the throughput of every worker.
     pub(super) fn schedule_end_ns(&self) -> Option<u64> {
-        match &self.source {
-            RequestSource::Open(pool) if pool.schedule.peek_ns().is_none() => {
-                pool.schedule.end_ns().map(|end_ns| self.t0_ns + end_ns)
-            }
-            _ => None,
-        }
+        self.source.end_of_sent_ns().map(|end_ns| self.t0_ns + end_ns)
     }
 
     /// Accounts for all requests that have not ended, and returns the results.
@@ -54,7 +37,7 @@ impl<W: Wire> Worker<W> {
         }
         let now_ns = self.clock();
         self.end_events(now_ns);
-        let is_open = matches!(self.source, RequestSource::Open(_));
+        let (is_open, pauses) = (self.source.is_open(), self.source.pauses());
         for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
                 if request.sent_ns != 0 {
@@ -63,33 +46,21 @@ impl<W: Wire> Worker<W> {
                     self.recorder.never_sent_busy(request.intended_ns, request.own_ns, now_ns);
                 }
             }
-            let RequestSource::Closed(users) = &self.source else { continue };
-            if users.thinks && slot.cycles.sum_ns() > 0 {
+            let Some(start_ns) = self.source.user_starts_ns(index) else { continue };
+            if pauses && slot.cycles.sum_ns() > 0 {
                 self.recorder.user_span(slot.cycles.sum_ns() / u64::from(self.plan.pipeline.max(1)));
-            } else if !users.thinks && slot.last_answer_ns > 0 {
-                let start_ns = self.t0_ns + users.start_offset_ns(index);
+            } else if !pauses && slot.last_answer_ns > 0 {
+                let start_ns = self.t0_ns + start_ns;
                 self.recorder.user_span(slot.last_answer_ns.saturating_sub(start_ns));
             }
         }
-        let (scheduled, planned) = match &mut self.source {
-            RequestSource::Open(pool) => {
-                let planned = pool.schedule.planned().filter(|_| !interrupted);
-                while let Some(due_ns) = pool.schedule.peek_ns().map(|due| self.t0_ns + due)
-                    && due_ns <= now_ns
-                {
-                    pool.schedule.take();
-                    self.recorder.never_sent_busy(due_ns, self.absences.delay_ns(), now_ns);
-                }
-                (pool.schedule.issued(), planned)
-            }
-            RequestSource::Closed(users) => {
-                let left_out = users.left_out(interrupted);
-                self.recorder.never_sent(left_out);
-                (users.begun + left_out, users.planned(interrupted))
-            }
-        };
+        self.recorder.tickets(self.wire.tickets());
+        let delay_ns = self.absences.delay_ns();
+        let totals = self.source.conclude(interrupted, now_ns.saturating_sub(self.t0_ns), |due_ns| {
+            self.recorder.never_sent_busy(self.t0_ns + due_ns, delay_ns, now_ns);
+        });
         Finished {
-            result: self.recorder.finish(now_ns, scheduled, planned, interrupted, self.absences.into_total()),
+            result: self.recorder.finish(now_ns, totals, interrupted, self.absences.into_total()),
             ledger: self.events.map(|events| events.ledger()),
             wire: self.wire,
         }

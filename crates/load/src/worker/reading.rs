@@ -2,15 +2,13 @@
 
 use http1::Response;
 use record::{ErrorClass, Fault};
-use rustix::io::Errno;
 
 use super::{BUFFER_BYTES, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
     failure::{parse_failure, stream_failure},
     recorder::ReceiveTime,
-    source::RequestSource,
-    wire::{Received, SlotId, Wire},
+    wire::{ConnectionError, Received, SlotId, Wire},
 };
 
 /// From this length on, the rest of a body is dropped in the kernel instead of read.
@@ -27,7 +25,8 @@ impl<W: Wire> Worker<W> {
         let mut end = None;
         loop {
             let fresh = !self.slots[id as usize].reader.in_message();
-            let room = if self.has_long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
+            let room =
+                if W::DISCARDS && self.has_long_bodies && fresh { HEAD_READ_BYTES } else { BUFFER_BYTES };
             let received = self.wire.receive(id, &mut self.buffer[..room], false);
             time = self.receive_time(id, received.ok());
             match received {
@@ -35,17 +34,22 @@ impl<W: Wire> Worker<W> {
                     end = Some(self.peer_closed(id, &mut answered, time));
                     break;
                 }
-                Ok(Received { bytes, .. }) => {
+                Ok(Received { bytes, may_have_more, .. }) => {
                     self.recorder.received_bytes(bytes);
                     end = self.parse_received(id, bytes, &mut answered, time);
-                    // A short read has taken everything (epoll(7)), but does not show the end of the stream.
-                    if end.is_some() || self.has_last_answer(id) || (bytes < room && !to_the_end) {
+                    if end.is_some() || self.has_last_answer(id) || (!may_have_more && !to_the_end) {
                         break;
                     }
                 }
-                Err(Errno::AGAIN) => break,
-                Err(errno) => {
-                    end = Some(stream_failure(errno));
+                Err(ConnectionError::AGAIN) => break,
+                Err(ConnectionError::CutOff) => {
+                    // Within an answer, even one that ends with the stream, bytes may be missing.
+                    let is_within = self.slots[id as usize].reader.in_message();
+                    end = Some(if is_within { ErrorClass::Truncated } else { ErrorClass::ClosedEarly });
+                    break;
+                }
+                Err(error) => {
+                    end = Some(stream_failure(error));
                     break;
                 }
             }
@@ -89,7 +93,7 @@ impl<W: Wire> Worker<W> {
     }
 
     /// For how long bytes without a receive time of their own may have been unread at `at_ns`; 0 without an absence.
-    fn unnoticed_ns(&self, at_ns: u64) -> u64 {
+    pub(super) fn unnoticed_ns(&self, at_ns: u64) -> u64 {
         let was_away = self.absences.counted_until_ns() > self.wait_began_ns;
         if was_away { at_ns.saturating_sub(self.wait_began_ns) } else { 0 }
     }
@@ -157,7 +161,7 @@ impl<W: Wire> Worker<W> {
     /// Makes the kernel drop the rest of a body instead of copying it.
     fn discard_body(&mut self, id: SlotId, answered: &mut u32, time: &mut ReceiveTime) -> Drained {
         let left = self.slots[id as usize].reader.discardable();
-        if left < MIN_DISCARD_BYTES {
+        if !W::DISCARDS || left < MIN_DISCARD_BYTES {
             return Drained::Perhaps;
         }
         let max_bytes = left.min(BUFFER_BYTES as u64) as usize;
@@ -174,9 +178,9 @@ impl<W: Wire> Worker<W> {
                     None => self.add_unread_time(id, *time),
                 }
                 let awaits_more = done.is_none() || !self.slots[id as usize].requests.is_empty();
-                if awaits_more && dropped == max_bytes { Drained::Perhaps } else { Drained::Yes }
+                if awaits_more && received.may_have_more { Drained::Perhaps } else { Drained::Yes }
             }
-            Err(Errno::AGAIN) => Drained::Yes,
+            Err(ConnectionError::AGAIN) => Drained::Yes,
             Err(_) => Drained::Perhaps,
         }
     }
@@ -243,7 +247,7 @@ impl<W: Wire> Worker<W> {
             }
             return;
         };
-        let unused = slot.is_unused() && self.sending && matches!(self.source, RequestSource::Open(_));
+        let unused = slot.is_unused() && self.sending && self.source.is_open();
         // An unused connection is reopened only when a request needs it, or a target that closes at once would cause an
         // endless loop.
         slot.reopens &= !unused;
@@ -252,7 +256,8 @@ impl<W: Wire> Worker<W> {
         if class == ErrorClass::Unsolicited && slot.requests.is_empty() {
             self.recorder.connection_error(class);
         } else if unused {
-            self.recorder.connection_error(ErrorClass::ClosedUnused);
+            let class = if class.is_tls() { class } else { ErrorClass::ClosedUnused };
+            self.recorder.connection_error(class);
         }
         self.connection_lost(id, class, answered, now_ns);
     }

@@ -5,9 +5,9 @@ use rustix::io::Errno;
 
 use super::Worker;
 use crate::{
-    failure::stream_failure,
+    failure::{connect_failure, stream_failure},
     slot::Phase,
-    wire::{SlotId, Wire},
+    wire::{ConnectionError, SlotId, Wire},
 };
 
 impl<W: Wire> Worker<W> {
@@ -23,7 +23,7 @@ impl<W: Wire> Worker<W> {
                 let now_ns = self.slots[id as usize].requests.front().map_or(0, |r| r.started_ns);
                 self.open(id, now_ns);
             }
-            Phase::Vacant | Phase::Connecting | Phase::Retired => {}
+            Phase::Vacant | Phase::Connecting | Phase::Handshaking | Phase::Retired => {}
         }
     }
 
@@ -42,7 +42,7 @@ impl<W: Wire> Worker<W> {
             let count = (slot.unsent as usize).min(self.request.copies());
             let bytes = self.request.rest(count, slot.sent_bytes as usize);
             let wanted = bytes.len();
-            let early = slot.phase == Phase::Connecting;
+            let early = !W::HAS_HANDSHAKE && slot.phase == Phase::Connecting;
             // A request that waited for its connection or for buffer space leaves now. Any other leaves when it is assigned,
             // a time that has just been read.
             let assigned_ns = slot.requests[slot.requests.len() - 1].started_ns;
@@ -60,7 +60,7 @@ impl<W: Wire> Worker<W> {
                         continue;
                     }
                 }
-                Err(Errno::AGAIN) => {
+                Err(ConnectionError::AGAIN) => {
                     if !early && !slot.awaits_writable {
                         slot.awaits_writable = true;
                         let generation = slot.generation;
@@ -69,17 +69,17 @@ impl<W: Wire> Worker<W> {
                     }
                     return;
                 }
-                Err(errno) if early => {
+                Err(error) if early => {
                     let now_ns = self.wire.now_ns();
-                    return self.connect_failed(id, errno, now_ns);
+                    return self.connection_lost(id, connect_failure(error), 0, now_ns);
                 }
                 // The peer may have answered before it closed: the answer counts, and reading finds the end as well.
-                Err(Errno::PIPE | Errno::CONNRESET) => {
+                Err(ConnectionError::Kernel(Errno::PIPE | Errno::CONNRESET) | ConnectionError::Tls(_)) => {
                     return self.read_remaining(id);
                 }
-                Err(errno) => {
+                Err(error) => {
                     let now_ns = self.wire.now_ns();
-                    return self.connection_lost(id, stream_failure(errno), 0, now_ns);
+                    return self.connection_lost(id, stream_failure(error), 0, now_ns);
                 }
             }
         }

@@ -3,6 +3,7 @@
 mod absences;
 mod events;
 mod failures;
+mod handshakes;
 mod loads;
 
 use std::sync::{

@@ -80,7 +80,7 @@ macro_rules! workload {
         /// An HTTP workload, as the user wrote it. [`OPTIONS`] has the defaults of missing fields.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct HttpWorkload {
-            /// The URL of the requests: `http://127.0.0.1:8080/path`; the scheme may be left out.
+            /// The URL of the requests: `http://127.0.0.1:8080/path`, or one with `https`; without a scheme it is `http`.
             pub url: String,
             $($(#[doc = $help])+ pub $field: $type,)+
             /// Seed of all random numbers.

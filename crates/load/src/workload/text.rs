@@ -64,12 +64,10 @@ pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     let url = Url::parse(&full)
         .map_err(|e| format!("'{text}' is not a URL: {e}; such as http://127.0.0.1:8080/"))?;
     match url.scheme() {
-        "http" if url.host_str().is_some() => Ok(url),
-        "https" => Err(format!(
-            "'{text}': proofload does not support TLS yet; run a TLS proxy on this machine (stunnel, HAProxy), or test the \
-             service's plain port"
-        )),
-        other => Err(format!("'{text}': proofload does not support {other}; give an http:// URL")),
+        "http" | "https" if url.host_str().is_some() => Ok(url),
+        other => {
+            Err(format!("'{text}': proofload does not support {other}; give an http:// or https:// URL"))
+        }
     }
 }
 

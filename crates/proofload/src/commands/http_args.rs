@@ -178,7 +178,6 @@ mod tests {
             ("http://127.0.0.1/ --stage 1s:5 -d 5s", "stages set"),
             ("http://127.0.0.1/ -u 5 -c 6", "own connection"),
             ("http://127.0.0.1/ --pipeline 4 --no-keepalive", "kept connections"),
-            ("https://127.0.0.1/", "TLS"),
             ("http://127.0.0.1/ --rate 0.01 -d 1s", "no request is due"),
             ("http://127.0.0.1/ --ramp-up 5s -d 5s", "or a shorter ramp-up"),
         ] {

@@ -29,6 +29,7 @@ pub(crate) fn write(mut output: &mut dyn Write, trial: &Trial) -> io::Result<()>
         ("service", &http.service_time.observed),
         ("service-censored", &http.service_time.censored),
         ("connect", &http.connect_time),
+        ("handshake", &http.handshake_time),
         ("first-byte", &http.first_byte_time),
         ("lateness", &http.lateness),
         ("own-lateness", &http.own_lateness),

@@ -156,6 +156,30 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         show_count(c.connections_peak),
         show_count(c.reconnects),
         show_count(unopened),
+    )?;
+    write_tls(out, http)
+}
+
+fn write_tls(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    let Some(tls) = &http.plan.tls else { return Ok(()) };
+    let c = &http.counts;
+    let resumed = match (tls.resumption, c.handshakes_resumed) {
+        (false, _) => "none resumed (--no-resumption)".to_owned(),
+        (true, 0) => "none resumed".to_owned(),
+        (true, n) => format!("{} of them resumed a session", show_count(n)),
+    };
+    let tickets = show_count(c.session_tickets);
+    let sessions = http.tls_sessions.iter();
+    let sessions: Vec<String> = match http.tls_sessions.len() {
+        0 | 1 => sessions.map(|(session, _)| session.clone()).collect(),
+        _ => sessions.map(|(session, n)| format!("{session} ({})", show_count(*n))).collect(),
+    };
+    let unchecked = if tls.verify { "" } else { "; certificates not checked (--insecure)" };
+    writeln!(
+        out,
+        "TLS          {} handshakes, {resumed}; {tickets} tickets; {}{unchecked}",
+        show_count(c.handshakes),
+        if sessions.is_empty() { "no session".to_owned() } else { sessions.join(", ") },
     )
 }
 
@@ -175,6 +199,7 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     }
     write_histogram(out, "First byte", &http.first_byte_time)?;
     write_histogram(out, "Connect", &http.connect_time)?;
+    write_histogram(out, "TLS handshake", &http.handshake_time)?;
     if open {
         write_histogram(out, "Lateness", &http.lateness)?;
         write_histogram(out, "  generator's share", &http.own_lateness)?;

@@ -42,6 +42,13 @@ pub struct HttpTrial {
     pub service_time: CensoredTimes,
     /// From the first SYN to the established connection.
     pub connect_time: Histogram,
+    /// From the established connection to the end of the TLS handshake, without the time for which bytes of the target lay
+    /// unread. Empty without TLS.
+    #[serde(default)]
+    pub handshake_time: Histogram,
+    /// Handshakes by TLS version and cipher suite.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tls_sessions: BTreeMap<String, u64>,
     /// From the actual send to the first byte of the response.
     pub first_byte_time: Histogram,
     /// From the intended to the actual send, including the wait for a free connection.
@@ -103,6 +110,10 @@ impl HttpTrial {
         self.response_time.merge(&other.response_time);
         self.service_time.merge(&other.service_time);
         self.connect_time.merge(&other.connect_time);
+        self.handshake_time.merge(&other.handshake_time);
+        for (session, n) in &other.tls_sessions {
+            *self.tls_sessions.entry(session.clone()).or_default() += n;
+        }
         self.first_byte_time.merge(&other.first_byte_time);
         self.lateness.merge(&other.lateness);
         self.own_lateness.merge(&other.own_lateness);
@@ -116,6 +127,7 @@ impl HttpTrial {
         self.response_time.pack();
         self.service_time.pack();
         self.connect_time.pack();
+        self.handshake_time.pack();
         self.first_byte_time.pack();
         self.lateness.pack();
         self.own_lateness.pack();
@@ -162,15 +174,24 @@ pub struct Counts {
     pub in_flight: u64,
     /// Connections established.
     pub connections_opened: u64,
+    /// TLS handshakes completed.
+    #[serde(default)]
+    pub handshakes: u64,
+    /// The part of `handshakes` that resumed an earlier session.
+    #[serde(default)]
+    pub handshakes_resumed: u64,
+    /// Session tickets received, each of which can resume a session of TLS 1.3 once.
+    #[serde(default)]
+    pub session_tickets: u64,
     /// Connections established beyond the first of each user or slot.
     pub reconnects: u64,
     /// Planned connections that this machine could not open.
     pub connections_unopened: u64,
     /// Largest number of connections open at once.
     pub connections_peak: u64,
-    /// Bytes handed to the kernel, including headers.
+    /// Bytes handed to the kernel, including headers; with TLS before encryption.
     pub sent_bytes: u64,
-    /// Bytes received, including headers.
+    /// Bytes received, including headers; with TLS after decryption.
     pub received_bytes: u64,
     /// Payload bytes received.
     pub received_body_bytes: u64,
@@ -198,6 +219,9 @@ impl Counts {
         self.retried_unsent += other.retried_unsent;
         self.in_flight += other.in_flight;
         self.connections_opened += other.connections_opened;
+        self.handshakes += other.handshakes;
+        self.handshakes_resumed += other.handshakes_resumed;
+        self.session_tickets += other.session_tickets;
         self.reconnects += other.reconnects;
         self.connections_unopened += other.connections_unopened;
         self.connections_peak += other.connections_peak;

@@ -29,9 +29,9 @@ pub(super) fn connect_to_all_hosts(
 ) {
     let Some(TargetLocation::Hosts { hosts, port }) = target.map(|target| &target.location) else { return };
     let goes_there = authority.is_some_and(|authority| {
-        let url = workload.url.strip_prefix("http://").and_then(|url| url.split('/').next());
+        let url = ["http://", "https://"].iter().find_map(|scheme| workload.url.strip_prefix(scheme));
         // The authority may begin with user info.
-        url.and_then(|url| url.rsplit('@').next()) == Some(authority)
+        url.and_then(|url| url.split('/').next()).and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
     if hosts.len() > 1 && goes_there && workload.connect_to.is_none() {
         let all =

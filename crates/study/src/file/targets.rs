@@ -245,14 +245,7 @@ fn read_needs<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str>
 fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
-        Some(("http", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        Some(("https", _)) => {
-            reader.mistake(
-                value.span(),
-                format!("'{url}': TLS is not supported yet; give the port of plain HTTP"),
-            );
-            None
-        }
+        Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
         _ => {
             reader.mistake(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/"));
             None

@@ -1,0 +1,165 @@
+//! The configuration of TLS that a plan asks for.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use record::TlsPlan;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use tls::{Identity, Offer};
+
+/// Files in which systems keep the authorities that they trust: of Debian and Alpine, Fedora, openSUSE, the BSDs.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// What the plan has wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsMistake {
+    /// The key of the option.
+    pub field: &'static str,
+    /// What is wrong, and what was expected.
+    pub message: String,
+}
+
+/// What the connections of a trial share.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsConfig {
+    /// The client's configuration, without resumption.
+    pub client: Arc<ClientConfig>,
+    /// The name of the target.
+    pub name: ServerName<'static>,
+    /// Whether slots resume their sessions.
+    pub resumes: bool,
+}
+
+impl TlsConfig {
+    /// The configuration that a plan asks for.
+    ///
+    /// # Errors
+    /// The field that cannot be used, and why.
+    pub(crate) fn new(plan: &TlsPlan) -> Result<Self, TlsMistake> {
+        let name = ServerName::try_from(plan.server_name.clone())
+            .map_err(|_| mistake("sni", format!("'{}' is no host name or address", plan.server_name)))?;
+        let offer = Offer {
+            min: plan.min_version.parse().map_err(|error| mistake("tls_min", error))?,
+            max: plan.max_version.parse().map_err(|error| mistake("tls_max", error))?,
+            ciphers: plan
+                .ciphers
+                .iter()
+                .map(|name| name.parse())
+                .collect::<Result<_, _>>()
+                .map_err(|error| mistake("ciphers", error))?,
+        };
+        let field = if plan.ciphers.is_empty() { "tls_min" } else { "ciphers" };
+        let builder = offer.client_builder().map_err(|error| mistake(field, error.to_string()))?;
+        let builder = if plan.verify {
+            builder.with_root_certificates(authorities(plan.authorities.as_deref())?)
+        } else {
+            let signatures = ring::default_provider().signature_verification_algorithms;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate { signatures }))
+        };
+        let mut client = match (&plan.certificate, &plan.key) {
+            (Some(certificate), key) => {
+                // A file may have both.
+                let key = key.as_ref().unwrap_or(certificate);
+                let identity = Identity::read(certificate, key);
+                let identity = identity.map_err(|error| mistake("cert", error.to_string()))?;
+                builder.with_client_auth_cert(identity.chain, identity.key).map_err(|error| {
+                    mistake("key", format!("{error}; give the key that belongs to the certificate"))
+                })?
+            }
+            (None, Some(_)) => {
+                return Err(mistake("key", "it needs its certificate: give it with --cert".to_owned()));
+            }
+            (None, None) => builder.with_no_client_auth(),
+        };
+        client.alpn_protocols = plan.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+        client.resumption = Resumption::disabled();
+        Ok(Self { client: Arc::new(client), name, resumes: plan.resumption })
+    }
+}
+
+/// The authorities in a file, or those that the system trusts.
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsMistake> {
+    if let Some(file) = file {
+        return tls::read_roots(file).map_err(|error| mistake("cacert", error.to_string()));
+    }
+    let named = env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let found = || SYSTEM_AUTHORITIES.iter().map(PathBuf::from).find(|file| file.exists());
+    let Some(file) = named.or_else(found) else {
+        let message = "this machine has no file of trusted authorities (such as /etc/ssl/certs/ca-certificates.crt, of the \
+                       package ca-certificates); give one with --cacert FILE, or do not check certificates (--insecure)";
+        return Err(mistake("cacert", message.to_owned()));
+    };
+    let mut roots = RootCertStore::empty();
+    // The system's file may have certificates of forms that are no longer used: others still count.
+    let certificates = CertificateDer::pem_file_iter(&file)
+        .map_err(|error| mistake("cacert", format!("{}: {error}", file.display())))?
+        .filter_map(Result::ok);
+    roots.add_parsable_certificates(certificates);
+    if roots.is_empty() {
+        let message =
+            format!("{} has no certificate that can be used; give a file with --cacert", file.display());
+        return Err(mistake("cacert", message));
+    }
+    Ok(roots)
+}
+
+fn mistake(field: &'static str, message: String) -> TlsMistake {
+    TlsMistake { field, message }
+}
+
+/// Accepts every certificate. The target must still prove that it has the certificate's key.
+#[derive(Debug)]
+struct AnyCertificate {
+    signatures: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.signatures)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.signatures)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signatures.supported_schemes()
+    }
+}

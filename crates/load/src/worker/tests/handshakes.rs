@@ -1,0 +1,185 @@
+//! Connections with a handshake of their own, on virtual time.
+
+use std::{
+    ops::RangeInclusive,
+    sync::{Arc, atomic::AtomicBool, mpsc},
+};
+
+use record::{ErrorClass, HttpPlan};
+use rustix::io::Errno;
+
+use crate::{
+    recorder::Recorder,
+    request::RequestBytes,
+    share::Share,
+    testing,
+    wire::{
+        Agreed, ConnectionError, Event, HandshakeStep, Received, Route, SlotId, Waited, Wake, Wire,
+        simulated::SimulatedWire,
+    },
+    worker::{
+        Finished, Worker,
+        tests::{MS, S, Steady},
+    },
+    worker_result::WorkerResult,
+};
+
+const AGREED: Agreed = Agreed { version: "TLS 1.3", cipher: "a cipher", is_resumed: false };
+
+/// A simulated wire whose connections need a handshake: the target's part arrives a constant time after it began.
+struct SecureWire {
+    inner: SimulatedWire<Steady>,
+    takes_ns: u64,
+    /// Of each slot: the generation to report, and when the target's part of its handshake arrives.
+    handshakes: Vec<(u32, Option<u64>)>,
+    /// Parts to report, each with its time.
+    coming: Vec<(u64, SlotId)>,
+}
+
+impl Wire for SecureWire {
+    const HAS_HANDSHAKE: bool = true;
+
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+
+    fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno> {
+        self.inner.connect(slot, route)
+    }
+
+    fn watch(&mut self, slot: SlotId, generation: u32, writable: bool) -> Result<(), Errno> {
+        self.handshakes[slot as usize].0 = generation;
+        self.inner.watch(slot, generation, writable)
+    }
+
+    fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno> {
+        self.inner.connect_result(slot)
+    }
+
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+        let now_ns = self.now_ns();
+        let arrives_ns = &mut self.handshakes[slot as usize].1;
+        let (agreed, unread_ns) = match *arrives_ns {
+            None => {
+                *arrives_ns = Some(now_ns + self.takes_ns);
+                self.coming.push((now_ns + self.takes_ns, slot));
+                (None, 0)
+            }
+            Some(at_ns) if at_ns > now_ns => (None, 0),
+            Some(at_ns) => (Some(AGREED), now_ns - at_ns),
+        };
+        Ok(HandshakeStep { agreed, unread_ns: Some(unread_ns), may_have_more: false })
+    }
+
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
+        self.inner.send(slot, bytes)
+    }
+
+    fn receive(
+        &mut self,
+        slot: SlotId,
+        buffer: &mut [u8],
+        discard: bool,
+    ) -> Result<Received, ConnectionError> {
+        self.inner.receive(slot, buffer, discard)
+    }
+
+    fn readable_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
+        self.inner.readable_for_ns(slot)
+    }
+
+    fn round_trip_ns(&self, slot: SlotId) -> Option<u64> {
+        self.inner.round_trip_ns(slot)
+    }
+
+    fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
+        self.inner.open_for_ns(slot)
+    }
+
+    fn close(&mut self, slot: SlotId) {
+        self.handshakes[slot as usize].1 = None;
+        self.coming.retain(|(_, coming)| *coming != slot);
+        self.inner.close(slot);
+    }
+
+    fn wait(&mut self, until_ns: Option<u64>, wake: Wake, events: &mut Vec<Event>) -> Waited {
+        let next_ns = self.coming.iter().map(|(at_ns, _)| *at_ns).min();
+        let until_ns = until_ns.into_iter().chain(next_ns).min();
+        let waited = self.inner.wait(until_ns, wake, events);
+        let now_ns = self.now_ns();
+        for (_, slot) in self.coming.extract_if(.., |(at_ns, _)| *at_ns <= now_ns) {
+            let generation = self.handshakes[slot as usize].0;
+            events.push(Event { slot, generation, readable: true, writable: false, closed: false });
+        }
+        waited
+    }
+
+    fn waited_ns(&self) -> u64 {
+        0
+    }
+
+    fn spun_ns(&self) -> u64 {
+        0
+    }
+
+    fn burn(&mut self, ns: u64) {
+        self.inner.burn(ns);
+    }
+}
+
+/// Runs two users with five requests each, each on a connection of its own.
+fn run(takes_ns: u64, stops: &[(u64, u64)]) -> WorkerResult {
+    let plan =
+        Arc::new(HttpPlan { keepalive: false, requests: Some(10), timeout_ns: S, ..testing::closed(2) });
+    let (tick_sender, ticks) = mpsc::channel();
+    let (_spares, spare) = mpsc::channel();
+    let recorder = Recorder::new(0, tick_sender, spare, &plan);
+    let length = RequestBytes::new(&plan).length();
+    let wire = |slots| {
+        let mut inner = SimulatedWire::new(Steady { after_ns: MS }, length, slots);
+        inner.stops = stops.iter().copied().collect();
+        Ok::<_, Errno>(SecureWire { inner, takes_ns, handshakes: vec![(0, None); slots], coming: Vec::new() })
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let worker = Worker::new(plan, Share::WHOLE, recorder, stop, wire).unwrap();
+    let t0_ns = worker.now_ns() + MS;
+    let Finished { mut result, .. } = worker.run(t0_ns);
+    for tick in ticks {
+        result.http.response_time.observed.merge(&tick.response_time);
+    }
+    result
+}
+
+#[test]
+fn a_handshake_has_a_time_of_its_own() {
+    let http = run(3 * MS, &[]).http;
+    assert_eq!((http.counts.completed, http.counts.handshakes, http.handshake_time.count()), (10, 10, 10));
+    let is_about = |ns: u64, truth_ns: u64| ns.abs_diff(truth_ns) <= truth_ns / 500;
+    assert!(is_about(http.handshake_time.min_ns(), 3 * MS) && is_about(http.handshake_time.max_ns(), 3 * MS));
+    // The response time has it, the service time and the connect time do not.
+    assert!(is_about(http.response_time.observed.max_ns(), 4 * MS + 10_000));
+    assert!(is_about(http.service_time.observed.max_ns(), MS));
+    assert!(http.connect_time.max_ns() < MS);
+    assert_eq!(http.tls_sessions.into_iter().collect::<Vec<_>>(), [("TLS 1.3 a cipher".to_owned(), 10)]);
+    assert_eq!(http.away.times, 0);
+}
+
+#[test]
+fn an_absence_in_a_handshake_is_the_generators_own() {
+    // The clock begins at 1 s, the trial at 1,001 ms: the loop stops within the first handshake, for 50 ms.
+    let result = run(3 * MS, &[(S + 2 * MS, 50 * MS)]);
+    let http = result.http;
+    assert_eq!((http.counts.completed, http.handshake_time.count()), (10, 10));
+    assert!(http.handshake_time.max_ns() < 4 * MS, "{} ns", http.handshake_time.max_ns());
+    assert!(http.away.times > 0 && http.away.longest_s > 0.04, "{:?}", http.away);
+    let longest = http.response_time.percentile(1.0);
+    assert!(longest.ns > 50 * MS && longest.is_own(), "{longest:?}");
+}
+
+#[test]
+fn a_handshake_without_an_end_times_out_in_its_own_class() {
+    let http = run(60 * S, &[]).http;
+    assert_eq!(http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::TlsTimeout, 10)]);
+    assert_eq!((http.counts.connections_opened, http.counts.handshakes), (10, 0));
+    assert_eq!(http.response_time.censored.count(), 10);
+}

@@ -1,0 +1,67 @@
+//! The options of TLS.
+
+use record::TlsPlan;
+use url::Url;
+
+use super::{HttpWorkload, text::Mistakes};
+use crate::tls_config::TlsConfig;
+
+impl HttpWorkload {
+    /// How TLS is used; none for a plain URL.
+    pub(super) fn tls(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Option<TlsPlan> {
+        let url = url?;
+        if url.scheme() != "https" {
+            self.refuse_options_of_tls(mistakes);
+            return None;
+        }
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let list = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect();
+        let plan = TlsPlan {
+            server_name: self.sni.as_deref().unwrap_or(host).to_owned(),
+            verify: !self.insecure,
+            authorities: self.cacert.as_ref().map(Into::into),
+            certificate: self.cert.as_ref().map(Into::into),
+            key: self.key.as_ref().map(Into::into),
+            min_version: self.tls_min.as_deref().unwrap_or("1.2").to_owned(),
+            max_version: self.tls_max.as_deref().unwrap_or("1.3").to_owned(),
+            ciphers: self.ciphers.as_deref().map(list).unwrap_or_default(),
+            resumption: !self.no_resumption,
+            alpn: match self.alpn.as_deref() {
+                None => vec!["http/1.1".to_owned()],
+                Some("none") => Vec::new(),
+                Some(text) => list(text),
+            },
+        };
+        if plan.alpn.iter().any(|name| name == "h2") {
+            mistakes.add("alpn", "requests are of HTTP/1.1, not of HTTP/2; leave h2 out");
+        }
+        if self.insecure && self.cacert.is_some() {
+            mistakes.add(
+                "insecure",
+                "it checks no certificate, so that cacert has no effect: leave out one of them",
+            );
+        }
+        if let Err(mistake) = TlsConfig::new(&plan) {
+            mistakes.add(mistake.field, mistake.message);
+        }
+        Some(plan)
+    }
+
+    fn refuse_options_of_tls(&self, mistakes: &mut Mistakes) {
+        let given = [
+            ("insecure", self.insecure),
+            ("cacert", self.cacert.is_some()),
+            ("cert", self.cert.is_some()),
+            ("key", self.key.is_some()),
+            ("sni", self.sni.is_some()),
+            ("tls_min", self.tls_min.is_some()),
+            ("tls_max", self.tls_max.is_some()),
+            ("ciphers", self.ciphers.is_some()),
+            ("resumption", self.no_resumption),
+            ("alpn", self.alpn.is_some()),
+        ];
+        for (field, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            mistakes.add(field, "it is for TLS, and the URL is plain: write https://, or leave it out");
+        }
+    }
+}
