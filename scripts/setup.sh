@@ -88,6 +88,9 @@ find_missing() {
         has lftp || packages+=(lftp)
         has socat || packages+=(socat)
         has curl || packages+=(curl)
+        # Whose command lines are taken: what they send is compared.
+        has wrk || packages+=(wrk)
+        has ab || packages+=(apache2-utils)
         # What the BPF programs are built with.
         has clang || packages+=(clang)
         has llvm-strip || packages+=(llvm)

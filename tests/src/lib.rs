@@ -18,6 +18,7 @@ pub mod nginx;
 pub mod process;
 pub mod proofload;
 pub mod random;
+pub mod recorder;
 pub mod serve;
 pub mod siege;
 pub mod stats;

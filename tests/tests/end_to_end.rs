@@ -5,6 +5,7 @@
 mod audit;
 mod copying;
 mod ending;
+mod foreign;
 mod lab;
 mod links;
 mod listen;

@@ -41,6 +41,9 @@ enum Command {
     Copy(Box<commands::copy::CopyArgs>),
     Lab(commands::lab::LabArgs),
     Host(commands::host::HostArgs),
+    Wrk(Box<commands::peers::PeerArgs<commands::peers::Wrk>>),
+    Wrk2(Box<commands::peers::PeerArgs<commands::peers::Wrk2>>),
+    Ab(Box<commands::peers::PeerArgs<commands::peers::Ab>>),
     /// Remove what killed runs left on this machine.
     Clean,
     /// A worker process of a trial; started by proofload itself.
@@ -79,7 +82,13 @@ fn main() -> std::process::ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return print_error(&without_hidden(error)),
+        Err(error) => {
+            let status = print_error(&without_hidden(error));
+            commands::foreign_options::rate_hint(&words)
+                .iter()
+                .for_each(|hint| output::standard::message(hint));
+            return status;
+        }
     };
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
@@ -93,6 +102,9 @@ fn main() -> std::process::ExitCode {
         Command::Copy(arguments) => commands::copy::run(&arguments),
         Command::Lab(arguments) => commands::lab::run(&arguments),
         Command::Host(arguments) => commands::host::run(&arguments),
+        Command::Wrk(arguments) => commands::peers::run(&arguments),
+        Command::Wrk2(arguments) => commands::peers::run(&arguments),
+        Command::Ab(arguments) => commands::peers::run(&arguments),
         Command::Clean => commands::clean::run(),
         Command::Worker => commands::http::work(),
         Command::ServeWorker => commands::serve::work(),

@@ -48,6 +48,8 @@ fn plan(command: &Command, host: &MachineLimits) -> Result<(), String> {
     let all = |mistakes: Vec<String>| mistakes.join("; ");
     match command {
         Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),
+        Command::Wrk(arguments) => arguments.http().and_then(|http| http.plan(host)).map(drop).map_err(all),
+        Command::Ab(arguments) => arguments.http().and_then(|http| http.plan(host)).map(drop).map_err(all),
         Command::Limit(arguments) => arguments.study(host).map(drop).map_err(all),
         Command::Run(arguments) => arguments.read(host).map(drop).map_err(|refusal| format!("{refusal:?}")),
         Command::Serve(arguments) => arguments.config().map(drop).map_err(all),

@@ -5,11 +5,14 @@ use clap::{Arg, Command, builder::StyledStr};
 /// Width that help is made for, in characters.
 const MAX_WIDTH: usize = 100;
 
+/// Commands that take the lines of other programs.
+const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
+
 /// What the short help of a command shows beside its arguments.
 struct ShortHelp {
     /// The command; empty for the program itself.
     command: &'static str,
-    /// Long names of options.
+    /// Long names of options, or letters of those that have no other name.
     options: &'static [&'static str],
     examples: [&'static str; 4],
 }
@@ -36,6 +39,7 @@ const SHORT_HELPS: &[ShortHelp] = &[
             "header",
             "body",
             "timeout",
+            "curl",
             "json",
             "out",
             "html",
@@ -43,7 +47,7 @@ const SHORT_HELPS: &[ShortHelp] = &[
         examples: [
             "proofload http -u 200 -d 30s http://127.0.0.1:8080/",
             "proofload http -R 5k -c 64 -d 30s http://127.0.0.1:8080/",
-            "proofload http -n 1000 -X PUT -b @body.json http://127.0.0.1:8080/item",
+            "proofload http -u 50 -d 10s -- curl -X PUT -d @body.json http://127.0.0.1:8080/item",
             "proofload http -d 10s --json - http://127.0.0.1:8080/ | jq .response_time",
         ],
     },
@@ -158,6 +162,56 @@ const SHORT_HELPS: &[ShortHelp] = &[
         ],
     },
     ShortHelp {
+        command: "wrk",
+        options: &[
+            "connections",
+            "duration",
+            "threads",
+            "header",
+            "latency",
+            "timeout",
+            "json",
+            "out",
+            "html",
+        ],
+        examples: [
+            "proofload wrk -t2 -c100 -d30s http://127.0.0.1:8080/",
+            "proofload wrk -c 64 -d 10s --latency http://127.0.0.1:8080/",
+            "proofload wrk -c 64 -d 10s -H 'Accept: text/html' http://127.0.0.1:8080/",
+            "proofload wrk -c 64 -d 10s --json result.json http://127.0.0.1:8080/",
+        ],
+    },
+    ShortHelp {
+        command: "wrk2",
+        options: &[
+            "rate",
+            "connections",
+            "duration",
+            "threads",
+            "latency",
+            "u_latency",
+            "timeout",
+            "json",
+            "out",
+        ],
+        examples: [
+            "proofload wrk2 -t2 -c100 -d30s -R2000 http://127.0.0.1:8080/",
+            "proofload wrk2 -c 64 -d 10s -R 5k -L http://127.0.0.1:8080/",
+            "proofload wrk2 -c 64 -d 10s -R 5k -U http://127.0.0.1:8080/",
+            "proofload wrk2 -c 64 -d 10s -R 5k --html page.html http://127.0.0.1:8080/",
+        ],
+    },
+    ShortHelp {
+        command: "ab",
+        options: &["n", "c", "t", "k", "p", "T", "H", "m", "s", "json", "html"],
+        examples: [
+            "proofload ab -n 1000 -c 10 http://127.0.0.1:8080/",
+            "proofload ab -k -t 30 -c 64 http://127.0.0.1:8080/",
+            "proofload ab -n 1000 -p body.json -T application/json http://127.0.0.1:8080/item",
+            "proofload ab -n 1000 -c 10 --json result.json http://127.0.0.1:8080/",
+        ],
+    },
+    ShortHelp {
         command: "link",
         options: &["rate", "delay", "jitter", "loss", "queue", "back", "driver", "certify", "duration"],
         examples: [
@@ -191,13 +245,18 @@ impl ShortHelp {
             vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
         let mut rows = Vec::new();
         if self.command.is_empty() {
-            let shown =
-                command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help");
+            let shown = command.get_subcommands().filter(|own| {
+                !own.is_hide_set() && own.get_name() != "help" && !OF_OTHERS.contains(&own.get_name())
+            });
             rows.extend(shown.map(|own| (own.get_name().to_owned(), help_of(own.get_about()))));
         }
-        rows.extend(command.get_positionals().map(|own| (own.to_string(), help_of(own.get_help()))));
+        let positionals = command.get_positionals().filter(|own| !own.is_hide_set());
+        rows.extend(positionals.map(|own| (own.to_string(), help_of(own.get_help()))));
         for name in self.options {
-            let option = command.get_arguments().find(|own| own.get_long() == Some(name));
+            let option = command.get_arguments().find(|own| {
+                let letter = own.get_short().filter(|_| own.get_long().is_none());
+                own.get_long() == Some(name) || letter.is_some_and(|letter| **name == letter.to_string())
+            });
             rows.extend(option.map(|own| (left_of(own), help_of(own.get_help()))));
         }
         let left_width = rows.iter().map(|(left, _)| left.chars().count()).max().unwrap_or(0);
@@ -207,14 +266,20 @@ impl ShortHelp {
         );
         lines.push("\nExamples:".to_owned());
         lines.extend(self.examples.iter().map(|example| format!("  {example}")));
-        let command = if self.command.is_empty() { "COMMAND" } else { self.command };
-        lines.push(format!("\nEverything else, exit statuses too: proofload {command} --help\n"));
+        let (others, command) = match self.command {
+            "" => (format!("Lines of {} are taken too. ", OF_OTHERS.join(", ")), "COMMAND"),
+            own => (String::new(), own),
+        };
+        lines.push(format!("\n{others}Everything else, exit statuses too: proofload {command} --help\n"));
         lines.join("\n")
     }
 }
 
 /// `-u, --users <N>`: clap writes the short name alone where an option has one.
 fn left_of(option: &Arg) -> String {
+    if option.get_long().is_none() {
+        return option.to_string();
+    }
     let long = option.clone().short(None).to_string();
     option.get_short().map_or_else(|| format!("    {long}"), |short| format!("-{short}, {long}"))
 }
@@ -256,7 +321,8 @@ mod tests {
             let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > MAX_WIDTH).collect();
             assert!(wide.is_empty(), "{wide:#?}");
             for option in short.options {
-                assert!(text.contains(&format!("--{option}")), "--{option} is missing: {text}");
+                let name = if option.len() == 1 { format!("-{option} ") } else { format!("--{option}") };
+                assert!(text.contains(&name), "{name} is missing: {text}");
             }
         }
     }

@@ -5,6 +5,7 @@
 //! * [`plans`]: plans and trials of which nothing is known yet.
 //! * [`until`] and [`find`]: waiting for what is about to happen; [`unread_bytes`]: whether a server has taken it.
 
+pub mod foreign_lines;
 pub mod http;
 pub mod plans;
 mod sockets;

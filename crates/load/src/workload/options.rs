@@ -83,6 +83,8 @@ macro_rules! workload {
             /// The URL of the requests: `http://127.0.0.1:8080/path`, or one with `https`; without a scheme it is `http`.
             pub url: String,
             $($(#[doc = $help])+ pub $field: $type,)+
+            /// The body as bytes that no text can say; it comes before `body`.
+            pub raw_body: Option<Vec<u8>>,
             /// Seed of all random numbers.
             pub seed: u64,
             /// Run even though the plan does not fit this machine.

@@ -12,8 +12,10 @@ use super::{
 impl HttpWorkload {
     /// The request that every user sends.
     pub(super) fn request(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Request {
-        let body = self.body.as_deref().map_or(Ok(Vec::new()), read_body);
-        let body = mistakes.read("body", body);
+        let body = match &self.raw_body {
+            Some(bytes) => bytes.clone(),
+            None => mistakes.read("body", self.body.as_deref().map_or(Ok(Vec::new()), read_body)),
+        };
         let method = self.method().to_owned();
         if !is_token(&method) {
             mistakes.add("method", format!("'{method}' is not a method such as GET"));

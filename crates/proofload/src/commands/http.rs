@@ -15,11 +15,20 @@ use crate::{
 
 /// Runs the trial and shows the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
+    run_shown(arguments, trial_text::render)
+}
+
+/// Runs the trial and shows the result as `render` writes it.
+pub(crate) fn run_shown(
+    arguments: &HttpArgs,
+    render: impl FnOnce(&Trial) -> String,
+) -> Result<Exit, Refusal> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
     fit(&mut plan, &host, arguments)?;
+    arguments.curl_notes().iter().for_each(|note| standard::message(format_args!("proofload: {note}")));
     hint.iter().for_each(|hint| standard::message(format_args!("proofload: {hint}")));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments)?;
@@ -42,7 +51,7 @@ pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
     let is_shown = !outputs.json_on_stdout();
     let written = outputs.write(&trial, &arguments.workload());
     // The result is shown even if a file cannot be written.
-    let shown = if is_shown { standard::show(&trial_text::render(&trial)) } else { Ok(()) };
+    let shown = if is_shown { standard::show(&render(&trial)) } else { Ok(()) };
     written.and(shown).and(check_receipts(&trial))?;
     Ok(exit_status(&trial))
 }

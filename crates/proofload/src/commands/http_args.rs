@@ -57,12 +57,21 @@ impl HttpArgs {
     /// Every mistake in the options.
     pub(crate) fn plan(&self, host: &MachineLimits) -> Result<HttpPlan, Vec<String>> {
         let mut mistakes = self.common.foreign_mistakes();
+        // Without its line, a plan would only miss what the line says.
+        if self.common.lacks_curl() {
+            return Err(mistakes);
+        }
         match self.workload().plan(host) {
             Ok(plan) if mistakes.is_empty() => return Ok(plan),
             Ok(_) => {}
             Err(more) => mistakes.extend(more.into_iter().map(option_mistake)),
         }
         Err(mistakes)
+    }
+
+    /// What a reader should know of a command line of curl.
+    pub(crate) fn curl_notes(&self) -> &[String] {
+        self.common.curl_notes()
     }
 
     /// A hint for users of ab, who may mean seconds by `-t`.

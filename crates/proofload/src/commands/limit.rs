@@ -4,12 +4,16 @@ use load::MachineLimits;
 
 pub(crate) use super::limit_args::LimitArgs;
 use super::study::{StudyRun, run_study};
-use crate::exit::{Exit, Refusal};
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
 
 /// Runs the search and shows the result.
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
+    arguments.curl_notes().iter().for_each(|note| standard::message(format_args!("proofload: {note}")));
     run_study(StudyRun {
         study,
         name: "limit",

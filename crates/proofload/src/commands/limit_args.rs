@@ -211,6 +211,11 @@ impl LimitArgs {
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
+    /// What a reader should know of a command line of curl.
+    pub(crate) fn curl_notes(&self) -> &[String] {
+        self.common.curl_notes()
+    }
+
     fn unit_words(&self) -> &'static str {
         match self.unit {
             UnitArg::Users => "users",

@@ -1,5 +1,7 @@
 //! The options that describe a workload, shared by the commands that make load.
 
+use std::cell::OnceCell;
+
 use clap::Args;
 use load::{FieldMistake, HttpWorkload, OPTIONS};
 use settings::options::OptionSpec;
@@ -7,6 +9,7 @@ use settings::options::OptionSpec;
 use super::{
     foreign_options::ForeignOptions,
     options::{Given, Table},
+    peers::curl::CurlLine,
 };
 
 /// A workload as given on the command line; [`HttpWorkload::plan`] parses it. With `SEARCH`, it has no options that a
@@ -14,7 +17,17 @@ use super::{
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadArgs<const SEARCH: bool> {
     /// URL to send requests to, such as http://127.0.0.1:8080/path
-    url: String,
+    #[arg(required_unless_present_any = ["curl", "curl_words"])]
+    url: Option<String>,
+    /// Send what this command line of curl sends: URL, method, header, body, TLS. @FILE reads the line from a file, - from
+    /// standard input. A line may also be pasted at the end, after --
+    #[arg(long, value_name = "LINE", help_heading = "Request", conflicts_with = "curl_words")]
+    curl: Option<String>,
+    /// A command line of curl, as pasted: curl 'http://…' -H '…'
+    #[arg(last = true, value_name = "curl …", hide = true)]
+    curl_words: Vec<String>,
+    #[arg(skip)]
+    curl_line: OnceCell<Option<Result<CurlLine, Vec<String>>>>,
     #[command(flatten)]
     given: Given<Workload<SEARCH>>,
     /// Seed of everything random
@@ -29,9 +42,9 @@ pub(crate) struct WorkloadArgs<const SEARCH: bool> {
 }
 
 impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
-    /// The URL as given.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// The URL as given, or that of curl's line.
+    pub(crate) fn url(&self) -> String {
+        self.workload().url
     }
 
     /// Seed of everything random.
@@ -39,20 +52,70 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         self.seed
     }
 
-    /// Mistakes in options of other tools.
+    /// Mistakes in options of other tools and in curl's line.
     pub(crate) fn foreign_mistakes(&self) -> Vec<String> {
-        self.foreign.mistakes(self.given.has("keepalive"))
+        let mut mistakes =
+            self.foreign.mistakes(self.given.has("keepalive"), self.url.as_deref().unwrap_or_default());
+        match self.curl_line() {
+            Some(Ok(line)) => {
+                let own = self.given.0.iter().map(|(option, _)| option.flag()).collect::<Vec<_>>();
+                let headers = self.given.0.iter().filter(|(option, _)| option.key == "headers");
+                let headers: Vec<String> = headers.flat_map(|(_, values)| values.clone()).collect();
+                mistakes.extend(line.conflicts(self.url.is_some(), &own, &headers));
+            }
+            Some(Err(why)) => mistakes.extend(why.iter().map(|why| format!("--curl: {why}"))),
+            None => {}
+        }
+        mistakes
+    }
+
+    /// Whether a line of curl is given and refused, so that there is no workload.
+    pub(crate) fn lacks_curl(&self) -> bool {
+        matches!(self.curl_line(), Some(Err(_)))
+    }
+
+    /// What a reader should know of curl's line.
+    pub(crate) fn curl_notes(&self) -> &[String] {
+        match self.curl_line() {
+            Some(Ok(line)) => line.notes(),
+            _ => &[],
+        }
     }
 
     /// The workload as given.
     pub(crate) fn workload(&self) -> HttpWorkload {
         let Self { url, seed, force, .. } = self;
-        let mut workload =
-            HttpWorkload { url: url.clone(), seed: *seed, force: *force, ..HttpWorkload::default() };
+        let url = url.clone().unwrap_or_default();
+        let mut workload = HttpWorkload { url, seed: *seed, force: *force, ..HttpWorkload::default() };
+        if let Some(Ok(line)) = self.curl_line() {
+            line.apply(&mut workload);
+        }
+        let mut of_curl = std::mem::take(&mut workload.headers);
         // Values are stored as text, so storing them cannot fail.
         self.given.apply(&mut workload);
+        if let Some(Ok(line)) = self.curl_line() {
+            let own = workload.headers.iter().map(|field| field.split(':').next().unwrap_or_default().trim());
+            own.filter(|name| line.yields(name))
+                .for_each(|name| of_curl.retain(|field| !starts_with(field, name)));
+        }
+        workload.headers.splice(0..0, of_curl);
         workload
     }
+
+    /// The line of curl, if one is given. It is read once: it may come from standard input.
+    fn curl_line(&self) -> Option<&Result<CurlLine, Vec<String>>> {
+        let read = || match (&self.curl, &self.curl_words[..]) {
+            (Some(line), _) => Some(CurlLine::read(line)),
+            (None, []) => None,
+            (None, words) => Some(CurlLine::parse(words)),
+        };
+        self.curl_line.get_or_init(read).as_ref()
+    }
+}
+
+/// Whether a header field has this name.
+fn starts_with(field: &str, name: &str) -> bool {
+    field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// The options of a workload; with `SEARCH`, without those that a search sets itself.

@@ -1,0 +1,119 @@
+//! Command lines of other load generators: a table for each program says what becomes of its options. `proofload wrk`,
+//! `wrk2` and `ab` read them as their own, and run what `proofload http` would.
+
+mod ab;
+pub(crate) mod curl;
+mod table;
+mod wrk;
+
+use std::{fmt, marker::PhantomData};
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Parser};
+
+use super::{http, http_args::HttpArgs};
+use crate::{
+    exit::{Exit, Refusal},
+    output::peer_text,
+};
+pub(crate) use ab::Ab;
+use table::{Given, OWN, Row, Translated};
+pub(crate) use wrk::{Wrk, Wrk2};
+
+/// A program whose command line is understood.
+pub(crate) trait Peer: fmt::Debug + 'static {
+    /// What the command does, for the help.
+    const ABOUT: &'static str;
+    /// Its options, in the order of the help.
+    const ROWS: &'static [Row];
+
+    /// What its command line becomes, and the layout of its output.
+    fn translate(url: &str, given: &Given) -> (Translated, peer_text::Layout);
+}
+
+/// A command line of another program, as it was typed.
+#[derive(Debug)]
+pub(crate) struct PeerArgs<P> {
+    url: String,
+    given: Given,
+    program: PhantomData<P>,
+}
+
+impl<P: Peer> Args for PeerArgs<P> {
+    fn augment_args(command: Command) -> Command {
+        let url = Arg::new("url").value_name("URL").required(true).help("URL to send requests to");
+        let rows = P::ROWS.iter().map(|row| row.argument(true));
+        let own = OWN.iter().map(|row| row.argument(true).help_heading("Output of proofload"));
+        let command = command.about(P::ABOUT).infer_long_args(true).after_help(EXIT_STATUS);
+        command.args(rows).args(own).arg(url.action(ArgAction::Set))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+const EXIT_STATUS: &str = "Exit status, as of proofload http: 0 every request was completed, 1 some were not, 2 wrong \
+                           use or refused, 3 void (nothing may be concluded), 130 interrupted.";
+
+impl<P: Peer> FromArgMatches for PeerArgs<P> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let url = matches.get_one::<String>("url").cloned().unwrap_or_default();
+        let given = Given::read(P::ROWS.iter().chain(OWN), matches);
+        Ok(Self { url, given, program: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The options of `proofload http`, read from words.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct HttpLine {
+    #[command(flatten)]
+    http: HttpArgs,
+}
+
+/// Runs the trial and shows its result as the other program would.
+pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit, Refusal> {
+    let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
+    let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
+    let line =
+        format!("proofload http {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    http::run_shown(&read.http, |trial| peer_text::render(trial, &layout, &translated.notes, &line))
+}
+
+impl<P: Peer> PeerArgs<P> {
+    /// The words after `proofload http` that the line becomes.
+    ///
+    /// # Errors
+    /// Every option that is refused.
+    fn http_words(&self) -> Result<(Vec<String>, Translated, peer_text::Layout), Vec<String>> {
+        let (translated, layout) = P::translate(&self.url, &self.given);
+        if !translated.mistakes.is_empty() {
+            return Err(translated.mistakes);
+        }
+        Ok((translated.words(&self.url), translated, layout))
+    }
+
+    /// The options of `proofload http` that the line becomes.
+    ///
+    /// # Errors
+    /// Every option that is refused.
+    #[cfg(test)]
+    pub(crate) fn http(&self) -> Result<HttpArgs, Vec<String>> {
+        let (words, ..) = self.http_words()?;
+        HttpLine::try_parse_from(words).map(|line| line.http).map_err(|error| vec![error.to_string()])
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    // Only a zero byte cannot be quoted, and no argument has one.
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
+}
+
+#[cfg(test)]
+mod tests;

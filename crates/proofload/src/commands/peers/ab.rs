@@ -1,0 +1,127 @@
+//! ab, of Apache.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+
+use super::{
+    Peer,
+    table::{
+        Fate::{Becomes, Default, Header, Ignored, Own, Refused},
+        Given, Row, Translated, literal, row,
+    },
+};
+use crate::output::peer_text::Layout;
+
+/// ab: users that each wait for their answers, over new connections unless `-k` is given.
+#[derive(Debug)]
+pub(crate) struct Ab;
+
+/// The requests that `-t` implies.
+const REQUESTS_OF_A_TIME_LIMIT: &str = "50000";
+
+const HTML: &str = "ab's table of HTML is not written; --html FILE writes a page";
+const VALUES: &str = "not written; --json FILE has every percentile, --hlog FILE the histograms";
+const PROXY: &str =
+    "a proxy would be measured with the service; leave it out, or measure the proxy by its own URL";
+
+const ROWS: &[Row] = &[
+    row('n', "", "REQUESTS", Own("proofload http --requests; 1 unless given")),
+    row('c', "", "N", Becomes("connections")),
+    row('t', "", "SECONDS", Own("proofload http --duration, and -n 50000 unless that follows")),
+    row('s', "", "SECONDS", Becomes("timeout")),
+    row('k', "", "", Own("Keep connections; without it, proofload http --no-keepalive")),
+    row('p', "", "FILE", Own("proofload http --method POST --body @FILE")),
+    row('u', "", "FILE", Own("proofload http --method PUT --body @FILE")),
+    row('T', "", "TYPE", Own("proofload http --content-type; of a body, text/plain unless given")),
+    row('m', "", "METHOD", Becomes("method")),
+    row('i', "", "", Own("proofload http --method HEAD")),
+    row('H', "", "HEADER", Own("proofload http --header")),
+    row('C', "", "NAME=VALUE", Header("Cookie")),
+    row('A', "", "USER:PASSWORD", Own("proofload http --header 'Authorization: Basic …'")),
+    row('B', "", "ADDRESS", Becomes("source")),
+    row('q', "", "", Becomes("quiet")),
+    row('f', "", "PROTOCOL", Own("proofload http --tls-min and --tls-max")),
+    row('Z', "", "CIPHERS", Becomes("ciphers")),
+    row('E', "", "FILE", Becomes("cert")),
+    row('r', "", "", Default),
+    row('l', "", "", Default),
+    row('d', "", "", Ignored("the percentiles are always shown")),
+    row('S', "", "", Ignored("medians and deviations are always shown")),
+    row('v', "", "LEVEL", Ignored("answers are not printed; `curl -v` shows one")),
+    row('V', "", "", Ignored("`proofload --version` prints the version")),
+    row('b', "", "BYTES", Ignored("the kernel sizes socket buffers; `proofload host tune` changes them")),
+    row('e', "", "FILE", Refused(VALUES)),
+    row('g', "", "FILE", Refused(VALUES)),
+    row('w', "", "", Refused(HTML)),
+    row('x', "", "ATTRIBUTES", Refused(HTML)),
+    row('y', "", "ATTRIBUTES", Refused(HTML)),
+    row('z', "", "ATTRIBUTES", Refused(HTML)),
+    row('X', "", "PROXY", Refused(PROXY)),
+    row('P', "", "USER:PASSWORD", Refused(PROXY)),
+    row(
+        'I',
+        "",
+        "",
+        Refused("the name of the URL is always sent (SNI); --sni of proofload http sends another"),
+    ),
+];
+
+impl Peer for Ab {
+    const ABOUT: &'static str = "Run ab's command line and show its layout, with proofload's figures";
+    const ROWS: &'static [Row] = ROWS;
+
+    fn translate(_: &str, given: &Given) -> (Translated, Layout) {
+        let mut translated = Translated::of(given);
+        let mut requests = "1";
+        for (row, value) in given.iter() {
+            match row.letter {
+                Some('n') => requests = value,
+                Some('t') => {
+                    requests = REQUESTS_OF_A_TIME_LIMIT;
+                    translated.set("duration", Some(value.to_owned()));
+                }
+                Some('p' | 'u') => {
+                    translated.set_default("method", if row.letter == Some('p') { "POST" } else { "PUT" });
+                    translated.set("body", Some(format!("@{value}")));
+                }
+                Some('i') => translated.set_default("method", "HEAD"),
+                Some('H') => translated.set("header", Some(literal(value))),
+                Some('A') => {
+                    translated.add_header("Authorization", &format!("Basic {}", BASE64.encode(value)))
+                }
+                Some('f') => set_protocol(&mut translated, value),
+                _ => {}
+            }
+        }
+        translated.set("requests", Some(requests.to_owned()));
+        translated.set_default("connections", "1");
+        if given.has("-p") || given.has("-u") {
+            translated.set("content-type", Some(given.last("-T").unwrap_or("text/plain").to_owned()));
+        }
+        if !translated.has_header("accept") {
+            translated.add_header("Accept", "*/*");
+        }
+        match given.has("-k") {
+            true => translated.add_header("Connection", "Keep-Alive"),
+            false => translated.set("no-keepalive", None),
+        }
+        // ab does not look at certificates.
+        translated.set("insecure", None);
+        (translated, Layout::Ab)
+    }
+}
+
+fn set_protocol(translated: &mut Translated, name: &str) {
+    let version = match name.to_ascii_uppercase().as_str() {
+        "TLS1.2" => "1.2",
+        "TLS1.3" => "1.3",
+        "ALL" => return,
+        _ => {
+            translated
+                .mistakes
+                .push(format!("-f: '{name}' is not TLS1.2, TLS1.3 or ALL; older ones are not supported"));
+            return;
+        }
+    };
+    translated.set("tls-min", Some(version.to_owned()));
+    translated.set("tls-max", Some(version.to_owned()));
+}

@@ -1,0 +1,285 @@
+//! `--curl`: a command line of curl says what to send; the load comes from proofload's own options.
+
+mod body;
+mod options;
+mod route;
+mod shell;
+
+use std::path::Path;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use clap::{Arg, Command};
+use load::{HttpWorkload, OPTIONS};
+use record::input;
+
+use self::body::Body;
+use super::table::{Given, Translated, header_name, is_taken, literal};
+
+/// What a command line of curl sends, and how.
+#[derive(Debug)]
+pub(crate) struct CurlLine {
+    url: String,
+    translated: Translated,
+    body: Option<Vec<u8>>,
+}
+
+/// The encodings that curl asks for with `--compressed`, as Debian builds it.
+const COMPRESSED: &str = "deflate, gzip, br, zstd";
+
+/// The field that curl sends by itself.
+const ANY_TYPE: &str = "Accept: */*";
+
+/// Options of the line that give way to proofload's own: they are no part of what the user wrote.
+const SOFT: [&str; 1] = ["expect"];
+
+impl CurlLine {
+    /// Reads a command line from a text, from `@FILE`, or with `-` or `@-` from standard input.
+    ///
+    /// # Errors
+    /// Every mistake, and every option that is refused.
+    pub(crate) fn read(text: &str) -> Result<Self, Vec<String>> {
+        let path = match text {
+            "-" | "@-" => Some("/dev/stdin"),
+            _ => text.strip_prefix('@'),
+        };
+        let read = path.map(|path| input::read_text(Path::new(path))).transpose().map_err(|why| vec![why])?;
+        Self::parse(&shell::split(read.as_deref().unwrap_or(text)).map_err(|why| vec![why])?)
+    }
+
+    /// Reads the words of a command line, the first of which is `curl`.
+    ///
+    /// # Errors
+    /// As for [`CurlLine::read`].
+    pub(crate) fn parse(words: &[String]) -> Result<Self, Vec<String>> {
+        let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+        if !["curl", "curl.exe"].contains(&program) {
+            return Err(vec!["the line does not begin with curl".to_owned()]);
+        }
+        let matches = command().try_get_matches_from(words).map_err(|error| vec![in_one_line(&error)])?;
+        let given = Given::read(options::ROWS, &matches);
+        let urls = matches.get_many::<String>("URL").into_iter().flatten().map(String::as_str);
+        let urls: Vec<&str> =
+            urls.chain(given.iter().filter(|(row, _)| row.long == "url").map(|(_, url)| url)).collect();
+        let mut translated = Translated::of(&given);
+        match urls[..] {
+            [url] => {
+                let url = checked_url(url, given.has("-g"), &mut translated.mistakes);
+                Self::translate(&url, &given, translated)
+            }
+            [] => Err(vec!["the line has no URL".to_owned()]),
+            _ => Err(vec![format!(
+                "the line has {} URLs, and a trial has one: leave out the others",
+                urls.len()
+            )]),
+        }
+    }
+
+    fn translate(url: &str, given: &Given, mut translated: Translated) -> Result<Self, Vec<String>> {
+        let mut body = Body::default();
+        // Fields of -H come instead of those that other options make, wherever they stand.
+        for (_, field) in given.iter().filter(|(row, _)| row.long == "header") {
+            set_header(field, &mut translated);
+        }
+        for (row, value) in given.iter() {
+            body.add(row.long, value)
+                .unwrap_or_else(|why| translated.mistakes.push(format!("--{}: {why}", row.long)));
+            set_option(row.long, value, &mut translated);
+        }
+        let url = if given.has("-G") { body.in_query(url) } else { body.beside_query(url) };
+        let body = if given.has("-G") { None } else { body.finish() };
+        let method = match (&body, given.has("-I"), given.has("-T")) {
+            (_, true, _) => "HEAD",
+            (_, _, true) => "PUT",
+            (Some(_), ..) => "POST",
+            _ => "GET",
+        };
+        translated.set_default("method", method);
+        if given.has("-I") && body.is_some() {
+            translated.mistakes.push("-I: HEAD has no body: leave out -I or the data".to_owned());
+        }
+        // What -H gives comes instead of curl's own; without a value, instead of nothing.
+        if given.has("--json") {
+            add_header(&mut translated, "Accept", "application/json");
+        }
+        add_header(&mut translated, "Accept", "*/*");
+        for (name, value) in body.iter().filter_map(|body| body.content_type.as_ref()) {
+            add_header(&mut translated, name, value);
+        }
+        let cookies: Vec<&str> =
+            given.iter().filter(|(row, _)| row.long == "cookie").map(|(_, value)| value).collect();
+        if !cookies.is_empty() {
+            add_header(&mut translated, "Cookie", &cookies.join("; "));
+        }
+        let is_removal = |field: &str| field.strip_suffix(':').is_some_and(|name| name == header_name(field));
+        if translated
+            .options
+            .iter()
+            .any(|(_, value)| value.as_deref().is_some_and(|field| field.eq_ignore_ascii_case("host:")))
+        {
+            translated
+                .mistakes
+                .push("-H 'Host:': HTTP/1.1 needs the field: leave it out, or give it a value".to_owned());
+        }
+        translated
+            .options
+            .retain(|(name, value)| *name != "header" || !value.as_deref().is_some_and(is_removal));
+        route::set(&url, given, &mut translated);
+        let body = body.map(|body| body.bytes);
+        if translated.mistakes.is_empty() {
+            Ok(Self { url, translated, body })
+        } else {
+            Err(translated.mistakes)
+        }
+    }
+
+    /// What a reader should know of the translation.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.translated.notes
+    }
+
+    /// Mistakes where proofload's own options say what the line says too; `own` are the names of those given, and
+    /// `headers` the given header fields.
+    pub(crate) fn conflicts(&self, has_url: bool, own: &[String], headers: &[String]) -> Vec<String> {
+        let mut conflicts = Vec::new();
+        if has_url {
+            conflicts.push("URL: curl's line has one too: leave out one of them".to_owned());
+        }
+        for (name, _) in &self.translated.options {
+            if *name != "header"
+                && !SOFT.contains(name)
+                && own.iter().any(|own| own == name)
+                && *name != "method"
+            {
+                conflicts.push(format!("--{name}: curl's line says it too: leave out one of them"));
+            }
+        }
+        for name in ["method", "body", "events"] {
+            if own.iter().any(|own| own == name) && (name == "method" || self.body.is_some()) {
+                conflicts.push(format!("--{name}: curl's line says what is sent: leave out one of them"));
+            }
+        }
+        let of_line = |name: &&str| self.translated.has_header(name) && !self.yields(name);
+        for name in headers.iter().map(|field| header_name(field)).filter(of_line) {
+            conflicts.push(format!("--header: curl's line has the field {name} too: leave out one of them"));
+        }
+        conflicts
+    }
+
+    /// Whether a field is there only because curl sends it by itself, so that proofload's own comes instead.
+    pub(crate) fn yields(&self, name: &str) -> bool {
+        let fields = self.translated.options.iter().filter_map(|(_, value)| value.as_deref());
+        name.eq_ignore_ascii_case("accept") && fields.into_iter().any(|field| field == ANY_TYPE)
+    }
+
+    /// Stores what the line says in a workload.
+    pub(crate) fn apply(&self, workload: &mut HttpWorkload) {
+        workload.url = literal(&self.url);
+        workload.raw_body.clone_from(&self.body);
+        for option in OPTIONS {
+            let name = option.spec.flag();
+            let given = self
+                .translated
+                .options
+                .iter()
+                .filter(|(given, _)| *given == name && is_taken(given, &self.url));
+            let values: Vec<&str> = given.map(|(_, value)| value.as_deref().unwrap_or("true")).collect();
+            if !values.is_empty() {
+                // Values are stored as text, so that storing them cannot fail.
+                let _ = (option.spec.apply)(workload, &values);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl CurlLine {
+    /// The options for TLS, as they would be typed.
+    pub(super) fn tls_words(&self) -> String {
+        let tls = self.translated.options.iter().filter(|(name, _)| super::table::TLS.contains(name));
+        let words = tls.flat_map(|(name, value)| [format!("--{name}")].into_iter().chain(value.clone()));
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// curl's command line, as far as its options are known here.
+fn command() -> Command {
+    let urls = Arg::new("URL").action(clap::ArgAction::Append).num_args(0..);
+    Command::new("curl")
+        .disable_help_flag(true)
+        .infer_long_args(true)
+        .args(options::ROWS.iter().map(|row| row.argument(false)))
+        .arg(urls)
+}
+
+/// clap's message, without its usage.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage"));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+/// The URL with its scheme. Ranges and lists, which curl would expand, are refused unless `-g` is given.
+fn checked_url(url: &str, is_literal: bool, mistakes: &mut Vec<String>) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let after_host = rest.find('/').map_or("", |at| &rest[at..]);
+    if !is_literal && (rest.contains('{') || after_host.contains('[')) {
+        mistakes.push("URL: curl makes several URLs of {} and []: give one of them, or -g if they are meant as they are".to_owned());
+    }
+    format!("{scheme}://{rest}")
+}
+
+/// Sets a field of -H: `@FILE` is a file of fields, `Name;` a field without a value, and `Name:` takes curl's own away.
+fn set_header(written: &str, translated: &mut Translated) {
+    let field = match written.split_once(':') {
+        _ if written.starts_with('@') => written.to_owned(),
+        None => format!("{}: ", literal(written.trim_end_matches(';'))),
+        Some((name, value)) if value.trim().is_empty() => format!("{}:", name.trim()),
+        Some((name, value)) => literal(&format!("{}: {}", name.trim(), value.trim())),
+    };
+    translated.set("header", Some(field));
+}
+
+/// Sets what an option of curl becomes that no table can say.
+fn set_option(name: &str, value: &str, translated: &mut Translated) {
+    let refuse =
+        |translated: &mut Translated, why: &str| translated.mistakes.push(format!("--{name}: {why}"));
+    match name {
+        "user" => match value.contains(':') {
+            true => add_header(translated, "Authorization", &format!("Basic {}", BASE64.encode(value))),
+            false => refuse(translated, "curl would ask for the password: write USER:PASSWORD"),
+        },
+        "oauth2-bearer" => add_header(translated, "Authorization", &format!("Bearer {}", literal(value))),
+        "user-agent" if !value.is_empty() => add_header(translated, "User-Agent", &literal(value)),
+        "referer" => add_header(translated, "Referer", &literal(value.trim_end_matches(";auto"))),
+        "range" => add_header(translated, "Range", &format!("bytes={value}")),
+        "compressed" => add_header(translated, "Accept-Encoding", COMPRESSED),
+        "cookie" if !value.contains('=') => {
+            refuse(
+                translated,
+                "files of cookies are not read: write -b 'NAME=VALUE', or -H @FILE for a file with the field Cookie",
+            );
+        }
+        "tlsv1.2" => translated.set("tls-min", Some("1.2".to_owned())),
+        "tlsv1.3" => translated.set("tls-min", Some("1.3".to_owned())),
+        "location" => {
+            // A redirect must not look like the page that it leads to.
+            translated.set("expect", Some("2xx".to_owned()));
+            translated.notes.push(
+                "-L: redirects are not followed; an answer 3xx fails its request, so give the final URL"
+                    .to_owned(),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Adds a field of curl's own, unless the line gives or removes it.
+fn add_header(translated: &mut Translated, name: &str, value: &str) {
+    if !translated.has_header(name) {
+        translated.add_header(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

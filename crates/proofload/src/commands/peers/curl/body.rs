@@ -1,0 +1,169 @@
+//! The body that curl's options of data and forms make.
+
+mod form;
+
+use std::path::Path;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use record::input::{self, MAX_BODY_BYTES};
+
+use form::Part;
+
+/// What curl escapes in `--data-urlencode`: all but the characters that need it nowhere (RFC 3986, 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The data and parts of forms that were given so far.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    data: Option<Vec<u8>>,
+    is_json: bool,
+    parts: Vec<Part>,
+    upload: Option<Upload>,
+    query: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Upload {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// A body as it is sent.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) bytes: Vec<u8>,
+    /// The field that tells its type, if curl sends one.
+    pub(super) content_type: Option<(&'static str, String)>,
+}
+
+impl Body {
+    /// Adds what an option gives; options of other kinds add nothing.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or a second body begins.
+    pub(super) fn add(&mut self, option: &str, value: &str) -> Result<(), String> {
+        match option {
+            "data" | "data-ascii" => match value.strip_prefix('@') {
+                Some(path) => {
+                    let mut bytes = read(path)?;
+                    bytes.retain(|byte| !b"\r\n\0".contains(byte));
+                    self.append(&bytes, true);
+                }
+                None => self.append(value.as_bytes(), true),
+            },
+            "data-raw" => self.append(value.as_bytes(), true),
+            "data-binary" => self.append(&text_or_file(value)?, true),
+            "data-urlencode" => self.append(&encoded(value)?, true),
+            "json" => {
+                self.append(&text_or_file(value)?, false);
+                self.is_json = true;
+            }
+            "url-query" => {
+                let text = value
+                    .strip_prefix('+')
+                    .map_or_else(|| encoded(value), |raw| Ok(raw.as_bytes().to_vec()))?;
+                append(&mut self.query, &text);
+            }
+            "form" => self.parts.push(Part::parse(value)?),
+            "form-string" => self.parts.push(Part::literal(value)?),
+            "upload-file" => {
+                let name = Path::new(value)
+                    .file_name()
+                    .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                self.upload = Some(Upload { name, bytes: read(if value == "." { "-" } else { value })? });
+            }
+            _ => return Ok(()),
+        }
+        let kinds = [self.data.is_some(), !self.parts.is_empty(), self.upload.is_some()];
+        match kinds.into_iter().filter(|is_given| *is_given).count() {
+            0 | 1 => Ok(()),
+            _ => Err("data, a form and a file are different bodies: leave out all but one".to_owned()),
+        }
+    }
+
+    /// The URL with all data in its query, as `-G` asks.
+    pub(super) fn in_query(&self, url: &str) -> String {
+        let mut query = self.data.clone().unwrap_or_default();
+        append(&mut query, &self.query);
+        with_query(url, &query)
+    }
+
+    /// The URL with the query of `--url-query`, and with the name of an uploaded file where it ends in a slash.
+    pub(super) fn beside_query(&self, url: &str) -> String {
+        let url = with_query(url, &self.query);
+        match &self.upload {
+            Some(upload) if url.ends_with('/') => url + &upload.name,
+            _ => url,
+        }
+    }
+
+    /// The body, if any option gave one.
+    pub(super) fn finish(self) -> Option<Finished> {
+        let content_type = |value: &str| Some(("Content-Type", value.to_owned()));
+        if let Some(upload) = self.upload {
+            return Some(Finished { bytes: upload.bytes, content_type: None });
+        }
+        if !self.parts.is_empty() {
+            let (bytes, boundary) = form::multipart(&self.parts);
+            let content_type = content_type(&format!("multipart/form-data; boundary={boundary}"));
+            return Some(Finished { bytes, content_type });
+        }
+        let is_json = self.is_json;
+        self.data.map(|bytes| Finished {
+            bytes,
+            content_type: content_type(if is_json {
+                "application/json"
+            } else {
+                "application/x-www-form-urlencoded"
+            }),
+        })
+    }
+
+    fn append(&mut self, bytes: &[u8], is_joined: bool) {
+        let data = self.data.get_or_insert_default();
+        if is_joined { append(data, bytes) } else { data.extend_from_slice(bytes) }
+    }
+}
+
+/// Appends a piece with `&` before it, unless it is the first.
+fn append(data: &mut Vec<u8>, bytes: &[u8]) {
+    if !data.is_empty() && !bytes.is_empty() {
+        data.push(b'&');
+    }
+    data.extend_from_slice(bytes);
+}
+
+fn with_query(url: &str, query: &[u8]) -> String {
+    if query.is_empty() {
+        return url.to_owned();
+    }
+    // A URL is text; what is none is escaped.
+    let query = match std::str::from_utf8(query) {
+        Ok(text) => text.to_owned(),
+        Err(_) => percent_encode(query, ESCAPED).to_string(),
+    };
+    let before_fragment = url.split('#').next().unwrap_or_default();
+    let mark = if before_fragment.contains('?') { '&' } else { '?' };
+    format!("{before_fragment}{mark}{query}")
+}
+
+/// The bytes of a file; `-` is standard input.
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    input::read(Path::new(if path == "-" { "/dev/stdin" } else { path }), MAX_BODY_BYTES)
+}
+
+fn text_or_file(value: &str) -> Result<Vec<u8>, String> {
+    value.strip_prefix('@').map_or_else(|| Ok(value.as_bytes().to_vec()), read)
+}
+
+/// The forms of `--data-urlencode`: `content`, `=content`, `name=content`, `@file`, `name@file`.
+fn encoded(value: &str) -> Result<Vec<u8>, String> {
+    // As in curl, an `@` counts only where there is no `=`.
+    let (name, content) = match value.find('=').or_else(|| value.find('@')) {
+        Some(at) if value[at..].starts_with('=') => (&value[..at], value[at + 1..].as_bytes().to_vec()),
+        Some(at) => (&value[..at], read(&value[at + 1..])?),
+        None => ("", value.as_bytes().to_vec()),
+    };
+    let mark = if name.is_empty() { "" } else { "=" };
+    Ok(format!("{name}{mark}{}", percent_encode(&content, ESCAPED)).into_bytes())
+}

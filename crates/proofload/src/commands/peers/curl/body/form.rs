@@ -1,0 +1,162 @@
+//! Forms of several parts (`-F`), as curl writes them.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    path::Path,
+};
+
+use super::read;
+
+/// A part of a form.
+#[derive(Debug)]
+pub(super) struct Part {
+    name: String,
+    content: Vec<u8>,
+    file_name: Option<String>,
+    content_type: Option<String>,
+}
+
+impl Part {
+    /// Reads `NAME=TEXT`, `NAME=@FILE` (sent as a file) or `NAME=<FILE` (sent as text), with `;type=` and `;filename=`.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the text asks for what is not supported.
+    pub(super) fn parse(value: &str) -> Result<Self, String> {
+        let (name, rest) = value.split_once('=').ok_or("it is not NAME=CONTENT")?;
+        let (source, rest) = match rest.chars().next() {
+            Some(mark @ ('@' | '<')) => (Some(mark), &rest[1..]),
+            _ => (None, rest),
+        };
+        if rest.starts_with('(') && source.is_none() && name.is_empty() {
+            return Err(
+                "parts within parts are not supported: write the body to a file, and --data-binary @FILE"
+                    .to_owned(),
+            );
+        }
+        let (word, mut rest) = word(rest);
+        let (mut content_type, mut file_name): (Option<String>, _) = (None, None);
+        while let Some(after) = rest.strip_prefix(';') {
+            let parameter = after.trim_start();
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let (value, following) = self::word(value);
+            match key {
+                "type" => content_type = Some(value),
+                "filename" => file_name = Some(value),
+                "headers" | "encoder" => {
+                    return Err(format!("{key}= in a part is not supported: leave it out"));
+                }
+                // A parameter of the type, such as charset.
+                _ => {
+                    let own =
+                        content_type.as_mut().ok_or_else(|| format!("'{key}' is not type= or filename="))?;
+                    own.push_str(&format!("; {key}={value}"));
+                }
+            }
+            rest = following;
+        }
+        let content = match source {
+            Some(_) if rest.starts_with(',') => {
+                return Err("several files in one part are not supported".to_owned());
+            }
+            Some(_) => read(&word)?,
+            None => word.clone().into_bytes(),
+        };
+        if source == Some('@') && file_name.is_none() {
+            let path = Path::new(&word);
+            file_name =
+                Some(path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()));
+        }
+        if source.is_some() && content_type.is_none() {
+            let guessed = guessed_type(file_name.as_deref().unwrap_or(&word));
+            content_type = match guessed {
+                "" => file_name.is_some().then(|| "application/octet-stream".to_owned()),
+                // A part that is no file is text anyway.
+                "text/plain" if file_name.is_none() => None,
+                guessed => Some(guessed.to_owned()),
+            };
+        }
+        Ok(Self { name: name.to_owned(), content, file_name, content_type })
+    }
+
+    /// Reads `NAME=STRING`, in which no character has a meaning.
+    ///
+    /// # Errors
+    /// When there is no `=`.
+    pub(super) fn literal(value: &str) -> Result<Self, String> {
+        let (name, content) = value.split_once('=').ok_or("it is not NAME=STRING")?;
+        let content = content.as_bytes().to_vec();
+        Ok(Self { name: name.to_owned(), content, file_name: None, content_type: None })
+    }
+
+    fn write(&self, boundary: &str, into: &mut Vec<u8>) {
+        let mut head =
+            format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{}\"", escaped(&self.name));
+        if let Some(name) = &self.file_name {
+            head += &format!("; filename=\"{}\"", escaped(name));
+        }
+        if let Some(content_type) = &self.content_type {
+            head += &format!("\r\nContent-Type: {content_type}");
+        }
+        into.extend_from_slice(head.as_bytes());
+        into.extend_from_slice(b"\r\n\r\n");
+        into.extend_from_slice(&self.content);
+        into.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The body of a form, and its boundary: as long as curl's, the same for the same parts, and in none of them.
+pub(super) fn multipart(parts: &[Part]) -> (Vec<u8>, String) {
+    let mut hasher = DefaultHasher::new();
+    loop {
+        parts.iter().for_each(|part| part.content.hash(&mut hasher));
+        let boundary = format!("------------------------{:016x}", hasher.finish());
+        let is_free =
+            |part: &Part| !part.content.windows(boundary.len()).any(|window| window == boundary.as_bytes());
+        if parts.iter().all(is_free) {
+            let mut body = Vec::new();
+            parts.iter().for_each(|part| part.write(&boundary, &mut body));
+            body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+            return (body, boundary);
+        }
+    }
+}
+
+/// The word that a text begins with, up to `;` or, of a quoted one, to its closing quote; and what follows it.
+fn word(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(';').unwrap_or(text.len());
+        return (text[..end].to_owned(), &text[end..]);
+    };
+    let (mut word, mut characters) = (String::new(), quoted.char_indices());
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '"' => return (word, quoted[at + 1..].trim_start()),
+            '\\' => word.extend(characters.next().map(|(_, c)| c)),
+            c => word.push(c),
+        }
+    }
+    // A quote that is not closed is a character of the word.
+    let end = text.find(';').unwrap_or(text.len());
+    (text[..end].to_owned(), &text[end..])
+}
+
+/// What may stand between quotes in a head.
+fn escaped(name: &str) -> String {
+    name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// The type that curl takes a file for, by its ending; empty if it knows none.
+fn guessed_type(name: &str) -> &'static str {
+    let ending = Path::new(name).extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref() {
+        Some("gif") => "image/gif",
+        Some("jpg" | "jpeg") => "image/jpeg",
+        Some("png") => "image/png",
+        Some("svg") => "image/svg+xml",
+        Some("txt") => "text/plain",
+        Some("htm" | "html") => "text/html",
+        Some("pdf") => "application/pdf",
+        Some("xml") => "application/xml",
+        _ => "",
+    }
+}

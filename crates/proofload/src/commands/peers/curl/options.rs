@@ -1,0 +1,132 @@
+//! The table of curl's options.
+
+use super::super::table::{
+    Fate::{Becomes, Default, Ignored, Own, Refused},
+    Row, long, row,
+};
+
+const OUTPUT: &str = "answers are counted, not kept";
+const RETRIES: &str = "every request counts; a failed one is not tried again";
+const PROXY: &str =
+    "a proxy would be measured with the service: leave it out, or measure the proxy by its own URL";
+const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1.1";
+const AUTH: &str =
+    "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";
+const ONE: &str = "a trial sends one request again and again: leave it out";
+
+/// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
+const READ: super::super::table::Fate = Own("");
+
+pub(super) const ROWS: &[Row] = &[
+    // What is sent.
+    row('X', "request", "METHOD", Becomes("method")),
+    row('H', "header", "HEADER", READ),
+    row('d', "data", "DATA", READ),
+    long("data-ascii", "DATA", READ),
+    long("data-raw", "DATA", READ),
+    long("data-binary", "DATA", READ),
+    long("data-urlencode", "DATA", READ),
+    long("json", "DATA", READ),
+    row('F', "form", "NAME=CONTENT", READ),
+    long("form-string", "NAME=STRING", READ),
+    long("form-escape", "", Default),
+    row('G', "get", "", READ),
+    long("url-query", "DATA", READ),
+    row('I', "head", "", READ),
+    row('T', "upload-file", "FILE", READ),
+    row('u', "user", "USER:PASSWORD", READ),
+    long("basic", "", Default),
+    long("oauth2-bearer", "TOKEN", READ),
+    row('b', "cookie", "DATA", READ),
+    row('A', "user-agent", "NAME", READ),
+    row('e', "referer", "URL", READ),
+    row('r', "range", "RANGE", READ),
+    long("compressed", "", READ),
+    long("url", "URL", READ),
+    row('g', "globoff", "", READ),
+    row('L', "location", "", READ),
+    long("location-trusted", "", Ignored("redirects are not followed")),
+    long("max-redirs", "N", Ignored("redirects are not followed")),
+    long("post301", "", Ignored("redirects are not followed")),
+    long("post302", "", Ignored("redirects are not followed")),
+    long("post303", "", Ignored("redirects are not followed")),
+    // The way.
+    long("resolve", "HOST:PORT:ADDRESS", READ),
+    long("connect-to", "HOST:PORT:HOST:PORT", READ),
+    long("interface", "ADDRESS", Becomes("source")),
+    row('m', "max-time", "SECONDS", Becomes("timeout")),
+    long(
+        "connect-timeout",
+        "SECONDS",
+        Ignored("the time of --max-time, 30 s unless given, includes the connection"),
+    ),
+    row('k', "insecure", "", Becomes("insecure")),
+    long("cacert", "FILE", Becomes("cacert")),
+    row('E', "cert", "FILE", Becomes("cert")),
+    long("key", "FILE", Becomes("key")),
+    long("ciphers", "LIST", Becomes("ciphers")),
+    long("tls-max", "VERSION", Becomes("tls-max")),
+    row('1', "tlsv1", "", Default),
+    long("tlsv1.2", "", READ),
+    long("tlsv1.3", "", READ),
+    long("http1.1", "", Default),
+    row('4', "ipv4", "", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
+    row('6', "ipv6", "", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
+    long("tcp-nodelay", "", Default),
+    // What curl shows, writes and repeats.
+    row('o', "output", "FILE", Ignored(OUTPUT)),
+    row('O', "remote-name", "", Ignored(OUTPUT)),
+    row('J', "remote-header-name", "", Ignored(OUTPUT)),
+    row('D', "dump-header", "FILE", Ignored(OUTPUT)),
+    row('c', "cookie-jar", "FILE", Ignored("cookies of answers are not kept")),
+    row('j', "junk-session-cookies", "", Ignored("cookies of answers are not kept")),
+    row('w', "write-out", "FORMAT", Ignored("proofload shows its own figures; --json FILE has all of them")),
+    row('s', "silent", "", Default),
+    row('S', "show-error", "", Default),
+    row('v', "verbose", "", Ignored(OUTPUT)),
+    row('i', "include", "", Ignored(OUTPUT)),
+    row('#', "progress-bar", "", Default),
+    row('N', "no-buffer", "", Default),
+    long("no-progress-meter", "", Default),
+    row('f', "fail", "", Default),
+    long("fail-with-body", "", Default),
+    long("raw", "", Default),
+    row('q', "disable", "", Default),
+    long("keepalive-time", "SECONDS", Default),
+    long(
+        "no-keepalive",
+        "",
+        Ignored("it is about TCP's probes; proofload's own --no-keepalive opens a connection per request"),
+    ),
+    long("retry", "N", Ignored(RETRIES)),
+    long("retry-delay", "SECONDS", Ignored(RETRIES)),
+    long("retry-max-time", "SECONDS", Ignored(RETRIES)),
+    long("retry-connrefused", "", Ignored(RETRIES)),
+    long("retry-all-errors", "", Ignored(RETRIES)),
+    // What is not done.
+    row('0', "http1.0", "", Refused(VERSIONS)),
+    long("http2", "", Refused(VERSIONS)),
+    long("http2-prior-knowledge", "", Refused(VERSIONS)),
+    long("http3", "", Refused(VERSIONS)),
+    long("http3-only", "", Refused(VERSIONS)),
+    row('x', "proxy", "PROXY", Refused(PROXY)),
+    row('U', "proxy-user", "USER:PASSWORD", Refused(PROXY)),
+    long("socks5", "PROXY", Refused(PROXY)),
+    long("socks5-hostname", "PROXY", Refused(PROXY)),
+    row('p', "proxytunnel", "", Refused(PROXY)),
+    long("digest", "", Refused(AUTH)),
+    long("ntlm", "", Refused(AUTH)),
+    long("negotiate", "", Refused(AUTH)),
+    long("anyauth", "", Refused(AUTH)),
+    long("aws-sigv4", "PROVIDER", Refused(AUTH)),
+    row('n', "netrc", "", Refused("write the login with -u USER:PASSWORD")),
+    row('K', "config", "FILE", Refused("write the options of the file on the line")),
+    long("unix-socket", "PATH", Refused("connections are of TCP: give the service's address")),
+    long("request-target", "PATH", Refused("write the path into the URL")),
+    long("path-as-is", "", Refused("dots in a path are resolved: write the path that they lead to")),
+    long("limit-rate", "SPEED", Refused("to slow the load down, leave it out and give --rate")),
+    row('z', "time-cond", "TIME", Refused("write -H 'If-Modified-Since: …'")),
+    row('C', "continue-at", "OFFSET", Refused("write -r OFFSET-")),
+    row(':', "next", "", Refused(ONE)),
+    row('Z', "parallel", "", Ignored("--users of proofload says how many requests are in flight")),
+];

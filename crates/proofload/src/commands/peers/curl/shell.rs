@@ -1,0 +1,212 @@
+//! Splits a command line as bash does: quotes, `$'…'`, lines that go on, and variables.
+
+/// Splits one simple command into its words.
+///
+/// # Errors
+/// When a quote is open, or the line asks for more than one command, a file or another shell.
+pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+    let line = line.trim();
+    let line = line.strip_prefix("$ ").unwrap_or(line);
+    if line.contains("^\"") || line.contains("^\n") || line.contains("^\r\n") {
+        return Err(
+            "it is quoted for cmd of Windows, with ^: choose `Copy as cURL (bash)` in the browser".to_owned()
+        );
+    }
+    let plain = without_bash(&line.replace("\\\r\n", "\\\n"))?;
+    shlex::split(&plain).ok_or_else(|| "a quote is not closed, or the line ends in a backslash".to_owned())
+}
+
+/// The line with what only bash knows replaced by what every shell takes: `$'…'` and variables become quoted text.
+fn without_bash(line: &str) -> Result<String, String> {
+    let mut plain = String::new();
+    let mut rest = line;
+    let mut is_double = false;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        rest = match c {
+            '\\' => {
+                plain.push(c);
+                let next = after.chars().next();
+                plain.extend(next);
+                &after[next.map_or(0, char::len_utf8)..]
+            }
+            '"' => {
+                is_double = !is_double;
+                plain.push(c);
+                after
+            }
+            '\'' if !is_double => {
+                let end = after.find('\'').ok_or("a quote ' is not closed")?;
+                plain.push_str(&rest[..end + 2]);
+                &after[end + 1..]
+            }
+            '$' if !is_double && after.starts_with('\'') => {
+                let (text, rest) = ansi(&after[1..])?;
+                plain.push_str(&format!("'{}'", text.replace('\'', "'\\''")));
+                rest
+            }
+            '$' if after.starts_with('(') => return Err(runs_no_shell("$(")),
+            '`' => return Err(runs_no_shell("`")),
+            '$' => {
+                let (value, rest) = variable(after)?;
+                // Inside double quotes, the quotes are closed around the value.
+                let quote = if is_double { "\"" } else { "" };
+                match value {
+                    Some(value) => {
+                        plain.push_str(&format!("{quote}'{}'{quote}", value.replace('\'', "'\\''")))
+                    }
+                    None => plain.push('$'),
+                }
+                rest
+            }
+            '|' | ';' | '<' | '>' | '&' if !is_double => {
+                return Err(format!(
+                    "the shell would take {c} as the end of curl's own words: leave out what follows, or quote the word, such as \
+                     a URL with &"
+                ));
+            }
+            _ => {
+                plain.push(c);
+                after
+            }
+        };
+    }
+    if is_double { Err("a quote \" is not closed".to_owned()) } else { Ok(plain) }
+}
+
+fn runs_no_shell(what: &str) -> String {
+    format!("{what} asks a shell for the output of a command, and none is run: write the output itself")
+}
+
+/// The value of the variable that a text begins with, and what follows it; no value if it begins with none.
+fn variable(text: &str) -> Result<(Option<String>, &str), String> {
+    let braced = text.strip_prefix('{').and_then(|text| text.split_once('}'));
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (name, rest) = braced.unwrap_or((&text[..end], &text[end..]));
+    if name.is_empty() || (braced.is_none() && name.starts_with(|c: char| c.is_ascii_digit())) {
+        return Ok((None, text));
+    }
+    secrets::reference::expand(&format!("${{{name}}}")).map(|value| (Some(value), rest))
+}
+
+/// The text of `$'…'` up to its closing quote, and what follows.
+fn ansi(text: &str) -> Result<(String, &str), String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    loop {
+        let Some(c) = rest.chars().next() else { return Err("a quote $' is not closed".to_owned()) };
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\'' => break,
+            '\\' => rest = escape(rest, &mut bytes)?,
+            c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|_| "$'…' makes bytes that are no UTF-8: write --data-binary @FILE")?;
+    if text.contains('\0') {
+        Err("$'…' makes a zero byte: write --data-binary @FILE".to_owned())
+    } else {
+        Ok((text, rest))
+    }
+}
+
+/// Appends what an escape stands for that begins after its backslash, and returns what follows it.
+fn escape<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
+    let c = rest.chars().next().ok_or("a quote $' is not closed")?;
+    let after = &rest[c.len_utf8()..];
+    // The digits of a number, of which there are at most so many.
+    let number = |text: &'a str, base: u32, most: usize| {
+        let digits = text.chars().take(most).take_while(|c| c.is_digit(base)).count();
+        (u32::from_str_radix(&text[..digits], base).ok(), &text[digits..])
+    };
+    let plain = match c {
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'a' => '\u{7}',
+        'b' => '\u{8}',
+        'e' | 'E' => '\u{1b}',
+        'f' => '\u{c}',
+        'v' => '\u{b}',
+        '\\' | '\'' | '"' | '?' => c,
+        'x' | '0'..='7' => {
+            let (value, rest) = if c == 'x' { number(after, 16, 2) } else { number(rest, 8, 3) };
+            // Bash keeps the low byte.
+            bytes.push(value.ok_or("\\x needs digits")? as u8);
+            return Ok(rest);
+        }
+        'u' | 'U' => {
+            let (value, rest) = number(after, 16, if c == 'u' { 4 } else { 8 });
+            let value = value.and_then(char::from_u32).ok_or("\\u needs the number of a character")?;
+            bytes.extend_from_slice(value.encode_utf8(&mut [0; 4]).as_bytes());
+            return Ok(rest);
+        }
+        c => {
+            bytes.push(b'\\');
+            c
+        }
+    };
+    bytes.extend_from_slice(plain.encode_utf8(&mut [0; 4]).as_bytes());
+    Ok(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_are_split_as_bash_splits_them() {
+        for (line, words) in [
+            ("curl  'a b' \"c d\" e\\ f", &["curl", "a b", "c d", "e f"][..]),
+            ("$ curl \\\n -H x \\\r\n y", &["curl", "-H", "x", "y"]),
+            (r"curl $'it\'s\n\u0021\x41\101' 'a'$'\t'b", &["curl", "it's\n!AA", "a\tb"]),
+            (r#"curl "$'x'" '$HOME' "\$HOME" 5$"#, &["curl", "$'x'", "$HOME", "$HOME", "5$"]),
+            (r"curl '\n' $'\q'", &["curl", "\\n", "\\q"]),
+        ] {
+            assert_eq!(split(line).unwrap(), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn variables_have_their_values() {
+        let home = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+        let words = split("curl \"$CARGO_MANIFEST_DIR/x\" ${CARGO_MANIFEST_DIR}").unwrap();
+        assert_eq!(words, ["curl".to_owned(), format!("{home}/x"), home]);
+        assert!(split("curl $NO_SUCH_VARIABLE").unwrap_err().contains("NO_SUCH_VARIABLE"));
+    }
+
+    #[test]
+    fn what_only_a_shell_can_do_is_refused() {
+        for (line, word) in [
+            ("curl a | jq .", "|"),
+            ("curl http://a/?b=1&c=2", "&"),
+            ("curl -H \"X: $(date)\" a", "$("),
+            ("curl `a`", "`"),
+            ("curl 'a", "not closed"),
+            ("curl \"a", "not closed"),
+            ("curl $'a", "not closed"),
+            ("curl ^\"http://a^\" ^\n -H ^\"b: c^\"", "Copy as cURL (bash)"),
+        ] {
+            let why = split(line).unwrap_err();
+            assert!(why.contains(word), "{line}: {why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_splitting(text in "\\PC*|[ \\\\'\"$a^\n&`x{}0-9u]*") {
+            let _ = split(&text);
+        }
+
+        #[test]
+        fn quoted_words_come_back(words in prop::collection::vec("[^\0^]*", 1..5)) {
+            let line = shlex::try_join(words.iter().map(String::as_str)).unwrap();
+            // The line of a prompt and blanks around a line are cut.
+            prop_assume!(line.trim() == line && !line.starts_with("$ "));
+            prop_assert_eq!(split(&line).unwrap(), words);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use load::MachineLimits;
+use proptest::prelude::*;
+
+use super::*;
+
+/// The workload of a line, and its notes.
+fn read(line: &str) -> Result<(HttpWorkload, Vec<String>), Vec<String>> {
+    let line = CurlLine::read(line)?;
+    let mut workload = HttpWorkload::default();
+    line.apply(&mut workload);
+    Ok((workload, line.notes().to_vec()))
+}
+
+/// Method, target, header without User-Agent, and body.
+fn sent(line: &str) -> String {
+    let (workload, _) = read(line).unwrap_or_else(|why| panic!("{line}: {why:?}"));
+    let request =
+        workload.plan(&MachineLimits::EXAMPLE).unwrap_or_else(|why| panic!("{line}: {why:?}")).request;
+    let fields = request.headers.iter().filter(|(name, _)| name != "User-Agent" && name != "Host");
+    let fields: Vec<String> = fields.map(|(name, value)| format!("{name}: {value}")).collect();
+    format!(
+        "{} {} [{}] {}",
+        request.method,
+        request.target,
+        fields.join("; "),
+        String::from_utf8_lossy(&request.body)
+    )
+}
+
+fn why(line: &str) -> String {
+    read(line).map_or_else(|mistakes| mistakes.join("\n"), |(workload, _)| panic!("{line}: {workload:?}"))
+}
+
+#[test]
+fn fields_of_the_line_come_instead_of_curls_own() {
+    for (line, expected) in [
+        ("curl 127.0.0.1", "GET / [Accept: */*] "),
+        ("curl -H 'accept: text/html' 127.0.0.1", "GET / [accept: text/html] "),
+        ("curl -H 'Accept:' 127.0.0.1", "GET / [] "),
+        ("curl -H 'X-Empty;' 127.0.0.1", "GET / [X-Empty: ; Accept: */*] "),
+        ("curl -d a -H 'Content-Type:' 127.0.0.1", "POST / [Accept: */*] a"),
+        (
+            "curl -d '{}' -H 'content-type: application/json' 127.0.0.1",
+            "POST / [content-type: application/json; Accept: */*] {}",
+        ),
+        ("curl -b a=1 -b 'b=2; c=3' 127.0.0.1", "GET / [Accept: */*; Cookie: a=1; b=2; c=3] "),
+        ("curl -XDELETE -r 0-9 127.0.0.1/x", "DELETE /x [Range: bytes=0-9; Accept: */*] "),
+        (
+            "curl -H 'X: ${HOME}' -d '${HOME}' 127.0.0.1/",
+            "POST / [X: ${HOME}; Accept: */*; Content-Type: application/x-www-form-urlencoded] ${HOME}",
+        ),
+        (
+            "curl --data-raw @a 127.0.0.1/",
+            "POST / [Accept: */*; Content-Type: application/x-www-form-urlencoded] @a",
+        ),
+    ] {
+        assert_eq!(sent(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn data_is_joined_and_encoded_as_curl_does() {
+    let body =
+        |options: &str| sent(&format!("curl {options} 127.0.0.1")).rsplit_once("] ").unwrap().1.to_owned();
+    assert_eq!(
+        body("-d a=1 --data-raw b=2 --data-binary c=3 --data-urlencode 'd=x y/ä'"),
+        "a=1&b=2&c=3&d=x%20y%2F%C3%A4"
+    );
+    assert_eq!(body("--data-urlencode '=a b' --data-urlencode 'c d'"), "a%20b&c%20d");
+    assert_eq!(body("-d ''"), "");
+    assert_eq!(
+        sent("curl -G -d a=1 --data-urlencode 'b= ' '127.0.0.1/x?y=2#z'"),
+        "GET /x?y=2&a=1&b=%20 [Accept: */*] "
+    );
+    assert_eq!(sent("curl --url-query 'a=b c' 127.0.0.1"), "GET /?a=b%20c [Accept: */*] ");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "a\r\nb\n").unwrap();
+    let path = file.path().display();
+    assert_eq!(body(&format!("-d @{path} -d @{path}")), "ab&ab");
+    assert_eq!(body(&format!("--data-binary @{path}")), "a\r\nb\n");
+    let name = file.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(
+        sent(&format!("curl -T {path} 127.0.0.1/up/")),
+        format!("PUT /up/{name} [Accept: */*] a\r\nb\n")
+    );
+    let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F f=@{path};filename='q\"' -F 't=<{path}'"));
+    let boundary = form.lines().next().unwrap().trim_start_matches("--").to_owned();
+    let parts: Vec<&str> = form.split(&format!("--{boundary}\r\n")).collect();
+    assert_eq!(parts[1], "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: text/x\r\n\r\nx;y\r\n");
+    let head = "Content-Disposition: form-data; name=\"f\"; filename=\"q%22\"\r\nContent-Type: application/octet-stream\r\n\r\n";
+    assert_eq!(parts[2], format!("{head}a\r\nb\n\r\n"));
+    assert!(
+        parts[3].starts_with("Content-Disposition: form-data; name=\"t\"\r\n\r\na\r\nb\n\r\n--"),
+        "{}",
+        parts[3]
+    );
+}
+
+#[test]
+fn the_way_to_the_target_is_that_of_curl() {
+    let address = |options: &str| read(&format!("curl {options} http://a.example:81/")).unwrap().0.connect_to;
+    assert_eq!(address("--resolve a.example:81:127.0.0.1").as_deref(), Some("127.0.0.1:81"));
+    assert_eq!(address("--resolve '*:81:[::1]'").as_deref(), Some("[::1]:81"));
+    assert_eq!(address("--resolve b.example:81:127.0.0.1"), None);
+    assert_eq!(address("--connect-to a.example:81:127.0.0.2:82").as_deref(), Some("127.0.0.2:82"));
+    assert_eq!(address("--connect-to ::127.0.0.2:").as_deref(), Some("127.0.0.2:81"));
+    assert_eq!(address("--connect-to b.example::127.0.0.2:"), None);
+    assert!(why("curl --resolve a:b http://a.example:81/").contains("HOST:PORT:ADDRESS"));
+}
+
+#[test]
+fn what_is_ignored_is_said() {
+    let (workload, notes) =
+        read("curl -sSL -o /dev/null -w '%{http_code}' --connect-timeout 3 -m 5 127.0.0.1").unwrap();
+    assert_eq!((workload.timeout.as_deref(), workload.expect.as_deref()), (Some("5"), Some("2xx")));
+    for name in ["-L", "-o", "-w", "--connect-timeout"] {
+        assert!(notes.iter().any(|note| note.starts_with(name)), "{name}: {notes:?}");
+    }
+}
+
+#[test]
+fn all_refusals_come_at_once() {
+    let all = why("curl -x p --http2 -K file -u name 'http://127.0.0.1/[1-3]'");
+    for words in [
+        "-x: a proxy",
+        "--http2: requests are of HTTP/1.1",
+        "-K: ",
+        "--user: curl would ask",
+        "URL: curl makes several",
+    ] {
+        assert!(all.contains(words), "{words}: {all}");
+    }
+    for (line, words) in [
+        ("curl", "no URL"),
+        ("curl a b", "2 URLs"),
+        ("wget a", "does not begin with curl"),
+        ("curl --no-such-option a", "--no-such-option"),
+        ("curl --compresed a", "--compressed"),
+        ("curl -b cookies.txt a", "files of cookies"),
+        ("curl -d a -F b=c a", "different bodies"),
+        ("curl -I -d a a", "HEAD has no body"),
+        ("curl -d @/no/such/file a", "/no/such/file"),
+    ] {
+        assert!(why(line).contains(words), "{line}: {}", why(line));
+    }
+}
+
+#[test]
+fn own_options_that_say_the_same_are_conflicts() {
+    let line = CurlLine::read("curl -X PUT -m 5 -d a -H 'X-A: b' 127.0.0.1").unwrap();
+    let own = ["method", "body", "timeout", "users"].map(str::to_owned);
+    let headers = ["x-a: c", "Y: d"].map(str::to_owned);
+    let conflicts = line.conflicts(true, &own, &headers);
+    let names: Vec<&str> = conflicts.iter().filter_map(|why| why.split(':').next()).collect();
+    assert_eq!(names, ["URL", "--timeout", "--method", "--body", "--header"]);
+    assert!(line.conflicts(false, &["rate".to_owned()], &[]).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_words_break_the_translation(
+        words in prop::collection::vec("-[a-zA-Z0-9#:]{1,3}|--[a-z-]{2,12}|[a-z@=;:\"<\\[{/?#%,.é-]{0,12}", 0..8),
+        url in "[a-z:/?#\\[\\]{}@.=&%]{0,16}",
+    ) {
+        // No file is read from standard input, where a test would wait.
+        prop_assume!(!words.iter().any(|word| word.ends_with('-') || word.ends_with('.') || word.starts_with("@")));
+        let words: Vec<String> = ["curl".to_owned()].into_iter().chain(words).chain([url]).collect();
+        if let Ok(line) = CurlLine::parse(&words) {
+            line.apply(&mut HttpWorkload::default());
+        }
+    }
+}

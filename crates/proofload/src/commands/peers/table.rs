@@ -1,0 +1,219 @@
+//! Tables of other programs' options, and what a line of them becomes.
+
+use clap::{Arg, ArgAction, ArgMatches};
+use load::OPTIONS;
+
+/// An option of another program.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// Its letter.
+    pub letter: Option<char>,
+    /// Its long name; empty if it has none.
+    pub long: &'static str,
+    /// The name of its value; empty for a flag.
+    pub value: &'static str,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// What becomes of an option of another program.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// It is this option of proofload, with the same value.
+    Becomes(&'static str),
+    /// It is this header field, with the same value.
+    Header(&'static str),
+    /// It is what proofload does anyway.
+    Default,
+    /// It changes nothing that is sent; the words say why, or what to use.
+    Ignored(&'static str),
+    /// It is refused; the words say what to do.
+    Refused(&'static str),
+    /// The program's own file deals with it; the words are its help.
+    Own(&'static str),
+}
+
+/// A row with a letter, a long name (or none) and the name of a value (or none).
+pub(super) const fn row(letter: char, long: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row { letter: Some(letter), long, value, fate }
+}
+
+/// A row without a letter.
+pub(super) const fn long(long: &'static str, value: &'static str, fate: Fate) -> Row {
+    Row { letter: None, long, value, fate }
+}
+
+/// Options of proofload that every such command has too.
+pub(super) const OWN: &[Row] = &[
+    long("json", "FILE", Fate::Becomes("json")),
+    long("out", "FOLDER", Fate::Becomes("out")),
+    long("html", "FILE", Fate::Becomes("html")),
+    long("hlog", "FILE", Fate::Becomes("hlog")),
+];
+
+/// Options of proofload that only an https:// URL takes.
+pub(super) const TLS: [&str; 8] =
+    ["insecure", "cacert", "cert", "key", "sni", "tls-min", "tls-max", "ciphers"];
+
+impl Row {
+    /// The name that messages have for it.
+    pub(super) fn name(&self) -> String {
+        match self.letter {
+            Some(letter) => format!("-{letter}"),
+            None => format!("--{}", self.long),
+        }
+    }
+
+    /// Its argument, with or without a help.
+    pub(super) fn argument(&'static self, has_help: bool) -> Arg {
+        let mut argument = Arg::new(self.id()).allow_hyphen_values(true);
+        argument = self.letter.into_iter().fold(argument, Arg::short);
+        if !self.long.is_empty() {
+            argument = argument.long(self.long);
+        }
+        argument = match self.value {
+            "" => argument.allow_hyphen_values(false).action(ArgAction::SetTrue).overrides_with(self.id()),
+            value => argument.value_name(value).action(ArgAction::Append),
+        };
+        if has_help { argument.help(self.help()) } else { argument }
+    }
+
+    fn id(&self) -> String {
+        self.letter.map_or_else(|| self.long.to_owned(), String::from)
+    }
+
+    fn help(&self) -> String {
+        match self.fate {
+            Fate::Becomes(name) => format!("proofload http --{name}"),
+            Fate::Header(name) => format!("proofload http --header '{name}: …'"),
+            Fate::Default => "What proofload does anyway".to_owned(),
+            Fate::Ignored(why) => format!("Changes nothing here: {why}"),
+            Fate::Refused(why) => format!("Refused: {why}"),
+            Fate::Own(help) => help.to_owned(),
+        }
+    }
+}
+
+/// The options of a line, in its order, each with its value; a flag's is empty.
+#[derive(Debug)]
+pub(crate) struct Given(Vec<(&'static Row, String)>);
+
+impl Given {
+    /// Reads what clap has matched.
+    pub(super) fn read(rows: impl IntoIterator<Item = &'static Row>, matches: &ArgMatches) -> Self {
+        let mut given: Vec<(usize, &'static Row, String)> = Vec::new();
+        for row in rows {
+            let id = row.id();
+            let places = matches.indices_of(&id).into_iter().flatten();
+            if row.value.is_empty() {
+                let place = places.last().unwrap_or_default();
+                given.extend(matches.get_flag(&id).then(|| (place, row, String::new())));
+            } else {
+                let values = matches.get_many::<String>(&id).into_iter().flatten();
+                given.extend(places.zip(values).map(|(place, value)| (place, row, value.clone())));
+            }
+        }
+        given.sort_by_key(|(place, ..)| *place);
+        Self(given.into_iter().map(|(_, row, value)| (row, value)).collect())
+    }
+
+    /// Every option with its value, in the order of the line.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Row, &str)> {
+        self.0.iter().map(|(row, value)| (*row, value.as_str()))
+    }
+
+    /// The last value of an option, by its message's name: `-c`, `--timeout`.
+    pub(super) fn last(&self, name: &str) -> Option<&str> {
+        self.iter().filter(|(row, _)| row.name() == name).last().map(|(_, value)| value)
+    }
+
+    /// Whether an option is given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.last(name).is_some()
+    }
+}
+
+/// What a line of another program becomes.
+#[derive(Debug, Default)]
+pub(crate) struct Translated {
+    /// Options of `proofload http`, by their long names without hyphens, each with its value if it has one.
+    pub options: Vec<(&'static str, Option<String>)>,
+    /// What a reader should know of the translation.
+    pub notes: Vec<String>,
+    /// Why the line is refused; empty if it is not.
+    pub mistakes: Vec<String>,
+}
+
+impl Translated {
+    /// What the tables alone say. Options that the program's own file deals with are left out.
+    pub(super) fn of(given: &Given) -> Self {
+        let mut all = Self::default();
+        for (row, value) in given.iter() {
+            match row.fate {
+                Fate::Becomes(name) if row.value.is_empty() => all.set(name, None),
+                Fate::Becomes(name) => all.set(name, Some(value.to_owned())),
+                Fate::Header(name) => all.add_header(name, &literal(value)),
+                Fate::Ignored(why) => all.notes.push(format!("{} changes nothing here: {why}", row.name())),
+                Fate::Refused(why) => all.mistakes.push(format!("{}: {why}", row.name())),
+                Fate::Default | Fate::Own(_) => {}
+            }
+        }
+        all
+    }
+
+    /// Sets an option; of one that is given twice, the last counts, as in the other programs.
+    pub(super) fn set(&mut self, name: &'static str, value: Option<String>) {
+        if name != "header" {
+            self.options.retain(|(given, _)| *given != name);
+        }
+        self.options.push((name, value));
+    }
+
+    /// Sets an option that is not set.
+    pub(super) fn set_default(&mut self, name: &'static str, value: &str) {
+        if !self.options.iter().any(|(given, _)| *given == name) {
+            self.options.push((name, Some(value.to_owned())));
+        }
+    }
+
+    /// Adds a header field.
+    pub(super) fn add_header(&mut self, name: &str, value: &str) {
+        self.options.push(("header", Some(format!("{name}: {value}"))));
+    }
+
+    /// Whether a header field is given by an option.
+    pub(super) fn has_header(&self, name: &str) -> bool {
+        self.options.iter().any(|(option, value)| {
+            let field = value.as_deref().unwrap_or_default();
+            *option == "header" && header_name(field).eq_ignore_ascii_case(name)
+        })
+    }
+
+    /// The words after `proofload http`.
+    pub(super) fn words(&self, url: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (name, value) in self.options.iter().filter(|(name, _)| is_taken(name, url)) {
+            words.push(format!("--{name}"));
+            words.extend(value.clone());
+        }
+        words.push(url.to_owned());
+        words
+    }
+}
+
+/// The name of a header field, or what is before the first colon or semicolon of another text.
+pub(super) fn header_name(field: &str) -> &str {
+    field.split([':', ';']).next().unwrap_or_default().trim()
+}
+
+/// Whether a URL takes an option. Options for TLS mean nothing for http://, and other programs ignore them there.
+pub(super) fn is_taken(name: &str, url: &str) -> bool {
+    let is_tls_url = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
+    let is_known = || OPTIONS.iter().any(|option| option.spec.flag() == name);
+    !TLS.contains(&name) || (is_tls_url && is_known())
+}
+
+/// A text in which `${` is that text, and not the beginning of a variable's name.
+pub(super) fn literal(text: &str) -> String {
+    text.replace("${", "$${")
+}

@@ -1,0 +1,76 @@
+//! A trial in the layout of another load generator, with proofload's figures, and what that program would not have said.
+
+mod ab;
+mod misled;
+mod wrk;
+
+use std::fmt::Write;
+
+use record::{HttpTrial, LoadModel, Trial};
+
+/// A layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// That of wrk.
+    Wrk {
+        /// Whether it shows the latency distribution.
+        is_distribution: bool,
+    },
+    /// That of wrk2.
+    Wrk2 {
+        /// Whether it shows the latency distribution.
+        is_distribution: bool,
+        /// Whether it also shows the latency from the actual send.
+        is_uncorrected: bool,
+    },
+    /// That of ab.
+    Ab,
+}
+
+impl Layout {
+    /// The name of the program.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Wrk { .. } => "wrk",
+            Self::Wrk2 { .. } => "wrk2",
+            Self::Ab => "ab",
+        }
+    }
+}
+
+/// Renders a trial in a layout. Below it stand what the program would not have said, the notes of the translation, and the
+/// same line as proofload's own.
+pub(crate) fn render(trial: &Trial, layout: &Layout, notes: &[String], line: &str) -> String {
+    let Some(http) = trial.http() else { return String::new() };
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = match *layout {
+        Layout::Wrk { is_distribution } => wrk::write(&mut text, trial, http, is_distribution),
+        Layout::Wrk2 { is_distribution, is_uncorrected } => {
+            wrk::write_wrk2(&mut text, trial, http, is_distribution, is_uncorrected)
+        }
+        Layout::Ab => ab::write(&mut text, trial, http),
+    };
+    let (_, sentence) = report::trial_answer(trial, http);
+    let _ = writeln!(text, "\nproofload: {sentence}");
+    for misled in misled::lines(trial, http, layout.program()).iter().chain(notes) {
+        let _ = writeln!(text, "  - {misled}");
+    }
+    let _ = writeln!(text, "The same: {}", secrets::mask(line));
+    text
+}
+
+/// Connections, users or slots, of the plan.
+fn connections(http: &HttpTrial) -> u64 {
+    match &http.plan.load {
+        LoadModel::Closed { users, .. } => *users,
+        LoadModel::Open { connections, .. } => connections.initial.max(1),
+    }
+}
+
+/// Mean and standard deviation.
+fn deviation(values: &[f64]) -> (f64, f64) {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (mean, (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt())
+}

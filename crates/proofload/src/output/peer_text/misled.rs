@@ -1,0 +1,86 @@
+//! What another load generator would not have said of a trial: one line for each.
+
+use record::{
+    Cause, ErrorClass, HttpTrial, LoadModel, Trial, Validity,
+    units::{show_count, show_rate, show_time_ns},
+};
+
+/// The least share of requests that a stall must hide to be mentioned.
+const HIDDEN_SHARE: f64 = 0.01;
+
+/// The lines, for the program of this name.
+pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &trial.validity {
+        Validity::Void { reasons } => {
+            lines.push(format!("VOID: nothing may be concluded; {program} would show the figures alone"));
+            // The sentence above the lines is the first reason.
+            lines.extend(reasons.iter().skip(1).map(|reason| reason.evidence.clone()));
+        }
+        Validity::Valid
+            if trial.verdict.as_ref().and_then(|verdict| verdict.first_cause()) == Some(Cause::Generator) =>
+        {
+            let raised_by = Cause::Generator.raised_by();
+            lines.push(format!("the generator was the limit, not the target; to see more, {raised_by}"));
+        }
+        Validity::Valid => {}
+    }
+    match http.plan.load {
+        LoadModel::Open { .. } => lines.extend(missed_rate(http)),
+        LoadModel::Closed { users, .. } => lines.extend(hidden_requests(http, users, program)),
+    }
+    let counts = &http.counts;
+    if counts.connections_unopened > 0 {
+        let n = show_count(counts.connections_unopened);
+        lines.push(format!("{n} connections could not be opened; their requests count as never sent"));
+    }
+    let unexpected = http.errors.of(ErrorClass::Status);
+    if unexpected > 0 {
+        let n = show_count(unexpected);
+        lines.push(format!(
+            "{n} answers had an unexpected status and count as failed; {program} counts them as completed"
+        ));
+    }
+    if counts.in_flight > 0 {
+        let n = show_count(counts.in_flight);
+        lines.push(format!("{n} requests had no answer at the end; {program} leaves them out, here their times are lower limits (≥)"));
+    }
+    if http.response_time.percentile(0.99).is_own() || http.response_time.percentile(1.0).is_own() {
+        lines.push("times in parentheses may be the generator's own, not the target's".to_owned());
+    }
+    lines.extend(trial.warnings.iter().map(|warning| warning.message.clone()));
+    lines
+}
+
+/// A rate that was not carried.
+fn missed_rate(http: &HttpTrial) -> Option<String> {
+    let counts = &http.counts;
+    let planned_s = http.plan.sending_ns()? as f64 / 1e9;
+    let planned = counts.scheduled as f64 / planned_s.max(1e-9);
+    (counts.completed < counts.scheduled && http.throughput_per_s < 0.99 * planned).then(|| {
+        format!(
+            "the rate was missed: {} of {} were carried, {} requests were never sent, {} of them because every connection was busy",
+            show_rate(http.throughput_per_s),
+            show_rate(planned),
+            show_count(counts.never_sent),
+            show_count(counts.never_sent_busy)
+        )
+    })
+}
+
+/// What a closed load leaves out (coordinated omission): requests that would have been due during its longest wait.
+fn hidden_requests(http: &HttpTrial, users: u64, program: &str) -> Option<String> {
+    // What the generator itself may have added is no wait for the target.
+    let longest = http.response_time.percentile(1.0).less_own_ns;
+    let due = longest as f64 / 1e9 * http.throughput_per_s;
+    let is_hidden = due > 10.0 * users as f64 && due > HIDDEN_SHARE * http.counts.completed as f64;
+    is_hidden.then(|| {
+        format!(
+            "coordinated omission: in the longest wait, {}, {} requests would have been due at this rate, and {program} sends and \
+             times {} at most; give proofload http (or wrk2) a --rate to count them",
+            show_time_ns(longest),
+            show_count(due as u64),
+            show_count(users)
+        )
+    })
+}
