@@ -84,7 +84,7 @@ fn data_is_joined_and_encoded_as_curl_does() {
         format!("PUT /up/{name} [Accept: */*] a\r\nb\n")
     );
     let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F 'f=@{path};filename=q\"' -F 't=<{path}'"));
-    let boundary = form.lines().next().unwrap().trim_start_matches("--").to_owned();
+    let boundary = form.lines().next().unwrap().strip_prefix("--").unwrap().to_owned();
     let parts: Vec<&str> = form.split(&format!("--{boundary}\r\n")).collect();
     assert_eq!(parts[1], "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: text/x\r\n\r\nx;y\r\n");
     let head = "Content-Disposition: form-data; name=\"f\"; filename=\"q%22\"\r\nContent-Type: application/octet-stream\r\n\r\n";
