@@ -137,7 +137,7 @@ fn print_error(error: &clap::Error) -> std::process::ExitCode {
     }
 }
 
-/// Removes hidden commands from the suggestions of an error.
+/// Removes hidden commands, and what is no help, from the suggestions of an error.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let cli = Cli::command();
     let is_hidden = |name: &String| cli.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
@@ -145,6 +145,13 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
         let names: Vec<String> = names.into_iter().filter(|name| !is_hidden(name)).collect();
         if !names.is_empty() {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+        }
+    }
+    // After -- stands a line of curl, and no value that begins with a hyphen.
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
     error

@@ -181,7 +181,7 @@ mod tests {
         assert!(found[0].starts_with("-s: Lua scripts are not supported"), "{found:?}");
         assert_eq!(found[1..], ["-p: write --body @b.json", "-m: write -X PUT"]);
         let found = mistakes("--rps 5k -z 10s --vus 7 --iterations 9", false);
-        let told = ["--iterations", "--duration 10s", "--rate 5k", "--users 7"];
+        let told = ["--requests 9", "--duration 10s", "--rate 5k", "--users 7"];
         assert!(
             found.len() == 4 && told.iter().all(|told| found.iter().any(|why| why.contains(told))),
             "{found:?}"

@@ -5,7 +5,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use super::{
     Peer,
     table::{
-        Fate::{Becomes, Default, Header, Ignored, Own, Refused},
+        Fate::{Becomes, Default, Ignored, Own, Refused},
         Given, Row, Translated, literal, row,
     },
 };
@@ -35,7 +35,7 @@ const ROWS: &[Row] = &[
     row('m', "", "METHOD", Becomes("method")),
     row('i', "", "", Own("proofload http --method HEAD")),
     row('H', "", "HEADER", Own("proofload http --header")),
-    row('C', "", "NAME=VALUE", Header("Cookie")),
+    row('C', "", "NAME=VALUE", Own("proofload http --header 'Cookie: …'; the last counts, as in ab")),
     row('A', "", "USER:PASSWORD", Own("proofload http --header 'Authorization: Basic …'")),
     row('B', "", "ADDRESS", Becomes("source")),
     row('q', "", "", Becomes("quiet")),
@@ -96,6 +96,9 @@ impl Peer for Ab {
         translated.set_default("connections", "1");
         if given.has("-p") || given.has("-u") {
             translated.set("content-type", Some(given.last("-T").unwrap_or("text/plain").to_owned()));
+        }
+        if let Some(cookie) = given.last("-C") {
+            translated.add_header("Cookie", &literal(cookie));
         }
         if !translated.has_header("accept") {
             translated.add_header("Accept", "*/*");

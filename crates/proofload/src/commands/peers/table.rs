@@ -21,8 +21,6 @@ pub(crate) struct Row {
 pub(crate) enum Fate {
     /// It is this option of proofload, with the same value.
     Becomes(&'static str),
-    /// It is this header field, with the same value.
-    Header(&'static str),
     /// It is what proofload does anyway.
     Default,
     /// It changes nothing that is sent; the words say why, or what to use.
@@ -85,7 +83,6 @@ impl Row {
     fn help(&self) -> String {
         match self.fate {
             Fate::Becomes(name) => format!("proofload http --{name}"),
-            Fate::Header(name) => format!("proofload http --header '{name}: …'"),
             Fate::Default => "What proofload does anyway".to_owned(),
             Fate::Ignored(why) => format!("Changes nothing here: {why}"),
             Fate::Refused(why) => format!("Refused: {why}"),
@@ -152,7 +149,6 @@ impl Translated {
             match row.fate {
                 Fate::Becomes(name) if row.value.is_empty() => all.set(name, None),
                 Fate::Becomes(name) => all.set(name, Some(value.to_owned())),
-                Fate::Header(name) => all.add_header(name, &literal(value)),
                 Fate::Ignored(why) => all.notes.push(format!("{} changes nothing here: {why}", row.name())),
                 Fate::Refused(why) => all.mistakes.push(format!("{}: {why}", row.name())),
                 Fate::Default | Fate::Own(_) => {}

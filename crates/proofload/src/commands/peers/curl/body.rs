@@ -165,5 +165,7 @@ fn encoded(value: &str) -> Result<Vec<u8>, String> {
         None => ("", value.as_bytes().to_vec()),
     };
     let mark = if name.is_empty() { "" } else { "=" };
-    Ok(format!("{name}{mark}{}", percent_encode(&content, ESCAPED)).into_bytes())
+    // As in a form, a blank is a plus.
+    let escaped = percent_encode(&content, ESCAPED).to_string().replace("%20", "+");
+    Ok(format!("{name}{mark}{escaped}").into_bytes())
 }

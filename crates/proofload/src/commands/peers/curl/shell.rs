@@ -24,6 +24,8 @@ fn without_bash(line: &str) -> Result<String, String> {
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
         rest = match c {
+            // A line that goes on.
+            '\\' if after.starts_with('\n') => &after[1..],
             '\\' => {
                 plain.push(c);
                 let next = after.chars().next();

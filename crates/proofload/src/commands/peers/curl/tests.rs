@@ -64,15 +64,15 @@ fn data_is_joined_and_encoded_as_curl_does() {
         |options: &str| sent(&format!("curl {options} 127.0.0.1")).rsplit_once("] ").unwrap().1.to_owned();
     assert_eq!(
         body("-d a=1 --data-raw b=2 --data-binary c=3 --data-urlencode 'd=x y/ä'"),
-        "a=1&b=2&c=3&d=x%20y%2F%C3%A4"
+        "a=1&b=2&c=3&d=x+y%2F%C3%A4"
     );
-    assert_eq!(body("--data-urlencode '=a b' --data-urlencode 'c d'"), "a%20b&c%20d");
+    assert_eq!(body("--data-urlencode '=a b' --data-urlencode 'c d'"), "a+b&c+d");
     assert_eq!(body("-d ''"), "");
     assert_eq!(
         sent("curl -G -d a=1 --data-urlencode 'b= ' '127.0.0.1/x?y=2#z'"),
-        "GET /x?y=2&a=1&b=%20 [Accept: */*] "
+        "GET /x?y=2&a=1&b=+ [Accept: */*] "
     );
-    assert_eq!(sent("curl --url-query 'a=b c' 127.0.0.1"), "GET /?a=b%20c [Accept: */*] ");
+    assert_eq!(sent("curl --url-query 'a=b c' 127.0.0.1"), "GET /?a=b+c [Accept: */*] ");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "a\r\nb\n").unwrap();
     let path = file.path().display();
@@ -83,8 +83,8 @@ fn data_is_joined_and_encoded_as_curl_does() {
         sent(&format!("curl -T {path} 127.0.0.1/up/")),
         format!("PUT /up/{name} [Accept: */*] a\r\nb\n")
     );
-    let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F f=@{path};filename='q\"' -F 't=<{path}'"));
-    let boundary = form.lines().next().unwrap().trim_start_matches("--").to_owned();
+    let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F 'f=@{path};filename=q\"' -F 't=<{path}'"));
+    let boundary = form.lines().next().unwrap().strip_prefix("--").unwrap().to_owned();
     let parts: Vec<&str> = form.split(&format!("--{boundary}\r\n")).collect();
     assert_eq!(parts[1], "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: text/x\r\n\r\nx;y\r\n");
     let head = "Content-Disposition: form-data; name=\"f\"; filename=\"q%22\"\r\nContent-Type: application/octet-stream\r\n\r\n";
