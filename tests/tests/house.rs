@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 27] = [
+const MAY_USE: [(&str, &[&str]); 28] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
@@ -21,8 +21,8 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("http1", &[]),
     ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
-    ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets"]),
-    ("load", &["clock", "http1", "kernel", "record", "secrets", "settings"]),
+    ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets", "tls"]),
+    ("load", &["clock", "http1", "kernel", "record", "secrets", "settings", "tls"]),
     (
         "proofload",
         &[
@@ -35,7 +35,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("search", &["record"]),
     ("secrets", &[]),
     ("segments", &[]),
-    ("serve", &["clock", "http1", "record", "sockets"]),
+    ("serve", &["clock", "http1", "record", "sockets", "tls"]),
     ("settings", &["record"]),
     ("sftp", &[]),
     ("sockets", &[]),
@@ -46,6 +46,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
             "settings", "undo", "verdict",
         ],
     ),
+    ("tls", &[]),
     ("undo", &[]),
     ("verdict", &["record"]),
     // What is no part of the program.

@@ -1,0 +1,100 @@
+//! Certificates made on the fly.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+use rustls::{RootCertStore, pki_types::PrivateKeyDer};
+
+use crate::{ConfigError, Identity};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// An authority that signs certificates; all keys are of P-256, made anew.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// From when until when a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment.
+    pub from: SystemTime,
+    /// The last moment.
+    pub until: SystemTime,
+}
+
+impl Default for Validity {
+    /// From yesterday, since clocks differ, for a year.
+    fn default() -> Self {
+        let from = SystemTime::now() - DAY;
+        Self { from, until: from + 366 * DAY }
+    }
+}
+
+impl Authority {
+    /// A new authority with this name.
+    ///
+    /// # Errors
+    /// [`ConfigError::Certificate`], if the machine gives no random bytes.
+    pub fn new(name: &str) -> Result<Self, ConfigError> {
+        let mut params = params(&[], name, Validity::default())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, key()?).map_err(|error| cannot(&error))?;
+        Ok(Self { issuer })
+    }
+
+    /// Its certificate as PEM, for those who are to trust it.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A store that trusts this authority alone.
+    ///
+    /// # Errors
+    /// [`ConfigError::Certificate`].
+    pub fn roots(&self) -> Result<RootCertStore, ConfigError> {
+        let mut roots = RootCertStore::empty();
+        let added = roots.add(self.issuer.der().clone());
+        added.map_err(|error| ConfigError::Certificate(error.to_string()))?;
+        Ok(roots)
+    }
+
+    /// A new key and its certificate for these host names and IP addresses, for servers and clients.
+    ///
+    /// # Errors
+    /// [`ConfigError::Certificate`], such as for a name that is no ASCII.
+    pub fn certify(&self, names: &[&str], validity: Validity) -> Result<Identity, ConfigError> {
+        let mut params = params(names, names.first().unwrap_or(&"proofload"), validity)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = key()?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(|error| cannot(&error))?;
+        let key = PrivateKeyDer::try_from(key.serialize_der());
+        let key = key.map_err(|error| ConfigError::Certificate(error.to_owned()))?;
+        Ok(Identity { chain: vec![certificate.der().clone()], key })
+    }
+}
+
+fn params(names: &[&str], name: &str, validity: Validity) -> Result<CertificateParams, ConfigError> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut params = CertificateParams::new(names).map_err(|error| cannot(&error))?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    (params.not_before, params.not_after) = (validity.from.into(), validity.until.into());
+    Ok(params)
+}
+
+fn key() -> Result<KeyPair, ConfigError> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| cannot(&error))
+}
+
+fn cannot(error: &rcgen::Error) -> ConfigError {
+    ConfigError::Certificate(format!("it cannot be made: {error}"))
+}

@@ -1,0 +1,169 @@
+//! Why a session cannot go on.
+
+use std::{fmt, io};
+
+use rustix::io::Errno;
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+
+/// Why a session cannot go on, or cannot go on now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The stream has no bytes to read, or no room to write: wait for it. The session is sound.
+    WouldBlock,
+    /// Several reads gave no plaintext yet, and the stream may have more: call again, after other streams had their
+    /// turn. The session is sound.
+    Again,
+    /// The stream failed.
+    Io(Errno),
+    /// The peer's certificate, or one of its chain, is past its last day.
+    CertificateExpired,
+    /// The peer's certificate, or one of its chain, is before its first day.
+    CertificateNotYetValid,
+    /// The peer's certificate is for other names; or the peer says that it has no certificate for this name.
+    WrongName,
+    /// No trusted authority issued the peer's certificate.
+    UnknownIssuer,
+    /// The peer's certificate is wrong in another way: its form, its signature, its purpose, revoked.
+    BadCertificate,
+    /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
+    ProtocolVersion,
+    /// The two sides have no cipher, key exchange or signature scheme in common.
+    NoCommonCipher,
+    /// A certificate of the client is required, and the client sent none. With TLS 1.3 a client hears it after its
+    /// handshake.
+    CertificateRequired,
+    /// The peer refused this side's certificate.
+    CertificateRefused,
+    /// What the peer sent first is not TLS, such as plain HTTP.
+    NotTls,
+    /// The peer closed the stream before the end of the handshake.
+    ClosedInHandshake,
+    /// Bytes were changed on the way, or the keys of the two sides differ.
+    Decrypt,
+    /// Everything else: the peer broke the protocol, or sent another alert.
+    Other,
+}
+
+impl Failure {
+    /// Whether the session is sound, so that the call may be repeated.
+    #[inline]
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Self::WouldBlock | Self::Again)
+    }
+
+    /// The failure of a read or a write on the stream.
+    pub(crate) fn of_stream(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return Self::WouldBlock;
+        }
+        // Streams that are no sockets have kinds only.
+        Self::Io(Errno::from_io_error(error).unwrap_or(match error.kind() {
+            io::ErrorKind::ConnectionReset => Errno::CONNRESET,
+            io::ErrorKind::ConnectionAborted => Errno::CONNABORTED,
+            io::ErrorKind::BrokenPipe => Errno::PIPE,
+            io::ErrorKind::NotConnected => Errno::NOTCONN,
+            io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+            _ => Errno::IO,
+        }))
+    }
+
+    /// The failure of the protocol. `chosen` says whether the two sides had agreed on a cipher.
+    pub(crate) fn of_protocol(error: &Error, handshaking: bool, chosen: bool) -> Self {
+        match error {
+            Error::InvalidCertificate(error) => Self::of_certificate(error),
+            Error::NoCertificatesPresented => Self::CertificateRequired,
+            Error::AlertReceived(alert) => Self::of_alert(*alert, handshaking, chosen),
+            Error::PeerIncompatible(why) => Self::of_incompatibility(why),
+            Error::InvalidMessage(_) if handshaking && !chosen => Self::NotTls,
+            Error::DecryptError => Self::Decrypt,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_certificate(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::CertificateExpired,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                Self::CertificateNotYetValid
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Self::WrongName
+            }
+            CertificateError::UnknownIssuer => Self::UnknownIssuer,
+            _ => Self::BadCertificate,
+        }
+    }
+
+    fn of_incompatibility(why: &PeerIncompatible) -> Self {
+        match why {
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+            | PeerIncompatible::SupportedVersionsExtensionRequired => Self::ProtocolVersion,
+            PeerIncompatible::NoCipherSuitesInCommon
+            | PeerIncompatible::NoKxGroupsInCommon
+            | PeerIncompatible::NoSignatureSchemesInCommon
+            | PeerIncompatible::NoEcPointFormatsInCommon
+            | PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon => Self::NoCommonCipher,
+            _ => Self::Other,
+        }
+    }
+
+    /// What the peer's alert says of this side. TLS 1.2 has no alert for a missing certificate: servers send
+    /// `handshake_failure` after the cipher was chosen (RFC 5246, 7.4.6).
+    fn of_alert(alert: AlertDescription, handshaking: bool, chosen: bool) -> Self {
+        match alert {
+            AlertDescription::CloseNotify | AlertDescription::UserCanceled if handshaking => {
+                Self::ClosedInHandshake
+            }
+            AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+                Self::CertificateRequired
+            }
+            AlertDescription::HandshakeFailure if chosen => Self::CertificateRequired,
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied => Self::CertificateRefused,
+            AlertDescription::ProtocolVersion | AlertDescription::InappropriateFallback => {
+                Self::ProtocolVersion
+            }
+            AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
+                Self::NoCommonCipher
+            }
+            AlertDescription::UnrecognisedName => Self::WrongName,
+            AlertDescription::BadRecordMac
+            | AlertDescription::DecryptError
+            | AlertDescription::DecryptionFailed => Self::Decrypt,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WouldBlock => "the stream is not ready",
+            Self::Again => "no data yet; more may have arrived",
+            Self::Io(errno) => return io::Error::from(*errno).fmt(f),
+            Self::CertificateExpired => "the peer's certificate has expired",
+            Self::CertificateNotYetValid => "the peer's certificate is not valid yet",
+            Self::WrongName => "the peer's certificate is for another name",
+            Self::UnknownIssuer => "no trusted authority issued the peer's certificate",
+            Self::BadCertificate => "the peer's certificate is not valid",
+            Self::ProtocolVersion => "the two sides have no TLS version in common",
+            Self::NoCommonCipher => "the two sides have no cipher in common",
+            Self::CertificateRequired => "a client certificate is required, and none was sent",
+            Self::CertificateRefused => "the peer refused the certificate of this side",
+            Self::NotTls => "the peer does not speak TLS",
+            Self::ClosedInHandshake => "the peer closed the connection during the TLS handshake",
+            Self::Decrypt => "bytes of the peer cannot be decrypted",
+            Self::Other => "the peer broke the TLS protocol",
+        })
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,95 @@
+//! Certificates and keys from PEM files.
+
+use std::path::Path;
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+};
+
+use crate::ConfigError;
+
+/// A certificate chain and its private key.
+#[derive(Debug)]
+pub struct Identity {
+    /// The chain, the own certificate first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The private key of the first certificate.
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Reads a chain (the own certificate first) and its key.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`], of the file that cannot be used.
+    pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
+        let chain = read_certificates(certificates)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, &error))?;
+        Ok(Self { chain, key })
+    }
+}
+
+/// Reads the certificates of authorities to trust.
+///
+/// # Errors
+/// [`ConfigError::File`].
+pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| ConfigError::File {
+            path: path.to_owned(),
+            cause: format!("has a certificate that is not valid: {error}"),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| fails(path, &error))?;
+    if certificates.is_empty() { Err(fails(path, &pem::Error::NoItemsFound)) } else { Ok(certificates) }
+}
+
+fn fails(path: &Path, error: &pem::Error) -> ConfigError {
+    let cause = match error {
+        pem::Error::Io(error) => format!("cannot be read: {error}"),
+        pem::Error::NoItemsFound => "contains no such PEM section (-----BEGIN …-----)".to_owned(),
+        other => format!("is not a valid PEM file: {other:?}"),
+    };
+    ConfigError::File { path: path.to_owned(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{Authority, Offer, Validity};
+
+    #[test]
+    fn files_that_cannot_be_used_are_named_with_the_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let cause = || Identity::read(&certificate, &key).unwrap_err().to_string();
+        assert!(cause().contains("cert.pem: cannot be read"), "{}", cause());
+        fs::write(&certificate, "nothing").unwrap();
+        assert!(cause().contains("cert.pem: contains no such PEM section"), "{}", cause());
+        let authority = Authority::new("an authority").unwrap();
+        fs::write(&certificate, authority.pem()).unwrap();
+        fs::write(&key, "-----BEGIN PRIVATE KEY-----\n!!\n-----END PRIVATE KEY-----\n").unwrap();
+        assert!(cause().contains("key.pem: is not a valid PEM file"), "{}", cause());
+        assert_eq!(read_roots(&certificate).unwrap().len(), 1);
+        assert!(read_roots(&key).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let authority = Authority::new("an authority").unwrap();
+        let make = || authority.certify(&["localhost", "127.0.0.1", "::1"], Validity::default()).unwrap();
+        let mixed = Identity { chain: make().chain, key: make().key };
+        let refused = Offer::default().server(mixed, None).unwrap_err().to_string();
+        assert!(refused.contains("must belong together"), "{refused}");
+    }
+}

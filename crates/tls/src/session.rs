@@ -1,0 +1,305 @@
+//! One TLS session over a stream that its caller owns.
+
+use std::{
+    io::{self, BufRead, Read, Write},
+    sync::Arc,
+};
+
+use rustix::io::Errno;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection,
+    pki_types::ServerName,
+};
+
+use crate::{Cipher, Failure, Version};
+
+/// Maximum number of reads that give no plaintext, before other streams get their turn.
+const ROUNDS: u32 = 8;
+
+/// One TLS session. It owns no stream: every call gets the same stream, which should be non-blocking.
+///
+/// An idle session takes less than 9 KB of memory on either side, once [`Session::receive`] has said that the stream
+/// would block; `tests/memory.rs` measures it. Half of it is the buffer in which rustls reads.
+#[derive(Debug)]
+pub struct Session {
+    connection: Connection,
+    /// The failure that ended the session: the stream must not be read after it.
+    failed: Option<Failure>,
+}
+
+impl Session {
+    /// A session of a client that expects a server of this name.
+    ///
+    /// # Errors
+    /// [`Failure::Other`] if the configuration cannot serve the name.
+    pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, Failure> {
+        let connection = ClientConnection::new(config, name).map_err(|_| Failure::Other)?;
+        Ok(Self { connection: Connection::Client(connection), failed: None })
+    }
+
+    /// A session of a server.
+    ///
+    /// # Errors
+    /// [`Failure::Other`] if the configuration cannot be used.
+    pub fn server(config: Arc<ServerConfig>) -> Result<Self, Failure> {
+        let connection = ServerConnection::new(config).map_err(|_| Failure::Other)?;
+        Ok(Self { connection: Connection::Server(connection), failed: None })
+    }
+
+    /// Goes on with the handshake until the stream must be waited for; returns whether the handshake is done. Plaintext
+    /// may have arrived with its end ([`Session::has_buffered`]), and bytes may be left to send ([`Session::has_unsent`]).
+    ///
+    /// # Errors
+    /// Every failure but [`Failure::WouldBlock`] and [`Failure::Again`]. The peer has been told, as far as the stream
+    /// took the alert.
+    pub fn handshake(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
+        loop {
+            self.flush(io)?;
+            if !self.connection.is_handshaking() {
+                return Ok(true);
+            }
+            match self.connection.read_tls(io) {
+                Ok(0) => return Err(self.fail(Failure::ClosedInHandshake)),
+                Ok(_) => self.process(io)?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => match Failure::of_stream(&error) {
+                    Failure::WouldBlock => return Ok(false),
+                    failure => return Err(self.fail(failure)),
+                },
+            }
+        }
+    }
+
+    /// Receives plaintext; returns its number of bytes, 0 at the end of the stream. A handshake that is not done goes
+    /// on. The end may come without the peer's close_notify ([`Session::was_cut_off`]).
+    ///
+    /// One read of the stream fills at most `buffer`, which must not be empty; give at least 16 KiB for speed. The
+    /// stream may have more bytes after a call that succeeded, also if `buffer` was not filled.
+    ///
+    /// # Errors
+    /// [`Failure::WouldBlock`] and [`Failure::Again`] leave the session sound; all others end it.
+    pub fn receive(&mut self, io: &mut (impl Read + Write), buffer: &mut [u8]) -> Result<usize, Failure> {
+        debug_assert!(!buffer.is_empty());
+        if self.connection.is_handshaking() && self.failed.is_none() {
+            self.flush(io)?;
+        }
+        for _ in 0..ROUNDS {
+            match self.connection.reader().read(buffer) {
+                Ok(0) if self.connection.is_handshaking() => {
+                    return Err(self.fail(Failure::ClosedInHandshake));
+                }
+                Ok(received) => return Ok(received),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The peer closed without a close_notify.
+                Err(_) => return Ok(0),
+            }
+            if let Some(failure) = self.failed {
+                return Err(failure);
+            }
+            // The buffer first takes what the stream has, and then its plaintext: no further buffer is needed.
+            let read = match io.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    // The session may be idle for long: rustls gives up its buffer of a record with the next read.
+                    let _ = self.connection.read_tls(&mut Nothing);
+                    return Err(self.fail(Failure::of_stream(&error)));
+                }
+                Ok(read) => read,
+            };
+            if read == 0 {
+                if self.connection.is_handshaking() {
+                    return Err(self.fail(Failure::ClosedInHandshake));
+                }
+                let ended = self.connection.read_tls(&mut io::empty());
+                debug_assert!(ended.is_ok());
+                continue;
+            }
+            match self.decrypt(io, buffer, read) {
+                // What came before the failure counts; the next call tells of the failure.
+                Ok(0) => {}
+                Ok(received) => return Ok(received),
+                Err((0, failure)) => return Err(failure),
+                Err((received, _)) => return Ok(received),
+            }
+        }
+        Err(Failure::Again)
+    }
+
+    /// Takes plaintext to send; returns how many bytes it took. What the stream does not take at once stays in the
+    /// session, up to 64 KiB: [`Session::flush`] sends it. Before the end of the handshake, nothing is sent.
+    ///
+    /// # Errors
+    /// [`Failure::WouldBlock`] if nothing was taken; all others end the session.
+    pub fn send(&mut self, io: &mut (impl Read + Write), bytes: &[u8]) -> Result<usize, Failure> {
+        if let Some(failure) = self.failed {
+            return Err(failure);
+        }
+        let mut taken = self.connection.writer().write(bytes).map_err(|_| self.fail(Failure::Other))?;
+        self.flush(io)?;
+        if taken == 0 && !bytes.is_empty() {
+            // The session was full, and the stream may have taken what filled it.
+            taken = self.connection.writer().write(bytes).map_err(|_| self.fail(Failure::Other))?;
+            self.flush(io)?;
+        }
+        if taken == 0 && !bytes.is_empty() { Err(Failure::WouldBlock) } else { Ok(taken) }
+    }
+
+    /// Sends what the session holds; returns whether all is sent.
+    ///
+    /// # Errors
+    /// Failures of the stream; or, if the peer closed the stream and told why, what its alert says.
+    pub fn flush(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(io) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let failure = self.failed.unwrap_or_else(|| self.cause(io, Failure::of_stream(&error)));
+                    return Err(self.fail(failure));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells the peer that no more plaintext comes, after what was sent; returns whether all is sent.
+    ///
+    /// # Errors
+    /// As of [`Session::flush`].
+    pub fn send_close_notify(&mut self, io: &mut (impl Read + Write)) -> Result<bool, Failure> {
+        self.connection.send_close_notify();
+        self.flush(io)
+    }
+
+    /// Whether plaintext is in the session, which [`Session::receive`] gives without the stream.
+    pub fn has_buffered(&mut self) -> bool {
+        self.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+    }
+
+    /// Whether bytes wait for the stream: call [`Session::flush`] when it has room.
+    pub fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Whether the handshake is not done yet.
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Whether the stream ended without the peer's close_notify, so that bytes may be missing. Many servers close so.
+    pub fn was_cut_off(&mut self) -> bool {
+        self.connection.reader().fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+    }
+
+    /// Whether the session took up an earlier one. False until the handshake is done.
+    pub fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// The version the two sides agreed on; None before that.
+    pub fn version(&self) -> Option<Version> {
+        self.connection.protocol_version().and_then(Version::of)
+    }
+
+    /// The cipher the two sides agreed on; None before that.
+    pub fn cipher(&self) -> Option<Cipher> {
+        self.connection.negotiated_cipher_suite().and_then(Cipher::of)
+    }
+
+    /// Number of tickets that the server sent for later sessions; always 0 with TLS 1.2 and on the server's side.
+    pub fn tickets(&self) -> u32 {
+        match &self.connection {
+            Connection::Client(client) => client.tls13_tickets_received(),
+            Connection::Server(_) => 0,
+        }
+    }
+
+    /// The connection of rustls, for what this type has no words for.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Decrypts the first `read` bytes of the buffer, and puts the plaintext in their place; returns its number of
+    /// bytes. A failure comes with the number of bytes before it.
+    fn decrypt(
+        &mut self,
+        io: &mut (impl Read + Write),
+        buffer: &mut [u8],
+        read: usize,
+    ) -> Result<usize, (usize, Failure)> {
+        let (mut used, mut received) = (0, 0);
+        while used < read {
+            match self.connection.read_tls(&mut &buffer[used..read]) {
+                // Nothing is taken after a close_notify.
+                Ok(0) => break,
+                Ok(taken) => used += taken,
+                Err(_) => return Err((received, self.fail(Failure::Other))),
+            }
+            let processed = self.process(io);
+            // Plaintext overwrites only bytes that are used already. It is shorter than its records, so what has no
+            // place yet is at most the record whose beginning an earlier read brought: less than the 16 KiB that
+            // rustls keeps.
+            received += self.connection.reader().read(&mut buffer[received..used]).unwrap_or(0);
+            processed.map_err(|failure| (received, failure))?;
+        }
+        received += self.connection.reader().read(&mut buffer[received..]).unwrap_or(0);
+        Ok(received)
+    }
+
+    /// Handles what was read from the stream, and sends what that makes necessary.
+    fn process(&mut self, io: &mut (impl Read + Write)) -> Result<(), Failure> {
+        let handshaking = self.connection.is_handshaking();
+        match self.connection.process_new_packets() {
+            Ok(_) if !self.connection.wants_write() => Ok(()),
+            Ok(_) => self.flush(io).map(|_| ()),
+            Err(error) => {
+                let chosen = self.connection.negotiated_cipher_suite().is_some();
+                let failure = self.fail(Failure::of_protocol(&error, handshaking, chosen));
+                // The alert tells the peer why; if the stream does not take it, the failure is still the news.
+                let _ = self.flush(io);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Why the peer closed a stream that takes no more bytes: an alert that came before says more than the stream.
+    #[cold]
+    fn cause(&mut self, io: &mut impl Read, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::Io(Errno::PIPE | Errno::CONNRESET)) {
+            return failure;
+        }
+        let handshaking = self.connection.is_handshaking();
+        loop {
+            match self.connection.read_tls(io) {
+                Ok(0) if handshaking => return Failure::ClosedInHandshake,
+                Ok(0) | Err(_) => return failure,
+                Ok(_) => {}
+            }
+            if let Err(error) = self.connection.process_new_packets() {
+                let chosen = self.connection.negotiated_cipher_suite().is_some();
+                return Failure::of_protocol(&error, handshaking, chosen);
+            }
+        }
+    }
+
+    /// Remembers a failure that ends the session.
+    fn fail(&mut self, failure: Failure) -> Failure {
+        if !failure.is_temporary() {
+            self.failed.get_or_insert(failure);
+        }
+        failure
+    }
+}
+
+/// A stream that has no bytes yet.
+struct Nothing;
+
+impl Read for Nothing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
