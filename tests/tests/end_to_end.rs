@@ -10,6 +10,7 @@ mod links;
 mod listen;
 mod programs;
 mod says;
+mod serving;
 mod stages;
 mod study;
 
