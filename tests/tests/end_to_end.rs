@@ -12,6 +12,7 @@ mod listen;
 mod programs;
 mod says;
 mod secure;
+mod serving;
 mod stages;
 mod study;
 

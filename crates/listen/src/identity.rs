@@ -1,14 +1,9 @@
 //! The server's certificate and key, which can be reloaded while it runs.
 
-use std::{
-    path::Path,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::{
-    ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
-};
+use rustls::ServerConfig;
+use tls::{ConfigError, Offer};
 
 use crate::{Error, Tls};
 
@@ -39,32 +34,14 @@ impl Identity {
 }
 
 fn load(files: &Tls) -> Result<ServerConfig, Error> {
-    let certificates = CertificateDer::pem_file_iter(&files.certificates)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| fails(&files.certificates, &error))?;
-    if certificates.is_empty() {
-        return Err(fails(&files.certificates, &pem::Error::NoItemsFound));
-    }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fails(&files.key, &error))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has suites for all default versions")
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .map_err(|error| Error::Tls {
-            path: files.key.clone(),
-            cause: format!("{error}; certificate and key must belong together"),
-        })?;
+    let identity = tls::Identity::read(&files.certificates, &files.key);
+    let config = identity.and_then(|identity| Offer::default().server(identity, None));
+    let mut config = config.map_err(|error| match error {
+        ConfigError::File { path, cause } => Error::Tls { path, cause },
+        ConfigError::Certificate(cause) | ConfigError::Offer(cause) => {
+            Error::Tls { path: files.key.clone(), cause }
+        }
+    })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
-}
-
-fn fails(path: &Path, error: &pem::Error) -> Error {
-    let cause = match error {
-        pem::Error::Io(error) => format!("cannot be read: {error}"),
-        pem::Error::NoItemsFound => "contains no such PEM section (-----BEGIN …-----)".to_owned(),
-        other => format!("is not a valid PEM file: {other:?}"),
-    };
-    Error::Tls { path: path.to_owned(), cause }
 }

@@ -10,10 +10,8 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
 };
-use rustls::{ServerConfig, ServerConnection};
-
-/// Maximum number of reads that give only TLS control data, before other connections get their turn.
-const ROUNDS: u32 = 8;
+use rustls::ServerConfig;
+use tls::{Failure, Session};
 
 /// The byte stream of a connection.
 #[derive(Debug)]
@@ -26,17 +24,17 @@ pub(crate) enum Stream {
 
 #[derive(Debug)]
 pub(crate) struct Encrypted {
-    socket: OwnedFd,
-    session: ServerConnection,
+    socket: Socket,
+    session: Session,
 }
 
 impl Stream {
     /// The stream of an accepted socket.
-    pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, rustls::Error> {
+    pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, Failure> {
         Ok(match tls {
             None => Self::Plain(socket),
             Some(config) => {
-                Self::Tls(Box::new(Encrypted { socket, session: ServerConnection::new(config)? }))
+                Self::Tls(Box::new(Encrypted { socket: Socket(socket), session: Session::server(config)? }))
             }
         })
     }
@@ -52,7 +50,10 @@ impl Stream {
     pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
             Self::Plain(socket) => recv(socket, buffer, RecvFlags::empty()).map(|(_, received)| received),
-            Self::Tls(encrypted) => encrypted.recv(buffer),
+            Self::Tls(encrypted) => {
+                let Encrypted { socket, session } = &mut **encrypted;
+                session.receive(socket, buffer).map_err(errno)
+            }
         }
     }
 
@@ -61,7 +62,10 @@ impl Stream {
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
             Self::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
-            Self::Tls(encrypted) => encrypted.send(bytes),
+            Self::Tls(encrypted) => {
+                let Encrypted { socket, session } = &mut **encrypted;
+                session.send(socket, bytes).map_err(errno)
+            }
         }
     }
 
@@ -69,7 +73,10 @@ impl Stream {
     pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
         match self {
             Self::Plain(_) => Ok(true),
-            Self::Tls(encrypted) => encrypted.flush(),
+            Self::Tls(encrypted) => {
+                let Encrypted { socket, session } = &mut **encrypted;
+                session.flush(socket).map_err(errno)
+            }
         }
     }
 
@@ -77,7 +84,7 @@ impl Stream {
     #[cold]
     pub(crate) fn has_unread(&mut self) -> bool {
         if let Self::Tls(encrypted) = self
-            && encrypted.session.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+            && encrypted.session.has_buffered()
         {
             return true;
         }
@@ -89,8 +96,8 @@ impl Stream {
     /// Shuts down the sending side.
     pub(crate) fn shutdown_write(&mut self) -> Result<(), Errno> {
         if let Self::Tls(encrypted) = self {
-            encrypted.session.send_close_notify();
-            encrypted.flush()?;
+            let Encrypted { socket, session } = &mut **encrypted;
+            session.send_close_notify(socket).map_err(errno)?;
         }
         shutdown(self.as_fd(), Shutdown::Write)
     }
@@ -100,72 +107,33 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(socket) => socket.as_fd(),
-            Self::Tls(encrypted) => encrypted.socket.as_fd(),
+            Self::Tls(encrypted) => encrypted.socket.0.as_fd(),
         }
     }
 }
 
-impl Encrypted {
-    /// Returns [`Errno::INTR`] after some reads without data, so that other connections get their turn.
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        for _ in 0..ROUNDS {
-            match self.session.reader().read(buffer) {
-                Ok(received) => return Ok(received),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The client closed without a TLS close_notify: this is the end of the stream.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                Err(error) => return Err(errno(&error)),
-            }
-            let closed = match self.session.read_tls(&mut Socket(&self.socket)) {
-                Ok(received) => received == 0,
-                Err(error) => return Err(errno(&error)),
-            };
-            let processed = self.session.process_new_packets();
-            // Sends handshakes and alerts, also after a failure.
-            let flushed = self.flush();
-            processed.map_err(|_| Errno::PROTO)?;
-            flushed?;
-            if closed && self.session.is_handshaking() {
-                return Ok(0);
-            }
-        }
-        Err(Errno::INTR)
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        let taken = self.session.writer().write(bytes).map_err(|error| errno(&error))?;
-        self.flush()?;
-        if taken == 0 { Err(Errno::AGAIN) } else { Ok(taken) }
-    }
-
-    fn flush(&mut self) -> Result<bool, Errno> {
-        while self.session.wants_write() {
-            match self.session.write_tls(&mut Socket(&self.socket)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(errno(&error)),
-            }
-        }
-        Ok(true)
+fn errno(failure: Failure) -> Errno {
+    match failure {
+        Failure::WouldBlock => Errno::AGAIN,
+        Failure::Again => Errno::INTR,
+        Failure::Io(errno) => errno,
+        _ => Errno::PROTO,
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::PROTO)
-}
+/// Implements `Read` and `Write` on a socket.
+#[derive(Debug)]
+struct Socket(OwnedFd);
 
-/// Implements `Read` and `Write` on a socket for rustls.
-struct Socket<'a>(&'a OwnedFd);
-
-impl Read for Socket<'_> {
+impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| recv(self.0, &mut *buffer, RecvFlags::empty()))?.1)
+        Ok(recv(&self.0, buffer, RecvFlags::empty())?.1)
     }
 }
 
-impl Write for Socket<'_> {
+impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| send(self.0, bytes, SendFlags::NOSIGNAL))?)
+        Ok(send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -177,16 +145,14 @@ impl Write for Socket<'_> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use rustls::{crypto::ring::default_provider, pki_types::PrivateKeyDer};
+    use tls::{Authority, Offer, Validity};
 
     use super::*;
 
     fn config() -> Arc<ServerConfig> {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        Arc::new(builder.with_single_cert(vec![made.cert.der().clone()], key).unwrap())
+        let authority = Authority::new("an authority").unwrap();
+        let identity = authority.certify(&["localhost"], Validity::default()).unwrap();
+        Arc::new(Offer::default().server(identity, None).unwrap())
     }
 
     #[test]

@@ -144,6 +144,19 @@ fn short(status: u16, shape: Shape) -> Wire {
     Wire::new(head(status, &framing, shape, "").as_bytes(), &[(body.into_bytes().into(), 1)])
 }
 
+/// An answer of a page, with its header lines.
+pub(crate) fn page(status: u16, headers: &str, body: Vec<u8>, shape: Shape) -> Wire {
+    let (framing, body) = if has_body(status) {
+        (format!("Content-Length: {}\r\n", body.len()), body)
+    } else {
+        (String::new(), Vec::new())
+    };
+    let (reason, connection) = (reason(status), shape.connection_header());
+    let head =
+        format!("HTTP/1.1 {status} {reason}\r\nServer: proofload\r\n{headers}{framing}{connection}\r\n");
+    Wire::new(head.as_bytes(), &[(body.into(), 1)])
+}
+
 /// Whether an answer with this status may have a body and a Content-Length (RFC 9112, 6.3).
 fn has_body(status: u16) -> bool {
     !matches!(status, 204 | 304)

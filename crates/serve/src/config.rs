@@ -1,13 +1,13 @@
 //! The configuration of a target.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use base64::engine::general_purpose::STANDARD as BASE64;
 use record::Distribution;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::misbehave::Misbehaviour;
+use crate::{misbehave::Misbehaviour, security::TlsFault};
 
 /// The configuration of a target. The default is the embedded target: status `200` with 13 bytes at once, one thread,
 /// a free port of the loopback interface.
@@ -54,6 +54,74 @@ pub struct Config {
     pub seed: u64,
     /// Time after which the target stops, in nanoseconds.
     pub duration_ns: Option<u64>,
+    /// Encrypts all addresses.
+    pub tls: Option<Tls>,
+    /// Pages at known paths, which answer what they are asked; other paths get the configured answer.
+    pub pages: Option<Pages>,
+    /// Writes down every complete request.
+    pub record: Option<Record>,
+}
+
+/// TLS of a target. The default is a certificate made at the start, and every version and client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// PEM files of the certificate chain, the target's own first, and of its key. Without them, an authority is made,
+    /// and a certificate for localhost, 127.0.0.1, ::1 and the addresses listened on.
+    pub files: Option<TlsFiles>,
+    /// File to which the certificate of the authority that was made is written, as PEM.
+    pub ca_out: Option<PathBuf>,
+    /// PEM file of the authorities of which one must have issued every client's certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Earliest version.
+    #[schemars(with = "String")]
+    pub min: tls::Version,
+    /// Latest version.
+    #[schemars(with = "String")]
+    pub max: tls::Version,
+    /// What is wrong with every handshake.
+    pub fault: Option<TlsFault>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate chain, the target's own certificate first.
+    pub certificates: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Pages at known paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pages {
+    /// Time from a login to the end of its token, in nanoseconds.
+    pub token_lifetime_ns: u64,
+}
+
+/// Where requests are written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The file; what it held is lost.
+    pub file: PathBuf,
+    /// Maximum number of bytes of a body that are written down.
+    pub body_bytes: u64,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        let tls::Offer { min, max, .. } = tls::Offer::default();
+        Self { files: None, ca_out: None, client_ca: None, min, max, fault: None }
+    }
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { token_lifetime_ns: 60_000_000_000 }
+    }
 }
 
 /// The body of an answer.
@@ -130,6 +198,9 @@ impl Default for Config {
             cpus: Vec::new(),
             seed: 1,
             duration_ns: None,
+            tls: None,
+            pages: None,
+            record: None,
         }
     }
 }

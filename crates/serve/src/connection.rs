@@ -2,13 +2,22 @@
 
 use std::os::fd::OwnedFd;
 
-use http1::{Limits, RequestHead, RequestReader, RequestSink};
+use http1::{Limits, RequestHead, RequestReader};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
 use sockets::{ConnectionPermit, Token};
+use tls::{Failure, Session};
 
 use crate::{
     WhenFull,
-    answer::{Kind, Shape},
+    answer::{Answers, Kind, Shape},
+    asked::Asked,
     misbehave::Misbehaviour,
+    pages::Page,
+    security::Socket,
+    wire::Wire,
 };
 
 /// What a connection is doing.
@@ -56,9 +65,10 @@ pub(crate) struct RequestInfo {
     pub wrong_host: bool,
 }
 
-impl RequestSink for RequestInfo {
+impl RequestInfo {
+    /// Takes the facts from a head.
     #[inline]
-    fn head(&mut self, head: &RequestHead<'_>) {
+    pub(crate) fn head(&mut self, head: &RequestHead<'_>) {
         let hosts = head.headers.iter().filter(|h| h.name.len() == 4 && h.name.eq_ignore_ascii_case("host"));
         let hosts = hosts.count();
         *self = Self {
@@ -101,6 +111,25 @@ pub(crate) struct Connection<'a> {
     pub due_ns: u64,
     /// When the last byte arrived, or the last answer ended.
     pub active_ns: u64,
+    /// What only TLS, pages and records need.
+    pub extra: Option<Box<Extra>>,
+}
+
+/// What only TLS, pages and records need of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// Its number in the record; 0 without a record.
+    pub number: u64,
+    /// The TLS session; None if the connection is not encrypted.
+    pub session: Option<Session>,
+    /// The session's handshake was counted.
+    pub is_counted: bool,
+    /// The failure that ended the session.
+    pub failure: Option<Failure>,
+    /// What the current request asked; None if nobody wants to know.
+    pub asked: Option<Asked>,
+    /// The page that answers the current request; None if the configured answer does.
+    pub page: Option<Page>,
 }
 
 /// Bytes read but not yet parsed.
@@ -131,7 +160,66 @@ impl<'a> Connection<'a> {
             read_ns: now_ns,
             due_ns: now_ns,
             active_ns: now_ns,
+            extra: None,
         }
+    }
+
+    /// Reads what the client sent, decrypted.
+    #[inline]
+    pub(crate) fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        if let Some(extra) = &mut self.extra
+            && let Some(session) = &mut extra.session
+        {
+            return session.receive(&mut Socket(&self.socket), buffer).map_err(|failure| match failure {
+                Failure::WouldBlock => Errno::AGAIN,
+                Failure::Again => Errno::INTR,
+                failure => {
+                    extra.failure = Some(failure);
+                    Errno::PROTO
+                }
+            });
+        }
+        recv(&self.socket, buffer, RecvFlags::empty()).map(|(_, received)| received)
+    }
+
+    /// Whether the socket may have more after a read of `received` bytes into a buffer of `room`.
+    #[inline]
+    pub(crate) fn may_have_more(&mut self, received: usize, room: usize) -> bool {
+        match self.session() {
+            None => received == room,
+            Some(session) => session.may_have_more(),
+        }
+    }
+
+    /// Sends what the TLS session holds of a handshake; a failure comes up with the next read.
+    #[cold]
+    pub(crate) fn flush(&mut self) {
+        if let Some(extra) = &mut self.extra
+            && let Some(session) = &mut extra.session
+        {
+            let _ = session.flush(&mut Socket(&self.socket));
+        }
+    }
+
+    /// The TLS session.
+    #[inline]
+    pub(crate) fn session(&mut self) -> Option<&mut Session> {
+        self.extra.as_mut()?.session.as_mut()
+    }
+
+    /// The bytes of the current answer.
+    #[inline]
+    pub(crate) fn wire<'w>(&'w self, answers: &'w Answers) -> &'w Wire {
+        match self.page() {
+            Some(page) => &page.wire,
+            None => answers.wire(self.kind, self.shape),
+        }
+    }
+
+    /// The page that takes the place of the configured answer, if one does.
+    #[inline]
+    pub(crate) fn page(&self) -> Option<&Page> {
+        self.extra.as_ref()?.page.as_ref().filter(|_| self.kind == Kind::Plain)
     }
 
     /// Whether a complete request is not answered yet.
@@ -149,6 +237,6 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_little_memory() {
-        assert!(size_of::<Connection>() <= 248, "{}", size_of::<Connection>());
+        assert!(size_of::<Connection>() <= 256, "{}", size_of::<Connection>());
     }
 }

@@ -1,6 +1,9 @@
 //! A programmable HTTP/1.1 target: body sizes, delay distributions, a bounded server queue, stalls and faults. At its
 //! end it reports what it did.
 //!
+//! It may speak TLS, right or wrong in a chosen way ([`Tls`]), answer what a test of an API asks ([`Pages`]), and write
+//! down every request ([`Record`]).
+//!
 //! A load generator's figures are checked against this report: every complete request is in it exactly once
 //! ([`Report::unaccounted`] is always 0).
 //!
@@ -20,22 +23,28 @@
 //! only the virtual queue of [`Capacity`] and the number of open connections.
 
 mod answer;
+mod asked;
 mod config;
 mod connection;
 mod engine;
 mod misbehave;
+mod pages;
 mod queue;
+mod recording;
 mod report;
+mod security;
 mod server;
 mod stall;
 mod timers;
+mod tokens;
 mod validate;
 mod wire;
 mod worker;
 
-pub use config::{Body, Capacity, Config, Stall, WhenFull};
+pub use config::{Body, Capacity, Config, Pages, Record, Stall, Tls, TlsFiles, WhenFull};
 pub use misbehave::Misbehaviour;
 pub use queue::{Admission, Queue};
-pub use report::{Report, SCHEMA, render};
+pub use report::{Report, SCHEMA, TlsReport, render};
+pub use security::TlsFault;
 pub use server::{Error, Server};
 pub use sockets::StartError;

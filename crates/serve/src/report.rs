@@ -77,6 +77,25 @@ pub struct Report {
     pub late_by: Histogram,
     /// Failed accepts by error.
     pub accept_errors: BTreeMap<String, u64>,
+    /// Handshakes of TLS; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsReport>,
+    /// Why requests are missing in the record; absent if none are, or nothing was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_failure: Option<String>,
+}
+
+/// Handshakes of TLS.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TlsReport {
+    /// Handshakes that were done.
+    pub handshakes: u64,
+    /// Those of them that took up an earlier session.
+    pub resumed: u64,
+    /// Sessions that failed, in their handshake or later, by cause.
+    pub failures: BTreeMap<String, u64>,
+    /// Handshakes refused because of a fault that was asked for.
+    pub refused: u64,
 }
 
 impl Report {
@@ -112,6 +131,16 @@ impl Report {
         add(&mut self.answers_by_status, &other.answers_by_status);
         add(&mut self.misbehaved, &other.misbehaved);
         add(&mut self.accept_errors, &other.accept_errors);
+        if let Some(theirs) = &other.tls {
+            let mine = self.tls.get_or_insert_default();
+            mine.handshakes += theirs.handshakes;
+            mine.resumed += theirs.resumed;
+            mine.refused += theirs.refused;
+            add(&mut mine.failures, &theirs.failures);
+        }
+        if self.record_failure.is_none() {
+            self.record_failure.clone_from(&other.record_failure);
+        }
         self.delay_drawn.merge(&other.delay_drawn);
         self.delay_applied.merge(&other.delay_applied);
         self.service_drawn.merge(&other.service_drawn);
@@ -209,6 +238,17 @@ pub fn render(report: &Report) -> String {
             line(name, percentiles(histogram));
         }
     }
+    if let Some(tls) = &report.tls {
+        let resumed = also(tls.resumed, "resumed");
+        let refused = also(tls.refused, "refused on purpose");
+        line("TLS handshakes", format!("{}{resumed}{refused}", show_count(tls.handshakes)));
+        for (cause, count) in &tls.failures {
+            line("TLS failed", format!("{cause}: {}", show_count(*count)));
+        }
+    }
+    if let Some(why) = &report.record_failure {
+        line("RECORD", format!("requests are missing: {why}"));
+    }
     for (error, count) in &report.accept_errors {
         line("accept failed", format!("{error}: {}", show_count(*count)));
     }
@@ -261,6 +301,8 @@ mod tests {
         report.clients_gone = 1;
         report.late_by.record_ns(70_000);
         report.accept_errors.insert("EMFILE".to_owned(), 2);
+        let failures = BTreeMap::from([("not_tls".to_owned(), 1)]);
+        report.tls = Some(TlsReport { handshakes: 5, resumed: 3, failures, refused: 2 });
         report
     }
 
@@ -284,6 +326,8 @@ mod tests {
         assert_eq!((merged.requests, merged.answers, merged.elapsed_s), (20, 16, 2.0));
         assert_eq!(merged.answers_by_status[&200], 12);
         assert_eq!(merged.accept_errors["EMFILE"], 4);
+        let tls = merged.tls.clone().unwrap();
+        assert_eq!((tls.handshakes, tls.resumed, tls.failures["not_tls"], tls.refused), (10, 6, 2, 4));
         assert_eq!((merged.late_by.count(), merged.unaccounted()), (2, 0));
     }
 
@@ -294,7 +338,15 @@ mod tests {
         let read: Report = serde_json::from_str(&json).unwrap();
         assert_eq!((read.requests, read.misbehaved[&Misbehaviour::Reset]), (10, 1));
         let text = example().to_string();
-        for part in ["10 (5.00/s)", "200: 6, 400: 1, 503: 1", "1 bad", "reset: 1", "EMFILE: 2", "70.0 µs"] {
+        for part in [
+            "10 (5.00/s)",
+            "200: 6, 400: 1, 503: 1",
+            "1 bad",
+            "reset: 1",
+            "EMFILE: 2",
+            "70.0 µs",
+            "5, 3 resumed, 2 refused",
+        ] {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
         assert!(!text.contains("stalls") && !text.contains("UNACCOUNTED"), "{text}");

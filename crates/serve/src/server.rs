@@ -1,15 +1,20 @@
 //! The target: bound first, then run.
 
 use std::{
+    io,
     net::SocketAddr,
     os::fd::OwnedFd,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
 };
 
 use clock::Clock;
 use sockets::{ConnectionLimit, StartError, check_free, check_processors, event_loop, listening_each};
 
-use crate::{Config, Queue, Report, answer::Answers, engine::Shared, worker::Worker};
+use crate::{
+    Config, Queue, Report, answer::Answers, engine::Shared, pages::Pages, recording::Recorder,
+    security::Security, worker::Worker,
+};
 
 /// Why the target cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +23,17 @@ pub enum Error {
     /// All mistakes of the configuration.
     #[error("the target's configuration is wrong:\n  {}", .0.join("\n  "))]
     Config(Vec<String>),
+    /// The certificate, its key or another file of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::ConfigError),
+    /// The file of the record cannot be written.
+    #[error("{}: cannot be written: {cause}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        cause: io::Error,
+    },
     /// A socket, processor or event loop is not available.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -28,6 +44,8 @@ pub enum Error {
 pub struct Server {
     config: Config,
     answers: Answers,
+    security: Option<Security>,
+    recorder: Option<Recorder>,
     addresses: Vec<SocketAddr>,
     /// The epoll instance and the listeners of each thread.
     threads: Vec<(OwnedFd, Vec<OwnedFd>)>,
@@ -60,7 +78,9 @@ impl Server {
             threads.iter_mut().zip(sockets).for_each(|((_, listeners), socket)| listeners.push(socket));
             addresses.push(address);
         }
-        Ok(Self { answers: Answers::new(&config), config, addresses, threads })
+        let security = config.tls.as_ref().map(|tls| Security::new(tls, &addresses)).transpose()?.flatten();
+        let recorder = config.record.as_ref().map(Recorder::open).transpose()?;
+        Ok(Self { answers: Answers::new(&config), security, recorder, config, addresses, threads })
     }
 
     /// The addresses in configured order, with their actual ports.
@@ -75,7 +95,16 @@ impl Server {
         let queue = config.capacity.as_ref().map(|c| Mutex::new(Queue::new(c.servers, c.queue)));
         let connection_limit = ConnectionLimit::new(config.max_connections);
         let clock = Clock::start();
-        let shared = Shared { config, answers: &self.answers, queue: queue.as_ref(), clock };
+        let pages = config.pages.as_ref().map(|pages| Pages::new(pages.token_lifetime_ns));
+        let shared = Shared {
+            config,
+            answers: &self.answers,
+            queue: queue.as_ref(),
+            security: self.security.as_ref(),
+            pages: pages.as_ref(),
+            recorder: self.recorder.as_ref(),
+            clock,
+        };
         let reports = std::thread::scope(|scope| {
             let threads = self.threads.into_iter().enumerate().map(|(number, (epoll, listeners))| {
                 let (connection_limit, stop) = (&connection_limit, &*stop);
@@ -95,6 +124,7 @@ impl Server {
         reports.iter().for_each(|thread_report| report.merge(thread_report));
         let elapsed_ns = clock.now_ns();
         report.elapsed_s = elapsed_ns as f64 / 1e9;
+        report.record_failure = self.recorder.as_ref().and_then(Recorder::failure);
         report.connections_peak = connection_limit.peak();
         report.stalls = config.stall.map_or(0, |stall| stall.count_until(elapsed_ns));
         if let Some(queue) = &queue {

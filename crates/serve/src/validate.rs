@@ -3,7 +3,7 @@
 use record::Distribution;
 use rustix::thread::CpuSet;
 
-use crate::{Config, Misbehaviour, Stall};
+use crate::{Config, Misbehaviour, Stall, TlsFault};
 
 /// Maximum size of a body: 1 TiB.
 const MAX_BODY_BYTES: u64 = 1 << 40;
@@ -69,6 +69,38 @@ impl Config {
             "a duration of 0 serves no request; use more, or leave it out".to_owned(),
         );
 
+        if let Some(tls) = &self.tls {
+            let is_made = tls.files.is_none();
+            let ordered = tls.min <= tls.max;
+            let mut refuse = |wrong: bool, mistake: &str| {
+                if wrong {
+                    mistakes.push(mistake.to_owned());
+                }
+            };
+            refuse(!ordered, "the earliest TLS version is later than the latest; exchange them");
+            refuse(
+                !is_made && tls.ca_out.is_some(),
+                "a certificate of your own has its own authority; leave the file for the authority out",
+            );
+            refuse(
+                !is_made && tls.fault.is_some_and(TlsFault::is_of_certificate),
+                "this TLS fault is in a certificate that the target makes; leave your own certificate out",
+            );
+            refuse(
+                is_made && self.reuse_port,
+                "each process would make its own certificate; give one with its key, or use threads",
+            );
+            refuse(
+                tls.client_ca.is_some() && tls.fault == Some(TlsFault::ClientCert),
+                "the TLS fault of client certificates has its own authority; leave that of clients out",
+            );
+        }
+        if self.reuse_port && self.pages.is_some() {
+            mistakes.push("each process would have its own tokens for its pages; use threads".to_owned());
+        }
+        if self.reuse_port && self.record.is_some() {
+            mistakes.push("each process would overwrite the record of the others; use threads".to_owned());
+        }
         mistakes.extend(distribution_mistake("delay", &self.delay));
         if let Some(capacity) = &self.capacity {
             if capacity.servers == 0 {

@@ -102,6 +102,9 @@ impl<'a> Worker<'a> {
             if self.door.paused_until_ns().is_some() {
                 self.door.resume_if_due(&self.epoll, self.clock.now_ns());
             }
+            if let Some(lines) = &mut self.engine.lines {
+                lines.write_if_due();
+            }
             for _ in 0..self.connections.waiting() {
                 self.run_timers();
                 let Some(token) = self.connections.take_next() else { break };
@@ -109,6 +112,9 @@ impl<'a> Worker<'a> {
                 let fate = self.engine.proceed(connection);
                 self.settle(token, fate);
             }
+        }
+        if let Some(lines) = &mut self.engine.lines {
+            lines.write();
         }
         // Closes the listeners first, so that no connection gets in.
         drop(self.door);

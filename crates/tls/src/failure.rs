@@ -51,6 +51,28 @@ impl Failure {
         matches!(self, Self::WouldBlock | Self::Again)
     }
 
+    /// Its name in JSON; failures of the stream share one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WouldBlock => "would_block",
+            Self::Again => "again",
+            Self::Io(_) => "io",
+            Self::CertificateExpired => "certificate_expired",
+            Self::CertificateNotYetValid => "certificate_not_yet_valid",
+            Self::WrongName => "wrong_name",
+            Self::UnknownIssuer => "unknown_issuer",
+            Self::BadCertificate => "bad_certificate",
+            Self::ProtocolVersion => "protocol_version",
+            Self::NoCommonCipher => "no_common_cipher",
+            Self::CertificateRequired => "certificate_required",
+            Self::CertificateRefused => "certificate_refused",
+            Self::NotTls => "not_tls",
+            Self::ClosedInHandshake => "closed_in_handshake",
+            Self::Decrypt => "decrypt",
+            Self::Other => "other",
+        }
+    }
+
     /// The failure of a read or a write on the stream.
     pub(crate) fn of_stream(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::WouldBlock {

@@ -18,13 +18,15 @@ const ROUNDS: u32 = 8;
 
 /// One TLS session. It owns no stream: every call gets the same stream, which should be non-blocking.
 ///
-/// An idle session takes less than 9 KB of memory on either side, once [`Session::receive`] has said that the stream
-/// would block; `tests/memory.rs` measures it. Half of it is the buffer in which rustls reads.
+/// An idle session takes less than 9 KB of memory on either side, once [`Session::receive`] has read all that the
+/// stream had; `tests/memory.rs` measures it. Half of it is the buffer in which rustls reads.
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
     /// The failure that ended the session: the stream must not be read after it.
     failed: Option<Failure>,
+    /// The last call did not find the end of what the stream has: its read filled the buffer, or it read nothing.
+    filled: bool,
 }
 
 impl Session {
@@ -34,7 +36,7 @@ impl Session {
     /// [`Failure::Other`] if the configuration cannot serve the name.
     pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, Failure> {
         let connection = ClientConnection::new(config, name).map_err(|_| Failure::Other)?;
-        Ok(Self { connection: Connection::Client(connection), failed: None })
+        Ok(Self { connection: Connection::Client(connection), failed: None, filled: true })
     }
 
     /// A session of a server.
@@ -43,7 +45,7 @@ impl Session {
     /// [`Failure::Other`] if the configuration cannot be used.
     pub fn server(config: Arc<ServerConfig>) -> Result<Self, Failure> {
         let connection = ServerConnection::new(config).map_err(|_| Failure::Other)?;
-        Ok(Self { connection: Connection::Server(connection), failed: None })
+        Ok(Self { connection: Connection::Server(connection), failed: None, filled: true })
     }
 
     /// Goes on with the handshake until the stream must be waited for; returns whether the handshake is done. Plaintext
@@ -83,6 +85,7 @@ impl Session {
         if self.connection.is_handshaking() && self.failed.is_none() {
             self.flush(io)?;
         }
+        self.filled = true;
         for _ in 0..ROUNDS {
             match self.connection.reader().read(buffer) {
                 Ok(0) if self.connection.is_handshaking() => {
@@ -100,12 +103,12 @@ impl Session {
             let read = match io.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    // The session may be idle for long: rustls gives up its buffer of a record with the next read.
-                    let _ = self.connection.read_tls(&mut Nothing);
+                    self.rest();
                     return Err(self.fail(Failure::of_stream(&error)));
                 }
                 Ok(read) => read,
             };
+            self.filled = read == buffer.len();
             if read == 0 {
                 if self.connection.is_handshaking() {
                     return Err(self.fail(Failure::ClosedInHandshake));
@@ -119,7 +122,10 @@ impl Session {
                 Ok(0) => {}
                 Ok(received) => return Ok(received),
                 Err((0, failure)) => return Err(failure),
-                Err((received, _)) => return Ok(received),
+                Err((received, _)) => {
+                    self.filled = true;
+                    return Ok(received);
+                }
             }
         }
         Err(Failure::Again)
@@ -175,6 +181,13 @@ impl Session {
     /// Whether plaintext is in the session, which [`Session::receive`] gives without the stream.
     pub fn has_buffered(&mut self) -> bool {
         self.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+    }
+
+    /// Whether another [`Session::receive`] may tell something before the stream says that it has new bytes. False
+    /// after a read that did not fill its buffer: an edge-triggered epoll tells of all bytes that come later.
+    pub fn may_have_more(&mut self) -> bool {
+        let mut reader = self.connection.reader();
+        self.filled || !reader.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Whether bytes wait for the stream: call [`Session::flush`] when it has room.
@@ -244,7 +257,15 @@ impl Session {
             processed.map_err(|failure| (received, failure))?;
         }
         received += self.connection.reader().read(&mut buffer[received..]).unwrap_or(0);
+        if !self.filled {
+            self.rest();
+        }
         Ok(received)
+    }
+
+    /// Makes rustls give up the buffer of a large record, since the session may be idle for long.
+    fn rest(&mut self) {
+        let _ = self.connection.read_tls(&mut Nothing);
     }
 
     /// Handles what was read from the stream, and sends what that makes necessary.

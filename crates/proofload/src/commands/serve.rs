@@ -50,7 +50,10 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
         server.run(stop)
     };
     write_result(json, &report, arguments.quiet, || render(&report))?;
-    Ok(Exit::GoalsMet)
+    match &report.record_failure {
+        Some(why) => Err(Refusal::one(format_args!("--record: requests are missing in the file: {why}"))),
+        None => Ok(Exit::GoalsMet),
+    }
 }
 
 /// Runs as a worker process.
@@ -76,6 +79,8 @@ pub(crate) fn work() -> Result<Exit, Refusal> {
 fn error_text(error: &serve::Error) -> String {
     match error {
         serve::Error::Start(serve::StartError::Processors { .. }) => format!("--cpus: {error}"),
+        serve::Error::Record { .. } => format!("--record: {error}"),
+        serve::Error::Tls(_) => format!("TLS: {error}"),
         _ => error.to_string(),
     }
 }

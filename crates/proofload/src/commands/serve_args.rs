@@ -10,7 +10,7 @@ use record::{
     Distribution, input,
     units::{UnitError, parse_cpus, parse_ratio, parse_size, parse_time},
 };
-use serve::{Body, Capacity, Config, Misbehaviour, Stall, WhenFull};
+use serve::{Body, Capacity, Config, Misbehaviour, Pages, Record, Stall, Tls, TlsFiles, WhenFull};
 use settings::options::{Kind, OptionSpec, count, error_text};
 
 use super::options::{Given, Table};
@@ -18,15 +18,20 @@ use super::options::{Given, Table};
 const ANSWERS: &str = "Answers";
 const TIMES: &str = "Times";
 const FAULTS: &str = "Faults";
+const PAGES: &str = "Pages and records";
+const TLS: &str = "TLS";
 const CONNECTIONS: &str = "Connections";
 const MACHINE: &str = "Machine";
 
+const TLS_VERSIONS: &[&str] = &["1.2", "1.3"];
+/// The options that say more of TLS.
+const TLS_DETAILS: [&str; 5] = ["tls_ca_out", "client_ca", "tls_min", "tls_max", "tls_fault"];
 const WHEN_FULL: &[&str] = &["reject", "close", "reset", "ignore"];
 
 /// Serve HTTP with programmable behaviour: a target whose properties are known.
 ///
 /// Every request gets the same answer, as fast as this machine can, unless options add delays, faults or a limited
-/// capacity. Ctrl-C, SIGTERM or --duration end the server, which then prints what it served. Exit status: 0 ended, 2
+/// capacity, or --pages turns on pages that answer what they are asked. Ctrl-C, SIGTERM or --duration end the server, which then prints what it served. Exit status: 0 ended, 2
 /// wrong use, or the server could not listen.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -49,14 +54,37 @@ struct ConfigBuilder {
     service_time: Option<Distribution>,
     queue: Option<u64>,
     when_full: WhenFull,
+    token_lifetime_ns: u64,
+    record: Option<PathBuf>,
+    record_body_bytes: u64,
+    tls: TlsBuilder,
+}
+
+/// The options of TLS read so far.
+#[derive(Debug, Default)]
+struct TlsBuilder {
+    wanted: bool,
+    certificates: Option<PathBuf>,
+    key: Option<PathBuf>,
+    tls: Tls,
 }
 
 impl ConfigBuilder {
     /// The defaults.
     fn new() -> Self {
         let config = Config { listen: vec![([127, 0, 0, 1], 8080).into()], ..Config::default() };
-        let when_full = WhenFull::default();
-        Self { config, processes: 1, servers: None, service_time: None, queue: None, when_full }
+        Self {
+            config,
+            processes: 1,
+            servers: None,
+            service_time: None,
+            queue: None,
+            when_full: WhenFull::default(),
+            token_lifetime_ns: Pages::default().token_lifetime_ns,
+            record: None,
+            record_body_bytes: 64 * 1024,
+            tls: TlsBuilder::default(),
+        }
     }
 }
 
@@ -117,6 +145,44 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// Status of the misbehaviour `error`
     "error_status", Kind::Count(200), "N", FAULTS, "503", "500",
         |builder, values| builder.config.error_status = count(values[0], 0)?;
+    /// Answer known paths by what is asked: /echo, /cookies, /cookies/set?NAME=VALUE, /login, /private/…, /items/ID,
+    /// /status/N, /redirect/N
+    "pages", Kind::Flag, "", PAGES, "", "true",
+        |builder, _| builder.config.pages = Some(Pages::default());
+    /// How long the token of a login is valid
+    "token_lifetime", Kind::Time, "T", PAGES, "60s", "5s",
+        |builder, values| builder.token_lifetime_ns = time_ns(values[0])?;
+    /// Write every complete request as a line of JSON. The file holds passwords, tokens and cookies as they came
+    "record", Kind::Text, "FILE", PAGES, "", "requests.jsonl",
+        |builder, values| builder.record = Some(values[0].into());
+    /// Bytes of a body that --record writes at most
+    "record_body", Kind::Size, "SIZE", PAGES, "64KiB", "1MiB",
+        |builder, values| builder.record_body_bytes = parse_size(values[0]).map_err(error_text)?;
+    /// Speak TLS, with a certificate made at the start for localhost, 127.0.0.1, ::1 and the addresses of --listen
+    "tls", Kind::Flag, "", TLS, "", "true",
+        |builder, _| builder.tls.wanted = true;
+    /// Write the certificate of the authority that was made, for clients to trust
+    "tls_ca_out", Kind::Text, "FILE", TLS, "", "ca.pem",
+        |builder, values| builder.tls.tls.ca_out = Some(values[0].into());
+    /// Speak TLS with this certificate chain (PEM)
+    "cert", Kind::Text, "FILE", TLS, "", "cert.pem",
+        |builder, values| builder.tls.certificates = Some(values[0].into());
+    /// The key of --cert (PEM)
+    "key", Kind::Text, "FILE", TLS, "", "key.pem",
+        |builder, values| builder.tls.key = Some(values[0].into());
+    /// Require a certificate of each client, of one of these authorities (PEM)
+    "client_ca", Kind::Text, "FILE", TLS, "", "ca.pem",
+        |builder, values| builder.tls.tls.client_ca = Some(values[0].into());
+    /// Earliest version of TLS
+    "tls_min", Kind::Choice(TLS_VERSIONS), "1.2|1.3", TLS, "1.2", "1.3",
+        |builder, values| builder.tls.tls.min = values[0].parse()?;
+    /// Latest version of TLS
+    "tls_max", Kind::Choice(TLS_VERSIONS), "1.2|1.3", TLS, "1.3", "1.2",
+        |builder, values| builder.tls.tls.max = values[0].parse()?;
+    /// Make every handshake go wrong: expired, not-yet-valid, wrong-name, unknown-ca, old-protocol, no-common-cipher,
+    /// client-cert, reset-in-handshake or plain-http
+    "tls_fault", Kind::Text, "FAULT", TLS, "", "expired",
+        |builder, values| builder.tls.tls.fault = Some(values[0].parse()?);
     /// Connections open at once, in each process; further ones are accepted and reset
     "max_connections", Kind::Count(1), "N", CONNECTIONS, "", "18k",
         |builder, values| builder.config.max_connections = Some(count(values[0], 0)?);
@@ -157,7 +223,7 @@ impl ServeArgs {
     pub(crate) fn config(&self) -> Result<(Config, u32), Vec<String>> {
         let mut builder = ConfigBuilder::new();
         let mut mistakes = self.given.apply(&mut builder);
-        let ConfigBuilder { mut config, processes, servers, service_time, queue, when_full } = builder;
+        let ConfigBuilder { mut config, processes, servers, service_time, queue, when_full, .. } = builder;
         let has = |key: &str| self.given.has(key);
         config.reuse_port = processes > 1;
         for (is_wrong, mistake) in [
@@ -183,6 +249,19 @@ impl ServeArgs {
                 has("queue_full") && !has("queue"),
                 "--queue-full needs --queue: an unlimited queue is never full",
             ),
+            (has("cert") != has("key"), "--cert and --key: give both, a certificate and its key, or none"),
+            (
+                !has("tls") && !has("cert") && TLS_DETAILS.iter().any(|key| has(key)),
+                "--tls-ca-out, --client-ca, --tls-min, --tls-max, --tls-fault: they need --tls, or --cert and --key",
+            ),
+            (
+                has("token_lifetime") && !has("pages"),
+                "--token-lifetime needs --pages: without them nobody logs in",
+            ),
+            (
+                has("record_body") && !has("record"),
+                "--record-body needs --record: where requests are written",
+            ),
         ] {
             if is_wrong {
                 mistakes.push(mistake.to_owned());
@@ -191,9 +270,22 @@ impl ServeArgs {
         if let (Some(servers), Some(service_time)) = (servers, service_time) {
             config.capacity = Some(Capacity { servers, service_time, queue, when_full });
         }
+        if let Some(pages) = &mut config.pages {
+            pages.token_lifetime_ns = builder.token_lifetime_ns;
+        }
+        config.record = builder.record.map(|file| Record { file, body_bytes: builder.record_body_bytes });
+        config.tls = builder.tls.build();
         // An option with a mistake keeps its valid default here, so no mistake is reported twice.
         mistakes.extend(config.validate().err().into_iter().flatten().map(error_text));
         if mistakes.is_empty() { Ok((config, processes)) } else { Err(mistakes) }
+    }
+}
+
+impl TlsBuilder {
+    fn build(self) -> Option<Tls> {
+        let files = self.certificates.zip(self.key);
+        let files = files.map(|(certificates, key)| TlsFiles { certificates, key });
+        (self.wanted || files.is_some()).then_some(Tls { files, ..self.tls })
     }
 }
 

@@ -10,6 +10,7 @@ use rustix::{
 use super::{Engine, Step};
 use crate::{
     connection::{Connection, Phase},
+    security::Socket,
     timers::TimerKind,
 };
 
@@ -20,6 +21,12 @@ impl Engine<'_> {
     /// Closes with a FIN. Closing a socket with unread bytes would send a reset, which can destroy the answer on its
     /// way; so the rest is read first (RFC 9112, 9.6).
     pub(super) fn close(&mut self, connection: &mut Connection, more_may_come: bool) -> Step {
+        if let Some(extra) = &mut connection.extra
+            && let Some(session) = &mut extra.session
+        {
+            // A client that has gone needs no farewell.
+            let _ = session.send_close_notify(&mut Socket(&connection.socket));
+        }
         if !connection.readable && !more_may_come {
             return Step::Close;
         }

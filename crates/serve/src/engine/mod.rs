@@ -3,6 +3,7 @@
 //! A connection's next request is parsed after the previous one was answered. The common case takes two system calls
 //! per request, no allocation and no clock reading.
 
+mod attention;
 mod close;
 mod receive;
 mod send;
@@ -22,6 +23,9 @@ use crate::{
     answer::Answers,
     connection::{Connection, Phase},
     misbehave::MisbehaviourPicker,
+    pages::Pages,
+    recording::{Lines, Recorder},
+    security::Security,
     timers::{TimerKind, Timers},
 };
 
@@ -36,6 +40,9 @@ pub(crate) struct Shared<'a> {
     pub config: &'a Config,
     pub answers: &'a Answers,
     pub queue: Option<&'a Mutex<Queue>>,
+    pub security: Option<&'a Security>,
+    pub pages: Option<&'a Pages>,
+    pub recorder: Option<&'a Recorder>,
     pub clock: Clock,
 }
 
@@ -63,6 +70,10 @@ pub(crate) struct Engine<'a> {
     buffer: Vec<u8>,
     /// Whether the times of answers are measured, because they may be due later than their request.
     measured: bool,
+    /// Every handshake of TLS is refused.
+    refuses_handshakes: bool,
+    /// Lines of the record.
+    pub lines: Option<Lines<'a>>,
 }
 
 impl<'a> Engine<'a> {
@@ -80,6 +91,8 @@ impl<'a> Engine<'a> {
             picker: MisbehaviourPicker::new(&config.misbehave),
             rng,
             buffer: vec![0; BUFFER_BYTES],
+            refuses_handshakes: matches!(shared.security, Some(Security::Refuse(_) | Security::Reset)),
+            lines: shared.recorder.map(Lines::new),
             measured: !config.delay.is_zero() || config.capacity.is_some() || config.slow_head_ns > 0,
         }
     }
@@ -97,8 +110,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Begins to serve an accepted connection.
-    pub(crate) fn opened(&mut self, connection: &Connection) {
+    pub(crate) fn opened(&mut self, connection: &mut Connection) {
         self.report.connections_accepted += 1;
+        self.prepare(connection);
         if let Some(timeout_ns) = self.shared.config.keepalive_timeout_ns {
             let due_ns = connection.active_ns.saturating_add(timeout_ns);
             self.timers.set(due_ns, connection.token, TimerKind::Idle);
@@ -144,6 +158,7 @@ impl<'a> Engine<'a> {
     pub(crate) fn proceed(&mut self, connection: &mut Connection) -> NextStep {
         for _ in 0..TURNS {
             let step = match connection.phase {
+                Phase::Reading if self.refuses_handshakes => self.refuse_handshake(connection),
                 Phase::Reading => self.read(connection),
                 Phase::Writing => self.write(connection),
                 Phase::Lingering => self.discard_input(connection),

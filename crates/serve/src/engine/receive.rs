@@ -1,14 +1,12 @@
 //! Reads and parses requests, and decides what happens to each.
 
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, recv},
-};
+use rustix::io::Errno;
 
 use super::{Engine, Step};
 use crate::{
     Admission,
     answer::{Kind, Shape},
+    asked::{Asked, Intake},
     connection::{Action, Connection, Phase, Remainder},
     timers::TimerKind,
 };
@@ -25,15 +23,23 @@ impl Engine<'_> {
             return step;
         }
         if !connection.readable {
+            if connection.extra.is_some() {
+                connection.flush();
+            }
             return Step::Wait;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
-        let step = match recv(&connection.socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((_, 0)) => self.eof(connection),
-            Ok((_, received)) => {
+        let received = connection.recv(&mut buffer);
+        if connection.extra.is_some() {
+            self.count_tls(connection);
+        }
+        let step = match received {
+            Ok(0) => self.eof(connection),
+            Ok(received) => {
                 // A partly filled buffer means that the socket is empty, and epoll will report more bytes. The end of
                 // the stream was reported already if the peer has closed.
-                connection.readable = received == buffer.len() || connection.peer_closed;
+                connection.readable =
+                    connection.may_have_more(received, buffer.len()) || connection.peer_closed;
                 connection.active_ns = self.now_ns;
                 self.report.request_bytes += received as u64;
                 let (used, step) = self.parse(connection, &buffer[..received]);
@@ -65,7 +71,13 @@ impl Engine<'_> {
     fn parse(&mut self, connection: &mut Connection, bytes: &[u8]) -> (usize, Step) {
         let mut used = 0;
         while used < bytes.len() {
-            let fed = connection.reader.feed(&bytes[used..], &mut connection.request_info);
+            let asked = connection.extra.as_mut().and_then(|extra| extra.asked.as_mut());
+            let mut intake = Intake {
+                info: &mut connection.request_info,
+                asked,
+                limit: |asked: &Asked| self.body_limit(asked),
+            };
+            let fed = connection.reader.feed(&bytes[used..], &mut intake);
             let Ok(fed) = fed else { return (bytes.len(), self.bad_request(connection)) };
             used += fed.used;
             let step = match fed.done {
@@ -95,6 +107,9 @@ impl Engine<'_> {
         connection.requests += 1;
         let last = config.keepalive_requests.is_some_and(|most| connection.requests >= most);
         connection.shape = Shape { http10: connection.request_info.http10, close: last || !keep_alive };
+        if connection.extra.is_some() {
+            self.attend(connection);
+        }
         connection.action = self.picker.next(&mut self.rng).map_or(Action::Answer, Action::Misbehave);
         if !self.measured {
             return self.perform_action(connection);

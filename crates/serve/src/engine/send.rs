@@ -1,11 +1,10 @@
 //! Sends answers, correct and wrong, and counts them.
 
-use std::io::IoSlice;
-
 use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, send, sendmsg, sockopt},
 };
+use tls::Failure;
 
 use super::{
     Engine, Step,
@@ -13,9 +12,10 @@ use super::{
 };
 use crate::{
     WhenFull,
-    answer::Kind,
+    answer::{Answers, Kind},
     connection::{Action, Connection, Phase},
     misbehave::Misbehaviour,
+    security::Socket,
     timers::TimerKind,
 };
 
@@ -69,18 +69,18 @@ impl Engine<'_> {
     /// Begins to send an answer.
     #[inline]
     pub(super) fn start(&mut self, connection: &mut Connection, kind: Kind) -> Step {
-        let wire = self.shared.answers.wire(kind, connection.shape);
         connection.kind = kind;
         connection.sent = 0;
+        let wire = connection.wire(self.shared.answers);
+        let (head_bytes, total_bytes) = (wire.head_bytes(), wire.total_bytes());
         connection.end = match kind {
-            Kind::Malformed | Kind::BadFraming | Kind::Continue => wire.total_bytes(),
-            _ if connection.request_info.is_head => wire.head_bytes(),
-            _ => wire.total_bytes(),
+            Kind::Malformed | Kind::BadFraming | Kind::Continue => total_bytes,
+            _ if connection.request_info.is_head => head_bytes,
+            _ => total_bytes,
         };
         if let Action::Misbehave(Misbehaviour::Truncate) = connection.action {
-            let body_bytes = connection.end - wire.head_bytes();
-            connection.end =
-                if body_bytes > 0 { wire.head_bytes() + body_bytes / 2 } else { wire.head_bytes() / 2 };
+            let body_bytes = connection.end - head_bytes;
+            connection.end = if body_bytes > 0 { head_bytes + body_bytes / 2 } else { head_bytes / 2 };
         }
         if self.is_dribbled(kind) {
             connection.phase = Phase::Dribbling;
@@ -100,8 +100,7 @@ impl Engine<'_> {
     /// of the time.
     pub(super) fn dribble(&mut self, connection: &mut Connection) -> Step {
         let slow_ns = self.shared.config.slow_head_ns;
-        let wire = self.shared.answers.wire(connection.kind, connection.shape);
-        let head = wire.head_bytes().min(connection.end);
+        let head = connection.wire(self.shared.answers).head_bytes().min(connection.end);
         let since_ns = self.read_clock().saturating_sub(connection.due_ns);
         if since_ns >= slow_ns {
             connection.phase = Phase::Writing;
@@ -110,8 +109,7 @@ impl Engine<'_> {
         let share = |ns: u64| (u128::from(head) * u128::from(ns) / u128::from(slow_ns)) as u64;
         let until = share(since_ns).clamp(1, head.saturating_sub(1).max(1)).min(connection.end);
         if until > connection.sent {
-            let (pieces, count) = wire.pieces(connection.sent, until);
-            match send_pieces(connection, &pieces[..count]) {
+            match send_until(self.shared.answers, connection, until) {
                 Ok(sent) => {
                     connection.sent += sent as u64;
                     self.report.response_bytes += sent as u64;
@@ -132,19 +130,18 @@ impl Engine<'_> {
         if self.measured {
             self.read_clock();
         }
-        let wire = self.shared.answers.wire(connection.kind, connection.shape);
-        let sent = match wire.piece(connection.sent, connection.end) {
-            Some(bytes) => send(&connection.socket, bytes, SendFlags::NOSIGNAL),
-            None => {
-                let (pieces, count) = wire.pieces(connection.sent, connection.end);
-                send_pieces(connection, &pieces[..count])
-            }
-        };
-        match sent {
+        let end = connection.end;
+        match send_until(self.shared.answers, connection, end) {
             Ok(sent) => {
                 self.report.response_bytes += sent as u64;
                 connection.sent += sent as u64;
-                if connection.sent == connection.end { self.sent_whole(connection) } else { Step::Continue }
+                if connection.sent < connection.end {
+                    Step::Continue
+                } else if connection.session().is_some_and(|session| session.has_unsent()) {
+                    Step::Wait
+                } else {
+                    self.sent_whole(connection)
+                }
             }
             Err(Errno::AGAIN) => Step::Wait,
             Err(Errno::INTR) => Step::Continue,
@@ -167,7 +164,9 @@ impl Engine<'_> {
                 connection.phase = Phase::Reading;
                 return Step::Continue;
             }
-            Action::Answer => self.report.count_answer(config.status),
+            Action::Answer => {
+                self.report.count_answer(connection.page().map_or(config.status, |page| page.status));
+            }
             Action::Reject(_) => self.report.count_answer(503),
             Action::BadRequest => {
                 self.report.count_answer(400);
@@ -216,6 +215,44 @@ impl Engine<'_> {
     }
 }
 
-fn send_pieces(connection: &Connection, pieces: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
-    sendmsg(&connection.socket, pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+/// Sends bytes of the answer, at most up to `until`; returns how many. What a TLS session took is not all sent yet.
+#[inline]
+fn send_until(answers: &Answers, connection: &mut Connection, until: u64) -> Result<usize, Errno> {
+    if connection.session().is_some() {
+        return send_encrypted(answers, connection, until);
+    }
+    let wire = connection.wire(answers);
+    match wire.piece(connection.sent, until) {
+        Some(bytes) => send(&connection.socket, bytes, SendFlags::NOSIGNAL),
+        None => {
+            let (pieces, count) = wire.pieces(connection.sent, until);
+            let (pieces, flags) = (&pieces[..count], SendFlags::NOSIGNAL);
+            sendmsg(&connection.socket, pieces, &mut SendAncillaryBuffer::default(), flags)
+        }
+    }
+}
+
+fn send_encrypted(answers: &Answers, connection: &mut Connection, until: u64) -> Result<usize, Errno> {
+    let Some(mut extra) = connection.extra.take() else { return Ok(0) };
+    let sent = match (&mut extra.session, &extra.page) {
+        (Some(session), page) => {
+            let wire = match page {
+                Some(page) if connection.kind == Kind::Plain => &page.wire,
+                _ => answers.wire(connection.kind, connection.shape),
+            };
+            let (pieces, count) = wire.pieces(connection.sent, until);
+            let mut socket = Socket(&connection.socket);
+            match count {
+                0 => session.flush(&mut socket).map(|_| 0),
+                _ => session.send(&mut socket, &pieces[0]),
+            }
+        }
+        (None, _) => Ok(0),
+    };
+    connection.extra = Some(extra);
+    sent.map_err(|failure| match failure {
+        Failure::WouldBlock => Errno::AGAIN,
+        Failure::Io(errno) => errno,
+        _ => Errno::PROTO,
+    })
 }

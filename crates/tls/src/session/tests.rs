@@ -205,6 +205,34 @@ fn both_sides_agree_and_carry_bytes_both_ways() {
 }
 
 #[test]
+fn a_session_knows_whether_more_may_be_there() {
+    let world = world();
+    let mut pair = Pair::new(world.client(), world.server());
+    assert_eq!(pair.shake(), (Ok(true), Ok(true)));
+    let mut buffer = [0; 4096];
+    let Pair { client, near, server, far } = &mut pair;
+    client.send(near, b"one").unwrap();
+    assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(3), false));
+    // Three bytes for a buffer of two: the rest stays in the session.
+    client.send(near, b"two").unwrap();
+    let first = loop {
+        match server.receive(far, &mut buffer[..2]) {
+            Err(Failure::Again) => {}
+            received => break received,
+        }
+    };
+    assert_eq!((first, server.may_have_more()), (Ok(2), true));
+    // Plaintext from the session tells nothing of the stream, which may have got more.
+    assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(1), true));
+    assert_eq!(server.receive(far, &mut buffer), Err(Failure::WouldBlock));
+    // The announced end is told, also if it comes with the last bytes.
+    client.send(near, b"end").unwrap();
+    client.send_close_notify(near).unwrap();
+    assert_eq!((server.receive(far, &mut buffer), server.may_have_more()), (Ok(3), true));
+    assert_eq!(server.receive(far, &mut buffer), Ok(0));
+}
+
+#[test]
 fn a_byte_at_a_time_is_enough() {
     let world = world();
     for version in [Version::Tls12, Version::Tls13] {

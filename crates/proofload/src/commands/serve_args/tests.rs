@@ -33,6 +33,35 @@ fn without_options_it_is_the_default_on_port_8080() {
 }
 
 #[test]
+fn tls_pages_and_records_are_read() {
+    let config = |line: &str| args(line).config().map(|(config, _)| config);
+    let read = config("--pages --token-lifetime 5s --record r.jsonl --record-body 9 --tls --tls-ca-out ca.pem --tls-min 1.3").unwrap();
+    assert_eq!(read.pages, Some(Pages { token_lifetime_ns: 5_000_000_000 }));
+    assert_eq!(read.record, Some(Record { file: "r.jsonl".into(), body_bytes: 9 }));
+    let tls = read.tls.unwrap();
+    assert_eq!((tls.files, tls.ca_out, tls.min.to_string()), (None, Some("ca.pem".into()), "1.3".to_owned()));
+    let files = config("--cert c.pem --key k.pem --client-ca a.pem").unwrap().tls.unwrap().files;
+    assert_eq!(files, Some(TlsFiles { certificates: "c.pem".into(), key: "k.pem".into() }));
+    for (line, part) in [
+        ("--cert c.pem", "give both"),
+        ("--client-ca a.pem", "need --tls"),
+        ("--token-lifetime 5s", "needs --pages"),
+        ("--record-body 5", "needs --record"),
+        ("--tls --tls-fault moon", "is not a fault of TLS"),
+        ("--tls --tls-min 1.3 --tls-max 1.2", "exchange them"),
+        ("--cert c --key k --tls-fault expired", "leave your own certificate out"),
+        ("--cert c --key k --tls-ca-out a", "has its own authority"),
+        ("--tls --processes 2", "its own certificate"),
+        ("--pages --processes 2", "its own tokens"),
+        ("--record r --processes 2", "overwrite the record"),
+        ("--tls --client-ca a --tls-fault client-cert", "leave that of clients out"),
+    ] {
+        let mistakes = config(line).unwrap_err();
+        assert!(mistakes.iter().any(|mistake| mistake.contains(part)), "{line}: {mistakes:?}");
+    }
+}
+
+#[test]
 fn every_option_is_read() {
     let args = args(
         "--listen 127.0.0.1:0 --listen [::1]:81 --body 64KiB --chunked 1KiB --status 404 --slow-head 20ms \
@@ -71,6 +100,9 @@ fn every_option_is_read() {
         cpus: vec![0, 2, 3, 4],
         seed: 9,
         duration_ns: Some(60_000_000_000),
+        tls: None,
+        pages: None,
+        record: None,
     };
     assert_eq!(args.config(), Ok((expected, 1)));
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::CIPHERS;
+use crate::offer::CIPHERS;
 
 /// Another authority, of another name.
 fn stranger() -> World {

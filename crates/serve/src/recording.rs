@@ -1,0 +1,178 @@
+//! Writes down every complete request, as a line of JSON.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Error, Record,
+    asked::{Asked, put_body},
+};
+
+/// Lines of one thread that wait are written when they are this large.
+const WRITE_BYTES: usize = 256 * 1024;
+/// Lines do not wait longer than this.
+const WRITE_AFTER_NS: u64 = 100_000_000;
+
+/// The file that the threads of a target share.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    file: Mutex<File>,
+    /// Maximum number of bytes of a body in a line.
+    pub body_bytes: usize,
+    connections: AtomicU64,
+    failed: Mutex<Option<String>>,
+}
+
+impl Recorder {
+    /// Opens the file. Only its owner may read it, because it holds secrets as they came.
+    pub(crate) fn open(record: &Record) -> Result<Self, Error> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).write(true).truncate(true).mode(0o600).open(&record.file);
+        let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
+        let body_bytes = usize::try_from(record.body_bytes).unwrap_or(usize::MAX);
+        Ok(Self {
+            file: Mutex::new(file),
+            body_bytes,
+            connections: AtomicU64::new(0),
+            failed: Mutex::new(None),
+        })
+    }
+
+    /// The number of the next connection, from 1.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Why lines are missing, if any are.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write(&self, lines: &[u8]) {
+        // Whole lines, under the lock: lines of several threads do not mix.
+        let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines);
+        if let Err(error) = written {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.to_string());
+        }
+    }
+}
+
+/// The lines of one thread that are not written yet.
+#[derive(Debug)]
+pub(crate) struct Lines<'a> {
+    recorder: &'a Recorder,
+    bytes: Vec<u8>,
+    /// When the first of them came.
+    since_ns: u64,
+}
+
+/// What a line says of a request beside what it asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances {
+    /// When its last byte was read, in nanoseconds of CLOCK_MONOTONIC.
+    pub received_ns: u64,
+    /// The number of its connection.
+    pub connection: u64,
+    /// Whether its TLS session was resumed; None without TLS.
+    pub resumed: Option<bool>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(recorder: &'a Recorder) -> Self {
+        Self { recorder, bytes: Vec::new(), since_ns: 0 }
+    }
+
+    /// The file.
+    pub(crate) fn recorder(&self) -> &'a Recorder {
+        self.recorder
+    }
+
+    /// Adds the line of a request.
+    pub(crate) fn add(&mut self, asked: &Asked, circumstances: &Circumstances) {
+        if self.bytes.is_empty() {
+            self.since_ns = circumstances.received_ns;
+        }
+        let line = line(asked, circumstances, self.recorder.body_bytes);
+        serde_json::to_writer(&mut self.bytes, &line).expect("a vector takes all bytes");
+        self.bytes.push(b'\n');
+        if self.bytes.len() >= WRITE_BYTES {
+            self.write();
+        }
+    }
+
+    /// Writes the lines that have waited long enough.
+    pub(crate) fn write_if_due(&mut self) {
+        if !self.bytes.is_empty() && clock::monotonic_ns() >= self.since_ns + WRITE_AFTER_NS {
+            self.write();
+        }
+    }
+
+    /// Writes all lines.
+    pub(crate) fn write(&mut self) {
+        self.recorder.write(&self.bytes);
+        self.bytes.clear();
+    }
+}
+
+fn line(asked: &Asked, circumstances: &Circumstances, body_bytes: usize) -> Value {
+    let mut map = Map::new();
+    let tls = circumstances.resumed.map(|resumed| if resumed { "resumed" } else { "new" });
+    map.insert("received_ns".to_owned(), circumstances.received_ns.into());
+    map.insert("connection".to_owned(), circumstances.connection.into());
+    map.insert("tls".to_owned(), tls.into());
+    map.insert("method".to_owned(), asked.method.as_str().into());
+    map.insert("target".to_owned(), asked.target.as_str().into());
+    map.insert("headers".to_owned(), json!(asked.headers));
+    let kept = &asked.body[..asked.body.len().min(body_bytes)];
+    put_body(&mut map, kept);
+    map.insert("body_bytes".to_owned(), asked.body_bytes.into());
+    map.insert("truncated".to_owned(), (asked.body_bytes > kept.len() as u64).into());
+    Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_line_holds_what_was_asked(
+            method in "[A-Z]{1,5}", target in "/[!-~]{0,20}", value in ".{0,20}",
+            body in prop::collection::vec(any::<u8>(), 0..30), limit in 0_usize..30
+        ) {
+            let asked = Asked {
+                method: method.clone(),
+                target: target.clone(),
+                headers: vec![("X".to_owned(), value.clone())],
+                body_bytes: body.len() as u64,
+                body: body.clone(),
+                limit: 99,
+            };
+            let circumstances = Circumstances { received_ns: 7, connection: 3, resumed: Some(true) };
+            let text = line(&asked, &circumstances, limit).to_string();
+            prop_assert!(!text.contains('\n'));
+            let read: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(&read["method"], &json!(method));
+            prop_assert_eq!(&read["target"], &json!(target));
+            prop_assert_eq!(&read["headers"], &json!([["X", value]]));
+            prop_assert_eq!(&read["tls"], &json!("resumed"));
+            prop_assert_eq!(&read["truncated"], &json!(body.len() > limit));
+            let kept = &body[..body.len().min(limit)];
+            match str::from_utf8(kept) {
+                Ok(text) => prop_assert_eq!(&read["body"], &json!(text)),
+                Err(_) => prop_assert!(read["body_base64"].is_string()),
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! TLS of a target: its certificate, and handshakes that are wrong in a chosen way.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::ServerConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tls::{Authority, ConfigError, Identity, Offer, Session, Validity};
+
+use crate::Tls;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Fatal alerts as records of TLS, which have the same form in all versions: protocol_version, and handshake_failure.
+const ALERT_PROTOCOL_VERSION: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
+const ALERT_HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+/// What is wrong with every handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsFault {
+    /// The certificate ended yesterday.
+    Expired,
+    /// The certificate begins tomorrow.
+    NotYetValid,
+    /// The certificate is for `wrong.invalid`.
+    WrongName,
+    /// The certificate is of another authority than the one that is written to [`Tls::ca_out`].
+    UnknownCa,
+    /// Every client is told that its versions are not spoken here, as a server of TLS 1.0 tells it.
+    OldProtocol,
+    /// Every client is told that there is no cipher in common.
+    NoCommonCipher,
+    /// A certificate of the client is required that no client has.
+    ClientCert,
+    /// The connection is reset when the client's first bytes have come.
+    ResetInHandshake,
+    /// The target does not speak TLS.
+    PlainHttp,
+}
+
+impl TlsFault {
+    /// All faults with their names.
+    pub const ALL: [(&'static str, Self); 9] = [
+        ("expired", Self::Expired),
+        ("not-yet-valid", Self::NotYetValid),
+        ("wrong-name", Self::WrongName),
+        ("unknown-ca", Self::UnknownCa),
+        ("old-protocol", Self::OldProtocol),
+        ("no-common-cipher", Self::NoCommonCipher),
+        ("client-cert", Self::ClientCert),
+        ("reset-in-handshake", Self::ResetInHandshake),
+        ("plain-http", Self::PlainHttp),
+    ];
+
+    /// Whether the fault is in the certificate, so that the target must make it.
+    pub(crate) fn is_of_certificate(self) -> bool {
+        matches!(self, Self::Expired | Self::NotYetValid | Self::WrongName | Self::UnknownCa)
+    }
+}
+
+impl fmt::Display for TlsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::ALL.iter().find(|(_, fault)| fault == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for TlsFault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.iter().find(|(name, _)| *name == text).map(|&(_, fault)| fault).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            format!("'{text}' is not a fault of TLS; use one of {}", names.join(", "))
+        })
+    }
+}
+
+/// How a connection is secured.
+#[derive(Debug, Clone)]
+pub(crate) enum Security {
+    /// By a session.
+    Session(Arc<ServerConfig>),
+    /// The client's first bytes are answered with these bytes, and the connection is closed.
+    Refuse(&'static [u8]),
+    /// The client's first bytes are answered with a reset.
+    Reset,
+}
+
+impl Security {
+    /// Reads or makes the certificate; None if the target speaks no TLS.
+    pub(crate) fn new(tls: &Tls, listen: &[SocketAddr]) -> Result<Option<Self>, ConfigError> {
+        let authority = Authority::new("proofload serve")?;
+        let identity = match &tls.files {
+            Some(files) => Identity::read(&files.certificates, &files.key)?,
+            None => made(&authority, tls.fault, listen)?,
+        };
+        if let Some(file) = &tls.ca_out {
+            fs::write(file, authority.pem()).map_err(|error| ConfigError::File {
+                path: file.clone(),
+                cause: format!("cannot be written: {error}"),
+            })?;
+        }
+        let client_roots = match (&tls.client_ca, tls.fault) {
+            (_, Some(TlsFault::ClientCert)) => Some(Authority::new("nobody's authority")?.roots()?),
+            (Some(file), _) => Some(tls::read_roots(file)?),
+            (None, _) => None,
+        };
+        let offer = Offer { min: tls.min, max: tls.max, ..Offer::default() };
+        let mut config = offer.server(identity, client_roots)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(match tls.fault {
+            Some(TlsFault::PlainHttp) => None,
+            Some(TlsFault::ResetInHandshake) => Some(Self::Reset),
+            Some(TlsFault::OldProtocol) => Some(Self::Refuse(ALERT_PROTOCOL_VERSION)),
+            Some(TlsFault::NoCommonCipher) => Some(Self::Refuse(ALERT_HANDSHAKE_FAILURE)),
+            _ => Some(Self::Session(Arc::new(config))),
+        })
+    }
+
+    /// The session of a new connection; None if the handshake is to go wrong without one.
+    pub(crate) fn session(&self) -> Option<Session> {
+        match self {
+            Self::Session(config) => {
+                Some(Session::server(Arc::clone(config)).expect("a configuration with its key has sessions"))
+            }
+            Self::Refuse(_) | Self::Reset => None,
+        }
+    }
+}
+
+/// A certificate of the authority, with the fault if that is one of certificates.
+fn made(
+    authority: &Authority,
+    fault: Option<TlsFault>,
+    listen: &[SocketAddr],
+) -> Result<Identity, ConfigError> {
+    let unspecified = |address: &IpAddr| address.is_unspecified();
+    let addresses = listen.iter().map(SocketAddr::ip).filter(|address| !unspecified(address));
+    let mut names: BTreeSet<String> = addresses.map(|address| address.to_string()).collect();
+    names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.insert(0, "localhost");
+    let now = SystemTime::now();
+    match fault {
+        Some(TlsFault::Expired) => {
+            authority.certify(&names, Validity { from: now - 30 * DAY, until: now - DAY })
+        }
+        Some(TlsFault::NotYetValid) => {
+            authority.certify(&names, Validity { from: now + DAY, until: now + 30 * DAY })
+        }
+        Some(TlsFault::WrongName) => authority.certify(&["wrong.invalid"], Validity::default()),
+        Some(TlsFault::UnknownCa) => {
+            Authority::new("unknown authority")?.certify(&names, Validity::default())
+        }
+        _ => authority.certify(&names, Validity::default()),
+    }
+}
+
+/// Implements `Read` and `Write` on a socket.
+pub(crate) struct Socket<'a>(pub &'a OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0, buffer, RecvFlags::empty())?.1)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_faults_are_read_back() {
+        for (name, fault) in TlsFault::ALL {
+            assert_eq!((fault.to_string().as_str(), name.parse()), (name, Ok(fault)));
+            assert_eq!(serde_json::to_string(&fault).unwrap(), format!("\"{name}\""));
+        }
+        assert!("moon".parse::<TlsFault>().unwrap_err().contains("reset-in-handshake"));
+    }
+}

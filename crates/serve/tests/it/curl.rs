@@ -1,0 +1,29 @@
+//! The client curl, which is not ours.
+
+use std::{
+    net::SocketAddr,
+    process::{Command, Output},
+};
+
+/// A URL on an address, by its number.
+pub(crate) fn url(scheme: &str, address: SocketAddr, path: &str) -> String {
+    format!("{scheme}://{address}{path}")
+}
+
+/// Runs curl with these arguments.
+pub(crate) fn curl(arguments: &[&str]) -> Output {
+    let common = ["--silent", "--show-error", "--max-time", "20", "--noproxy", "*"];
+    Command::new("curl").args(common).args(arguments).output().expect("curl is installed")
+}
+
+/// What curl prints when it succeeds.
+pub(crate) fn text(arguments: &[&str]) -> String {
+    let output = curl(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The exit status of curl: 0, or what failed (curl(1), EXIT CODES).
+pub(crate) fn status(arguments: &[&str]) -> Option<i32> {
+    curl(arguments).status.code()
+}
