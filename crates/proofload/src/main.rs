@@ -86,7 +86,7 @@ fn main() -> std::process::ExitCode {
             let status = print_error(&without_hidden(error));
             commands::foreign_options::rate_hint(&words)
                 .iter()
-                .for_each(|hint| output::standard::message(hint));
+                .for_each(output::standard::message);
             return status;
         }
     };

@@ -34,5 +34,5 @@ mod session;
 pub use authority::{Authority, Validity};
 pub use failure::Failure;
 pub use files::{Identity, read_roots};
-pub use offer::{Cipher, ConfigError, Offer, Version};
+pub use offer::{CIPHERS, Cipher, ConfigError, Offer, Version};
 pub use session::Session;

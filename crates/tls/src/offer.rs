@@ -92,7 +92,7 @@ pub struct Cipher {
 }
 
 /// Every cipher known here, the most preferred first; those of TLS 1.3, then those of TLS 1.2.
-pub(crate) static CIPHERS: [Cipher; 9] = {
+pub static CIPHERS: [Cipher; 9] = {
     use ring::cipher_suite as suites;
     [
         Cipher { name: "TLS_AES_256_GCM_SHA384", suite: suites::TLS13_AES_256_GCM_SHA384 },

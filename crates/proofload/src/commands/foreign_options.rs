@@ -145,7 +145,7 @@ impl FromArgMatches for ForeignOptions {
         let given = FOREIGN_OPTIONS.iter().enumerate().filter_map(|(index, option)| {
             let id = option.id();
             if option.has_value {
-                return matches.get_many::<String>(&id)?.last().map(|value| (index, value.clone()));
+                return matches.get_many::<String>(&id)?.next_back().map(|value| (index, value.clone()));
             }
             matches.get_flag(&id).then(|| (index, String::new()))
         });

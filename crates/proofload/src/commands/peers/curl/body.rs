@@ -160,7 +160,7 @@ fn text_or_file(value: &str) -> Result<Vec<u8>, String> {
 fn encoded(value: &str) -> Result<Vec<u8>, String> {
     // As in curl, an `@` counts only where there is no `=`.
     let (name, content) = match value.find('=').or_else(|| value.find('@')) {
-        Some(at) if value[at..].starts_with('=') => (&value[..at], value[at + 1..].as_bytes().to_vec()),
+        Some(at) if value[at..].starts_with('=') => (&value[..at], value.as_bytes()[at + 1..].to_vec()),
         Some(at) => (&value[..at], read(&value[at + 1..])?),
         None => ("", value.as_bytes().to_vec()),
     };
