@@ -10,9 +10,8 @@ use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
 
 use crate::{
     absence::{LoadState, MIN_ABSENCE_NS},
-    source::SourceTotals,
     tick::Tick,
-    worker_result::WorkerResult,
+    worker_result::{SourceTotals, WorkerResult},
 };
 pub(crate) use times::{InFlight, PendingRetry, ReceiveTime};
 

@@ -11,6 +11,7 @@ use crate::{
     share::{ArrivalShare, Share},
     slot::Slot,
     wire::SlotId,
+    worker_result::SourceTotals,
 };
 
 /// One worker's share of the load model.
@@ -149,13 +150,6 @@ pub(crate) enum AfterRequests {
     Pauses,
     /// Its user sends the next requests at once.
     Continues,
-}
-
-/// Requests of a source: scheduled, to be reached if known, left out.
-pub(crate) struct SourceTotals {
-    pub scheduled: u64,
-    pub planned: Option<u64>,
-    pub left_out: u64,
 }
 
 impl RequestSource {

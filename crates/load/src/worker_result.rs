@@ -43,6 +43,13 @@ pub struct WorkerResult {
     pub lost_receipts: Vec<String>,
 }
 
+/// Requests of a source: scheduled, to be reached if known, left out.
+pub(crate) struct SourceTotals {
+    pub scheduled: u64,
+    pub planned: Option<u64>,
+    pub left_out: u64,
+}
+
 impl WorkerResult {
     /// Adds another worker's result of the same trial.
     pub fn merge(&mut self, other: &Self) {

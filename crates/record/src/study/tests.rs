@@ -150,6 +150,7 @@ fn quantities_are_read_from_a_trial() {
     (http.counts.scheduled, http.counts.failed) = (10, 5);
     (http.counts.sent_bytes, http.counts.received_bytes) = (20, 40);
     http.connect_time.record_ns(1_000_000);
+    http.handshake_time.record_ns(2_000_000);
     for ms in 1..=10 {
         http.response_time.record_ns(ms * 1_000_000, 0);
     }
@@ -170,6 +171,8 @@ fn quantities_are_read_from_a_trial() {
         ("response_p90_us", 9_001.0),
         ("response_p99_us", 10_002.0),
         ("connect_p99_us", 1_000.0),
+        ("handshake_p50_us", 2_000.0),
+        ("handshake_p99_us", 2_000.0),
     ] {
         let found = read(name, &trial).unwrap();
         assert!((found - value).abs() <= value / 1_000.0, "{name}: {found}");
@@ -177,11 +180,13 @@ fn quantities_are_read_from_a_trial() {
     let errors = quantities.iter().find(|quantity| quantity.name == "error_ratio").unwrap();
     assert_eq!(errors.read(&trial).map(|read| read.value), Some(0.5));
     let nothing = entry(1);
-    for name in ["stored_events_per_s", "stored_bytes_per_s", "response_p50_us", "connect_p99_us"] {
+    for name in
+        ["stored_events_per_s", "stored_bytes_per_s", "response_p50_us", "connect_p99_us", "handshake_p99_us"]
+    {
         assert_eq!(read(name, &nothing), None, "{name}");
     }
     let better: Vec<bool> = quantities.iter().map(|quantity| quantity.more_is_better).collect();
-    assert_eq!(better, [[true; 5].as_slice(), &[false; 6]].concat());
+    assert_eq!(better, [[true; 5].as_slice(), &[false; 8]].concat());
     let main: Vec<&str> =
         crate::quantity::main_figures(&quantities).map(|(quantity, _)| &*quantity.name).collect();
     assert_eq!(main, ["throughput_per_s", "response_p50_us", "response_p99_us", "error_ratio"]);
