@@ -59,6 +59,9 @@ pub(crate) struct Manner {
     pub(crate) machine: String,
 }
 
+/// The channel over which a part was made, and its name.
+type Part = (Rc<Channel>, Vec<u8>);
+
 /// What all channels share.
 #[derive(Debug)]
 pub(crate) struct Carrier {
@@ -71,7 +74,7 @@ pub(crate) struct Carrier {
     /// What is not as it was asked for, although everything is there.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
     /// Parts of files on their way with which no later run goes on, by the numbers of the files; and who has made them.
-    pub(crate) parts: RefCell<BTreeMap<u64, (Rc<Channel>, Vec<u8>)>>,
+    pub(crate) parts: RefCell<BTreeMap<u64, Part>>,
     /// Those that carry.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     settling: Arc<Semaphore>,

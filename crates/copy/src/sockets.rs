@@ -102,7 +102,10 @@ mod tests {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         let (done, ended) = mpsc::channel();
         let path = folder.path().to_owned();
-        thread::spawn(move || done.send(sweep(&path)));
+        thread::spawn(move || {
+            sweep(&path);
+            done.send(())
+        });
         ended.recv_timeout(Duration::from_secs(20)).expect("it waits for nobody");
         assert!(!at("left").exists() && at("used").exists() && elsewhere.exists());
         assert!(at("link").is_symlink() && at("pipe").exists());
