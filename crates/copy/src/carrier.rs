@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
     path::PathBuf,
@@ -18,11 +19,10 @@ use tokio::{
 
 use crate::{
     channel::Channel,
-    file::{CHUNK_BYTES, FileCopy},
+    file::{FileCopy, Prepared},
     governor::Governor,
-    hash::{self, Sum},
+    hash::Sum,
     hasher::Hashers,
-    journal::{Identity, Journal, Known},
     location::os,
     queue::{Queue, Step},
     report::{FileReport, Verified},
@@ -59,6 +59,9 @@ pub(crate) struct Manner {
     pub(crate) machine: String,
 }
 
+/// The channel over which a part was made, and its name.
+type Part = (Rc<Channel>, Vec<u8>);
+
 /// What all channels share.
 #[derive(Debug)]
 pub(crate) struct Carrier {
@@ -68,6 +71,10 @@ pub(crate) struct Carrier {
     pub(crate) hashers: Rc<Hashers>,
     pub(crate) done_bytes: Cell<u64>,
     pub(crate) reports: RefCell<Vec<FileReport>>,
+    /// What is not as it was asked for, although everything is there.
+    pub(crate) warnings: RefCell<BTreeSet<String>>,
+    /// Parts of files on their way with which no later run goes on, by the numbers of the files; and who has made them.
+    pub(crate) parts: RefCell<BTreeMap<u64, Part>>,
     /// Those that carry.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     settling: Arc<Semaphore>,
@@ -82,6 +89,8 @@ impl Carrier {
             hashers: Rc::default(),
             done_bytes: Cell::new(0),
             reports: RefCell::default(),
+            warnings: RefCell::default(),
+            parts: RefCell::default(),
             channels: RefCell::default(),
             settling: Arc::new(Semaphore::new(MAX_SETTLING)),
         })
@@ -131,6 +140,10 @@ impl Carrier {
                     self.queue.put_back(file);
                     return;
                 }
+                Err(Trouble::Differs { .. }) => match self.differs(&channel, &file, 0).await {
+                    Ok(()) | Err(Trouble::Lost(_)) => self.queue.put_back(file),
+                    Err(trouble) => self.failed(&channel, &file, &trouble).await,
+                },
                 Err(trouble) => self.failed(&channel, &file, &trouble).await,
             }
         }
@@ -204,25 +217,21 @@ impl Carrier {
             (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
             (_, None) if !self.manner.verify => true,
             (Direction::Up, None) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
-            // SSH has authenticated what came, where nobody there can tell more.
-            (Direction::Down, _) => self
-                .hashers
-                .hash_chunk(&file.item.source, begin, here)
-                .await
-                .is_none_or(|there| there == hash),
+            // SSH has authenticated what came in this run, where nobody there can tell more. What an earlier run has brought may be of
+            // another source, whose size and time are the same.
+            (Direction::Down, _) => {
+                let there = self.hashers.hash_chunk(&file.item.source, begin, here).await;
+                there.map_or(known.is_none(), |there| there == hash)
+            }
         };
         if !is_same {
             // What an earlier run has brought, and is not there any more, is no sign of a fault.
             if known.is_some() {
-                file.put_back(chunk)
-            } else if let Err(trouble) = file.differs(chunk) {
-                let unchanged = match self.manner.direction {
-                    Direction::Up => upload::unchanged(file, &prepared.local),
-                    Direction::Down => self.unchanged_there(channel, file).await,
-                };
-                return Err(unchanged.err().unwrap_or(trouble));
+                self.put_back(file, chunk);
+            } else {
+                self.differs(channel, file, chunk).await?;
+                self.queue.wake();
             }
-            self.queue.wake();
             return Ok(());
         }
         if !file.has_chunk(chunk) {
@@ -232,10 +241,16 @@ impl Carrier {
             file.resumed_bytes.set(file.resumed_bytes.get() + length);
         }
         self.done_bytes.set(self.done_bytes.get() + length);
-        if let (Some(journal), None) = (prepared.journal.borrow_mut().as_mut(), &known) {
-            journal
-                .has(chunk, &hash)
-                .map_err(|error| Trouble::local("write the journal of chunks", &error))?;
+        let written = match prepared.journal.borrow_mut().as_mut() {
+            Some(journal) if known.is_none() => journal.has(chunk, &hash),
+            _ => Ok(()),
+        };
+        if let Err(error) = written {
+            self.warn_of_journal(&error);
+            if let Some(journal) = prepared.journal.take() {
+                journal.remove();
+            }
+            self.part(channel, file, &prepared.temporary);
         }
         let unsynced_bytes = file.unsynced_bytes.get() + length;
         file.unsynced_bytes.set(unsynced_bytes);
@@ -254,6 +269,15 @@ impl Carrier {
             });
         }
         Ok(())
+    }
+
+    /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
+    async fn differs(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result<(), Trouble> {
+        match self.manner.direction {
+            Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
+            Direction::Down => self.unchanged_there(channel, file).await?,
+        }
+        file.differs(chunk)
     }
 
     async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result<(), Trouble> {
@@ -282,27 +306,6 @@ impl Carrier {
         }
     }
 
-    /// Who a file is.
-    pub(crate) fn identity(&self, file: &FileCopy) -> Identity {
-        let words = |path: &[u8]| path.escape_ascii().to_string();
-        Identity {
-            source: format!("{:?} {}", self.manner.direction, words(&file.item.source)),
-            target: format!("{}:{}", self.manner.machine, words(&file.item.target)),
-            size_bytes: file.item.size_bytes,
-            modified_ns: file.item.modified_ns,
-            chunk_bytes: CHUNK_BYTES,
-        }
-    }
-
-    /// The journal of a file, with what it knows.
-    pub(crate) fn journal(&self, identity: &Identity) -> Result<(Option<Journal>, Known), Trouble> {
-        let Some(folder) = &self.manner.journals else { return Ok((None, Known::default())) };
-        let opened = Journal::open(folder, &self.manner.token, identity);
-        let (journal, known) = opened
-            .map_err(|error| Trouble::local(&format!("write a journal in {}", folder.display()), &error))?;
-        Ok((Some(journal), known))
-    }
-
     pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum, Trouble> {
         let file = Arc::clone(file);
         let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
@@ -329,8 +332,9 @@ impl Carrier {
             return;
         }
         // Nobody goes on with it.
-        if (self.manner.journals.is_none() || *trouble == Trouble::Changed)
-            && let Some(prepared) = file.prepared.get()
+        let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
+        if let Some(prepared) = file.prepared.get()
+            && (*trouble == Trouble::Changed || !is_kept(prepared))
         {
             match self.manner.direction {
                 Direction::Up => drop(channel.remove(&prepared.temporary).await),
@@ -346,6 +350,7 @@ impl Carrier {
 
     /// Nothing of a file is carried any more.
     fn end(&self, file: &Rc<FileCopy>) {
+        self.parts.borrow_mut().remove(&file.number);
         self.queue.finished(file);
         for channel in self.channels.borrow().iter() {
             // A server has only so many handles.
@@ -373,12 +378,4 @@ pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
         Err(rustix::io::Errno::NXIO) => true,
         Err(_) => false,
     }
-}
-
-/// The name that a target has until it is whole: the same for the same source and the same user, so that it is found again.
-pub(crate) fn temporary_name(manner: &Manner, identity: &Identity, target: &[u8]) -> Vec<u8> {
-    let folder = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let Identity { source, target: of, size_bytes, modified_ns, .. } = identity;
-    let hash = hash::of(format!("{}\0{source}\0{of}\0{size_bytes}\0{modified_ns}", manner.token).as_bytes());
-    [&target[..folder], b".proofload-", &hash.as_bytes()[..16], b".part"].concat()
 }

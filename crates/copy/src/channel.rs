@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::pipe::fcntl_setpipe_size;
+use rustix::{
+    pipe::fcntl_setpipe_size,
+    process::{Pid, Signal, kill_process},
+};
 use sftp::{Extension, Frames, Limits, Reply, Request, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,6 +28,7 @@ use crate::{
     said::{LastWords, Said, Take, owned},
     trouble::Trouble,
     waiting::{ANSWER_WAIT, Asked, OnTheWay, Pending, Waiting},
+    witness::with_descendants,
 };
 
 /// Bytes that are read at once.
@@ -284,6 +288,22 @@ async fn send(mut stdin: ChildStdin, mut packets: mpsc::UnboundedReceiver<Vec<u8
     }
 }
 
+/// Ends with its standard input once it was let in. A login that nobody waits for any more is ended, with what it has begun.
+#[derive(Debug)]
+struct Ssh {
+    child: Child,
+    is_let_in: bool,
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        // One that was waited for has no id.
+        for pid in self.child.id().filter(|_| !self.is_let_in).map(with_descendants).into_iter().flatten() {
+            let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::TERM));
+        }
+    }
+}
+
 /// What of the server's first packet is needed later.
 #[derive(Debug)]
 struct Told(Vec<Extension>);
@@ -296,11 +316,12 @@ impl Told {
 
 async fn receive(
     mut stdout: ChildStdout,
-    mut child: Child,
+    child: Child,
     words: LastWords,
     waiting: Rc<RefCell<Waiting>>,
     (told, ended): (oneshot::Sender<Result<Told, Trouble>>, Rc<Notify>),
 ) {
+    let mut ssh = Ssh { child, is_let_in: false };
     let mut told = Some(told);
     let mut frames = Frames::new();
     let why = loop {
@@ -317,8 +338,9 @@ async fn receive(
         if let Err(error) = dispatch(&mut frames, &waiting, &mut told) {
             break Some(format!("the server sent something that is not SFTP: {error}"));
         }
+        ssh.is_let_in = told.is_none();
     };
-    let words = words.end(&mut child).await;
+    let words = words.end(&mut ssh.child).await;
     let why = match (words.is_empty(), why) {
         (false, _) => words,
         (true, Some(why)) => why,

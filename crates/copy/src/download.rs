@@ -15,12 +15,13 @@ use std::{
 use sftp::{Attributes, Request};
 
 use crate::{
-    carrier::{Carrier, Direction, is_hole, sync_local, temporary_name},
+    carrier::{Carrier, is_hole, sync_local},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
     handle::Handle,
     journal::Known,
     location::os,
+    parts::temporary_name,
     remote::to_read,
     report::Verified,
     said::Said,
@@ -30,11 +31,15 @@ use crate::{
 
 impl Carrier {
     /// Makes the file here, and finds what an earlier run has brought.
-    pub(crate) async fn prepare_down(&self, _: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
+    pub(crate) async fn prepare_down(
+        &self,
+        channel: &Rc<Channel>,
+        file: &FileCopy,
+    ) -> Result<Prepared, Trouble> {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
         let identity = self.identity(file);
-        let (journal, Known { chunks: mut known, former }) = self.journal(&identity)?;
+        let (journal, Known { chunks: mut known, former }) = self.journal(&identity);
         if let Some(former) = former {
             let _ = fs::remove_file(os(&temporary_name(&self.manner, &former, bytes)));
         }
@@ -43,7 +48,18 @@ impl Carrier {
         if !path.exists() {
             known.clear();
         }
-        let local = make(&path, &file.item, known.is_empty())?;
+        if journal.is_none() {
+            self.part(channel, file, &temporary);
+        }
+        let local = match make(&path, &file.item, known.is_empty()) {
+            Ok(local) => local,
+            Err(trouble) => {
+                if let Some(journal) = journal.filter(|_| known.is_empty()) {
+                    journal.remove();
+                }
+                return Err(trouble);
+            }
+        };
         Ok(Prepared {
             local: Arc::new(local),
             temporary,
@@ -66,7 +82,10 @@ impl Carrier {
         span: &Span,
     ) -> Result<(), Trouble> {
         let handle = self.handle_down(channel, file).await?;
-        self.fetch(channel, &handle, &prepared.local, span).await
+        // Each channel has opened the path at its own time, and may have got another file.
+        let opened = channel.begin(&Request::Fstat { handle: &handle })?;
+        self.fetch(channel, &handle, &prepared.local, span).await?;
+        unchanged(&file.item, opened.attributes().await?)
     }
 
     /// Reads a part of a file there into one here, many requests at once. What is zero stays a hole.
@@ -180,11 +199,9 @@ impl Carrier {
         .await
     }
 
-    /// Refuses a source that is not what it was when it was listed.
+    /// Refuses a source that is not what it was when it was listed, or that another file has replaced since.
     pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result<(), Trouble> {
-        let handle = self.handle_down(channel, file).await?;
-        let now = channel.begin(&Request::Fstat { handle: &handle })?;
-        unchanged(&file.item, now.attributes().await?)
+        unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Trouble::Changed)?)
     }
 
     async fn name_down(
@@ -218,11 +235,16 @@ impl Carrier {
     }
 
     /// A small file.
-    pub(crate) async fn small_down(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
-        debug_assert_eq!(self.manner.direction, Direction::Down);
+    pub(crate) async fn small_down(
+        &self,
+        channel: &Rc<Channel>,
+        file: &FileCopy,
+    ) -> Result<Verified, Trouble> {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
-        let temporary: PathBuf = os(&temporary_name(&self.manner, &self.identity(file), bytes)).into();
+        let temporary = temporary_name(&self.manner, &self.identity(file), bytes);
+        self.part(channel, file, &temporary);
+        let temporary = PathBuf::from(os(&temporary));
         let handle = channel.opened(channel.ask(&to_read(&file.item.source)).await?)?;
         let local = Arc::new(make(&temporary, &file.item, true)?);
         let carried = async {
@@ -262,7 +284,10 @@ fn make(path: &Path, item: &Item, is_new: bool) -> Result<File, Trouble> {
     // Somebody else's link under this name is not followed.
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     // What is zero stays a hole, also at the end.
-    let made = options.open(path).and_then(|file| file.set_len(item.size_bytes).map(|()| file));
+    let made = options.open(path).and_then(|file| {
+        let sized = file.set_len(item.size_bytes).inspect_err(|_| drop(fs::remove_file(path)));
+        sized.map(|()| file)
+    });
     made.map_err(|error| Trouble::local(&format!("make {}", path.display()), &error))
 }
 

@@ -1,6 +1,10 @@
 //! Folders and links, which are made around the files.
 
-use std::{collections::VecDeque, fs, io, os::unix::fs::PermissionsExt};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fs, io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+};
 
 use crate::{
     carrier::Direction,
@@ -9,12 +13,48 @@ use crate::{
     file::{Item, Kind},
     location::os,
     remote::final_attributes,
-    tree::{below, link_here},
     trouble::Trouble,
 };
 
 /// Folders that are asked for at once.
 const FOLDERS_AT_ONCE: usize = 256;
+
+/// Targets that are no folders of this copy: nothing is written below them.
+#[derive(Debug, Default)]
+pub(crate) struct Missing(HashSet<Vec<u8>>);
+
+impl Missing {
+    /// Whether an item would come below one of them.
+    pub(crate) fn is_above(&self, item: &Item) -> bool {
+        let mut slashes = item.target.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        slashes.any(|(at, _)| self.0.contains(&item.target[..at]))
+    }
+}
+
+/// Leaves each target to the first item that would get it; folders become one. What would come into a folder whose name something
+/// else has got is left out with it.
+pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
+    let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
+    for item in items {
+        let is_folder = item.kind == Kind::Folder;
+        let Some(is_first_folder) = first.get(&item.target).copied() else {
+            first.insert(item.target.clone(), is_folder);
+            kept.push(item);
+            continue;
+        };
+        if !(is_folder && is_first_folder) {
+            let name = String::from_utf8_lossy(&item.target);
+            problems.push(format!(
+                "{name}: two sources would get this name at the destination; only the first is copied"
+            ));
+        }
+        if is_folder && !is_first_folder {
+            missing.0.insert(item.target);
+        }
+    }
+    kept.retain(|item| !missing.is_above(item));
+    kept
+}
 
 /// Makes folders, those above first. They can be written to until they are full. Returns those that could not be made.
 pub(crate) async fn make_folders(
@@ -22,31 +62,27 @@ pub(crate) async fn make_folders(
     channel: &Channel,
     folders: &[Item],
     notes: &mut Vec<String>,
-) -> Result<Vec<Vec<u8>>, Trouble> {
-    let mut missing: Vec<Vec<u8>> = Vec::new();
+) -> Result<Missing, Trouble> {
+    let mut missing = Missing::default();
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();
     sorted.sort_by_key(depth);
     // Those of one depth at once, and those below when it is known what they are made in.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
         for some in level.chunks(FOLDERS_AT_ONCE) {
-            let is_below =
-                |folder: &Item| missing.iter().any(|above| folder.target.starts_with(&below(above, b"")));
-            let some: Vec<&Item> = some.iter().copied().filter(|folder| !is_below(folder)).collect();
+            let some: Vec<&Item> = some.iter().copied().filter(|folder| !missing.is_above(folder)).collect();
             let mut asked = VecDeque::new();
             if direction == Direction::Up {
                 for folder in &some {
-                    asked
-                        .push_back(channel.begin_folder(&folder.target, folder.permissions & 0o777 | 0o700)?);
+                    asked.push_back(channel.begin_folder(folder, at_first(folder))?);
                 }
             }
             for folder in some {
                 let made = match asked.pop_front() {
-                    Some(folder) => match folder.made().await {
-                        Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
-                        made => made.map_err(|trouble| trouble.to_string()),
-                    },
-                    None => match fs::create_dir(os(&folder.target)) {
+                    Some(folder) => {
+                        Trouble::unless_lost(folder.made().await)?.map_err(|trouble| trouble.to_string())
+                    }
+                    None => match fs::DirBuilder::new().mode(at_first(folder)).create(os(&folder.target)) {
                         // Below the folder that the user named, no link leads elsewhere.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => {
                             Ok(())
@@ -55,7 +91,7 @@ pub(crate) async fn make_folders(
                     },
                 };
                 if let Err(why) = made {
-                    missing.push(folder.target.clone());
+                    missing.0.insert(folder.target.clone());
                     let name = String::from_utf8_lossy(&folder.target);
                     notes.push(format!("{name}: cannot make the folder: {why}"));
                 }
@@ -63,6 +99,11 @@ pub(crate) async fn make_folders(
         }
     }
     Ok(missing)
+}
+
+/// Permissions of a folder until all is in it: those of its source, and what is needed to fill it.
+fn at_first(folder: &Item) -> u32 {
+    folder.permissions & 0o777 | 0o700
 }
 
 fn is_folder(item: &Item) -> bool {
@@ -117,5 +158,46 @@ pub(crate) async fn make_link(direction: Direction, channel: &Channel, item: &It
             let to = channel.read_link(&item.source).await.map_err(words)?;
             link_here(item, &to).map_err(|error| error.to_string())
         }
+    }
+}
+
+/// Makes a link here, in the place of what has its name.
+fn link_here(item: &Item, to: &[u8]) -> io::Result<()> {
+    let target = os(&item.target);
+    if fs::symlink_metadata(&target).is_ok_and(|known| known.is_symlink() || known.is_file()) {
+        fs::remove_file(&target)?;
+    }
+    std::os::unix::fs::symlink(os(to), target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::item;
+
+    #[test]
+    fn what_would_come_into_a_folder_that_is_left_out_is_left_out() {
+        let of = |target: &str, kind: Kind| Item { target: target.into(), kind, ..item("", 1) };
+        let (link, folder, file) = (Kind::Link(b"/etc".to_vec()), Kind::Folder, Kind::File);
+        let items = [
+            ("/t", &folder),
+            ("/t/a", &link),
+            ("/t/a", &folder),
+            ("/t/a/evil", &file),
+            ("/t/a/b", &folder),
+            ("/t/a/b/evil", &file),
+            ("/t/ab", &file),
+            ("/t/c", &folder),
+            ("/t/c/one", &file),
+            ("/t/c", &folder),
+            ("/t/c/two", &file),
+            ("/t/c", &file),
+        ];
+        let mut problems = Vec::new();
+        let items = items.into_iter().map(|(target, kind)| of(target, kind.clone())).collect();
+        let kept = one_for_each_target(items, &mut problems);
+        let kept: Vec<_> = kept.iter().map(|item| String::from_utf8_lossy(&item.target)).collect();
+        assert_eq!(kept, ["/t", "/t/a", "/t/ab", "/t/c", "/t/c/one", "/t/c/two"]);
+        assert_eq!(problems.len(), 2, "{problems:?}");
     }
 }

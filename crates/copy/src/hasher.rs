@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{hash::Sum, waiting::ANSWER_WAIT};
+use crate::{hash::Sum, tree::below, waiting::ANSWER_WAIT};
 
 /// What the shell says when it has all that is needed.
 const READY: &str = "proofload: ready";
@@ -136,6 +136,12 @@ pub(crate) struct Hashers {
     ready: RefCell<Vec<Rc<Hasher>>>,
     starting: Cell<u32>,
     next: Cell<usize>,
+    /// Where relative paths begin for SFTP; a shell may begin elsewhere.
+    home: RefCell<Vec<u8>>,
+    /// Hashes that somebody waits for, since when, and for how long before that.
+    asked: Cell<u32>,
+    since: Cell<Option<Instant>>,
+    busy: Cell<Duration>,
     has_failed: Cell<bool>,
     changed: Notify,
 }
@@ -150,8 +156,31 @@ impl Hashers {
         self.changed.notify_waiters();
     }
 
+    /// Relative paths are those below this folder.
+    pub(crate) fn begin_in(&self, home: Vec<u8>) {
+        *self.home.borrow_mut() = home;
+    }
+
+    /// The share of the time in which somebody waited for a hash.
+    pub(crate) fn busy_share(&self, elapsed: Duration) -> f64 {
+        self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
     /// The hash of a file, or of a part of it; none if nobody there can tell.
     pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+        if self.asked.replace(self.asked.get() + 1) == 0 {
+            self.since.set(Some(Instant::now()));
+        }
+        let path = if path.starts_with(b"/") { path.to_vec() } else { below(&self.home.borrow(), path) };
+        let hash = self.hash_by_any(&path, part).await;
+        self.asked.set(self.asked.get() - 1);
+        if let (0, Some(since)) = (self.asked.get(), self.since.get()) {
+            self.busy.set(self.busy.get() + since.elapsed());
+        }
+        hash
+    }
+
+    async fn hash_by_any(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         loop {
             let changed = self.changed.notified();
             let next = self.next.replace(self.next.get().wrapping_add(1));

@@ -45,6 +45,13 @@ const LOSS_SHARE: f64 = 0.002;
 const SEGMENT_BYTES: f64 = 1_448.0;
 /// See [`QUEUE_SHARE`]: acknowledgements vary by less.
 const LEAST_QUEUE_US: f64 = 1_000.0;
+/// The smallest round trip from which on packets that wait do so on a path, even if all processors are busy: a program that waits for
+/// a processor reads and answers late.
+const LEAST_PATH_US: f64 = 200.0;
+/// Round trip up to which whoever waits for a sum waits for the program that makes it.
+const SHORT_ROUND_TRIP_S: f64 = 0.001;
+/// The fastest cipher of most processors.
+pub(crate) const FAST_CIPHER: &str = "aes128-gcm@openssh.com";
 /// Bytes for each direction of a connection that suffice for 1 Gbit/s and 250 ms, twice.
 const LARGE_BUFFER_BYTES: u32 = 64 << 20;
 
@@ -74,6 +81,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) has_files: bool,
     /// The connections that were looked at are known to end at the other machine.
     pub(crate) is_direct: bool,
+    /// The share of the time in which somebody waited for the sum of a file there.
+    pub(crate) sums_share: f64,
+    /// [`FAST_CIPHER`] was asked for.
+    pub(crate) has_fast_cipher: bool,
 }
 
 type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
@@ -81,8 +92,9 @@ type Rule = fn(&Seen<'_>) -> Option<HeldBack>;
 /// The first that holds is what held the copy back. A program without time reads its socket late, so that windows close. Where all
 /// processors are busy, that may be others' work, which does no harm to a copy that waits for its windows. And only who knows that
 /// nothing else stopped the channels may blame theirs.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     asked,
+    sums_of_small_files,
     hot_program,
     receive_buffer,
     path,
@@ -133,6 +145,17 @@ fn ends<'a>(seen: &'a Seen<'_>) -> [(&'a str, Option<&'a Shown>); 2] {
     if seen.direction == Direction::Up { [here, there] } else { [there, here] }
 }
 
+/// Each small file costs a start of `cksum` there; on a short path that is what all wait for.
+fn sums_of_small_files(seen: &Seen<'_>) -> Option<HeldBack> {
+    if !seen.are_files_small || seen.round_trip_s > SHORT_ROUND_TRIP_S || seen.sums_share < HALF {
+        return None;
+    }
+    let share = percent(seen.sums_share.min(1.0));
+    let evidence = format!("{} summed small files one by one for {share} of the time", seen.machine);
+    let advice = format!("--no-verify, which saves up to {share} of the time and compares nothing");
+    held(Cause::Processor, evidence, Some(advice))
+}
+
 fn hot_program(seen: &Seen<'_>) -> Option<HeldBack> {
     hottest_program(seen, HOT_SHARE)
 }
@@ -149,18 +172,20 @@ fn hottest_program(seen: &Seen<'_>, least_share: f64) -> Option<HeldBack> {
     });
     let (place, program, share) =
         hot.max_by(|a, b| a.2.total_cmp(&b.2)).filter(|hot| hot.2 >= least_share)?;
-    processor(format!("{program} ({place}) took {} of a processor", percent(share)))
+    processor(seen, format!("{program} ({place}) took {} of a processor", percent(share)))
 }
 
 fn full_machine(seen: &Seen<'_>) -> Option<HeldBack> {
     let full = ends(seen).into_iter().filter_map(|(place, shown)| Some((place, shown?.busy_share?)));
     let (place, share) = full.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|full| full.1 >= FULL_SHARE)?;
-    processor(format!("all processors ({place}) worked {} of the time", percent(share)))
+    processor(seen, format!("all processors ({place}) worked {} of the time", percent(share)))
 }
 
-fn processor(evidence: String) -> Option<HeldBack> {
-    let advice = "a faster cipher, such as -c aes128-gcm@openssh.com; more --connections, if there are more processors";
-    held(Cause::Processor, evidence, Some(advice.to_owned()))
+fn processor(seen: &Seen<'_>, evidence: String) -> Option<HeldBack> {
+    let cipher = format!("a faster cipher, such as -c {FAST_CIPHER}; ");
+    let cipher = if seen.has_fast_cipher { String::new() } else { cipher };
+    let advice = format!("{cipher}more --connections, if there are more processors");
+    held(Cause::Processor, evidence, Some(advice))
 }
 
 /// The end that sends and what stopped its connections, if they had something to send most of the time; and the end that receives.
@@ -226,6 +251,9 @@ fn path(seen: &Seen<'_>) -> Option<HeldBack> {
     let is_lossy = senders.retransmits as f64 >= LOSS_SHARE * segments;
     let share = if is_lossy { LOSSY_QUEUE_SHARE } else { QUEUE_SHARE };
     if least_us <= 0.0 || queue_us < (share * least_us).max(LEAST_QUEUE_US) {
+        return None;
+    }
+    if least_us <= LEAST_PATH_US && full_machine(seen).is_some() {
         return None;
     }
     let evidence = format!(

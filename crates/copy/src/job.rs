@@ -1,7 +1,6 @@
 //! A copy, from the first login to the last name.
 
 use std::{
-    collections::HashSet,
     ffi::OsString,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -11,15 +10,16 @@ use std::{
 };
 
 use glob::Pattern;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sftp::FileType;
-use tokio::task::LocalSet;
+use tokio::{task::LocalSet, time::timeout};
 
 use crate::{
     Host, Location, Progress, Report,
     carrier::Direction,
     channel::Channel,
     file::{FileCopy, Item, Kind},
-    folders::{finish_folders, make_folders, make_link},
+    folders::{finish_folders, make_folders, make_link, one_for_each_target},
     location::os,
     session::{Session, until},
     tree::{Choice, Found, below, expand, find_here, find_there, last_name},
@@ -30,6 +30,9 @@ use crate::{
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// The same, where not all connections can be made.
 const MAX_PROBE_TIME: Duration = Duration::from_secs(25);
+
+/// Time in which an interrupted copy removes its parts.
+const CLEAN_TIME: Duration = Duration::from_secs(2);
 
 /// What is to be copied, and how.
 #[derive(Debug, Clone)]
@@ -118,6 +121,9 @@ pub fn probe(job: &Job, stop: &AtomicBool) -> Result<[Report; 2], CopyError> {
 
 /// Waits for what runs on this thread.
 fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, CopyError> {
+    // Each connection has several pipes, and each file on its way is open. If the kernel refuses, the old limit stays.
+    let descriptors = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: descriptors, maximum: descriptors });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
     let done = LocalSet::new().block_on(&runtime, what);
@@ -155,21 +161,13 @@ async fn run(
 ) -> Result<Report, CopyError> {
     let session = Session::login(job, host, direction, stop).await?;
     let Session { pool, carrier, first, machine, began, login_s, .. } = &session;
-    let asked = async { tokio::join!(first.ask_limits(), find(job, direction, first)) };
-    let (limits, found) = until(stop, asked).await?;
-    carrier.governor.saw_round_trip(limits.map_err(|trouble| session.trouble(&trouble))?);
+    let asked = async { tokio::join!(session.measure(job), find(job, direction, first)) };
+    let (measured, found) = until(stop, asked).await?;
+    measured.map_err(|trouble| session.trouble(&trouble))?;
     let round_trip_s = carrier.governor.round_trip().as_secs_f64();
     let Found { items, mut problems } = found.map_err(|trouble| session.trouble(&trouble))??;
     let mut report = Report { login_s: *login_s, round_trip_s, ..Report::default() };
-    let mut taken = HashSet::new();
-    let (items, twice): (Vec<Item>, Vec<Item>) =
-        items.into_iter().partition(|item| taken.insert(item.target.clone()));
-    for item in twice {
-        let name = String::from_utf8_lossy(&item.target).into_owned();
-        problems.push(format!(
-            "{name}: two sources would get this name at the destination; only the first is copied"
-        ));
-    }
+    let items = one_for_each_target(items, &mut problems);
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
     report.folders = folders.len() as u64;
@@ -182,9 +180,7 @@ async fn run(
     }
     let making = make_folders(direction, first, &folders, &mut report.notes);
     let missing = until(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
-    // Into what is no folder of ours, nothing is written.
-    let is_below = |item: &Item| missing.iter().any(|folder| item.target.starts_with(&below(folder, b"")));
-    let items = items.into_iter().filter(|item| !is_below(item));
+    let items = items.into_iter().filter(|item| !missing.is_above(item));
     let (links, files): (Vec<Item>, Vec<Item>) = items.partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) =
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
@@ -211,13 +207,17 @@ async fn run(
                 report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
             }
         }
-        finish_folders(job.preserve, direction, &channel, &folders, &mut report.notes).await;
+        // Of files as well, a server that refuses this is worth a warning.
+        let notes = if direction == Direction::Up { &mut report.warnings } else { &mut report.notes };
+        finish_folders(job.preserve, direction, &channel, &folders, notes).await;
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
             "the connection to {machine} was lost and could not be opened again: {why}; run the same command again to continue"
         ));
     }
     report.files = carrier.reports.take();
+    let _ = timeout(CLEAN_TIME, carrier.remove_parts()).await;
+    report.warnings.extend(carrier.warnings.take());
     let unfinished = total_files - report.files.len() as u64;
     if unfinished > 0 {
         report.notes.push(format!("{unfinished} of {total_files} files were not copied"));
@@ -233,11 +233,11 @@ async fn probe_one_way(
     stop: &AtomicBool,
 ) -> Result<Report, CopyError> {
     let session = Session::login(job, host, direction, stop).await?;
-    let asked = until(stop, session.first.ask_limits()).await?;
-    session.carrier.governor.saw_round_trip(asked.map_err(|trouble| session.trouble(&trouble))?);
+    session.carrier.queue.add_endless();
+    let measured = until(stop, session.measure(job)).await?;
+    measured.map_err(|trouble| session.trouble(&trouble))?;
     let opened = until(stop, session.carrier.open_endless(&session.first)).await?;
     opened.map_err(|trouble| session.trouble(&trouble))?;
-    session.carrier.queue.add_endless();
     let mut report = Report::default();
     let (began, mut complete) = (Instant::now(), None);
     let mut is_over = || {
@@ -286,10 +286,12 @@ async fn find(
         Location::Remote { path, .. } => path.clone(),
     };
     let is_folder = match direction {
-        Direction::Up => channel
-            .stat(&destination)
-            .await?
-            .is_some_and(|known| known.file_type() == Some(FileType::Directory)),
+        Direction::Up => match Trouble::unless_lost(channel.stat(&destination).await)? {
+            Ok(known) => known.is_some_and(|known| known.file_type() == Some(FileType::Directory)),
+            Err(trouble) => {
+                return Ok(Err(CopyError::Failed(format!("{}: {trouble}", job.destination.in_words()))));
+            }
+        },
         Direction::Down => Path::new(&os(&destination)).is_dir(),
     };
     if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) {

@@ -123,8 +123,10 @@ impl Journal {
             text += &format!("{chunk} {hash}\n");
         }
         let fresh = path.with_extension("new");
-        fs::write(&fresh, text)?;
-        fs::rename(&fresh, &path)?;
+        if let Err(error) = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)) {
+            let _ = fs::remove_file(&fresh);
+            return Err(error);
+        }
         let file = OpenOptions::new().append(true).open(&path)?;
         Ok((Self { path, file }, known))
     }

@@ -17,6 +17,7 @@ mod held;
 mod job;
 mod journal;
 mod location;
+mod parts;
 mod pool;
 mod probe;
 mod queue;

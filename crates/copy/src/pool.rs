@@ -5,7 +5,7 @@ use std::{
     fs,
     path::PathBuf,
     rc::Rc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{task::spawn_local, time::sleep};
@@ -31,13 +31,9 @@ const SMALL_LANES: usize = 32;
 const MAX_ATTEMPTS: u32 = 6;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// A login that takes so long goes over a long path.
-const LONG_LOGIN: Duration = Duration::from_millis(400);
 /// Logins that begin beside the first, where it asked nobody anything the last time: if all fail, a server that counts failures has
 /// seen less than five.
 const EARLY_LOGINS: u32 = 3;
-/// Time between two looks whether a login was let in.
-const LOGIN_TICK: Duration = Duration::from_millis(10);
 /// A round trip from which on more than one connection pays.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
@@ -122,8 +118,8 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took
-    /// so long that the path must be; some begin with it, if the last login over this path was quiet.
+    /// The first login: asks nobody anything if that works, else the user. Some others begin with it, if the last login over this
+    /// path was quiet.
     ///
     /// # Errors
     /// When neither works.
@@ -132,19 +128,9 @@ impl Pool {
         for slot in 1..if self.quiet.is_known() { early } else { 0 } {
             self.start_slot(slot, None, MAX_CHANNELS);
         }
-        let (pool, began) = (Rc::clone(self), Instant::now());
-        let let_in = spawn_local(async move {
-            while !pool.control(0).exists() {
-                sleep(LOGIN_TICK).await;
-            }
-            if began.elapsed() >= LONG_LOGIN {
-                pool.start_others(Shape::of(LONG_ROUND_TRIP, connections));
-            }
-        });
         match Channel::open(self.login.connection(&self.control(0), true)).await {
             Ok(channel) => Ok(channel),
             Err(Trouble::Lost(why)) if may_ask(&why) => {
-                let_in.abort();
                 self.is_interactive.set(true);
                 self.quiet.learn(false);
                 Channel::open(self.login.connection(&self.control(0), false)).await
@@ -153,9 +139,9 @@ impl Pool {
         }
     }
 
-    /// Has a shell at this connection hash what is there, if anything is to be verified.
+    /// Has a shell at this connection hash what is there, if anything is to be verified or may be there from an earlier run.
     fn start_hasher(&self, slot: u32) {
-        if self.carrier.manner.verify {
+        if self.carrier.manner.verify || self.carrier.manner.journals.is_some() {
             let (command, carrier) = (self.login.shell(&self.control(slot)), Rc::clone(&self.carrier));
             spawn_local(async move { carrier.hashers.start(command).await });
         }
@@ -163,23 +149,29 @@ impl Pool {
 
     /// Carries over the first channel, and over as many more as the shape has. The first connection has more channels than the
     /// others: it carries alone until they have logged in.
-    pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, shape: Shape) {
-        let shape = if self.is_interactive.get() { Shape { connections: 1, ..shape } } else { shape };
+    pub(crate) fn start(self: &Rc<Self>, first: Rc<Channel>, connections: Option<u32>) {
+        let shape = self.shape(connections);
         self.limits.set(Some((first.read_bytes.get(), first.write_bytes.get())));
         let of_first = if shape.connections > 1 { MAX_CHANNELS } else { shape.channels };
         self.start_slot(0, Some(first), of_first);
-        self.start_others(shape);
+        self.start_others(connections);
         if !self.is_interactive.get() && self.carrier.governor.round_trip() >= LONG_ROUND_TRIP {
             self.quiet.learn(true);
         }
         self.is_planned.set(true);
     }
 
+    fn shape(&self, connections: Option<u32>) -> Shape {
+        let connections = if self.is_interactive.get() { Some(1) } else { connections };
+        Shape::of(self.carrier.governor.round_trip(), connections)
+    }
+
     /// Begins the connections that were not begun earlier.
-    fn start_others(self: &Rc<Self>, shape: Shape) {
+    pub(crate) fn start_others(self: &Rc<Self>, connections: Option<u32>) {
         if self.is_begun.replace(true) {
             return;
         }
+        let shape = self.shape(connections);
         for slot in self.slots.get().max(1)..shape.connections {
             self.start_slot(slot, None, shape.channels);
         }

@@ -46,7 +46,7 @@ mod tests {
         let quiet = |machine: &str, options: &[&str]| {
             let host = Host { login: machine.to_owned(), port: None };
             let options = options.iter().map(Into::into).collect();
-            Quiet::of(Some(&folder.path().join("copy")), &Login::new(host, options))
+            Quiet::of(Some(&folder.path().join("copy")), &Login::of(host, options))
         };
         assert!(!quiet("far", &[]).is_known());
         quiet("far", &[]).learn(true);

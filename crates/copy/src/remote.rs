@@ -82,10 +82,13 @@ impl Channel {
     }
 
     /// Asks to make a folder, unless it is there.
-    pub(crate) fn begin_folder(&self, path: &[u8], permissions: u32) -> Result<NewFolder, Trouble> {
+    pub(crate) fn begin_folder(&self, folder: &Item, permissions: u32) -> Result<NewFolder, Trouble> {
+        let path = &folder.target;
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
-        Ok(NewFolder { made, known: self.begin(&Request::Stat { path })? })
+        // Below the folder that the user named, no link leads elsewhere.
+        let known = if folder.is_named { Request::Stat { path } } else { Request::Lstat { path } };
+        Ok(NewFolder { made, known: self.begin(&known)? })
     }
 
     pub(crate) async fn set(&self, path: &[u8], attributes: Attributes) -> Result<(), Trouble> {

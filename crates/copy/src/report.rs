@@ -68,7 +68,9 @@ pub struct Report {
     pub here: Option<Shown>,
     /// What the other machine has shown, if a shell there has answered.
     pub there: Option<Shown>,
-    /// What the user should know.
+    /// What is not as it was asked for, although everything is there.
+    pub warnings: Vec<String>,
+    /// What is not there.
     pub notes: Vec<String>,
     /// Whether it was interrupted.
     pub is_interrupted: bool,

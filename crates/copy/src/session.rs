@@ -14,9 +14,9 @@ use crate::{
     carrier::{Carrier, Direction, Manner},
     channel::Channel,
     governor::{Bounds, Governor, TICK},
-    held::{HeldBack, Seen, judge},
+    held::{FAST_CIPHER, HeldBack, Seen, judge},
     journal::{Place, random_token},
-    pool::{Pool, Shape},
+    pool::Pool,
     quiet::Quiet,
     ssh::Login,
     trouble::Trouble,
@@ -71,7 +71,7 @@ impl Session {
         );
         let carrier = Carrier::new(manner, governor);
         let witness = Witness::new(direction == Direction::Down);
-        let login = Login::new(host, job.ssh_options.clone());
+        let login = until(stop, Login::new(host, job.ssh_options.clone())).await?;
         let machine = login.name().to_owned();
         let quiet = Quiet::of(job.state.as_deref().filter(|_| !job.dry_run), &login);
         let pool = Pool::new(login, quiet, Rc::clone(&carrier), Rc::clone(&witness))
@@ -82,6 +82,22 @@ impl Session {
         })?;
         let login_s = began.elapsed().as_secs_f64();
         Ok(Self { pool, carrier, witness, first, machine, began, login_s, _place: place })
+    }
+
+    /// Measures the round trip, begins as many logins as it needs, and asks where relative paths begin.
+    ///
+    /// # Errors
+    /// When the first connection is lost.
+    pub(crate) async fn measure(&self, job: &Job) -> Result<(), Trouble> {
+        let (round_trip, home) = tokio::join!(self.first.ask_limits(), self.first.real_path(b"."));
+        self.carrier.governor.saw_round_trip(round_trip?);
+        if let Ok(home) = Trouble::unless_lost(home)? {
+            self.carrier.hashers.begin_in(home);
+        }
+        if !job.dry_run {
+            self.pool.start_others(connections(job));
+        }
+        Ok(())
     }
 
     pub(crate) fn trouble(&self, trouble: &Trouble) -> CopyError {
@@ -98,7 +114,8 @@ impl Session {
     ) {
         let Self { pool, carrier, witness, .. } = self;
         let (governor, queue) = (&carrier.governor, &carrier.queue);
-        pool.start(Rc::clone(&self.first), Shape::of(governor.round_trip(), connections(job)));
+        pool.start(Rc::clone(&self.first), connections(job));
+        let began = Instant::now();
         spawn_local(Rc::clone(witness).watch_here());
         let mut second = Second(Instant::now(), 0);
         let mut in_flight_bytes = 0;
@@ -137,10 +154,10 @@ impl Session {
         report.login_s = self.login_s;
         (report.connections, report.channels) = pool.most();
         (report.here, report.there) = (Some(self.witness.here()), self.witness.there());
-        report.held_back = self.held_back(job, report);
+        report.held_back = self.held_back(job, report, began.elapsed());
     }
 
-    fn held_back(&self, job: &Job, report: &Report) -> Option<HeldBack> {
+    fn held_back(&self, job: &Job, report: &Report, elapsed: Duration) -> Option<HeldBack> {
         let here = report.here.as_ref().filter(|_| report.carried_bytes > 0)?;
         let steady = self.witness.steady();
         Some(judge(&Seen {
@@ -158,6 +175,11 @@ impl Session {
             are_files_small: steady.were_files_small(),
             has_files: !self.carrier.queue.is_endless(),
             is_direct: self.witness.is_direct(),
+            sums_share: self.carrier.hashers.busy_share(elapsed),
+            has_fast_cipher: job
+                .ssh_options
+                .iter()
+                .any(|option| option.to_string_lossy().contains(FAST_CIPHER)),
         }))
     }
 }
@@ -183,7 +205,8 @@ pub(crate) async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -
     tokio::select! {
         biased;
         () = stopped => Err(CopyError::Interrupted),
-        done = what => Ok(done),
+        // What stops it may have ended `ssh`, too.
+        done = what => if stop.load(Ordering::Relaxed) { Err(CopyError::Interrupted) } else { Ok(done) },
     }
 }
 

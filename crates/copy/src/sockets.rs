@@ -1,12 +1,16 @@
 //! The folder of ssh's control sockets.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, OFlags, flock},
+    process::geteuid,
+};
 
 /// What the names of folders for sockets begin with.
 const FOLDER: &str = "proofload-copy-";
@@ -29,7 +33,7 @@ impl Folder {
     /// # Errors
     /// When it cannot be made.
     pub(crate) fn new() -> std::io::Result<Self> {
-        sweep();
+        sweep(Path::new("/tmp"));
         // The path of a socket has about 100 bytes at the most.
         let folder = tempfile::Builder::new().prefix(YOUNG).rand_bytes(8).tempdir_in("/tmp")?;
         let lock = File::open(folder.path())?;
@@ -56,8 +60,8 @@ impl Drop for Folder {
 
 /// Removes the folders of runs that were killed: those that nobody holds a lock of. Numbers of processes prove nothing where a run
 /// may be in a namespace of its own.
-fn sweep() {
-    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
         let (name, is_old) = (entry.file_name(), || age() >= Some(SWEEP_AGE));
         let name = name.to_string_lossy();
@@ -65,11 +69,45 @@ fn sweep() {
             continue;
         }
         let path = entry.path();
-        if File::open(&path)
-            .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok())
-        {
-            // Those of other users stay.
+        // Anybody may give names there: a pipe is not waited for, a link not followed, and what others have made stays.
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);
+        let is_own = |opened: &File| opened.metadata().is_ok_and(|known| known.uid() == geteuid().as_raw());
+        let is_left =
+            |opened: &File| is_own(opened) && flock(opened, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if opened.is_ok_and(|opened| is_left(&opened)) {
             let _ = fs::remove_dir_all(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{process::Command, sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn only_folders_that_were_left_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(format!("{FOLDER}{name}"));
+        for name in ["left", "used", "elsewhere"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(at("elsewhere"), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, at("link")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let lock = File::open(at("used")).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let (done, ended) = mpsc::channel();
+        let path = folder.path().to_owned();
+        thread::spawn(move || {
+            sweep(&path);
+            done.send(())
+        });
+        ended.recv_timeout(Duration::from_secs(20)).expect("it waits for nobody");
+        assert!(!at("left").exists() && at("used").exists() && elsewhere.exists());
+        assert!(at("link").is_symlink() && at("pipe").exists());
     }
 }

@@ -15,7 +15,6 @@ use tokio::{sync::Semaphore, task::spawn_local};
 use crate::{
     channel::Channel,
     file::{Item, Kind},
-    location::os,
     trouble::Trouble,
 };
 
@@ -189,9 +188,13 @@ pub(crate) async fn find_there(
     choice: &Choice,
     found: &mut Found,
 ) -> Result<(), Trouble> {
-    let Some(attributes) = channel.stat(&source).await? else {
-        found.problems.push(format!("{}: no such file there", shown(&source)));
-        return Ok(());
+    let attributes = match Trouble::unless_lost(channel.stat(&source).await)? {
+        Ok(Some(attributes)) => attributes,
+        absent => {
+            let why = absent.err().map_or("no such file there".to_owned(), |trouble| trouble.to_string());
+            found.problems.push(format!("{}: {why}", shown(&source)));
+            return Ok(());
+        }
     };
     let mut folders = Vec::new();
     let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
@@ -213,14 +216,13 @@ pub(crate) async fn find_there(
                 ));
                 return Ok(());
             }
-            match listed {
+            match Trouble::unless_lost(listed)? {
                 Ok(listed) => {
                     found.problems.extend(listed.problems);
                     for (entry, attributes) in listed.entries {
                         take(entry, attributes, choice, &mut folders, found);
                     }
                 }
-                Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
                 Err(trouble) => found.problems.push(format!("{}: {trouble}", shown(&folder))),
             }
         }
@@ -273,20 +275,12 @@ async fn entries(
         let source = below(&folder.source, &name);
         let mut above = folder.above.clone();
         if attributes.file_type() == Some(FileType::Symlink) && !links {
-            let Some(behind) = channel.stat(&source).await? else {
-                listed.problems.push(format!("{}: the link leads nowhere", shown(&source)));
-                continue;
-            };
-            attributes = behind;
-            if behind.file_type() == Some(FileType::Directory) {
-                let real = channel.real_path(&source).await?;
-                let own = channel.real_path(&folder.source).await?;
-                if above.contains(&real) || own.starts_with(&below(&real, b"")) || own == real {
-                    let why = "a link leads back to a folder above; copy links as links with --links";
-                    listed.problems.push(format!("{}: {why}", shown(&source)));
+            match Trouble::unless_lost(behind(channel, folder, &source, &mut above).await)? {
+                Ok(behind) => attributes = behind,
+                Err(trouble) => {
+                    listed.problems.push(format!("{}: {trouble}", shown(&source)));
                     continue;
                 }
-                above.push(real);
             }
         }
         let entry = Folder {
@@ -298,6 +292,26 @@ async fn entries(
         listed.entries.push((entry, attributes));
     }
     Ok(listed)
+}
+
+/// What a link in a folder leads to. A folder is added to those above.
+async fn behind(
+    channel: &Channel,
+    folder: &Folder,
+    link: &[u8],
+    above: &mut Vec<Vec<u8>>,
+) -> Result<Attributes, Trouble> {
+    let behind = channel.stat(link).await?;
+    let behind = behind.ok_or_else(|| Trouble::Local("the link leads nowhere".to_owned()))?;
+    if behind.file_type() == Some(FileType::Directory) {
+        let (real, own) = (channel.real_path(link).await?, channel.real_path(&folder.source).await?);
+        if above.contains(&real) || own.starts_with(&below(&real, b"")) || own == real {
+            let why = "a link leads back to a folder above; copy links as links with --links";
+            return Err(Trouble::Local(why.to_owned()));
+        }
+        above.push(real);
+    }
+    Ok(behind)
 }
 
 /// Takes what an entry is: something to copy, a folder to list, or a problem.
@@ -350,7 +364,7 @@ fn take(
 /// When the connection is lost.
 pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
     let has_sign = words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
-    if !has_sign || channel.lstat(words).await?.is_some() {
+    if !has_sign || Trouble::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some()) {
         return Ok(vec![words.to_vec()]);
     }
     let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
@@ -364,32 +378,15 @@ pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8
         let mut more = Vec::new();
         for path in paths {
             let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
-            match channel.list(&folder, &left).await {
-                Ok((names, _)) => {
-                    let is_meant = |name: &[u8]| {
-                        (name[0] != b'.' || part[0] == b'.')
-                            && pattern.matches(&String::from_utf8_lossy(name))
-                    };
-                    more.extend(
-                        names.iter().filter(|(name, _)| is_meant(name)).map(|(name, _)| below(&path, name)),
-                    );
-                }
-                Err(trouble @ Trouble::Lost(_)) => return Err(trouble),
-                // No folder, or not for this user: nothing in it is meant.
-                Err(_) => {}
-            }
+            // No folder, or not for this user: nothing in it is meant.
+            let Ok((names, _)) = Trouble::unless_lost(channel.list(&folder, &left).await)? else { continue };
+            let is_meant = |name: &[u8]| {
+                (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
+            };
+            more.extend(names.iter().filter(|(name, _)| is_meant(name)).map(|(name, _)| below(&path, name)));
         }
         more.sort();
         paths = more;
     }
     Ok(paths)
-}
-
-/// Makes a link here, in the place of what has its name.
-pub(crate) fn link_here(item: &Item, to: &[u8]) -> std::io::Result<()> {
-    let target = os(&item.target);
-    if fs::symlink_metadata(&target).is_ok_and(|known| known.is_symlink() || known.is_file()) {
-        fs::remove_file(&target)?;
-    }
-    std::os::unix::fs::symlink(os(to), target)
 }

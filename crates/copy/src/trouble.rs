@@ -48,6 +48,14 @@ impl Trouble {
         ))
     }
 
+    /// Lets a lost connection alone end what is done; any other trouble is an answer.
+    pub(crate) fn unless_lost<T>(done: Result<T, Self>) -> Result<Result<T, Self>, Self> {
+        match done {
+            Err(lost @ Self::Lost(_)) => Err(lost),
+            answer => Ok(answer),
+        }
+    }
+
     pub(crate) fn is(&self, code: Code) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }

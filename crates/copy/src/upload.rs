@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    fs::File,
+    fs::{self, File},
     os::unix::fs::{FileExt, MetadataExt},
     rc::Rc,
     sync::Arc,
@@ -11,13 +11,14 @@ use std::{
 use sftp::{Attributes, Code, FileType, OpenFlags, Request};
 
 use crate::{
-    carrier::{Carrier, is_hole, temporary_name},
+    carrier::{Carrier, is_hole},
     channel::Channel,
     file::{FileCopy, Item, Prepared},
     handle::Handle,
     hash::Sum,
     journal::Known,
     location::os,
+    parts::temporary_name,
     remote::{final_attributes, to_read},
     report::Verified,
     span::Span,
@@ -31,11 +32,15 @@ pub(crate) const READING: u64 = 1 << 63;
 
 impl Carrier {
     /// Opens the source, and finds what an earlier run has brought.
-    pub(crate) async fn prepare_up(&self, channel: &Channel, file: &FileCopy) -> Result<Prepared, Trouble> {
+    pub(crate) async fn prepare_up(
+        &self,
+        channel: &Rc<Channel>,
+        file: &FileCopy,
+    ) -> Result<Prepared, Trouble> {
         let local = open_source(file)?;
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let identity = self.identity(file);
-        let (journal, Known { chunks, former }) = self.journal(&identity)?;
+        let (journal, Known { chunks, former }) = self.journal(&identity);
         if let Some(former) = former {
             let _ = channel.remove(&temporary_name(&self.manner, &former, &target)).await;
         }
@@ -45,13 +50,22 @@ impl Carrier {
             flags = flags | OpenFlags::EXCLUSIVE;
         }
         let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
-        match channel.handle(file.number, &open).await {
+        if journal.is_none() {
+            self.part(channel, file, &temporary);
+        }
+        let opened = match channel.handle(file.number, &open).await {
             // Without chunks to go on with, what lies there under this name is worth nothing.
             Err(Trouble::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
-                channel.handle(file.number, &open).await?
+                channel.handle(file.number, &open).await
             }
-            opened => opened?,
+            opened => opened,
         };
+        if let Err(trouble) = Trouble::unless_lost(opened)? {
+            if let Some(journal) = journal.filter(|_| chunks.is_empty()) {
+                journal.remove();
+            }
+            return Err(trouble);
+        }
         Ok(Prepared {
             local: Arc::new(local),
             temporary,
@@ -193,14 +207,18 @@ impl Carrier {
         prepared: &Prepared,
     ) -> Result<(), Trouble> {
         let handle = self.handle_up(channel, file, prepared).await?;
-        // All at once: a server takes the requests of a channel one after the other.
+        // All at once: a server takes the requests of a channel one after the other. What was written has given the file its size,
+        // but for a hole at its end.
         let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
-        let sized = channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?;
+        let sized = if is_hole(&prepared.local, file.item.size_bytes - 1, 1) {
+            Some(channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?)
+        } else {
+            None
+        };
         let synced = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
         drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
-        sized.done().await?;
-        for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
+        for answer in sized.into_iter().chain(synced).chain(closed.into_iter().flatten()) {
             answer.done().await?;
         }
         unchanged(file, &prepared.local)?;
@@ -223,18 +241,20 @@ impl Carrier {
             Some(channel.begin(&Request::Setstat { path: temporary, attributes })?)
         };
         channel.rename(temporary, target).await?;
-        match set {
-            Some(set) => set.done().await,
-            None => Ok(()),
+        let Some(set) = set else { return Ok(()) };
+        if let Err(trouble) = Trouble::unless_lost(set.done().await)? {
+            let target = String::from_utf8_lossy(target);
+            self.warn(format!("{target}: cannot set times and permissions: {trouble}"));
         }
+        Ok(())
     }
 
     /// A small file: all its requests at once, as far as the answers allow.
-    pub(crate) async fn small_up(&self, channel: &Channel, file: &FileCopy) -> Result<Verified, Trouble> {
+    pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified, Trouble> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
-        let (earlier, temporary, handle) = make_there(channel, file, temporary).await?;
+        let (earlier, temporary, handle) = self.make_there(channel, file, temporary).await?;
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
             let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
@@ -260,6 +280,30 @@ impl Carrier {
         carried
     }
 
+    /// Makes a part of a small file. If there is one, it is removed, and this one gets another name: what was sent over a connection that
+    /// was lost may still arrive, and would empty this one or give it the name of the whole. Tells the names that were taken, too.
+    async fn make_there(
+        &self,
+        channel: &Rc<Channel>,
+        file: &FileCopy,
+        first: Vec<u8>,
+    ) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle), Trouble> {
+        let (mut earlier, mut path) = (Vec::new(), first.clone());
+        let mut number = 1;
+        loop {
+            let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+            let open = Request::Open { path: &path, flags, attributes: at_first(file) };
+            self.part(channel, file, &path);
+            match channel.ask(&open).await {
+                Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
+                opened => return Ok((earlier, path, channel.opened(opened?)?)),
+            }
+            earlier.push(path);
+            path = [&first[..], format!("-{number}.part").as_bytes()].concat();
+            number += 1;
+        }
+    }
+
     async fn verify_small_up(
         &self,
         channel: &Channel,
@@ -283,30 +327,8 @@ impl Carrier {
     }
 }
 
-fn open_source(file: &FileCopy) -> Result<File, Trouble> {
+pub(crate) fn open_source(file: &FileCopy) -> Result<File, Trouble> {
     File::open(os(&file.item.source)).map_err(|error| Trouble::local("read it", &error))
-}
-
-/// Makes a part of a small file. If there is one, it is removed, and this one gets another name: what was sent over a connection that
-/// was lost may still arrive, and would empty this one or give it the name of the whole. Tells the names that were taken, too.
-async fn make_there(
-    channel: &Channel,
-    file: &FileCopy,
-    first: Vec<u8>,
-) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle), Trouble> {
-    let (mut earlier, mut path) = (Vec::new(), first.clone());
-    let mut number = 1;
-    loop {
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-        let open = Request::Open { path: &path, flags, attributes: at_first(file) };
-        match channel.ask(&open).await {
-            Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
-            opened => return Ok((earlier, path, channel.opened(opened?)?)),
-        }
-        earlier.push(path);
-        path = [&first[..], format!("-{number}.part").as_bytes()].concat();
-        number += 1;
-    }
 }
 
 /// What the new file may be read and written by until it is whole.
@@ -347,11 +369,13 @@ pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
             "the source has contents but reports size 0, as files in /proc do; cat it to a regular file and copy that".to_owned(),
         ));
     }
-    let now = local.metadata().map_err(|error| Trouble::local("read the source's size", &error))?;
-    let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());
-    if now.len() == file.item.size_bytes && modified_ns == file.item.modified_ns {
-        Ok(())
-    } else {
-        Err(Trouble::Changed)
+    // What was read, and what has its name now.
+    for now in [local.metadata(), fs::metadata(os(&file.item.source))] {
+        let now = now.map_err(|error| Trouble::local("read the source's size", &error))?;
+        let modified_ns = i128::from(now.mtime()) * 1_000_000_000 + i128::from(now.mtime_nsec());
+        if now.len() != file.item.size_bytes || modified_ns != file.item.modified_ns {
+            return Err(Trouble::Changed);
+        }
     }
+    Ok(())
 }

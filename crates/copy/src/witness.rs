@@ -317,13 +317,7 @@ impl Witness {
 fn look_here() -> Look {
     // A namespace of process numbers may have another `/proc` than its own.
     let own = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse().ok());
-    let mut pids: Vec<u32> = own.into_iter().collect();
-    let mut at = 0;
-    while let Some(&pid) = pids.get(at) {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        at += 1;
-    }
+    let pids: Vec<u32> = own.into_iter().flat_map(with_descendants).collect();
     let stat = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok();
     let files = ["/proc/stat", "/proc/pressure/io"].map(|file| fs::read_to_string(file).unwrap_or_default());
     let mut look = look_at(&(files.concat() + &pids.iter().filter_map(stat).collect::<String>()));
@@ -331,6 +325,17 @@ fn look_here() -> Look {
     look.connections = tcp::connections(MAX_CONNECTIONS, &[]).unwrap_or_default();
     look.connections.retain(|connection| inodes.contains(&connection.inode));
     look
+}
+
+/// A process, its children as far as its first thread has started them, and theirs.
+pub(crate) fn with_descendants(pid: u32) -> Vec<u32> {
+    let (mut pids, mut at) = (vec![pid], 0);
+    while let Some(&pid) = pids.get(at) {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        at += 1;
+    }
+    pids
 }
 
 #[cfg(test)]

@@ -36,6 +36,14 @@ def requests():
         if mode == "refuse-name" and is_naming(packet):
             answer(b"\x65" + packet[1:5] + struct.pack(">I", 4) + string(b"no") + string(b""))
             continue
+        path = strings(packet[5:])[:1] if len(packet) > 9 else []
+        is_forbidden = packet[0] == 17 and path[0].endswith(b"forbidden")
+        if mode == "refuse" and (packet[0] in (9, 10) or is_forbidden):
+            answer(b"\x65" + packet[1:5] + struct.pack(">I", 3) + string(b"Permission denied") + string(b""))
+            continue
+        if mode == "replace" and packet[0] == 3 and path[0].endswith(b"source") and not once():
+            try: os.replace(folder + "/new", path[0])
+            except FileNotFoundError: pass
         if mode == "die-before-name" and is_naming(packet) and once():
             server.stdin.close(); server.wait(); os._exit(0)
         send(server.stdin, packet)
@@ -201,5 +209,80 @@ fn a_server_that_opens_few_files_is_served_as_well() -> Result<()> {
     ensure!(finished.code == Some(0), "{}", finished.stderr);
     let truth = tree(&place.at("source"))?;
     ensure!(tree(&place.at("up"))? == truth && tree(&place.at("down"))? == truth, "a tree differs");
+    Ok(())
+}
+
+#[test]
+fn a_source_that_another_file_replaces_is_never_mixed_with_it() -> Result<()> {
+    let _shared = beside_others();
+    // All channels but the first open the new file.
+    let place = Place::hostile("replace", "", false)?;
+    fs::write(place.at("source"), contents(20_000_000))?;
+    fs::write(place.at("new"), vec![7; 20_000_000])?;
+    let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    fs::File::options().write(true).open(place.at("new"))?.set_times(old)?;
+    let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+    // 20 MB at 40 Mbit/s take 4 s, so that each channel has a part.
+    let (finished, report) =
+        place.copy(&["--connections", "2", "-l", "40000", &format!("any:{source}"), &target])?;
+    let words = format!("{}{report:#}", finished.stderr);
+    ensure!(!place.at("new").exists(), "only one channel has opened the source: {words}");
+    ensure!(finished.code == Some(1) && finished.stderr.contains("the source changed"), "{words}");
+    ensure!(!place.at("target").exists() && !place.has_parts("")?, "{words}");
+    Ok(())
+}
+
+#[test]
+fn what_a_server_refuses_costs_nothing_else() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::hostile("refuse", "", false)?;
+    fs::create_dir(place.at("source"))?;
+    fs::create_dir(place.at("down"))?;
+    for name in ["source/good", "source/large", "forbidden"] {
+        fs::write(place.at(name), contents(if name.ends_with("large") { 5_000_000 } else { 1_000 }))?;
+    }
+    symlink("good", place.at("source/forbidden"))?;
+    let [source, forbidden, down, up] =
+        ["source", "forbidden", "down", "up"].map(|name| place.labs.path(name));
+    let (finished, _) = place.copy(&["-r", &format!("any:{forbidden}"), &format!("any:{source}"), &down])?;
+    ensure!(finished.code == Some(1), "{}", finished.stderr);
+    for path in [&forbidden, &format!("{source}/forbidden")] {
+        let words = format!("{path}: the server says 'Permission denied'");
+        ensure!(finished.stderr.contains(&words), "{words} is not said: {}", finished.stderr);
+    }
+    ensure!(fs::read(place.at("down/source/large"))? == contents(5_000_000), "the rest is not there");
+    ensure!(fs::read(place.at("down/source/good"))? == contents(1_000), "the rest is not there");
+    // Attributes that it does not set are worth a warning, as to scp.
+    fs::remove_file(place.at("source/forbidden"))?;
+    let (finished, _) = place.copy(&["-rp", &source, &format!("any:{up}")])?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    ensure!(finished.stderr.contains("warning: ") && finished.stderr.contains("up/large: cannot set times"));
+    ensure!(fs::read(place.at("up/large"))? == contents(5_000_000), "the large file is not there");
+    Ok(())
+}
+
+#[test]
+fn what_an_earlier_run_has_brought_is_not_taken_unseen_for_another_source() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(BARE_SERVER)?;
+    fs::write(place.at("source"), contents(40_000_000))?;
+    let [source, target] = [format!("any:{}", place.labs.path("source")), place.labs.path("target")];
+    // 40 MB at 40 Mbit/s would take 8 s.
+    let mut copy =
+        place.labs.command("copy -q -l 40000")?.args([&source, &target]).env("PATH", &place.path).start()?;
+    until("chunks have arrived", || {
+        let state = fs::read_dir(place.at(".local/state/proofload/copy")).into_iter().flatten().flatten();
+        let mut journals = state.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
+        journals.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|text| text.lines().count() >= 4))
+    });
+    copy.signal(Signal::KILL);
+    copy.wait(WAIT)?;
+    let modified = fs::metadata(place.at("source"))?.modified()?;
+    fs::write(place.at("source"), vec![7; 40_000_000])?;
+    let times = fs::FileTimes::new().set_modified(modified);
+    fs::File::options().write(true).open(place.at("source"))?.set_times(times)?;
+    let (finished, report) = place.copy(&[&source, &target])?;
+    ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
+    ensure!(fs::read(target)? == vec![7; 40_000_000], "old chunks are in the target: {report:#}");
     Ok(())
 }

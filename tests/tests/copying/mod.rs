@@ -260,19 +260,19 @@ fn a_link_in_the_target_leads_nowhere_else() -> Result<()> {
     fs::create_dir(place.at("victim"))?;
     fs::write(place.at("victim/file"), "old")?;
     symlink(place.at("victim"), place.at("target/source/folder"))?;
-    symlink(place.at("victim/file"), place.at("target/source/file"))?;
     let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
-    let (finished, _) = place.copy(&["-r", &format!("any:{source}"), &target])?;
-    ensure!(
-        finished.code == Some(1) && finished.stderr.contains("cannot make the folder"),
-        "{}",
-        finished.stderr
-    );
-    ensure!(fs::read(place.at("target/source/file"))? == b"new", "the link was not replaced");
-    ensure!(
-        fs::read(place.at("victim/file"))? == b"old" && !place.at("victim/new").exists(),
-        "written through a link"
-    );
+    for (from, to) in [(format!("any:{source}"), target.clone()), (source, format!("any:{target}"))] {
+        let _ = fs::remove_file(place.at("target/source/file"));
+        symlink(place.at("victim/file"), place.at("target/source/file"))?;
+        let (finished, _) = place.copy(&["-r", &from, &to])?;
+        let words = format!("{from} {to}: {}", finished.stderr);
+        ensure!(finished.code == Some(1) && finished.stderr.contains("cannot make the folder"), "{words}");
+        ensure!(fs::read(place.at("target/source/file"))? == b"new", "the link was not replaced: {words}");
+        ensure!(
+            fs::read(place.at("victim/file"))? == b"old" && !place.at("victim/new").exists(),
+            "written through a link: {words}"
+        );
+    }
     Ok(())
 }
 

@@ -28,6 +28,10 @@ fn shown(senders: SenderUse) -> Shown {
 }
 
 fn of(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> Cause {
+    verdict(here, there, change).cause
+}
+
+fn verdict(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> HeldBack {
     let mut seen = Seen {
         direction: Direction::Up,
         machine: "far",
@@ -43,9 +47,11 @@ fn of(here: &Shown, there: Option<&Shown>, change: impl Fn(&mut Seen<'_>)) -> Ca
         are_files_small: false,
         has_files: true,
         is_direct: true,
+        sums_share: 0.0,
+        has_fast_cipher: false,
     };
     change(&mut seen);
-    judge(&seen).cause
+    judge(&seen)
 }
 
 #[test]
@@ -90,6 +96,11 @@ fn each_cause_is_named_by_what_shows_it() {
         ..shown(SenderUse { receive_window_limited_us: 60_000_000, ..senders() })
     };
     assert_eq!(of(&busy, Some(&there), |_| {}), Cause::SocketBuffer);
+    // On a busy machine, what waits on loopback waits for a processor.
+    let near = SenderUse { rtt_us: 170 * 2_500, least_rtt_us: 170 * 3, ..senders() };
+    let full = Shown { busy_share: Some(0.98), ..shown(near) };
+    assert_eq!(of(&full, Some(&there), |_| {}), Cause::Processor);
+    assert_eq!(of(&shown(near), Some(&there), |_| {}), Cause::Path);
     let small = |seen: &mut Seen<'_>| (seen.are_files_small, seen.full_channels_share) = (true, 0.1);
     assert_eq!(of(&idle, Some(&there), small), Cause::SmallFiles);
     assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(51_000_000)), Cause::Asked);
@@ -109,4 +120,18 @@ fn what_is_not_shown_is_not_named() {
     );
     // A limit that is not reached is none.
     assert_eq!(of(&idle, Some(&there), |seen| seen.limit = Some(100_000_000)), Cause::SshWindow);
+}
+
+#[test]
+fn advice_is_something_that_was_not_tried() {
+    let there = shown(SenderUse::default());
+    let full = Shown { busy_share: Some(0.98), ..there.clone() };
+    let advice = |change: fn(&mut Seen<'_>)| verdict(&full, Some(&there), change).advice.unwrap();
+    assert!(advice(|_| {}).contains(FAST_CIPHER));
+    assert!(!advice(|seen| seen.has_fast_cipher = true).contains(FAST_CIPHER));
+    let sums = |seen: &mut Seen<'_>| {
+        (seen.are_files_small, seen.round_trip_s, seen.sums_share) = (true, 0.0002, 0.86);
+    };
+    assert!(advice(sums).contains("--no-verify, which saves up to 86 %"));
+    assert!(!advice(|seen| (seen.are_files_small, seen.sums_share) = (true, 0.86)).contains("--no-verify"));
 }

@@ -33,7 +33,8 @@ fn rate_in_words(bytes_per_s: f64) -> String {
 pub(super) fn problems(report: &Report) -> Vec<String> {
     let failed =
         report.files.iter().filter_map(|file| Some(format!("{}: {}", file.source, file.error.as_ref()?)));
-    failed.chain(report.notes.iter().cloned()).collect()
+    let warnings = report.warnings.iter().map(|words| format!("warning: {words}"));
+    failed.chain(report.notes.iter().cloned()).chain(warnings).collect()
 }
 
 /// What became of it.
