@@ -9,6 +9,9 @@ use std::{
 
 use crate::namespaces::{self, Kind};
 
+/// The unit of the times of processes: `USER_HZ` is 100 on all architectures that proofload runs on.
+pub(crate) const TICK_NS: u64 = 10_000_000;
+
 /// A process at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
@@ -18,8 +21,14 @@ pub struct Program {
     pub began_ticks: u64,
     /// The name of the program, cut by the kernel to 15 bytes.
     pub name: String,
+    /// The process that waits for its end.
+    pub parent: u32,
     /// The process group.
     pub process_group: u32,
+    /// Time on processors of all its threads, ended ones as well, in nanoseconds.
+    pub running_ns: u64,
+    /// The same of its children that ended and that it has waited for, and of theirs.
+    pub children_ns: u64,
     /// The threads by their ids.
     pub threads: BTreeMap<u32, ThreadTimes>,
     /// Whether a thread waits for a device, in the state D.
@@ -100,11 +109,15 @@ pub(crate) fn parse(
 ) -> Option<Program> {
     let (name, fields) = fields(stat)?;
     let field = |number: usize| fields.split_whitespace().nth(number - 3);
+    let ticks_ns = |number: usize| Some(field(number)?.parse::<u64>().ok()? * TICK_NS);
     Some(Program {
         pid,
         began_ticks: field(22)?.parse().ok()?,
         name: name.to_owned(),
+        parent: field(4)?.parse().ok()?,
         process_group: field(5)?.parse().ok()?,
+        running_ns: ticks_ns(14)? + ticks_ns(15)?,
+        children_ns: ticks_ns(16)? + ticks_ns(17)?,
         threads,
         is_blocked: false,
         descriptors,
@@ -120,6 +133,12 @@ pub fn descriptors(pid: u32) -> Option<u64> {
         0 => fs::read_dir(&folder).ok().map(|entries| entries.count() as u64),
         number => Some(number),
     }
+}
+
+/// The processors that a process may use, such as `0-3,8`.
+pub(crate) fn cpus(pid: u32) -> Option<String> {
+    let status = crate::read(Path::new("/proc").join(pid.to_string()).join("status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
 }
 
 /// Time on a processor, time waiting for one, number of time slices.

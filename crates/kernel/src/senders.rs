@@ -25,13 +25,12 @@ impl Senders {
         (self.used, self.in_flight_squared) = (SenderUse::default(), 0.0);
     }
 
-    /// Adds a sample of a connection.
-    pub fn look_at(&mut self, connection: &Connection) {
+    /// Adds what the kernel has added up of a connection since the last look, which is all that counts after the load.
+    pub(crate) fn look_after_load(&mut self, connection: &Connection) {
         let ends = (connection.local, connection.remote);
         let before = self.known.insert(ends, connection.info.clone()).unwrap_or_default();
         let (now, used) = (&connection.info, &mut self.used);
         let passed = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));
-        used.samples += 1;
         used.retransmits += u64::from(now.retransmits.saturating_sub(before.retransmits));
         if let Some(busy_us) = passed(now.busy_us, before.busy_us) {
             *used.busy_us.get_or_insert_default() += busy_us;
@@ -40,6 +39,13 @@ impl Senders {
             passed(now.receive_window_limited_us, before.receive_window_limited_us).unwrap_or(0);
         used.send_buffer_limited_us +=
             passed(now.send_buffer_limited_us, before.send_buffer_limited_us).unwrap_or(0);
+    }
+
+    /// Adds a sample of a connection.
+    pub fn look_at(&mut self, connection: &Connection) {
+        self.look_after_load(connection);
+        let (now, used) = (&connection.info, &mut self.used);
+        used.samples += 1;
         if connection.unacknowledged_bytes > 0 {
             let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
             used.samples_sending += 1;
@@ -67,22 +73,37 @@ impl Senders {
 mod tests {
     use super::*;
 
+    const ENDS: ([u8; 4], u16) = ([127, 0, 0, 1], 22);
+
+    fn connection(info: TcpInfo) -> Connection {
+        Connection {
+            local: ENDS.into(),
+            remote: ENDS.into(),
+            inode: 0,
+            unread_bytes: 0,
+            unacknowledged_bytes: 1,
+            send_buffer_used_bytes: 0,
+            send_buffer_bytes: 0,
+            info,
+        }
+    }
+
+    #[test]
+    fn after_the_load_only_times_count() {
+        let mut senders = Senders::default();
+        let busy = |us| connection(TcpInfo { busy_us: Some(us), ..TcpInfo::default() });
+        senders.look_at(&busy(10));
+        senders.look_after_load(&busy(25));
+        let used = senders.used();
+        assert_eq!((used.samples, used.samples_sending, used.busy_us), (1, 1, Some(25)));
+    }
+
     #[test]
     fn what_is_typically_on_the_way_leaves_out_a_login() {
         let mut senders = Senders::default();
-        let ends = SocketAddr::from(([127, 0, 0, 1], 22));
         for in_flight in [1, 1, 1, 1_000, 1_000] {
             let info = TcpInfo { segment_bytes: 1_000, in_flight, ..TcpInfo::default() };
-            senders.look_at(&Connection {
-                local: ends,
-                remote: ends,
-                inode: 0,
-                unread_bytes: 0,
-                unacknowledged_bytes: 1,
-                send_buffer_used_bytes: 0,
-                send_buffer_bytes: 0,
-                info,
-            });
+            senders.look_at(&connection(info));
         }
         let used = senders.used();
         assert_eq!((used.samples_sending, used.in_flight_bytes), (5, 2_003_000));

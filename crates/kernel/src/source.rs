@@ -34,7 +34,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    /// Of more connections than this, only so many are looked at, or none in a brief look.
+    /// Of more connections than this, only so many are looked at. The kernel lists those that stay in the same order.
     pub(crate) fn max_connections(self) -> usize {
         if self == Self::Whole { 1_000 } else { 100 }
     }
@@ -61,6 +61,10 @@ pub(crate) trait Source {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
     /// The addresses at which a process listened in the last look.
     fn listens(&self, pid: u32) -> BTreeSet<String>;
+    /// The processors that a process may use, if this is known.
+    fn cpus(&self, _pid: u32) -> Option<String> {
+        None
+    }
 }
 
 /// A host on this machine: a network namespace.
@@ -133,11 +137,9 @@ impl Source for Here {
     }
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
-        let most = look.max_connections();
-        let mut all = tcp::connections(most + 1, &self.listeners)?;
-        let is_too_many = all.len() > most && look == Look::Brief;
+        let mut all = tcp::connections(look.max_connections(), &self.listeners)?;
         let own = |seen: &Connection| Some((seen.local, seen.remote));
-        all.retain(|seen| !is_too_many && self.ignored.iter().all(|looking| looking.connection != own(seen)));
+        all.retain(|seen| self.ignored.iter().all(|looking| looking.connection != own(seen)));
         Ok(all)
     }
 
@@ -154,5 +156,9 @@ impl Source for Here {
         let own = if self.listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
         let own = self.listeners.iter().filter(|listener| own.contains(&listener.inode));
         own.map(|listener| listener.address.to_string()).collect()
+    }
+
+    fn cpus(&self, pid: u32) -> Option<String> {
+        programs::cpus(pid)
     }
 }

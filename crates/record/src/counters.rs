@@ -189,12 +189,18 @@ pub struct ProgramUse {
     /// The addresses on which it listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub listens: Vec<String>,
-    /// Time on a processor of the thread that ran longest, in seconds.
-    pub busiest_thread_s: f64,
+    /// Time on a processor of the thread that ran longest, in seconds; none if its threads cannot be read, or if threads that ended
+    /// unseen may have run longer.
+    #[serde(default)]
+    pub busiest_thread_s: Option<f64>,
     /// Time for which that thread was ready to run without a processor, in seconds.
-    pub busiest_thread_waiting_s: f64,
-    /// Time on processors of all threads, in seconds.
+    #[serde(default)]
+    pub busiest_thread_waiting_s: Option<f64>,
+    /// Time on processors of all threads, in seconds: also of those that ended, and of children that ended unseen.
     pub running_s: f64,
+    /// The processors that it may use, such as `0-3,8`; none if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
     /// How often the process was looked at.
     #[serde(default)]
     pub samples: u32,

@@ -95,10 +95,17 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
             Finding::Irrelevant => {}
         }
     }
-    // What comes with a load that is carried has cost nothing yet.
+    // What comes with a load that is carried has cost nothing yet. Users who wait may make less load than they could.
     if let Some(evidence) = rules::carried(observed)
-        && verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely)
+        && (observed.trial.is_open()
+            || verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely))
     {
+        verdict.excluded.extend(verdict.bottlenecks.drain(..).map(
+            |Bottleneck { cause, place, evidence, .. }| {
+                let at = if place.is_empty() { place } else { format!("{place}: ") };
+                Excluded { cause, evidence: format!("{at}{evidence}; this has cost nothing yet") }
+            },
+        ));
         let (cause, certainty) = (Cause::OfferedLoad, Certainty::Counted);
         verdict.bottlenecks = vec![Bottleneck { cause, place: String::new(), evidence, certainty }];
     }

@@ -4,6 +4,8 @@ mod load;
 mod network;
 mod target;
 
+mod work;
+
 use std::net::SocketAddr;
 
 use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
@@ -11,6 +13,7 @@ use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
 use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
+use work::{busiest_target, have_time};
 
 type Rule = fn(&Observed<'_>) -> Finding;
 
@@ -38,11 +41,6 @@ pub(crate) const RULES: [(Cause, Rule); 19] = [
     // What remains if nothing else explains the trial.
     (Cause::SlowHandler, target::slow_handler),
 ];
-
-/// Least work of a thread that has no time left, as a share of the trial.
-const HOT_SHARE: f64 = 0.9;
-/// Most work of a thread that has time to spare.
-const IDLE_SHARE: f64 = 0.5;
 
 /// The hosts of the targets.
 fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> + Clone {
@@ -119,13 +117,4 @@ fn listeners<'a>(
         let is_target = move |(address, _): &(&String, _)| !is_both || is_asked(observed, address);
         host.listeners.iter().filter(is_target).map(move |(address, queue)| (host, address.as_str(), queue))
     })
-}
-
-/// The largest share of the trial for which a thread of the targets ran, with the program and the host.
-fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<(f64, &'a str, &'a str)> {
-    let shares = programs(observed).map(|(host, program)| {
-        let share = share_of_trial(observed, program.busiest_thread_s);
-        (share, program.name.as_str(), host.host.as_str())
-    });
-    shares.max_by(|a, b| a.0.total_cmp(&b.0))
 }

@@ -3,6 +3,7 @@ use testing::plans;
 
 use super::*;
 
+mod targets;
 mod windows;
 
 /// Everything about a trial of 10 s that nothing bounds: 100 requests a second, answered in 2 ms, against `web`, from `client`.
@@ -56,6 +57,11 @@ impl Case {
         &mut self.counters.hosts[1].programs[0]
     }
 
+    /// The target worked with one thread, for this many seconds.
+    fn works(&mut self, seconds: f64) {
+        (self.web().busiest_thread_s, self.web().running_s) = (Some(seconds), seconds);
+    }
+
     fn verdict(&self) -> Verdict {
         judge(&Observed {
             trial: &self.trial,
@@ -83,7 +89,7 @@ fn host(name: &str) -> HostCounters {
         pid: 7,
         name: "nginx".to_owned(),
         listens: vec!["10.0.0.2:80".to_owned()],
-        busiest_thread_s: 7.0,
+        busiest_thread_s: Some(7.0),
         running_s: 8.0,
         most_descriptors: Some(40),
         max_descriptors: Some(1_024),
@@ -96,10 +102,22 @@ fn host(name: &str) -> HostCounters {
 fn a_load_that_is_carried_bounds_itself() {
     let mut case = Case::sound();
     assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
-    // What is only likely has cost nothing yet; what was counted has.
+    // Neither what is likely has cost anything yet, nor what was counted.
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
-    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
     case.count(1, "TcpExt.ListenOverflows", 4);
+    case.links[0].dropped_packets = 900;
+    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
+    let excluded = case.verdict().excluded;
+    for (cause, evidence) in [
+        (Cause::AcceptQueue, "web: queue of 128 overflowed 4 times"),
+        (Cause::LinkQueue, "link sea a to b: its queue dropped 900 of 100,000 packets"),
+        (Cause::Disk, "some process waited for a disk 90 % of the time"),
+    ] {
+        let of = |one: &&Excluded| one.cause == cause && one.evidence.starts_with(evidence);
+        let one = excluded.iter().find(of).unwrap_or_else(|| panic!("{cause:?}: {excluded:#?}"));
+        assert!(one.evidence.ends_with("; this has cost nothing yet"), "{one:?}");
+    }
+    case.http().counts.completed = 980;
     assert_eq!(case.named()[0], (Cause::AcceptQueue, "web".to_owned()));
 }
 
@@ -127,7 +145,7 @@ fn each_cause_is_named_where_it_is() {
     let cases: [(Cause, &str, Change); 15] = [
         (Cause::AcceptQueue, "web", |case| case.count(1, "TcpExt.ListenOverflows", 412)),
         (Cause::SynQueue, "web", |case| case.count(1, "TcpExt.TCPReqQFullDrop", 9)),
-        (Cause::HotCore, "web", |case| case.web().busiest_thread_s = 9.9),
+        (Cause::HotCore, "web", |case| case.works(9.9)),
         (Cause::HotCore, "", |case| {
             for (name, ms) in [("cpu0.idle_ms", 100), ("cpu0.softirq_ms", 8_000)] {
                 case.counters.machine.values.insert(name.to_owned(), ms);
@@ -137,7 +155,7 @@ fn each_cause_is_named_where_it_is() {
         (Cause::CpuQuota, "web", |case| case.count(1, "cgroup.throttled_us", 6_000_000)),
         (Cause::Conntrack, "web", |case| case.count(1, "conntrack.drop", 3)),
         (Cause::ConnectionLimit, "web", |case| {
-            case.web().busiest_thread_s = 1.0;
+            case.works(1.0);
             case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples_waiting = 11;
         }),
         (Cause::LinkRate, "link sea a to b", |case| case.links[0].carried_bits_per_s = 9.7e6),
@@ -153,7 +171,7 @@ fn each_cause_is_named_where_it_is() {
         (Cause::Disk, "", |case| {
             case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 6_000_000);
         }),
-        (Cause::SlowHandler, "web", |case| case.web().busiest_thread_s = 0.5),
+        (Cause::SlowHandler, "web", |case| case.works(0.5)),
     ];
     for (cause, place, change) in cases {
         let mut case = Case::slow();
@@ -253,23 +271,6 @@ fn a_process_that_shut_itself_in_does_not_lack_descriptors() {
 }
 
 #[test]
-fn the_queue_of_another_program_does_not_bound_a_carried_load() {
-    let mut case = Case::sound();
-    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
-    case.count(1, "TcpExt.ListenOverflows", 35);
-    case.counters.hosts[1].listeners.values_mut().for_each(|queue| queue.most_waiting = 0);
-    let other = record::ListenerUse { backlog: 0, most_waiting: 1, samples: 11, samples_waiting: 9 };
-    case.counters.hosts[1].listeners.insert("10.0.0.2:9399".to_owned(), other);
-    assert_eq!(case.named(), [(Cause::OfferedLoad, String::new())]);
-    case.http().connect_time.record_ns(1_000_000_000);
-    assert_eq!(
-        case.named()[0].0,
-        Cause::AcceptQueue,
-        "a connection took as long as a SYN that is sent again"
-    );
-}
-
-#[test]
 fn a_load_of_which_requests_fail_is_not_carried() {
     let mut case = Case::sound();
     case.http().counts.failed = 1;
@@ -283,7 +284,7 @@ fn connections_that_wait_under_load_show_a_limit() {
     let mut case = Case::slow();
     let queue = case.counters.hosts[1].listeners.values_mut().next().unwrap();
     (queue.samples, queue.samples_waiting) = (8, 4);
-    case.web().busiest_thread_s = 2.0;
+    case.works(2.0);
     assert_eq!(
         case.named()[0].0,
         Cause::ConnectionLimit,
@@ -294,7 +295,7 @@ fn connections_that_wait_under_load_show_a_limit() {
 #[test]
 fn the_generator_is_named_before_the_target() {
     let mut case = Case::slow();
-    case.web().busiest_thread_s = 9.9;
+    case.works(9.9);
     let evidence = "a thread of the generator had no time left".to_owned();
     case.trial.validity =
         Validity::from_reasons(vec![VoidReason { rule: VoidRule::CpuExhausted, evidence: evidence.clone() }]);
@@ -308,7 +309,7 @@ fn on_one_machine_only_the_program_that_is_asked_is_the_target() {
     let mut case = Case::slow();
     case.counters.hosts = vec![host("")];
     case.roles = vec![Role::Both];
-    case.counters.hosts[0].programs[0].busiest_thread_s = 9.9;
+    case.counters.hosts[0].programs[0].busiest_thread_s = Some(9.9);
     assert_eq!(case.named(), [], "it listens on another port");
     let plan = &mut case.http().plan;
     plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
@@ -322,7 +323,7 @@ fn of_a_target_elsewhere_this_machine_knows_nothing() {
     let mut case = Case::slow();
     (case.roles[1], case.links) = (Role::Load, Vec::new());
     case.count(1, "TcpExt.ListenOverflows", 412);
-    case.web().busiest_thread_s = 9.9;
+    case.works(9.9);
     case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000_000);
     let verdict = case.verdict();
     assert_eq!(verdict.bottlenecks, []);

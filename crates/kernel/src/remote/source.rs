@@ -171,10 +171,8 @@ impl Source for Shell<'_> {
         let established =
             established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
         if established > look.max_connections() as u64 {
-            if look == Look::Whole {
-                let why = format!("{established} connections are too many to read over ssh");
-                self.missing.insert("connections".to_owned(), why);
-            }
+            let why = format!("{established} connections are too many to read over ssh");
+            self.missing.insert("connections".to_owned(), why);
             return Ok(Vec::new());
         }
         let mut all = ss::connections(&self.sockets("connections", "-tinm state established")?);

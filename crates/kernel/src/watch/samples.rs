@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    io,
+    io, mem,
     time::Instant,
 };
 
@@ -32,13 +32,19 @@ struct HostSamples<S> {
     /// Processes by their id and begin.
     programs: BTreeMap<(u32, u64), ProgramSamples>,
     senders: Senders,
+    /// Looks at programs.
+    looks: u32,
     seen: HostCounters,
 }
 
 struct ProgramSamples {
-    /// The threads before the trial; none of a process that began during it.
-    before: BTreeMap<u32, ThreadTimes>,
+    /// Its times before the trial; none of a process that began during it.
+    before: Option<Program>,
+    /// With the last times of threads that have ended, too.
     last: Program,
+    cpus: Option<String>,
+    /// The number of the last look that found it.
+    last_look: u32,
     listens: BTreeSet<String>,
     /// Looks, and those in which a thread waited for a device.
     looks: (u32, u32),
@@ -90,6 +96,7 @@ impl<S: Source> HostSamples<S> {
             counters: Recorder::begin(Counters::default()),
             programs: BTreeMap::new(),
             senders: Senders::default(),
+            looks: 0,
             seen: HostCounters { host: name, ..HostCounters::default() },
         }
     }
@@ -103,7 +110,7 @@ impl<S: Source> HostSamples<S> {
         self.counters = Recorder::begin(self.source.network(Look::Whole)?);
         self.senders.begin();
         for program in self.programs.values_mut() {
-            program.before = program.last.threads.clone();
+            program.before = Some(program.last.clone());
         }
         Ok(())
     }
@@ -114,23 +121,34 @@ impl<S: Source> HostSamples<S> {
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
         self.seen.senders = self.senders.used();
-        self.seen.programs = self.programs.values().map(ProgramSamples::used).collect();
+        // What they worked, which their parents' times have as well.
+        let mut ended_ns: BTreeMap<u32, u64> = BTreeMap::new();
+        for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
+            *ended_ns.entry(last.parent).or_default() += last.running_ns + last.children_ns;
+        }
+        let used = |one: &ProgramSamples| one.used(ended_ns.get(&one.last.pid).copied().unwrap_or(0));
+        self.seen.programs = self.programs.values().map(used).collect();
         Ok(())
     }
 
     fn look_at_programs(&mut self, processes: &Processes, look: Look) -> io::Result<()> {
+        self.looks += 1;
         for now in self.source.programs(processes, look)? {
             match self.programs.entry((now.pid, now.began_ticks)) {
                 Entry::Occupied(known) => {
-                    let ProgramSamples { last, looks, .. } = known.into_mut();
+                    let ProgramSamples { last, last_look, looks, .. } = known.into_mut();
+                    *last_look = self.looks;
                     *looks = (looks.0 + 1, looks.1 + u32::from(now.is_blocked));
                     let descriptors = last.descriptors.max(now.descriptors);
-                    *last = Program { descriptors, ..now };
+                    let mut threads = mem::take(&mut last.threads);
+                    threads.extend(&now.threads);
+                    *last = Program { descriptors, threads, ..now };
                 }
                 Entry::Vacant(new) => {
                     let listens = self.source.listens(now.pid);
-                    let looks = (1, u32::from(now.is_blocked));
-                    new.insert(ProgramSamples { before: BTreeMap::new(), last: now, listens, looks });
+                    let (cpus, looks) = (self.source.cpus(now.pid), (1, u32::from(now.is_blocked)));
+                    let last_look = self.looks;
+                    new.insert(ProgramSamples { before: None, last: now, cpus, last_look, listens, looks });
                 }
             }
         }
@@ -145,31 +163,86 @@ impl<S: Source> HostSamples<S> {
             seen.samples += 1;
             seen.samples_waiting += u32::from(listener.waiting > 0);
         }
-        self.source.connections(look)?.iter().for_each(|connection| self.senders.look_at(connection));
+        // The last look is after the load; what a short trial has is that look alone.
+        let is_under_load = look == Look::Brief || self.senders.used().samples == 0;
+        let add = if is_under_load { Senders::look_at } else { Senders::look_after_load };
+        self.source.connections(look)?.iter().for_each(|connection| add(&mut self.senders, connection));
         Ok(())
     }
 }
 
 impl ProgramSamples {
-    fn used(&self) -> ProgramUse {
-        let used_s = |(thread, now): (&u32, &ThreadTimes)| {
-            let was = self.before.get(thread).copied().unwrap_or_default();
-            let passed_s = |now_ns: u64, was_ns: u64| now_ns.saturating_sub(was_ns) as f64 / 1e9;
-            (passed_s(now.running_ns, was.running_ns), passed_s(now.waiting_ns, was.waiting_ns))
+    /// What it used, without `ended_ns` of those children that ended and were seen before.
+    fn used(&self, ended_ns: u64) -> ProgramUse {
+        let (now, before) = (&self.last, self.before.as_ref());
+        let of = |of: fn(&Program) -> u64| of(now).saturating_sub(before.map_or(0, of));
+        let used_ns = |(thread, now): (&u32, &ThreadTimes)| {
+            let was = before.and_then(|before| before.threads.get(thread)).copied().unwrap_or_default();
+            (now.running_ns.saturating_sub(was.running_ns), now.waiting_ns.saturating_sub(was.waiting_ns))
         };
-        let threads: Vec<(f64, f64)> = self.last.threads.iter().map(used_s).collect();
-        let busiest = threads.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+        let threads: Vec<(u64, u64)> = now.threads.iter().map(used_ns).collect();
+        let seen_ns: u64 = threads.iter().map(|times| times.0).sum();
+        let (own_ns, children_ns) = (of(|now| now.running_ns), of(|now| now.children_ns));
+        // Both times of a process are cut to ticks, before and after.
+        let unseen_ns = own_ns.saturating_sub(seen_ns + 2 * programs::TICK_NS);
+        let busiest = threads.into_iter().max().filter(|busiest| busiest.0 >= unseen_ns);
+        let running_ns = own_ns.max(seen_ns) + children_ns.saturating_sub(ended_ns);
+        let seconds = |ns: u64| ns as f64 / 1e9;
         ProgramUse {
             pid: self.last.pid,
             name: self.last.name.clone(),
             listens: self.listens.iter().cloned().collect(),
-            busiest_thread_s: busiest.0,
-            busiest_thread_waiting_s: busiest.1,
-            running_s: threads.iter().map(|times| times.0).sum(),
+            busiest_thread_s: busiest.map(|times| seconds(times.0)),
+            busiest_thread_waiting_s: busiest.map(|times| seconds(times.1)),
+            running_s: seconds(running_ns),
+            cpus: self.cpus.clone(),
             samples: self.looks.0,
             samples_blocked: self.looks.1,
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process of which all threads ran for `seen_ns`, and with those that have ended for `running_ns`.
+    fn program(seen_ns: &[u64], running_ns: u64, children_ns: u64) -> Program {
+        let stat = "7 (python3) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 11 0";
+        let times = |(thread, &running_ns)| (thread, ThreadTimes { running_ns, waiting_ns: 5 });
+        let threads = (7..).zip(seen_ns).map(times).collect();
+        let program = programs::parse(7, stat, "", threads, None).unwrap();
+        Program { running_ns, children_ns, ..program }
+    }
+
+    fn used(before: Program, last: Program, ended_ns: u64) -> ProgramUse {
+        let (before, cpus, listens) = (Some(before), None, BTreeSet::new());
+        ProgramSamples { before, last, cpus, last_look: 2, listens, looks: (2, 0) }.used(ended_ns)
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_work_of_threads_that_ended_is_not_lost() {
+        let before = || program(&[SECOND_NS], SECOND_NS, 0);
+        let of = |seen_ns: &[u64], running_ns| {
+            let used = used(before(), program(seen_ns, running_ns, 0), 0);
+            (used.busiest_thread_s, used.running_s)
+        };
+        // A thread for each connection, which nobody saw.
+        assert_eq!(of(&[SECOND_NS], 3 * SECOND_NS), (None, 2.0));
+        assert_eq!(of(&[3 * SECOND_NS], 4 * SECOND_NS), (Some(2.0), 3.0));
+        assert_eq!(of(&[3 * SECOND_NS], 3 * SECOND_NS + programs::TICK_NS).0, Some(2.0));
+        assert_eq!(of(&[], 2 * SECOND_NS), (None, 1.0), "its threads cannot be read");
+    }
+
+    #[test]
+    fn the_work_of_children_that_ended_counts_once() {
+        let before = || program(&[SECOND_NS], SECOND_NS, SECOND_NS);
+        let of =
+            |ended_ns| used(before(), program(&[SECOND_NS], SECOND_NS, 4 * SECOND_NS), ended_ns).running_s;
+        assert_eq!((of(0), of(2 * SECOND_NS), of(9 * SECOND_NS)), (3.0, 1.0, 0.0));
     }
 }

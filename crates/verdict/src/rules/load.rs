@@ -5,7 +5,7 @@ use record::{
     units::{show_count, show_rate, show_time_ns},
 };
 
-use super::{HOT_SHARE, busiest_target, counted, percent};
+use super::{busiest_target, counted, percent, work::Work};
 use crate::{Finding, Observed};
 
 /// Smallest share of the planned requests that a carried load completes.
@@ -74,9 +74,8 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
         counts.completed as f64 >= CARRIED_SHARE * counts.scheduled as f64 && counts.scheduled > 0;
     let is_sound = counts.failed <= counts.scheduled / MIN_REQUESTS_PER_FAILURE;
     let is_carried = observed.goals_met && is_complete && is_sound && !observed.trial.validity.is_void();
-    let spare = busiest.map_or_else(String::new, |(share, program, host)| {
-        format!("; the busiest thread of {program}{} worked {} of the time", of_host(host), percent(share))
-    });
+    let is_hot = busiest.as_ref().is_some_and(|work| work.is_hot() || work.lacks_processors());
+    let spare = busiest.map_or_else(String::new, |work| format!("; {}", at_host(&work)));
     match &http.plan.load {
         LoadModel::Open { .. } if is_carried => Some(format!(
             "{} of {} requests at {} were completed{spare}",
@@ -84,16 +83,12 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
             show_count(counts.scheduled),
             show_rate(observed.trial.offered_load())
         )),
-        LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot(observed) => {
+        LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot => {
             let median_ns = http.service_time.percentile(0.5).ns;
             Some(format!("{users} users, with a median answer after {}{spare}", show_time_ns(median_ns)))
         }
         _ => None,
     }
-}
-
-fn is_hot(observed: &Observed<'_>) -> bool {
-    busiest_target(observed).is_some_and(|(share, ..)| share >= HOT_SHARE)
 }
 
 /// Whether answers take no longer than the network and a moment.
@@ -103,6 +98,8 @@ pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
     http.service_time.percentile(0.5).ns <= SHORT_ANSWER_NS + 3 * network_ns
 }
 
-pub(super) fn of_host(host: &str) -> String {
-    if host.is_empty() { String::new() } else { format!(" at {host}") }
+/// What the processes did, with their host.
+pub(super) fn at_host(work: &Work<'_>) -> String {
+    let words = work.in_words();
+    if work.host.is_empty() { words } else { format!("at {}, {words}", work.host) }
 }

@@ -9,7 +9,7 @@ use record::{
 
 use super::{
     Rule, counted, likely, machines, percent, share_of_trial, sum,
-    target::{accept_queue, syn_queue},
+    target::{accept_queue, connection_limit, syn_queue},
 };
 use crate::{Finding, LinkUse, Observed};
 
@@ -24,6 +24,8 @@ const SSH_WINDOW_BYTES: u64 = 2 << 20;
 const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
 /// Smallest share of packets whose loss matters.
 const LOSS_SHARE: f64 = 0.000_5;
+/// Fewer segments that are sent again show nothing: a timer may have been too short.
+const MIN_SENT_AGAIN: u64 = 10;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
 const LIMITED_SHARE: f64 = 0.5;
 /// Smallest share of a send buffer in use that is full: what is freed is written again only by and by.
@@ -158,16 +160,30 @@ fn is_lack_of_room(counter: &str) -> bool {
         && !has(&["tx", "xdp", "filter", "steer", "vlan"])
 }
 
-/// The host whose connections sent most of the time, if sending is what the trial does.
-fn sender<'a>(observed: &'a Observed<'_>) -> Option<(&'a str, SenderUse)> {
-    let hosts = observed.counters.hosts.iter().map(|host| (host.host.as_str(), host.senders));
-    let (host, senders) = hosts.max_by_key(|(_, senders)| senders.in_flight_bytes)?;
-    (senders.samples_sending > 0 && senders.samples_sending * 2 >= senders.samples).then_some((host, senders))
+/// The host whose connections sent most of the time, if sending is what the trial does; else what a rule on windows says.
+fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Finding> {
+    let hosts = &observed.counters.hosts;
+    let most = hosts.iter().max_by_key(|host| host.senders.in_flight_bytes);
+    let sends = |host: &&HostCounters| {
+        host.senders.samples_sending > 0 && host.senders.samples_sending * 2 >= host.senders.samples
+    };
+    if let Some(host) = most.filter(sends) {
+        return Ok((&host.host, host.senders));
+    }
+    let why = hosts.iter().find_map(|host| host.counters.missing.get("connections"));
+    if why.is_none() && hosts.iter().any(|host| host.senders.samples > 0) {
+        return Err(Finding::Irrelevant);
+    }
+    let why = why.map_or("none was there when they were sampled", String::as_str);
+    Err(Finding::Unknown(format!("no connection of the target could be looked at ({why})")))
 }
 
 /// The share of the busy time that a limit took.
 fn limited(observed: &Observed<'_>, of: fn(&SenderUse) -> u64, what: &str) -> Finding {
-    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let (host, senders) = match sender(observed) {
+        Ok(sender) => sender,
+        Err(finding) => return finding,
+    };
     let Some(busy_us) = senders.busy_us.filter(|busy_us| *busy_us > 0) else {
         return Finding::Unknown("the kernel does not tell what stopped senders".to_owned());
     };
@@ -185,7 +201,7 @@ pub(super) fn receive_window(observed: &Observed<'_>) -> Finding {
 /// program that waits while nothing is left to send.
 pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
     let by_time = limited(observed, |senders| senders.send_buffer_limited_us, "the send buffer");
-    let (Finding::Not(_), Some((host, senders))) = (&by_time, sender(observed)) else { return by_time };
+    let (Finding::Not(_), Ok((host, senders))) = (&by_time, sender(observed)) else { return by_time };
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
     let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
     let evidence = format!(
@@ -213,20 +229,31 @@ fn is_bound(observed: &Observed<'_>, rule: Rule) -> bool {
 
 /// Packets were lost on the way.
 pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
-    let lost: u64 = observed.links.iter().map(|link| link.lost_packets).sum();
-    let offered: u64 = observed.links.iter().map(|link| link.offered_packets).sum();
-    let sent = sum(observed.counters.hosts.iter(), "Tcp.OutSegs").unwrap_or(0);
-    let again = sum(observed.counters.hosts.iter(), "Tcp.RetransSegs").unwrap_or(0);
-    let share = lost as f64 / offered.max(1) as f64;
-    let share_again = again as f64 / sent.max(1) as f64;
+    // Each direction and each host by itself: those that send only acknowledgements lose nothing that matters.
+    let of_links = observed.links.iter().map(|link| (link.lost_packets, link.offered_packets));
+    let of_hosts = observed.counters.hosts.iter().map(|host| {
+        let get = |counter| host.counters.get(counter).unwrap_or(0);
+        let again = get("Tcp.RetransSegs");
+        (again, get("TcpExt.TCPOrigDataSent") + again)
+    });
+    let share = |&(part, all): &(u64, u64)| part as f64 / all.max(1) as f64;
+    let worst = |a: &(u64, u64), b: &(u64, u64)| share(a).total_cmp(&share(b));
+    let (lost, again) =
+        (of_links.max_by(worst).unwrap_or_default(), of_hosts.max_by(worst).unwrap_or_default());
+    let on_link =
+        if lost.0 > 0 { format!("; a link lost {} of {} packets", lost.0, lost.1) } else { String::new() };
     let evidence = format!(
-        "{} of {} segments were sent again{}",
-        show_count(again),
-        show_count(sent),
-        if lost > 0 { format!("; links lost {lost} of {offered} packets") } else { String::new() }
+        "{} of {} segments with data were sent again{on_link}",
+        show_count(again.0),
+        show_count(again.1)
     );
-    let is_lossy = share >= LOSS_SHARE || (observed.links.is_empty() && share_again >= LOSS_SHARE);
-    let matters = sender(observed).is_some() || !observed.goals_met;
+    // A queue that is full makes senders send again, too.
+    let queues: [Rule; 3] = [connection_limit, link_queue, packet_queue];
+    let is_lossy = share(&lost) >= LOSS_SHARE
+        || again.0 >= MIN_SENT_AGAIN
+            && share(&again) >= LOSS_SHARE
+            && !queues.iter().any(|rule| is_bound(observed, *rule));
+    let matters = sender(observed).is_ok() || !observed.goals_met;
     if is_lossy && matters && !is_explained(observed) && !is_bound(observed, ssh_window) {
         likely("", with_window(observed, evidence))
     } else {
@@ -236,8 +263,8 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
 
 fn with_window(observed: &Observed<'_>, evidence: String) -> String {
     match sender(observed) {
-        Some((_, senders)) => format!("{evidence}; {}", window_in_words(&senders)),
-        None => evidence,
+        Ok((_, senders)) => format!("{evidence}; {}", window_in_words(&senders)),
+        Err(_) => evidence,
     }
 }
 
@@ -266,7 +293,7 @@ fn ssh<'a>(observed: &'a Observed<'_>) -> Option<&'a ProgramUse> {
 
 /// SSH waited for its own window.
 pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
-    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let Ok((host, senders)) = sender(observed) else { return Finding::Irrelevant };
     let Some(program) = ssh(observed) else { return Finding::Irrelevant };
     let typical = senders.typical_in_flight_bytes;
     let evidence = format!(
@@ -282,7 +309,10 @@ pub(super) fn ssh_window(observed: &Observed<'_>) -> Finding {
 
 /// The congestion window was full.
 pub(super) fn congestion_window(observed: &Observed<'_>) -> Finding {
-    let Some((host, senders)) = sender(observed) else { return Finding::Irrelevant };
+    let (host, senders) = match sender(observed) {
+        Ok(sender) => sender,
+        Err(finding) => return finding,
+    };
     let evidence = window_in_words(&senders);
     // The kernel lets it grow little beyond what is used, whatever stops the sender.
     let is_other = is_explained(observed) || is_bound(observed, ssh_window);

@@ -1,15 +1,13 @@
 //! What bounds the target's programs and its host.
 
-use std::cmp::Reverse;
-
 use record::{
-    Histogram, HostCounters, ListenerUse,
+    HostCounters, ListenerUse, ProgramUse,
     units::{show_count, show_time_ns},
 };
 
 use super::{
-    HOT_SHARE, IDLE_SHARE, busiest_target, counted, is_asked, likely, listeners,
-    load::{answers_shortly, carried, of_host},
+    busiest_target, counted, have_time, is_asked, likely, listeners,
+    load::{answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
     percent, programs, share_of_trial, sum, targets,
@@ -28,14 +26,16 @@ const STOOD_DISK_SHARE: f64 = 0.1;
 const SOFTIRQ_SHARE: f64 = 0.5;
 /// A core that is busy for this share has no time left.
 const FULL_CORE_SHARE: f64 = 0.97;
-/// The least time after which the kernel sends a segment again (`TCP_RTO_MIN`).
-const LEAST_RETRANSMISSION_NS: u64 = 200_000_000;
+/// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
+const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
 /// Samples of a listener that say something.
 const MIN_SAMPLES: u32 = 3;
 
 /// A process had as many descriptors open as it may.
 pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
-    let used = programs(observed).filter_map(|(host, program)| {
+    // What does not listen serves nobody.
+    let servers = programs(observed).filter(|(_, program)| !program.listens.is_empty());
+    let used = servers.filter_map(|(host, program)| {
         let (most, max) = (program.most_descriptors?, program.max_descriptors?);
         // A program that has many more than its limit has lowered it itself, to shut its own process in, as sshd does.
         if most > max + BETWEEN_LOOKS {
@@ -47,7 +47,15 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
         return no_program(observed);
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
-    if most + BETWEEN_LOOKS >= max { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+    let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
+    if most >= max || is_near { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+}
+
+/// Whether connections to a program waited or failed, as they do once it has no descriptor for them.
+fn leaves_connections(observed: &Observed<'_>, host: &HostCounters, program: &ProgramUse) -> bool {
+    let waits = |at: &String| host.listeners.get(at).is_some_and(|queue| queue.samples_waiting > 0);
+    let has_failed = observed.trial.http().is_none_or(|http| http.counts.failed > 0);
+    has_failed || program.listens.iter().any(waits)
 }
 
 fn no_program(observed: &Observed<'_>) -> Finding {
@@ -70,7 +78,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// A thread of the target had no time left, or a core was busy with the network.
+/// A thread of the target, or all on their processors, had no time left, or a core was busy with the network.
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     let elapsed_ms = observed.counters.elapsed_s * 1e3;
     let cores = machines(observed, observed.counters.hosts.iter()).flat_map(|(place, machine)| {
@@ -89,22 +97,25 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
         );
         return counted(place, evidence);
     }
-    let Some((share, program, host)) = busiest_target(observed) else {
+    let Some(work) = busiest_target(observed) else {
         return no_program(observed);
     };
-    let evidence = format!("the busiest thread of {program} worked {} of the time", percent(share));
-    if share >= HOT_SHARE {
-        counted(host, evidence)
-    } else {
-        Finding::Not(format!("{evidence}{}", of_host(host)))
+    match work.is_hot() {
+        true if work.is_server || observed.trial.http().is_none() => counted(work.host, work.in_words()),
+        // A program beside the target, or one that it shares a processor with.
+        is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
+            likely(work.host, work.in_words())
+        }
+        _ => Finding::Not(at_host(&work)),
     }
 }
 
 /// Connections wait to be accepted all the time, and the program has time to accept them.
 pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
-    let Some((share, program, _)) = busiest_target(observed).filter(|(share, ..)| *share < IDLE_SHARE) else {
-        return Finding::Irrelevant;
-    };
+    let Some(work) = busiest_target(observed) else { return no_program(observed) };
+    if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
+        return Finding::Unknown(format!("no queue of connections could be looked at ({why})"));
+    }
     let waits = |queue: &ListenerUse| {
         // The first look and the last are before the load and after it.
         let under_load = queue.samples.saturating_sub(2);
@@ -115,21 +126,13 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
         return Finding::Irrelevant;
     };
     let evidence = format!(
-        "up to {} connections waited at {at} in {} of {} samples, while the busiest thread of {program} worked {} of the time",
+        "up to {} connections waited at {at} in {} of {} samples, while {}",
         queue.most_waiting,
         queue.samples_waiting,
         queue.samples,
-        percent(share)
+        work.in_words()
     );
-    likely(&host.host, evidence)
-}
-
-/// Whether a connection or an answer took as long as a segment that is sent again, or is missing.
-fn may_have_sent_again(observed: &Observed<'_>) -> bool {
-    let Some(http) = observed.trial.http() else { return true };
-    let took_long = |times: &Histogram| times.max_ns() >= LEAST_RETRANSMISSION_NS;
-    let is_missing = http.counts.failed + http.counts.in_flight > 0;
-    is_missing || took_long(&http.connect_time) || took_long(&http.service_time.observed)
+    if have_time(observed) { likely(&host.host, evidence) } else { Finding::Not(evidence) }
 }
 
 /// The queue of connections to be accepted overflowed.
@@ -142,23 +145,35 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
         Some(0) => return Finding::Not("no accept queue overflowed".to_owned()),
         Some(times) => times,
     };
-    let own: Vec<_> = listeners(observed).filter(|(of, ..)| of.host == host.host).collect();
-    let asked: Vec<_> = own.iter().filter(|(_, address, _)| is_asked(observed, address)).copied().collect();
-    let own = if asked.is_empty() { own } else { asked };
-    let fullest = own.into_iter().max_by_key(|(_, _, queue)| (queue.most_waiting, Reverse(queue.backlog)));
-    let (size, waited) = fullest.map_or((String::new(), 0), |(_, _, queue)| {
-        (format!("queue of {} ", queue.backlog), queue.most_waiting)
-    });
-    let busiest = busiest_target(observed).map_or_else(String::new, |(share, program, _)| {
-        format!("; the busiest thread of {program} worked {} of the time", percent(share))
-    });
+    let (asked, others): (Vec<_>, Vec<_>) =
+        host.listeners.iter().partition(|(address, _)| is_asked(observed, address));
+    let is_only = if asked.is_empty() { others.len() == 1 } else { others.is_empty() };
+    // Requests do not go to a host behind the one that is asked, but its queues are the target's.
+    let (own, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
+    let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
+    let fullest = own.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
+    let size = fullest.map_or_else(String::new, |(_, queue)| format!("queue of {} ", queue.backlog));
     let times = if times == 1 { "once".to_owned() } else { format!("{} times", show_count(times)) };
-    let evidence = format!("{size}overflowed {times}{busiest}");
-    // Where others listen as well, it may have been their queue.
-    if waited == 0 && !may_have_sent_again(observed) {
-        likely(&host.host, evidence)
-    } else {
-        counted(&host.host, evidence)
+    let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
+    // The kernel counts for all sockets of the namespace. A queue is full when one more waits than its size.
+    let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
+    let is_own = is_only || own.iter().any(|(_, queue)| was_full(queue));
+    // Who is asked dropped the first packet of a connection that took so long.
+    let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
+    let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);
+    let other = others.iter().find(|(_, queue)| was_full(queue));
+    match fullest {
+        Some(_) if is_own => counted(&host.host, format!("{size}overflowed {times}{busiest}")),
+        Some((_, queue))
+            if !others.is_empty() && (other.is_some() || !has_dropped && share(queue) <= 0.5) =>
+        {
+            let at = other.map_or("another socket", |(address, _)| address.as_str());
+            Finding::Not(format!(
+                "a queue overflowed {times}, and it was rather that of {at}: in the {size}at most {} waited",
+                queue.most_waiting
+            ))
+        }
+        _ => likely(&host.host, format!("{size}overflowed {times}{busiest}")),
     }
 }
 
@@ -203,12 +218,16 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
     let stood = programs(observed).find(|(_, program)| {
         program.samples >= MIN_SAMPLES && program.samples_blocked * 2 >= program.samples
     });
+    // If none of the target's processes was ever seen to wait, another program did.
+    let never_waited =
+        |(_, program): (_, &ProgramUse)| program.samples >= MIN_SAMPLES && program.samples_blocked == 0;
+    let is_of_another = programs(observed).next().is_some() && programs(observed).all(never_waited);
     match stood {
         Some((_, program)) if share >= STOOD_DISK_SHARE => {
             let (of, stood) = (program.samples, program.samples_blocked);
             likely(place, format!("{evidence}, and {} was blocked in {stood} of {of} samples", program.name))
         }
-        _ if share >= DISK_SHARE => likely(place, evidence),
+        _ if share >= DISK_SHARE && !is_of_another => likely(place, evidence),
         _ => Finding::Not(evidence),
     }
 }
@@ -216,15 +235,19 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
 /// The target took its time although it had processors.
 pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     let Some(http) = observed.trial.http() else { return Finding::Irrelevant };
-    let Some((share, program, host)) = busiest_target(observed) else { return Finding::Irrelevant };
     let is_open_and_carried = observed.trial.is_open() && carried(observed).is_some();
     if http.service_time.observed.is_empty() || is_open_and_carried || answers_shortly(observed) {
         return Finding::Irrelevant;
     }
+    let Some(work) = busiest_target(observed) else { return no_program(observed) };
+    // Who waits for others works least, so the place is where requests go to.
+    let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
+    let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
+    let whose = if place.is_empty() { "the target" } else { place };
     let evidence = format!(
-        "the median answer took {}, while the busiest thread of {program} worked {} of the time",
+        "the median answer of {whose}, or of what it waits for, took {}, while {}",
         show_time_ns(http.service_time.percentile(0.5).ns),
-        percent(share)
+        at_host(&work)
     );
-    if share < IDLE_SHARE { likely(host, evidence) } else { Finding::Not(evidence) }
+    if have_time(observed) { likely(place, evidence) } else { Finding::Not(evidence) }
 }

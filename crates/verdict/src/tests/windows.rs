@@ -110,3 +110,38 @@ fn drops_do_not_bound_a_sender_that_another_window_stops() {
     assert_eq!(dropping(sender(9_000)), [Cause::ReceiveWindow]);
     assert_eq!(dropping(sender(0)), [Cause::LinkQueue, Cause::CongestionWindow]);
 }
+
+#[test]
+fn what_was_sent_again_is_a_share_of_the_data() {
+    let lossy = |again, data, change: Change| {
+        let mut case = Case::slow();
+        sending(&mut case, 950_000, 0, 0);
+        case.count(1, "Tcp.OutSegs", 100 * data);
+        case.count(1, "TcpExt.TCPOrigDataSent", data);
+        case.count(1, "Tcp.RetransSegs", again);
+        // The other end only acknowledges.
+        case.count(0, "TcpExt.TCPOrigDataSent", 100_000);
+        change(&mut case);
+        causes(&case).contains(&Cause::PacketLoss)
+    };
+    assert!(lossy(359, 14_683, |_| {}), "no link of the lab lost it");
+    assert!(!lossy(9, 300, |_| {}) && !lossy(49, 100_000, |_| {}));
+    assert!(!lossy(359, 14_683, |case| case.links[0].dropped_packets = 359), "a queue dropped it");
+    let two_links: Change = |case| {
+        let way_back = LinkUse { name: "back".to_owned(), ..case.links[0].clone() };
+        case.links.push(way_back);
+        case.links[0].lost_packets = 60;
+    };
+    assert!(lossy(0, 1_000, two_links), "60 of 100,000 in one direction");
+}
+
+#[test]
+fn without_samples_nothing_is_known_of_windows() {
+    let missing = Case::slow().verdict().missing;
+    for cause in [Cause::ReceiveWindow, Cause::SendBuffer, Cause::CongestionWindow] {
+        assert!(missing.iter().any(|why| why.starts_with(cause.words())), "{cause:?}: {missing:?}");
+    }
+    let mut idle = Case::slow();
+    idle.counters.hosts[1].senders.samples = 11;
+    assert_eq!(idle.verdict().missing, [""; 0]);
+}

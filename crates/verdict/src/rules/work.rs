@@ -1,0 +1,127 @@
+//! How much the targets' processes worked, and what they could have.
+
+use std::collections::BTreeMap;
+
+use super::{percent, programs, share_of_trial};
+use crate::Observed;
+
+/// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
+const HOT_SHARE: f64 = 0.9;
+/// Who works or waits for a processor for less than this share of the trial has time to spare.
+const IDLE_SHARE: f64 = 0.5;
+/// A smaller share needs no mention.
+const NOTEWORTHY_SHARE: f64 = 0.1;
+
+/// What the processes of a target did that share processors; times are shares of the trial.
+#[derive(Debug, Clone)]
+pub(super) struct Work<'a> {
+    pub(super) host: &'a str,
+    /// The process that worked most, or whose busiest thread did.
+    pub(super) program: &'a str,
+    /// Whether this process listens.
+    pub(super) is_server: bool,
+    /// Its busiest thread, if that is known.
+    thread: Option<f64>,
+    /// That thread, or all of the process where it is not known.
+    most: f64,
+    /// All threads of all processes, which may be more than 1.
+    together: f64,
+    /// How long a busiest thread waited for a processor, except for what a quota took.
+    waited: f64,
+    /// Number of the processors that they share, if it is known.
+    processors: Option<usize>,
+}
+
+impl Work<'_> {
+    /// Whether the thread, or all on their processors, had no time left.
+    pub(super) fn is_hot(&self) -> bool {
+        self.fullness() >= HOT_SHARE
+    }
+
+    /// Whether others took the processors for so long that the target had to wait.
+    pub(super) fn lacks_processors(&self) -> bool {
+        self.waited >= IDLE_SHARE
+    }
+
+    fn fullness(&self) -> f64 {
+        let of_all = self.processors.map_or(0.0, |number| self.together / number as f64);
+        self.thread.unwrap_or(0.0).max(of_all)
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let together = percent(self.together);
+        let mut words = match self.thread {
+            Some(thread) => {
+                format!("the busiest thread of {} worked {} of the time", self.program, percent(thread))
+            }
+            None => format!("{} and what shares its processors worked {together} of the time", self.program),
+        };
+        if self.thread.is_some_and(|thread| self.together >= thread + NOTEWORTHY_SHARE) {
+            words += &format!(" (all processes of the target {together})");
+        }
+        if self.waited >= NOTEWORTHY_SHARE {
+            words += &format!(" and waited {} of it for a processor", percent(self.waited));
+        }
+        words
+    }
+}
+
+/// By host and the processors that are shared.
+fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>), Work<'a>> {
+    let mut works = BTreeMap::new();
+    for (host, program) in programs(observed) {
+        let share = |time_s| share_of_trial(observed, time_s);
+        let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
+        let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
+        let cores = (0..).take_while(|core| machine.get(&format!("cpu{core}.idle_ms")).is_some()).count();
+        let processors = program.cpus.as_deref().and_then(number_of).or((cores > 0).then_some(cores));
+        let key = (host.host.as_str(), program.cpus.as_deref());
+        let none = Work {
+            host: &host.host,
+            program: "",
+            is_server: false,
+            thread: None,
+            most: -1.0,
+            together: 0.0,
+            waited: 0.0,
+            processors,
+        };
+        let work = works.entry(key).or_insert(none);
+        let throttled_s = host.counters.get("cgroup.throttled_us").unwrap_or(0) as f64 / 1e6;
+        let waited_s = program.busiest_thread_waiting_s.unwrap_or(0.0) - throttled_s;
+        work.waited = work.waited.max(share(waited_s));
+        work.together += running;
+        let most = thread.unwrap_or(running);
+        if most > work.most {
+            (work.most, work.thread, work.program) = (most, thread, &program.name);
+            work.is_server = !program.listens.is_empty();
+        }
+    }
+    works
+}
+
+/// How many processors a list such as `0-3,8` has.
+fn number_of(list: &str) -> Option<usize> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some((first.parse::<usize>().ok()?..=last.parse().ok()?).count())
+    };
+    list.split(',').map(range).sum()
+}
+
+/// The processes of the targets that had the least time left; none if none could be looked at.
+pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>> {
+    let load = |work: &Work<'_>| (work.fullness() / HOT_SHARE).max(work.waited / IDLE_SHARE).max(0.0);
+    works(observed)
+        .into_values()
+        .max_by(|a, b| (load(a), a.most).partial_cmp(&(load(b), b.most)).expect("numbers"))
+}
+
+/// Whether the processes of each target, all together, neither worked nor waited for a processor for half of the time.
+pub(super) fn have_time(observed: &Observed<'_>) -> bool {
+    let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
+    works(observed)
+        .values()
+        .for_each(|work| *hosts.entry(work.host).or_default() += work.together + work.waited);
+    hosts.values().all(|share| *share < IDLE_SHARE)
+}

@@ -1,0 +1,170 @@
+//! Whose queues, descriptors and processors they are, and who shares them.
+
+use record::ListenerUse;
+
+use super::*;
+
+/// What the verdict says of a cause that it excludes, or does not know.
+fn said(case: &Case, cause: Cause) -> String {
+    let verdict = case.verdict();
+    let excluded = verdict.excluded.into_iter().find(|one| one.cause == cause).map(|one| one.evidence);
+    let missing = verdict.missing.into_iter().find(|why| why.starts_with(cause.words()));
+    excluded.or(missing).unwrap_or_else(|| panic!("nothing on {cause:?}"))
+}
+
+/// Requests go to port 80, where at most `own` of 128 wait; of another program's queue, at most `other` of 4.
+fn two_queues(own: u32, other: u32) -> Case {
+    let mut case = Case::slow();
+    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    case.count(1, "TcpExt.ListenOverflows", 35);
+    let queue =
+        |backlog, most_waiting| ListenerUse { backlog, most_waiting, samples: 11, samples_waiting: 1 };
+    let listeners = &mut case.counters.hosts[1].listeners;
+    *listeners = [("10.0.0.2:80", queue(128, own)), ("10.0.0.2:9399", queue(4, other))]
+        .map(|(address, queue)| (address.to_owned(), queue))
+        .into();
+    case
+}
+
+#[test]
+fn the_queue_of_another_program_is_not_the_targets() {
+    let certainty = |case: &Case| {
+        let named = case.verdict().bottlenecks;
+        assert!(named.iter().all(|named| named.cause == Cause::AcceptQueue), "{named:?}");
+        named.first().map(|named| named.certainty)
+    };
+    assert_eq!(certainty(&two_queues(0, 0)), None);
+    assert_eq!(certainty(&two_queues(64, 1)), None);
+    assert_eq!(certainty(&two_queues(100, 5)), None);
+    assert_eq!(certainty(&two_queues(100, 1)), Some(Certainty::Likely));
+    assert_eq!(certainty(&two_queues(129, 5)), Some(Certainty::Counted));
+    let words = said(&two_queues(0, 5), Cause::AcceptQueue);
+    assert!(words.contains("rather that of 10.0.0.2:9399"), "{words}");
+    let mut dropping = two_queues(0, 1);
+    dropping.http().connect_time.record_ns(1_000_000_000);
+    assert_eq!(certainty(&dropping), Some(Certainty::Likely), "a SYN to the target was sent again");
+    let mut alone = two_queues(0, 0);
+    alone.counters.hosts[1].listeners.remove("10.0.0.2:9399");
+    assert_eq!(certainty(&alone), Some(Certainty::Counted), "nobody else listens");
+}
+
+#[test]
+fn processors_that_are_full_are_seen_however_many_share_them() {
+    let full = |change: Change| {
+        let mut case = Case::slow();
+        case.works(0.5);
+        case.web().cpus = Some("1".to_owned());
+        case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples_waiting = 11;
+        change(&mut case);
+        case
+    };
+    let cases: [(Certainty, &str, Change); 4] = [
+        (Certainty::Counted, "the busiest thread of nginx worked 5.0 % of the time (all processes", |case| {
+            case.web().running_s = 9.6;
+        }),
+        (Certainty::Counted, "nginx and what shares its processors worked 96 % of the time", |case| {
+            (case.web().busiest_thread_s, case.web().running_s) = (None, 9.6);
+        }),
+        (Certainty::Counted, "(all processes of the target 96 %)", |case| {
+            let worker = ProgramUse { running_s: 1.2, ..case.web().clone() };
+            case.counters.hosts[1].programs =
+                (0..8).map(|pid| ProgramUse { pid, ..worker.clone() }).collect();
+        }),
+        (Certainty::Likely, "and waited 74 % of it for a processor", |case| {
+            case.web().busiest_thread_waiting_s = Some(7.4);
+        }),
+    ];
+    for (certainty, words, change) in cases {
+        let verdict = full(change).verdict();
+        let [named] = &verdict.bottlenecks[..] else { panic!("{words}: {:#?}", verdict.bottlenecks) };
+        assert_eq!((named.cause, &*named.place, named.certainty), (Cause::HotCore, "web", certainty));
+        assert!(named.evidence.contains(words), "{}", named.evidence);
+    }
+    assert_eq!(full(|_| {}).named()[0].0, Cause::ConnectionLimit);
+    // A quota is what it waits for.
+    let throttled = full(|case| {
+        case.web().busiest_thread_waiting_s = Some(7.4);
+        case.count(1, "cgroup.throttled_us", 7_000_000);
+    });
+    assert_eq!(throttled.named()[0].0, Cause::CpuQuota);
+    assert!(!throttled.named().iter().any(|(cause, _)| *cause == Cause::HotCore));
+    // On two processors, nothing shows that they were full, and as little that the target had time.
+    let undetermined = full(|case| (case.web().running_s, case.web().cpus) = (9.6, Some("0-1".to_owned())));
+    assert_eq!(undetermined.named(), []);
+    assert!(said(&undetermined, Cause::ConnectionLimit).contains("96 %"));
+}
+
+#[test]
+fn a_process_that_does_not_serve_lacks_no_descriptors() {
+    let named = |change: Change| {
+        let mut case = Case::slow();
+        case.web().most_descriptors = Some(1_022);
+        change(&mut case);
+        case.named().contains(&(Cause::Descriptors, "web".to_owned()))
+    };
+    assert!(named(|_| {}));
+    assert!(!named(|case| case.web().listens.clear()), "a bystander");
+    let none_waits: Change =
+        |case| case.counters.hosts[1].listeners.values_mut().for_each(|queue| queue.samples_waiting = 0);
+    assert!(!named(none_waits), "nobody had to wait");
+    assert!(named(|case| {
+        case.counters.hosts[1].listeners.clear();
+        case.http().counts.failed = 3;
+    }));
+    assert!(named(|case| {
+        case.counters.hosts[1].listeners.clear();
+        case.web().most_descriptors = Some(1_024);
+    }));
+}
+
+#[test]
+fn a_disk_that_the_target_never_waited_for_is_not_its_own() {
+    let mut case = Case::slow();
+    case.works(0.5);
+    case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 5_000_000);
+    (case.web().samples, case.web().samples_blocked) = (5, 0);
+    assert_eq!(case.named(), [(Cause::SlowHandler, "web".to_owned())]);
+    case.web().samples_blocked = 1;
+    assert_eq!(case.named(), [(Cause::Disk, String::new())]);
+}
+
+#[test]
+fn slow_answers_come_from_who_is_asked_or_from_behind() {
+    let mut case = Case::slow();
+    case.works(0.2);
+    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    let mut behind = host("app");
+    behind.listeners.clear();
+    (behind.programs[0].busiest_thread_s, behind.programs[0].running_s) = (Some(1.0), 1.0);
+    case.counters.hosts.push(behind);
+    case.roles.push(Role::Target);
+    assert_eq!(case.named(), [(Cause::SlowHandler, "web".to_owned())]);
+    let evidence = &case.verdict().bottlenecks[0].evidence;
+    assert!(evidence.starts_with("the median answer of web, or of what it waits for, took"), "{evidence}");
+    case.counters.hosts[2].programs[0].running_s = 6.0;
+    assert_eq!(case.named(), [], "what it waits for has no time");
+}
+
+#[test]
+fn what_could_not_be_looked_at_is_missing() {
+    let mut case = Case::slow();
+    let why = "ss is not installed there (Debian: iproute2)".to_owned();
+    let web = &mut case.counters.hosts[1];
+    web.programs.clear();
+    web.listeners.clear();
+    for what in ["listeners", "connections", "programs"] {
+        web.counters.missing.insert(what.to_owned(), why.clone());
+    }
+    for cause in [
+        Cause::Descriptors,
+        Cause::HotCore,
+        Cause::ConnectionLimit,
+        Cause::ReceiveWindow,
+        Cause::SendBuffer,
+        Cause::CongestionWindow,
+        Cause::SlowHandler,
+    ] {
+        let words = said(&case, cause);
+        assert!(words.contains(&why), "{cause:?}: {words}");
+    }
+}
