@@ -18,6 +18,8 @@ mod folder;
 mod journal;
 mod process;
 mod setting;
+#[cfg(test)]
+mod steps;
 mod tuning;
 
 pub use change::Change;

@@ -72,7 +72,18 @@ impl Setting {
     /// # Errors
     /// When the kernel refuses.
     pub fn write(path: &Path, value: &str) -> io::Result<()> {
-        fs::write(path, format!("{value}\n"))
+        let written = fs::write(path, format!("{value}\n"));
+        #[cfg(test)]
+        crate::steps::step();
+        written
+    }
+
+    /// Whether its file is there, and the value was changed: read back as such, or another than before.
+    pub(crate) fn is_changed(&self) -> bool {
+        match Self::read(&self.path) {
+            Ok(now) => self.after.is_some() || now != self.before,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Writes the former value, unless the setting has it, belongs to another network namespace, or is gone.

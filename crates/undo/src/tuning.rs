@@ -11,7 +11,7 @@ use crate::{
 /// The result of [`restore`].
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The settings that have their former values.
+    /// The settings that have their former values. Those whose files are gone are not among them.
     pub settings: Vec<Setting>,
     /// The settings that somebody else has set since. They are left, and not looked at again.
     pub foreign: Vec<Error>,
@@ -29,20 +29,33 @@ pub struct Restored {
 pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     let mut tunings = Tunings::read(folder)?;
     let (elsewhere, foreign) = (tunings.elsewhere, std::mem::take(&mut tunings.foreign));
-    let mut restored = Restored { elsewhere, foreign, ..Restored::default() };
+    let failures = std::mem::take(&mut tunings.failures);
+    let mut restored = Restored { elsewhere, foreign, failures, ..Restored::default() };
     // Backwards, because the kernel may allow a value only with that of another setting.
     for setting in tunings.settings.into_iter().rev() {
+        let is_changed = setting.is_changed();
         match setting.put_back() {
-            Ok(()) => restored.settings.push(setting),
+            Ok(()) if is_changed => restored.settings.push(setting),
+            Ok(()) => {}
             Err(error @ Error::Foreign { .. }) => restored.foreign.push(error),
             Err(error) => restored.failures.push(error),
         }
     }
-    if restored.failures.is_empty() {
-        // A journal that stays lists values that the settings have: the next call changes nothing.
-        tunings.done.into_iter().for_each(|path| drop(fs::remove_file(path)));
+    // The kernel may have changed a setting with a later one.
+    for setting in &restored.settings {
+        restored.failures.extend(Setting { after: None, ..setting.clone() }.put_back().err());
     }
-    restored.failures.append(&mut tunings.failures);
+    if restored.failures.is_empty() {
+        // The newest first, and none before a newer one: a later tuning takes what an earlier one wrote for the former value, so
+        // its journal is true only beside the earlier one's.
+        for path in tunings.done.into_iter().rev() {
+            if fs::remove_file(path).is_err() {
+                break;
+            }
+            #[cfg(test)]
+            crate::steps::step();
+        }
+    }
     remove_unfinished_journals(folder);
     Ok(restored)
 }
@@ -55,7 +68,10 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
 pub fn tuned(folder: &Folder) -> Result<Vec<Setting>, Error> {
     // A look makes no folder.
     match folder.has_tunings() {
-        true => Tunings::read(&folder.of_tunings()?).map(|tunings| tunings.settings),
+        true => Tunings::read(&folder.of_tunings()?).map(|mut tunings| {
+            tunings.settings.retain(Setting::is_changed);
+            tunings.settings
+        }),
         false => Ok(Vec::new()),
     }
 }
@@ -114,11 +130,13 @@ impl Tunings {
     }
 
     /// Adds a setting that an earlier tuning may have changed, too. What somebody else wrote between the two is its former value.
+    /// The value from before the first tuning is that of a [`restore`] that was killed.
     fn chain(&mut self, later: Setting) {
         let Some(earlier) = self.settings.iter_mut().find(|earlier| earlier.path == later.path) else {
             return self.settings.push(later);
         };
-        if earlier.after.as_ref().is_some_and(|after| *after != later.before) {
+        let is_foreign = earlier.after.as_ref().is_some_and(|after| *after != later.before);
+        if is_foreign && later.before != earlier.before {
             let before = std::mem::replace(&mut earlier.before, later.before.clone());
             self.foreign.push(Error::Foreign { path: later.path, now: later.before, before });
         }
@@ -129,7 +147,7 @@ impl Tunings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Journal;
+    use crate::{Journal, steps};
 
     struct Scratch {
         temporary: tempfile::TempDir,
@@ -190,6 +208,75 @@ mod tests {
             let again = restore(&scratch.folder).unwrap();
             assert!(again.settings.is_empty() && again.failures.is_empty(), "{again:?}");
         }
+    }
+
+    /// What would lie in the folders if the process had been killed at any step of `run`, and what does now.
+    fn states(scratch: &Scratch, run: impl FnOnce()) -> Vec<steps::State> {
+        let mut states = vec![steps::state(scratch.temporary.path())];
+        states.extend(steps::watch(scratch.temporary.path(), run));
+        states
+    }
+
+    #[test]
+    fn the_first_values_come_back_wherever_tunings_and_restores_were_killed() {
+        let restored = |scratch: &Scratch| {
+            let restored = restore(&scratch.folder).unwrap();
+            assert!(restored.foreign.is_empty() && restored.failures.is_empty(), "{restored:?}");
+            assert_eq!(scratch.values(), ["1", "1"]);
+        };
+        let mut number = 0;
+        for steps in 1..=3 {
+            let scratch = Scratch::new();
+            let path = scratch.temporary.path();
+            let first = states(&scratch, || {
+                scratch.tune("a", "2", 3);
+                scratch.tune("b", "2", 3);
+                scratch.tune("a", "3", steps);
+                restored(&scratch);
+            });
+            for state in first {
+                steps::set(path, &state);
+                // The next restore is killed, too.
+                for state in states(&scratch, || restored(&scratch)) {
+                    number += 1;
+                    steps::set(path, &state);
+                    restored(&scratch);
+                    assert_eq!(journals(&scratch.folder).unwrap().len(), 0);
+                    // A tuning comes in between.
+                    steps::set(path, &state);
+                    scratch.tune("a", "4", 3);
+                    restored(&scratch);
+                }
+            }
+        }
+        assert!(number > 100, "{number}");
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_keeps_the_earlier_ones() {
+        let scratch = Scratch::new();
+        scratch.tune("a", "2", 3);
+        scratch.tune("a", "3", 3);
+        let mut all: Vec<_> = journals(&scratch.folder).unwrap();
+        all.sort_by_key(|path| journal::read(path).unwrap().unwrap().header.opened_ns);
+        let text = fs::read(&all[1]).unwrap();
+        fs::write(&all[1], "damaged").unwrap();
+        scratch.set("a", "2");
+        assert_eq!(restore(&scratch.folder).unwrap().failures.len(), 1);
+        fs::write(&all[1], text).unwrap();
+        scratch.set("a", "3");
+        assert!(restore(&scratch.folder).unwrap().failures.is_empty());
+        assert_eq!(scratch.values(), ["1", "1"]);
+    }
+
+    #[test]
+    fn settings_that_are_gone_or_were_never_changed_are_not_listed() {
+        let scratch = Scratch::new();
+        scratch.tune("a", "2", 3);
+        scratch.tune("b", "2", 1);
+        fs::remove_file(scratch.path("a")).unwrap();
+        let restored = restore(&scratch.folder).unwrap();
+        assert!(restored.settings.is_empty() && restored.failures.is_empty(), "{restored:?}");
     }
 
     #[test]

@@ -1,0 +1,49 @@
+//! For tests: what lies on the disk after each step, as a process that is killed there leaves it.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The files of a folder, and of the folders in it, with their content.
+pub(crate) type State = BTreeMap<PathBuf, Vec<u8>>;
+
+thread_local! {
+    static WATCHED: RefCell<Option<(PathBuf, Vec<State>)>> = const { RefCell::new(None) };
+}
+
+/// Runs `run`, and returns the states of a folder after each of its steps.
+pub(crate) fn watch(folder: &Path, run: impl FnOnce()) -> Vec<State> {
+    WATCHED.set(Some((folder.to_owned(), Vec::new())));
+    run();
+    WATCHED.take().map_or_else(Vec::new, |(_, states)| states)
+}
+
+/// A change of the disk was made.
+pub(crate) fn step() {
+    WATCHED.with_borrow_mut(|watched| {
+        if let Some((folder, states)) = watched {
+            states.push(state(folder));
+        }
+    });
+}
+
+/// The present state of a folder.
+pub(crate) fn state(folder: &Path) -> State {
+    let mut state = State::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        match path.is_dir() {
+            true => state.extend(self::state(&path)),
+            false => drop(state.insert(path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    state
+}
+
+/// Gives a folder a former state.
+pub(crate) fn set(folder: &Path, former: &State) {
+    state(folder).keys().for_each(|path| fs::remove_file(path).unwrap());
+    former.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
+}
