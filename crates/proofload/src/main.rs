@@ -84,9 +84,7 @@ fn main() -> std::process::ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let status = print_error(&without_hidden(error));
-            commands::foreign_options::rate_hint(&words)
-                .iter()
-                .for_each(output::standard::message);
+            commands::foreign_options::rate_hint(&words).iter().for_each(output::standard::message);
             return status;
         }
     };

@@ -106,9 +106,9 @@ fn the_layouts_are_those_of_the_programs() -> Result<()> {
     let url = serve.url();
     for (line, words) in [
         (
-            format!("wrk -t1 -c2 -d500ms --latency {url}"),
+            format!("wrk -t1 -c2 -d1s --latency {url}"),
             &[
-                "Running 0.50s test @ ",
+                "Running 1s test @ ",
                 "  1 threads and 2 connections",
                 "  Latency Distribution",
                 "     99%",

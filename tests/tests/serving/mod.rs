@@ -4,7 +4,6 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use proofload_tests::{Proofload, Serve, process::Launch, temporary::TemporaryFolder};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use testing::PATIENCE;
 
@@ -23,7 +22,7 @@ fn a_user_s_way_through_an_api_is_in_the_record() -> Result<()> {
         let folder = TemporaryFolder::new()?;
         let (record, ca) = (folder.file("requests.jsonl"), folder.file("ca.pem"));
         let secure = secure.replace("CA", &ca);
-        let mut serve = Serve::start(&format!("--pages --token-lifetime 1h --record {record} {secure}"))?;
+        let serve = Serve::start(&format!("--pages --token-lifetime 1h --record {record} {secure}"))?;
         let base = format!("{scheme}://{}", serve.addresses()[0]);
         let trust = if secure.is_empty() { String::new() } else { format!("--cacert {ca}") };
         let (status, login) = curl(&format!("{trust} -d user=ann&password=p {base}/login"))?;
@@ -32,8 +31,7 @@ fn a_user_s_way_through_an_api_is_in_the_record() -> Result<()> {
         let (_, private) = curl(&format!("{trust} --oauth2-bearer {token} {base}/private/a"))?;
         ensure!(serde_json::from_str::<Value>(&private)?["user"] == "ann", "{private}");
         ensure!(curl(&format!("{trust} -L {base}/redirect/2"))?.1.contains("\"redirects_left\":0"));
-        // The record is whole when the program has ended, by whatever signal ends it.
-        serve.signal(Signal::TERM);
+        // The record is whole when the program has ended.
         let report = serve.stop()?;
         let text = fs::read_to_string(&record)?;
         let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
