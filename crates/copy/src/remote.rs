@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use sftp::{Attributes, Code, OpenFlags, Request, Times};
+use sftp::{Attributes, Code, FileType, OpenFlags, Request, Times};
 
 use crate::{channel::Channel, file::Item, said::Said, tree::MAX_ITEMS, trouble::Trouble, waiting::Pending};
 
@@ -23,7 +23,7 @@ impl NewFolder {
     pub(crate) async fn made(self) -> Result<(), Trouble> {
         match self.made.done().await {
             Err(Trouble::Refused(refusal)) => match self.known.answer().await {
-                Ok(Said::Attributes(known)) if known.file_type() == Some(sftp::FileType::Directory) => Ok(()),
+                Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(()),
                 Err(trouble @ Trouble::Lost(_)) => Err(trouble),
                 _ => Err(Trouble::Refused(refusal)),
             },
@@ -46,9 +46,12 @@ impl Channel {
         }
     }
 
-    /// Attributes of what a path leads to; none if there is nothing.
+    /// Attributes of what a path leads to; none if there is nothing. A server that calls it a link would have it made as one.
     pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
-        self.attributes(Request::Stat { path }).await
+        match self.attributes(Request::Stat { path }).await? {
+            Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
+            found => Ok(found),
+        }
     }
 
     /// Attributes of a path itself, even if it is a link.

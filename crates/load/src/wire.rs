@@ -83,7 +83,7 @@ pub struct Agreed {
 pub struct HandshakeStep {
     /// What was agreed, once the handshake is done.
     pub agreed: Option<Agreed>,
-    /// For how long the bytes that this step read had been unread, in nanoseconds, summed up; `None` if unknown.
+    /// For how long the bytes that this step read had been unread, in nanoseconds, the longest of them; `None` if unknown.
     pub unread_ns: Option<u64>,
     /// Whether bytes may be there that no further event reports.
     pub may_have_more: bool,

@@ -1,9 +1,9 @@
 //! Writes down every complete request, as a line of JSON.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -37,6 +37,13 @@ impl Recorder {
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
         let mut options = OpenOptions::new();
         let file = options.create(true).write(true).truncate(true).mode(0o600).open(&record.file);
+        // A file that was there keeps its permissions when it is opened; /dev/null and pipes keep them for good.
+        let file = file.and_then(|file| {
+            if file.metadata()?.is_file() {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+            }
+            Ok(file)
+        });
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
         let body_bytes = usize::try_from(record.body_bytes).unwrap_or(usize::MAX);
         Ok(Self {
@@ -58,6 +65,10 @@ impl Recorder {
     }
 
     fn write(&self, lines: &[u8]) {
+        // Behind a part of a line, the next one would be no line either.
+        if self.failure().is_some() {
+            return;
+        }
         // Whole lines, under the lock: lines of several threads do not mix.
         let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines);
         if let Err(error) = written {

@@ -103,7 +103,7 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
         verdict.excluded.extend(verdict.bottlenecks.drain(..).map(
             |Bottleneck { cause, place, evidence, .. }| {
                 let at = if place.is_empty() { place } else { format!("{place}: ") };
-                Excluded { cause, evidence: format!("{at}{evidence}; this has cost nothing yet") }
+                Excluded { cause, evidence: format!("{at}{evidence}; the load was carried all the same") }
             },
         ));
         let (cause, certainty) = (Cause::OfferedLoad, Certainty::Counted);

@@ -115,7 +115,7 @@ fn a_load_that_is_carried_bounds_itself() {
     ] {
         let of = |one: &&Excluded| one.cause == cause && one.evidence.starts_with(evidence);
         let one = excluded.iter().find(of).unwrap_or_else(|| panic!("{cause:?}: {excluded:#?}"));
-        assert!(one.evidence.ends_with("; this has cost nothing yet"), "{one:?}");
+        assert!(one.evidence.ends_with("; the load was carried all the same"), "{one:?}");
     }
     case.http().counts.completed = 980;
     assert_eq!(case.named()[0], (Cause::AcceptQueue, "web".to_owned()));

@@ -225,7 +225,7 @@ http {{
         let cases: [(&[&str], &[String], i32); 9] = [
             (&["http", &refused, "-n", "5"], &headers, 1),
             (&["http", &bare, "-n", "5"], &headers, 1),
-            (&["http", &https], &headers, 2),
+            (&["http", &https, "-n", "5"], &headers, 1),
             (&["http", &no_port, "--rate", "x"], &headers, 2),
             (&["http", url, &refused], &headers, 2),
             (&["http", url, &bare, "--no-such-option"], &headers, 2),

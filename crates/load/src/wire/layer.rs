@@ -128,7 +128,7 @@ impl Read for Io<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let received = self.stamps.receive(self.socket.as_fd(), buffer, false)?;
         let unread_ns = received.received_ns.map(|ns| monotonic_ns().saturating_sub(ns));
-        self.unread_ns = self.unread_ns.zip(unread_ns).map(|(sum, ns)| sum + ns);
+        self.unread_ns = self.unread_ns.zip(unread_ns).map(|(longest, ns)| longest.max(ns));
         self.last = Some(received);
         Ok(received.bytes)
     }

@@ -123,9 +123,7 @@ impl Layer for Secure {
             match result {
                 Ok(0) if session.was_cut_off() => return Err(ConnectionError::CutOff),
                 Ok(bytes) => {
-                    // Plaintext of an earlier read says nothing about the socket.
-                    let may_have_more =
-                        io.last.is_none_or(|last| last.may_have_more) || session.has_buffered();
+                    let may_have_more = session.may_have_more();
                     return Ok(Received { bytes, may_have_more, received_ns: *received_ns });
                 }
                 Err(Failure::Again) => {}

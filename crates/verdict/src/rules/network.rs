@@ -234,8 +234,10 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
     let of_hosts = observed.counters.hosts.iter().map(|host| {
         let get = |counter| host.counters.get(counter).unwrap_or(0);
         let again = get("Tcp.RetransSegs");
-        (again, get("TcpExt.TCPOrigDataSent") + again)
+        let data = host.counters.get("TcpExt.TCPOrigDataSent").unwrap_or_else(|| get("Tcp.OutSegs"));
+        (again, data + again)
     });
+    let of_hosts = of_hosts.filter(|(again, _)| *again >= MIN_SENT_AGAIN);
     let share = |&(part, all): &(u64, u64)| part as f64 / all.max(1) as f64;
     let worst = |a: &(u64, u64), b: &(u64, u64)| share(a).total_cmp(&share(b));
     let (lost, again) =
@@ -250,9 +252,7 @@ pub(super) fn packet_loss(observed: &Observed<'_>) -> Finding {
     // A queue that is full makes senders send again, too.
     let queues: [Rule; 3] = [connection_limit, link_queue, packet_queue];
     let is_lossy = share(&lost) >= LOSS_SHARE
-        || again.0 >= MIN_SENT_AGAIN
-            && share(&again) >= LOSS_SHARE
-            && !queues.iter().any(|rule| is_bound(observed, *rule));
+        || share(&again) >= LOSS_SHARE && !queues.iter().any(|rule| is_bound(observed, *rule));
     let matters = sender(observed).is_ok() || !observed.goals_met;
     if is_lossy && matters && !is_explained(observed) && !is_bound(observed, ssh_window) {
         likely("", with_window(observed, evidence))

@@ -165,7 +165,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     match fullest {
         Some(_) if is_own => counted(&host.host, format!("{size}overflowed {times}{busiest}")),
         Some((_, queue))
-            if !others.is_empty() && (other.is_some() || !has_dropped && share(queue) <= 0.5) =>
+            if !others.is_empty() && !has_dropped && (other.is_some() || share(queue) <= 0.5) =>
         {
             let at = other.map_or("another socket", |(address, _)| address.as_str());
             Finding::Not(format!(

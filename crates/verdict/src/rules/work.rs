@@ -104,9 +104,9 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
 fn number_of(list: &str) -> Option<usize> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some((first.parse::<usize>().ok()?..=last.parse().ok()?).count())
+        last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
     };
-    list.split(',').map(range).sum()
+    list.split(',').map(range).try_fold(0_usize, |sum, number| sum.checked_add(number?))
 }
 
 /// The processes of the targets that had the least time left; none if none could be looked at.

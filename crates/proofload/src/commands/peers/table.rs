@@ -192,7 +192,7 @@ impl Translated {
             words.push(format!("--{name}"));
             words.extend(value.clone());
         }
-        words.push(url.to_owned());
+        words.push(literal(url));
         words
     }
 }
