@@ -5,7 +5,7 @@ use std::{
     fs,
     path::PathBuf,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{task::spawn_local, time::sleep};
@@ -31,6 +31,10 @@ const SMALL_LANES: usize = 32;
 const MAX_ATTEMPTS: u32 = 6;
 /// Time before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// A login that takes so long goes over a long path: a dozen round trips, where a busy machine takes less.
+const LONG_LOGIN: Duration = Duration::from_secs(1);
+/// Time between two looks whether a login was let in.
+const LOGIN_TICK: Duration = Duration::from_millis(10);
 /// Logins that begin beside the first, where it asked nobody anything the last time: if all fail, a server that counts failures has
 /// seen less than five.
 const EARLY_LOGINS: u32 = 3;
@@ -118,8 +122,8 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: asks nobody anything if that works, else the user. Some others begin with it, if the last login over this
-    /// path was quiet.
+    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took so
+    /// long that the path must be; some begin with it, if the last login over this path was quiet.
     ///
     /// # Errors
     /// When neither works.
@@ -128,9 +132,19 @@ impl Pool {
         for slot in 1..if self.quiet.is_known() { early } else { 0 } {
             self.start_slot(slot, None, MAX_CHANNELS);
         }
+        let (pool, began) = (Rc::clone(self), Instant::now());
+        let let_in = spawn_local(async move {
+            while !pool.control(0).exists() {
+                sleep(LOGIN_TICK).await;
+            }
+            if began.elapsed() >= LONG_LOGIN {
+                pool.start_others(connections);
+            }
+        });
         match Channel::open(self.login.connection(&self.control(0), true)).await {
             Ok(channel) => Ok(channel),
             Err(Trouble::Lost(why)) if may_ask(&why) => {
+                let_in.abort();
                 self.is_interactive.set(true);
                 self.quiet.learn(false);
                 Channel::open(self.login.connection(&self.control(0), false)).await

@@ -107,7 +107,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
     let trials = scale.pick(2_000, 10_000);
     large(folder.path(), trials)?;
-    let most_kib = scale.pick(45_000, 195_000);
+    let most_kib = scale.pick(50_000, 195_000);
     for words in ["", " --html page", " --json all", " --openmetrics metrics", " --junit cases"] {
         let begun = Instant::now();
         let (output, peak_kib) = at_its_peak(folder.path(), &format!("report large{words}"))?;
