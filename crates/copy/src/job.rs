@@ -10,7 +10,6 @@ use std::{
 };
 
 use glob::Pattern;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sftp::FileType;
 use tokio::{task::LocalSet, time::timeout};
 
@@ -121,9 +120,6 @@ pub fn probe(job: &Job, stop: &AtomicBool) -> Result<[Report; 2], CopyError> {
 
 /// Waits for what runs on this thread.
 fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, CopyError> {
-    // Each connection has several pipes, and each file on its way is open. If the kernel refuses, the old limit stays.
-    let descriptors = getrlimit(Resource::Nofile).maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: descriptors, maximum: descriptors });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CopyError::Failed(format!("cannot wait for events: {error}")))?;
     let done = LocalSet::new().block_on(&runtime, what);

@@ -7,8 +7,10 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use record::Counters;
 
-/// Length of a tick of `/proc/stat` in milliseconds: `USER_HZ` is 100 on all architectures that proofload runs on.
-const TICK_MS: u64 = 10;
+use crate::programs::TICK_NS;
+
+/// Length of a tick of `/proc/stat` in milliseconds.
+const TICK_MS: u64 = TICK_NS / 1_000_000;
 
 /// Reads a file below `/proc`, here or in a copy of it. `net/…` stands for the files of one network namespace.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> io::Result<String>;

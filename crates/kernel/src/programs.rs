@@ -9,7 +9,7 @@ use std::{
 
 use crate::namespaces::{self, Kind};
 
-/// The unit of the times of processes: `USER_HZ` is 100 on all architectures that proofload runs on.
+/// The unit of the times of processes and processors: `USER_HZ` is 100 on all architectures that proofload runs on.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// A process at a moment.

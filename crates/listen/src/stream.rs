@@ -1,7 +1,6 @@
 //! The byte stream of a connection, plain or TLS.
 
 use std::{
-    io::{self, Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
@@ -24,7 +23,7 @@ pub(crate) enum Stream {
 
 #[derive(Debug)]
 pub(crate) struct Encrypted {
-    socket: Socket,
+    socket: sockets::Stream<OwnedFd>,
     session: Session,
 }
 
@@ -33,9 +32,10 @@ impl Stream {
     pub(crate) fn new(socket: OwnedFd, tls: Option<Arc<ServerConfig>>) -> Result<Self, Failure> {
         Ok(match tls {
             None => Self::Plain(socket),
-            Some(config) => {
-                Self::Tls(Box::new(Encrypted { socket: Socket(socket), session: Session::server(config)? }))
-            }
+            Some(config) => Self::Tls(Box::new(Encrypted {
+                socket: sockets::Stream(socket),
+                session: Session::server(config)?,
+            })),
         })
     }
 
@@ -121,29 +121,9 @@ fn errno(failure: Failure) -> Errno {
     }
 }
 
-/// Implements `Read` and `Write` on a socket.
-#[derive(Debug)]
-struct Socket(OwnedFd);
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(recv(&self.0, buffer, RecvFlags::empty())?.1)
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(&self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
+    use std::{io::Write, os::unix::net::UnixStream};
 
     use tls::{Authority, Offer, Validity};
 

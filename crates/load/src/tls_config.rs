@@ -18,6 +18,8 @@ use rustls::{
 };
 use tls::{Identity, Offer};
 
+use crate::FieldMistake;
+
 /// Files in which systems keep the authorities that they trust: of Debian and Alpine, Fedora, openSUSE, the BSDs.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -25,15 +27,6 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-
-/// What the plan has wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TlsMistake {
-    /// The key of the option.
-    pub field: &'static str,
-    /// What is wrong, and what was expected.
-    pub message: String,
-}
 
 /// What the connections of a trial share.
 #[derive(Debug, Clone)]
@@ -51,7 +44,7 @@ impl TlsConfig {
     ///
     /// # Errors
     /// The field that cannot be used, and why.
-    pub(crate) fn new(plan: &TlsPlan) -> Result<Self, TlsMistake> {
+    pub(crate) fn new(plan: &TlsPlan) -> Result<Self, FieldMistake> {
         let name = ServerName::try_from(plan.server_name.clone())
             .map_err(|_| mistake("sni", format!("'{}' is no host name or address", plan.server_name)))?;
         let offer = Offer {
@@ -94,7 +87,7 @@ impl TlsConfig {
 }
 
 /// The authorities in a file, or those that the system trusts.
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsMistake> {
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, FieldMistake> {
     if let Some(file) = file {
         return tls::read_roots(file).map_err(|error| mistake("cacert", error.to_string()));
     }
@@ -119,8 +112,8 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, TlsMistake> {
     Ok(roots)
 }
 
-fn mistake(field: &'static str, message: String) -> TlsMistake {
-    TlsMistake { field, message }
+fn mistake(field: &'static str, message: String) -> FieldMistake {
+    FieldMistake { field, message }
 }
 
 /// Accepts every certificate. The target must still prove that it has the certificate's key.

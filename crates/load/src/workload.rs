@@ -18,7 +18,7 @@ use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use settings::options::Kind;
 use url::Url;
 
-use crate::MachineLimits;
+use crate::{FieldMistake, MachineLimits};
 use options::Field as _;
 pub use options::HttpOption;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
@@ -41,15 +41,6 @@ pub struct FixedByUser {
     pub processes: bool,
     /// The source addresses.
     pub sources: bool,
-}
-
-/// A mistake in a field of a workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldMistake {
-    /// The field's key.
-    pub field: &'static str,
-    /// What is wrong, and what was expected.
-    pub message: String,
 }
 
 options::workload! {

@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
 };
-use sockets::{ConnectionPermit, Token};
+use sockets::{ConnectionPermit, Stream, Token};
 use tls::{Failure, Session};
 
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
     asked::Asked,
     misbehave::Misbehaviour,
     pages::Page,
-    security::Socket,
     wire::Wire,
 };
 
@@ -170,7 +169,7 @@ impl<'a> Connection<'a> {
         if let Some(extra) = &mut self.extra
             && let Some(session) = &mut extra.session
         {
-            return session.receive(&mut Socket(&self.socket), buffer).map_err(|failure| match failure {
+            return session.receive(&mut Stream(&self.socket), buffer).map_err(|failure| match failure {
                 Failure::WouldBlock => Errno::AGAIN,
                 Failure::Again => Errno::INTR,
                 failure => {
@@ -197,7 +196,7 @@ impl<'a> Connection<'a> {
         if let Some(extra) = &mut self.extra
             && let Some(session) = &mut extra.session
         {
-            let _ = session.flush(&mut Socket(&self.socket));
+            let _ = session.flush(&mut Stream(&self.socket));
         }
     }
 

@@ -3,15 +3,12 @@
 use std::{
     collections::BTreeSet,
     fmt, fs,
-    io::{self, Read, Write},
     net::{IpAddr, SocketAddr},
-    os::fd::OwnedFd,
     str::FromStr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::ServerConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -163,25 +160,6 @@ fn made(
             Authority::new("unknown authority")?.certify(&names, Validity::default())
         }
         _ => authority.certify(&names, Validity::default()),
-    }
-}
-
-/// Implements `Read` and `Write` on a socket.
-pub(crate) struct Socket<'a>(pub &'a OwnedFd);
-
-impl Read for Socket<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(recv(self.0, buffer, RecvFlags::empty())?.1)
-    }
-}
-
-impl Write for Socket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

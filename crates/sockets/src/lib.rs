@@ -7,6 +7,7 @@ mod connections;
 mod listening;
 mod slab;
 mod start;
+mod stream;
 
 pub use acceptor::{Acceptor, error_name, watch};
 pub use connection_limit::{ConnectionLimit, ConnectionPermit};
@@ -14,3 +15,4 @@ pub use connections::{Connections, NextStep};
 pub use listening::{check_free, listening_each, local_address};
 pub use slab::{Slab, Token};
 pub use start::{StartError, check_processors, event_loop, pin};
+pub use stream::Stream;

@@ -13,7 +13,7 @@ use record::{
 };
 use url::Url;
 
-use super::FieldMistake;
+use crate::FieldMistake;
 
 /// Collects mistakes while fields are read.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Durati
 use clap::Args;
 use copy::{CopyError, Job, Location, Progress, Report, copy, probe};
 use glob::Pattern;
+use load::raise_descriptors;
 use record::units::parse_size;
 
 use crate::{
@@ -118,6 +119,8 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
     let job = job(arguments)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let stop = stop::on_signal()?;
+    // Each connection has several pipes, and each file on its way is open.
+    raise_descriptors();
     let shown = bar(arguments.quiet);
     let mut line_at = Duration::ZERO;
     let mut show = |progress: Progress| match &shown {

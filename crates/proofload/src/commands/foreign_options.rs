@@ -1,89 +1,77 @@
 //! Options of other load generators that are named differently here. Some have no effect because they are the default here;
 //! for the others the error message names the option to use.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// An option of another program.
-struct ForeignOption {
-    letter: Option<char>,
-    /// Its long name; empty if it has none.
-    long: &'static str,
-    has_value: bool,
-    /// What to write instead, with {} for its value; empty if it is the default here.
-    instead: &'static str,
-}
-
-const fn option(letter: char, long: &'static str, has_value: bool, instead: &'static str) -> ForeignOption {
-    ForeignOption { letter: Some(letter), long, has_value, instead }
-}
-
-const fn long(long: &'static str, has_value: bool, instead: &'static str) -> ForeignOption {
-    ForeignOption { letter: None, long, has_value, instead }
-}
+use super::peers::table::{
+    Fate::{Default, Refused},
+    Given, PROXY, Row, long, row,
+};
 
 const SCRIPT: &str = "Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
                       --stage and --think-time";
 const VERSION: &str = "requests are of HTTP/1.1: leave it out";
-const PROXY: &str =
-    "a proxy would be measured with the service: leave it out, or measure the proxy by its own URL";
 
-const FOREIGN_OPTIONS: &[ForeignOption] = &[
+/// What is refused says what to write instead, with {} for the value.
+const FOREIGN_OPTIONS: &[Row] = &[
     // wrk and wrk2.
-    option('s', "script", true, SCRIPT),
-    option('L', "latency", false, ""),
-    option('U', "u_latency", false, ""),
+    row('s', "script", "VALUE", Refused(SCRIPT)),
+    row('L', "latency", "", Default),
+    row('U', "u_latency", "", Default),
     // ab.
-    option('k', "", false, ""),
-    option('p', "", true, "write --body @{}"),
-    option('m', "", true, "write -X {}"),
-    option('C', "", true, "write -H 'Cookie: {}'"),
-    option(
+    row('k', "", "", Default),
+    row('p', "", "VALUE", Refused("write --body @{}")),
+    row('m', "", "VALUE", Refused("write -X {}")),
+    row('C', "", "VALUE", Refused("write -H 'Cookie: {}'")),
+    row(
         'A',
         "",
-        true,
-        "ab's login {} is user info of the URL (http://USER:PASSWORD@…), curl's name -H 'User-Agent: {}'",
+        "VALUE",
+        Refused(
+            "ab's login {} is user info of the URL (http://USER:PASSWORD@…), curl's name -H 'User-Agent: {}'",
+        ),
     ),
-    option('i', "iterations", true, "k6's iterations are --requests {}; ab's -i is -X HEAD"),
-    option('l', "", false, ""),
-    option('r', "", false, ""),
+    row('i', "iterations", "VALUE", Refused("k6's iterations are --requests {}; ab's -i is -X HEAD")),
+    row('l', "", "", Default),
+    row('r', "", "", Default),
     // hey, oha, vegeta, h2load and k6.
-    option('z', "", true, "write --duration {}"),
-    option('D', "", true, "write --body @{}"),
-    option('a', "", true, "write the login into the URL: http://USER:PASSWORD@…"),
-    option('x', "proxy", true, PROXY),
-    long("rps", true, "write --rate {}, of all connections together"),
-    long("qps", true, "write --rate {}, of all connections together"),
-    long("vus", true, "write --users {}"),
-    long("concurrency", true, "write --connections {}"),
-    long("clients", true, "write --users {}"),
-    long("workers", true, "write --connections {}"),
-    long("disable-keepalive", false, "write --no-keepalive"),
-    long("latency-correction", false, ""),
-    long("no-tui", false, ""),
-    long("h2", false, VERSION),
-    long("http2", false, VERSION),
+    row('z', "", "VALUE", Refused("write --duration {}")),
+    row('D', "", "VALUE", Refused("write --body @{}")),
+    row('a', "", "VALUE", Refused("write the login into the URL: http://USER:PASSWORD@…")),
+    row('x', "proxy", "VALUE", Refused(PROXY)),
+    long("rps", "VALUE", Refused("write --rate {}, of all connections together")),
+    long("qps", "VALUE", Refused("write --rate {}, of all connections together")),
+    long("vus", "VALUE", Refused("write --users {}")),
+    long("concurrency", "VALUE", Refused("write --connections {}")),
+    long("clients", "VALUE", Refused("write --users {}")),
+    long("workers", "VALUE", Refused("write --connections {}")),
+    long("disable-keepalive", "", Refused("write --no-keepalive")),
+    long("latency-correction", "", Default),
+    long("no-tui", "", Default),
+    long("h2", "", Refused(VERSION)),
+    long("http2", "", Refused(VERSION)),
     // curl.
-    long("data", true, "write --body '{}', or give curl's whole line with --curl"),
-    long("data-raw", true, "write --body '{}', or give curl's whole line with --curl"),
-    long("data-binary", true, "write --body '{}', or give curl's whole line with --curl"),
-    long("request", true, "write -X {}"),
-    long("max-time", true, "write --timeout {}"),
-    long("location", false, "redirects are not followed: give the final URL"),
+    long("data", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
+    long("data-raw", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
+    long("data-binary", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
+    long("request", "VALUE", Refused("write -X {}")),
+    long("max-time", "VALUE", Refused("write --timeout {}")),
+    long("location", "", Refused("redirects are not followed: give the final URL")),
 ];
 
-/// The options of other programs that were given, each with its value.
+/// The options of other programs that were given.
 #[derive(Debug)]
-pub(super) struct ForeignOptions(Vec<(usize, String)>);
+pub(super) struct ForeignOptions(Given);
 
 impl ForeignOptions {
     /// Options that proofload does not accept, each with the option to use instead.
     pub(super) fn mistakes(&self, no_keepalive: bool, url: &str) -> Vec<String> {
         let mut mistakes = Vec::new();
-        for (index, value) in &self.0 {
-            let option = &FOREIGN_OPTIONS[*index];
-            let name = option.name();
-            if !option.instead.is_empty() {
-                mistakes.push(format!("{name}: {}", option.instead.replace("{}", value)));
+        for row in FOREIGN_OPTIONS {
+            let name = row.name();
+            let Some(value) = self.0.last(&name) else { continue };
+            if let Refused(instead) = row.fate {
+                mistakes.push(format!("{name}: {}", instead.replace("{}", value)));
             } else if name == "-k" && no_keepalive {
                 mistakes.push("-k keeps connections, --no-keepalive does not: leave out one".to_owned());
             } else if name == "-k" && url.starts_with("https:") {
@@ -94,26 +82,6 @@ impl ForeignOptions {
             }
         }
         mistakes
-    }
-}
-
-impl ForeignOption {
-    fn name(&self) -> String {
-        self.letter.map_or_else(|| format!("--{}", self.long), |letter| format!("-{letter}"))
-    }
-
-    fn argument(&self) -> Arg {
-        let argument = Arg::new(self.id()).hide(true);
-        let argument = self.letter.into_iter().fold(argument, Arg::short);
-        let argument = if self.long.is_empty() { argument } else { argument.long(self.long) };
-        match self.has_value {
-            true => argument.action(ArgAction::Append),
-            false => argument.action(ArgAction::SetTrue).overrides_with(self.id()),
-        }
-    }
-
-    fn id(&self) -> String {
-        format!("foreign {}", self.name())
     }
 }
 
@@ -132,7 +100,9 @@ pub(crate) fn rate_hint(words: &[String]) -> Option<String> {
 
 impl Args for ForeignOptions {
     fn augment_args(command: Command) -> Command {
-        command.args(FOREIGN_OPTIONS.iter().map(ForeignOption::argument))
+        // What looks like an option is none of these options' values.
+        let argument = |row: &'static Row| row.argument(false).allow_hyphen_values(false).hide(true);
+        command.args(FOREIGN_OPTIONS.iter().map(argument))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -142,14 +112,7 @@ impl Args for ForeignOptions {
 
 impl FromArgMatches for ForeignOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let given = FOREIGN_OPTIONS.iter().enumerate().filter_map(|(index, option)| {
-            let id = option.id();
-            if option.has_value {
-                return matches.get_many::<String>(&id)?.next_back().map(|value| (index, value.clone()));
-            }
-            matches.get_flag(&id).then(|| (index, String::new()))
-        });
-        Ok(Self(given.collect()))
+        Ok(Self(Given::read(FOREIGN_OPTIONS, matches)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

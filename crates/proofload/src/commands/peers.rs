@@ -3,7 +3,7 @@
 
 mod ab;
 pub(crate) mod curl;
-mod table;
+pub(super) mod table;
 mod wrk;
 
 use std::{fmt, marker::PhantomData};

@@ -8,6 +8,8 @@ use record::{
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
+use super::marked;
+
 /// Renders a trial of requests as text.
 pub(crate) fn render(trial: &Trial) -> String {
     let mut text = String::new();
@@ -217,12 +219,7 @@ fn write_censored(out: &mut String, name: &str, times: &CensoredTimes) -> std::f
     if times.lower_bound().is_empty() {
         return Ok(());
     }
-    // A time in parentheses may be the generator's, not the target's.
-    let shown = |percentile: Percentile| {
-        let mark = if percentile.at_least { "≥" } else { "" };
-        let shown = format!("{mark}{}", show_time_ns(percentile.ns));
-        if percentile.is_own() { format!("({shown})") } else { shown }
-    };
+    let shown = |percentile| marked(percentile, show_time_ns);
     let longest = Percentile { at_least: !times.censored.is_empty(), ..times.percentile(1.0) };
     let percentiles = QUANTILES.map(|quantile| times.percentile(quantile));
     write_row(out, name, [times.mean()].into_iter().chain(percentiles).chain([longest]).map(shown))

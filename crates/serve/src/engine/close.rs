@@ -6,11 +6,11 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, Shutdown, recv, shutdown, sockopt},
 };
+use sockets::Stream;
 
 use super::{Engine, Step};
 use crate::{
     connection::{Connection, Phase},
-    security::Socket,
     timers::TimerKind,
 };
 
@@ -25,7 +25,7 @@ impl Engine<'_> {
             && let Some(session) = &mut extra.session
         {
             // A client that has gone needs no farewell.
-            let _ = session.send_close_notify(&mut Socket(&connection.socket));
+            let _ = session.send_close_notify(&mut Stream(&connection.socket));
         }
         if !connection.readable && !more_may_come {
             return Step::Close;

@@ -4,6 +4,7 @@ use rustix::{
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, send, sendmsg, sockopt},
 };
+use sockets::Stream;
 use tls::Failure;
 
 use super::{
@@ -15,7 +16,6 @@ use crate::{
     answer::{Answers, Kind},
     connection::{Action, Connection, Phase},
     misbehave::Misbehaviour,
-    security::Socket,
     timers::TimerKind,
 };
 
@@ -241,7 +241,7 @@ fn send_encrypted(answers: &Answers, connection: &mut Connection, until: u64) ->
                 _ => answers.wire(connection.kind, connection.shape),
             };
             let (pieces, count) = wire.pieces(connection.sent, until);
-            let mut socket = Socket(&connection.socket);
+            let mut socket = Stream(&connection.socket);
             match count {
                 0 => session.flush(&mut socket).map(|_| 0),
                 _ => session.send(&mut socket, &pieces[0]),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 /// Whether a value of Accept-Encoding accepts gzip (RFC 9110, 12.5.3).
@@ -55,22 +56,7 @@ pub(super) fn credentials(body: &[u8]) -> Option<(String, String)> {
 
 /// The text of a part of a path; bytes that are no UTF-8 are replaced.
 pub(super) fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while at < bytes.len() {
-        let hex = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-        match (bytes[at], hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, ..) => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use record::units::parse_cpus;
+
 use super::{percent, programs, share_of_trial};
 use crate::Observed;
 
@@ -74,7 +76,11 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
         let cores = (0..).take_while(|core| machine.get(&format!("cpu{core}.idle_ms")).is_some()).count();
-        let processors = program.cpus.as_deref().and_then(number_of).or((cores > 0).then_some(cores));
+        let processors = program
+            .cpus
+            .as_deref()
+            .and_then(|list| Some(parse_cpus(list).ok()?.len()))
+            .or((cores > 0).then_some(cores));
         let key = (host.host.as_str(), program.cpus.as_deref());
         let none = Work {
             host: &host.host,
@@ -98,15 +104,6 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         }
     }
     works
-}
-
-/// How many processors a list such as `0-3,8` has.
-fn number_of(list: &str) -> Option<usize> {
-    let range = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
-    };
-    list.split(',').map(range).try_fold(0_usize, |sum, number| sum.checked_add(number?))
 }
 
 /// The processes of the targets that had the least time left; none if none could be looked at.

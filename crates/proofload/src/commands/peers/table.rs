@@ -1,7 +1,6 @@
 //! Tables of other programs' options, and what a line of them becomes.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use load::OPTIONS;
 
 /// An option of another program.
 #[derive(Debug)]
@@ -32,14 +31,18 @@ pub(crate) enum Fate {
 }
 
 /// A row with a letter, a long name (or none) and the name of a value (or none).
-pub(super) const fn row(letter: char, long: &'static str, value: &'static str, fate: Fate) -> Row {
+pub(crate) const fn row(letter: char, long: &'static str, value: &'static str, fate: Fate) -> Row {
     Row { letter: Some(letter), long, value, fate }
 }
 
 /// A row without a letter.
-pub(super) const fn long(long: &'static str, value: &'static str, fate: Fate) -> Row {
+pub(crate) const fn long(long: &'static str, value: &'static str, fate: Fate) -> Row {
     Row { letter: None, long, value, fate }
 }
+
+/// Why an option for a proxy is refused.
+pub(crate) const PROXY: &str =
+    "a proxy would be measured with the service: leave it out, or measure the proxy by its own URL";
 
 /// Options of proofload that every such command has too.
 pub(super) const OWN: &[Row] = &[
@@ -55,7 +58,7 @@ pub(super) const TLS: [&str; 8] =
 
 impl Row {
     /// The name that messages have for it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.letter {
             Some(letter) => format!("-{letter}"),
             None => format!("--{}", self.long),
@@ -63,7 +66,7 @@ impl Row {
     }
 
     /// Its argument, with or without a help.
-    pub(super) fn argument(&'static self, has_help: bool) -> Arg {
+    pub(crate) fn argument(&'static self, has_help: bool) -> Arg {
         let mut argument = Arg::new(self.id()).allow_hyphen_values(true);
         argument = self.letter.into_iter().fold(argument, Arg::short);
         if !self.long.is_empty() {
@@ -97,7 +100,7 @@ pub(crate) struct Given(Vec<(&'static Row, String)>);
 
 impl Given {
     /// Reads what clap has matched.
-    pub(super) fn read(rows: impl IntoIterator<Item = &'static Row>, matches: &ArgMatches) -> Self {
+    pub(crate) fn read(rows: impl IntoIterator<Item = &'static Row>, matches: &ArgMatches) -> Self {
         let mut given: Vec<(usize, &'static Row, String)> = Vec::new();
         for row in rows {
             let id = row.id();
@@ -120,7 +123,7 @@ impl Given {
     }
 
     /// The last value of an option, by its message's name: `-c`, `--timeout`.
-    pub(super) fn last(&self, name: &str) -> Option<&str> {
+    pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.iter().filter(|(row, _)| row.name() == name).last().map(|(_, value)| value)
     }
 
@@ -205,8 +208,7 @@ pub(super) fn header_name(field: &str) -> &str {
 /// Whether a URL takes an option. Options for TLS mean nothing for http://, and other programs ignore them there.
 pub(super) fn is_taken(name: &str, url: &str) -> bool {
     let is_tls_url = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-    let is_known = || OPTIONS.iter().any(|option| option.spec.flag() == name);
-    !TLS.contains(&name) || (is_tls_url && is_known())
+    !TLS.contains(&name) || is_tls_url
 }
 
 /// A text in which `${` is that text, and not the beginning of a variable's name.

@@ -5,6 +5,7 @@ use std::fmt::{Result, Write};
 use record::{CensoredTimes, ErrorClass, Histogram, HttpTrial, Trial};
 
 use super::connections;
+use crate::output::marked;
 
 /// Writes ab's layout.
 pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
@@ -83,12 +84,9 @@ fn write_row(out: &mut String, name: &str, times: &Histogram) -> Result {
     )
 }
 
-/// The time within which this share was served; `≥` where it may be longer, in parentheses where it may be the generator's.
+/// The time within which this share was served.
 fn within(times: &CensoredTimes, quantile: f64) -> String {
-    let percentile = times.percentile(quantile);
-    let mark = if percentile.at_least { "≥" } else { "" };
-    let time = format!("{mark}{:.3}", ms(percentile.ns));
-    if percentile.is_own() { format!("({time})") } else { time }
+    marked(times.percentile(quantile), |ns| format!("{:.3}", ms(ns)))
 }
 
 fn ms(ns: u64) -> f64 {

@@ -5,6 +5,7 @@ use std::fmt::{Result, Write};
 use record::{CensoredTimes, ErrorClass, ErrorCounts, HttpTrial, Percentile, Trial};
 
 use super::{connections, deviation};
+use crate::output::marked;
 
 /// Writes wrk's layout.
 pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial, is_distribution: bool) -> Result {
@@ -157,11 +158,8 @@ fn write_spectrum(out: &mut String, title: &str, times: &CensoredTimes) -> Resul
     writeln!(out, "----------------------------------------------------------")
 }
 
-/// A percentile; `≥` where the true one may be longer, in parentheses where it may be the generator's own.
 fn shown(percentile: Percentile) -> String {
-    let mark = if percentile.at_least { "≥" } else { "" };
-    let time = format!("{mark}{}", time(percentile.ns as f64));
-    if percentile.is_own() { format!("({time})") } else { time }
+    marked(percentile, |ns| time(ns as f64))
 }
 
 /// A time as wrk writes it: `635.91us`, `12.92ms`, `30.00s`.

@@ -2,13 +2,11 @@
 
 use super::super::table::{
     Fate::{Becomes, Default, Ignored, Own, Refused},
-    Row, long, row,
+    PROXY, Row, long, row,
 };
 
 const OUTPUT: &str = "answers are counted, not kept";
 const RETRIES: &str = "every request counts; a failed one is not tried again";
-const PROXY: &str =
-    "a proxy would be measured with the service: leave it out, or measure the proxy by its own URL";
 const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1.1";
 const AUTH: &str =
     "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";

@@ -44,7 +44,7 @@ fn without_bash(line: &str) -> Result<String, String> {
             }
             '$' if !is_double && after.starts_with('\'') => {
                 let (text, rest) = ansi(&after[1..])?;
-                plain.push_str(&format!("'{}'", text.replace('\'', "'\\''")));
+                plain.push_str(&quoted(&text));
                 rest
             }
             '$' if after.starts_with('(') => return Err(runs_no_shell("$(")),
@@ -54,9 +54,7 @@ fn without_bash(line: &str) -> Result<String, String> {
                 // Inside double quotes, the quotes are closed around the value.
                 let quote = if is_double { "\"" } else { "" };
                 match value {
-                    Some(value) => {
-                        plain.push_str(&format!("{quote}'{}'{quote}", value.replace('\'', "'\\''")))
-                    }
+                    Some(value) => plain.push_str(&format!("{quote}{}{quote}", quoted(&value))),
                     None => plain.push('$'),
                 }
                 rest
@@ -78,6 +76,11 @@ fn without_bash(line: &str) -> Result<String, String> {
 
 fn runs_no_shell(what: &str) -> String {
     format!("{what} asks a shell for the output of a command, and none is run: write the output itself")
+}
+
+/// A text as one word of every shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// The value of the variable that a text begins with, and what follows it; no value if it begins with none.
