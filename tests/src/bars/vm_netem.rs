@@ -20,14 +20,19 @@ const DELAY_BOUND_MS: f64 = 0.5;
 const THROUGHPUT_BOUND: f64 = 0.03;
 
 /// The kernel's own emulation, as `tc` makes it. The script has a function for each link.
-const KERNELS: [&str; 2] = ["netem", "netem_tbf"];
+const KERNELS: [&str; 2] = ["netem_tbf", "netem"];
+/// The first of them counts its queue in bytes, as ours do. netem alone counts packets, those in the air included: what
+/// its queue holds when a flow of 3 s begins and ends is 6 % of the flow, so only the whole bar compares with it.
+const SAMPLED_KERNELS: usize = 1;
 /// What `proofload link` makes: its emulator, and what it has the kernel do.
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (pings, omitted_s, flow_s) = scale.pick((5, 2, 3), (200, 5, 60));
-    let script =
-        format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s}\n{}", include_str!("vm_netem.sh"));
+    let kernels = &KERNELS[..scale.pick(SAMPLED_KERNELS, KERNELS.len())];
+    let links = kernels.iter().chain(&OURS).copied().collect::<Vec<_>>();
+    let sizes = format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s} LINKS='{}'", links.join(" "));
+    let script = format!("{sizes}\n{}", include_str!("vm_netem.sh"));
     let ran = Vm::default()
         .tools(["ip", "tc", "ping", "iperf3"])
         .modules(["veth", "tun", "sch_netem", "sch_tbf"])
@@ -38,9 +43,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for ours in OURS {
         let measured = Measured::read(output, ours)?;
-        for kernels in KERNELS {
-            let truth = Measured::read(output, kernels)?;
-            compare(&mut outcome, &format!("{ours}_against_{kernels}"), &measured, &truth);
+        for kernel in kernels {
+            let truth = Measured::read(output, kernel)?;
+            compare(&mut outcome, &format!("{ours}_against_{kernel}"), &measured, &truth);
         }
     }
     compare_lab(&mut outcome, output)?;
@@ -48,7 +53,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let is_kept = refusal.contains("already has a queueing discipline") && refusal.contains("qdisc tbf");
     let bound = "the driver refuses to replace another's discipline, and leaves none of its own";
     outcome.holds("foreign_kept", is_kept && !refusal.contains("qdisc netem"), bound);
-    for link in KERNELS.into_iter().chain(OURS) {
+    for link in links {
         outcome.note(format!("{link}: {}", Measured::read(output, link)?.described()));
     }
     let (release, wall_s) = (&ran.release, ran.wall.as_secs_f64());

@@ -1,4 +1,4 @@
-# Measures the same link made in several ways. Before it stand PINGS, the number of round trips, and
+# Measures the same link made in several ways. Before it stand LINKS, these ways; PINGS, the number of round trips; and
 # FLOW_S, the seconds that one TCP flow is measured after its first OMITTED_S.
 set -e
 
@@ -76,7 +76,7 @@ measure() {
     kill "$(tr -d '\0' </tmp/iperf3.pid)"
 }
 
-for link in netem netem_tbf emulator netem_driver; do
+for link in $LINKS; do
     LINK=""
     link_$link
     measure $link
