@@ -21,15 +21,14 @@ const THROUGHPUT_BOUND: f64 = 0.03;
 
 /// The kernel's own emulation, as `tc` makes it. The script has a function for each link.
 const KERNELS: [&str; 2] = ["netem_tbf", "netem"];
-/// The first of them counts its queue in bytes, as ours do. netem alone counts packets, those in the air included: what
-/// its queue holds when a flow of 3 s begins and ends is 6 % of the flow, so only the whole bar compares with it.
-const SAMPLED_KERNELS: usize = 1;
 /// What `proofload link` makes: its emulator, and what it has the kernel do.
 const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (pings, omitted_s, flow_s) = scale.pick((5, 2, 3), (200, 5, 60));
-    let kernels = &KERNELS[..scale.pick(SAMPLED_KERNELS, KERNELS.len())];
+    // Over 3 s, iperf3 counts 6 % more than the rate where a queue counts bytes, as tbf's and ours do. netem's queue counts
+    // packets, those in the air included, and shows no such surplus. So only long flows are compared with netem alone.
+    let kernels = scale.pick(&KERNELS[..1], &KERNELS[..]);
     let links = kernels.iter().chain(&OURS).copied().collect::<Vec<_>>();
     let sizes = format!("PINGS={pings} OMITTED_S={omitted_s} FLOW_S={flow_s} LINKS='{}'", links.join(" "));
     let script = format!("{sizes}\n{}", include_str!("vm_netem.sh"));

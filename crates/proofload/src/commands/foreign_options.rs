@@ -10,6 +10,7 @@ use super::peers::table::{
 
 const SCRIPT: &str = "Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
                       --stage and --think-time";
+const BODY: &str = "write --body '{}', or give curl's whole line with --curl";
 const VERSION: &str = "requests are of HTTP/1.1: leave it out";
 
 /// What is refused says what to write instead, with {} for the value.
@@ -51,9 +52,9 @@ const FOREIGN_OPTIONS: &[Row] = &[
     long("h2", "", Refused(VERSION)),
     long("http2", "", Refused(VERSION)),
     // curl.
-    long("data", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
-    long("data-raw", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
-    long("data-binary", "VALUE", Refused("write --body '{}', or give curl's whole line with --curl")),
+    long("data", "VALUE", Refused(BODY)),
+    long("data-raw", "VALUE", Refused(BODY)),
+    long("data-binary", "VALUE", Refused(BODY)),
     long("request", "VALUE", Refused("write -X {}")),
     long("max-time", "VALUE", Refused("write --timeout {}")),
     long("location", "", Refused("redirects are not followed: give the final URL")),
