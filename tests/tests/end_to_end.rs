@@ -13,6 +13,7 @@ mod programs;
 mod says;
 mod secure;
 mod serving;
+mod sessions;
 mod stages;
 mod study;
 

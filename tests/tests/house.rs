@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("audit", &["record"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
@@ -22,7 +22,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets", "tls"]),
-    ("load", &["clock", "http1", "kernel", "record", "secrets", "settings", "tls"]),
+    ("load", &["clock", "http1", "kernel", "record", "script", "secrets", "settings", "tls"]),
     (
         "proofload",
         &[
@@ -32,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ),
     ("record", &[]),
     ("report", &["record"]),
+    ("script", &["http1", "record"]),
     ("search", &["record"]),
     ("secrets", &[]),
     ("segments", &[]),

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use load::{
     Share,
+    exchange::{Exchange, Fixed, Numbered},
     recorder::Recorder,
     request::RequestBytes,
     wire::simulated::{Action, SimulatedWire, Target},
@@ -37,8 +38,6 @@ impl Target for Uneven {
     }
 }
 
-type SimulatedWorker = Worker<SimulatedWire<Uneven>>;
-
 fn main() -> Result<()> {
     let Some(load) = env::args().nth(1) else {
         println!("{}", LOADS.join("\n"));
@@ -51,9 +50,15 @@ fn main() -> Result<()> {
     let target = Uneven(if plan.events.is_some() { RECEIPT } else { ANSWER });
     let request_bytes = RequestBytes::new(&plan).length();
     let wire = |slots| Ok::<_, Infallible>(SimulatedWire::new(target, request_bytes, slots));
-    let Ok(mut worker) = Worker::new(plan, Share::WHOLE, recorder, stop, wire);
-    worker.prepare();
-    let Finished { result, .. } = run_counted(worker);
+    let Finished { result, .. } = if plan.events.is_some() {
+        let Ok(mut worker) = Worker::<_, Numbered>::new(plan, Share::WHOLE, None, recorder, stop, wire);
+        worker.prepare();
+        run_counted(worker)
+    } else {
+        let Ok(mut worker) = Worker::<_, Fixed>::new(plan, Share::WHOLE, None, recorder, stop, wire);
+        worker.prepare();
+        run_counted(worker)
+    };
     let completed = result.http.counts.completed;
     ensure!(completed == REQUESTS, "{completed} of {REQUESTS} requests were completed");
     println!("{completed}");
@@ -62,7 +67,7 @@ fn main() -> Result<()> {
 
 /// The script counts the instructions of this function and finds it by its name.
 #[inline(never)]
-fn run_counted(worker: SimulatedWorker) -> Finished<SimulatedWire<Uneven>> {
+fn run_counted<X: Exchange>(worker: Worker<SimulatedWire<Uneven>, X>) -> Finished<SimulatedWire<Uneven>> {
     let t0_ns = worker.now_ns() + MS;
     worker.run(t0_ns)
 }

@@ -11,6 +11,7 @@
 mod absence;
 mod conclude;
 mod events;
+pub mod exchange;
 mod failure;
 mod machine_limits;
 mod masked;
@@ -43,4 +44,4 @@ pub use share::Share;
 pub use tick::{Tick, TickMerger};
 pub use validity::absences_in_words;
 pub use worker_result::WorkerResult;
-pub use workload::{FixedByUser, HttpOption, HttpWorkload, OPTIONS};
+pub use workload::{FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText};

@@ -1,24 +1,40 @@
 //! The plan as a trial's record has it: with its secrets masked.
 
-use record::{HttpPlan, Request};
+use record::{HttpPlan, Request, StepAction, StepPlan};
 use secrets::{mask, reference};
 
 /// Masks the secrets of a plan.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     let url = secrets::mask_url(&plan.url);
     let is_public = url == plan.url && !reference::has_reference(&url);
-    let Request { method, target, headers, body } = plan.request;
-    let headers = headers.into_iter().map(|(name, value)| {
+    let mut request = masked_request(plan.request);
+    if !is_public {
+        request.target = target_of(&url);
+    }
+    let mut script = plan.script;
+    script.iter_mut().for_each(|script| mask_steps(&mut script.steps));
+    HttpPlan { url, request, script, ..plan }
+}
+
+fn masked_request(request: Request) -> Request {
+    let headers = request.headers.into_iter().map(|(name, value)| {
         let shown = mask::mask_header(&name, &value);
         (name, shown)
     });
-    let request = Request {
-        method,
-        target: if is_public { target } else { target_of(&url) },
-        headers: headers.collect(),
-        body: mask::mask_learned(&body).into_owned(),
-    };
-    HttpPlan { url, request, ..plan }
+    Request { headers: headers.collect(), body: mask::mask_learned(&request.body).into_owned(), ..request }
+}
+
+fn mask_steps(steps: &mut [StepPlan]) {
+    for step in steps {
+        match &mut step.does {
+            StepAction::Request(plan) => {
+                let request = masked_request(std::mem::take(&mut plan.request));
+                let target = target_of(&secrets::mask_url(&format!("http://host{}", request.target)));
+                plan.request = Request { target, ..request };
+            }
+            StepAction::Group { steps } => mask_steps(steps),
+        }
+    }
 }
 
 /// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.

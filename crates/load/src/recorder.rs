@@ -13,7 +13,7 @@ use crate::{
     tick::Tick,
     worker_result::{SourceTotals, WorkerResult},
 };
-pub(crate) use times::{InFlight, PendingRetry, ReceiveTime};
+pub use times::{InFlight, PendingRetry, ReceiveTime};
 
 /// Builds a worker's [`WorkerResult`] and sends a [`Tick`] for each interval. All times are of the wire's clock.
 pub struct Recorder {
@@ -159,19 +159,19 @@ impl Recorder {
         self.result.http.counts.received_bytes += bytes as u64;
     }
 
-    /// Records a complete answer. `expected`: the status counts as success.
+    /// Records a complete answer. `failure`: why it is no success.
     #[inline]
     pub(crate) fn answered(
         &mut self,
         request: &InFlight,
         response: &Response,
-        expected: bool,
+        failure: Option<ErrorClass>,
         first_byte_ns: u64,
         time: ReceiveTime,
     ) {
         self.count_answer(response);
-        if !expected {
-            self.failed(request, ErrorClass::Status, time.read_ns);
+        if let Some(class) = failure {
+            self.failed(request, class, time.read_ns);
             return;
         }
         self.update_in_flight_integral(time.read_ns);

@@ -1,5 +1,7 @@
 //! The worker threads of one process: start them together, run them, merge their results.
 
+mod usage;
+
 use std::{
     num::NonZeroU64,
     sync::{
@@ -10,23 +12,22 @@ use std::{
     thread,
 };
 
-use nix::sys::resource::{UsageWho, getrusage};
 use record::{CpuUse, Histogram, HttpPlan};
 use rustix::{
     io::Errno,
     thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
-    time::{ClockId, clock_gettime},
 };
+use script::Script;
 
 use crate::{
     events::{ReceiptFile, check_receipt_folder, open_receipts},
+    exchange::{Exchange, Fixed, Numbered, Scripted},
     preflight,
     recorder::Recorder,
     share::Share,
     tick::{Tick, TickMerger},
     tls_config::TlsConfig,
     wire::{
-        Wire,
         kernel::KernelWire,
         layer::{Layer, Plain},
         secure::Secure,
@@ -34,6 +35,8 @@ use crate::{
     worker::{Finished, Worker},
     worker_result::WorkerResult,
 };
+
+use usage::{ProcessUse, ThreadTime};
 
 /// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +57,9 @@ pub enum RunError {
     /// TLS could not be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
+    /// The script's files could not be read any more.
+    #[error("{0}")]
+    Script(String),
     /// Receipts of events could not be written.
     #[error("{0}")]
     Receipts(std::io::Error),
@@ -85,6 +91,7 @@ pub fn run(
     }
     let tls = plan.tls.as_ref().map(TlsConfig::new).transpose();
     let tls = tls.map_err(|mistake| RunError::Tls(mistake.message))?;
+    let script = compiled(plan)?;
     let threads = plan.threads.max(1);
     let used_before = ProcessUse::now();
     let (ready_sender, ready) = mpsc::channel();
@@ -103,6 +110,7 @@ pub fn run(
             let context = ThreadContext {
                 plan: Arc::clone(plan),
                 tls: tls.clone(),
+                script: script.clone(),
                 share: share.split(u64::from(index), u64::from(threads)),
                 stop: Arc::clone(stop),
                 index,
@@ -175,10 +183,22 @@ pub fn run(
     result
 }
 
+/// The plan's script, compiled for all threads.
+fn compiled(plan: &HttpPlan) -> Result<Option<Arc<Script>>, RunError> {
+    let Some(script) = &plan.script else { return Ok(None) };
+    Script::new(script, plan.keepalive, plan.tls.is_some()).map(|script| Some(Arc::new(script))).map_err(
+        |mistakes| {
+            let messages: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
+            RunError::Script(messages.join("; "))
+        },
+    )
+}
+
 /// What a worker thread needs.
 struct ThreadContext {
     plan: Arc<HttpPlan>,
     tls: Option<TlsConfig>,
+    script: Option<Arc<Script>>,
     share: Share,
     stop: Arc<AtomicBool>,
     index: u32,
@@ -198,15 +218,27 @@ impl ThreadContext {
     }
 
     fn run_on<L: Layer>(self, layer: impl FnOnce(usize) -> L) -> Result<WorkerResult, RunError> {
+        match (&self.plan.events, &self.script) {
+            (Some(_), _) => self.run_exchange::<L, Numbered>(layer),
+            (None, Some(_)) => self.run_exchange::<L, Scripted>(layer),
+            (None, None) => self.run_exchange::<L, Fixed>(layer),
+        }
+    }
+
+    fn run_exchange<L: Layer, X: Exchange>(
+        self,
+        layer: impl FnOnce(usize) -> L,
+    ) -> Result<WorkerResult, RunError> {
         // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
         let nodelay = wants_nodelay(&self.plan);
         let spin_ns = self.plan.spin_ns;
-        let mut worker = Worker::new(Arc::clone(&self.plan), self.share, self.recorder, self.stop, |slots| {
-            KernelWire::new(layer(slots), slots, nodelay, spin_ns)
-        })
-        .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
+        let wire = |slots| KernelWire::new(layer(slots), slots, nodelay, spin_ns);
+        let script = self.script.as_ref();
+        let mut worker =
+            Worker::<_, X>::new(Arc::clone(&self.plan), self.share, script, self.recorder, self.stop, wire)
+                .map_err(|errno: Errno| RunError::Setup(errno.into()))?;
         // Before anything is sent, so that a folder that is not writable does not waste a trial.
         let receipts = match &self.plan.events {
             Some(events) => open_receipts(&self.plan.url, events, self.share, self.plan.connections()),
@@ -221,7 +253,8 @@ impl ThreadContext {
             return Err(RunError::Cancelled);
         };
         let before = ThreadTime::of(worker.wire());
-        let Finished { mut result, ledger, wire } = worker.run(t0_ns);
+        let Finished { mut result, ledger, script, wire } = worker.run(t0_ns);
+        result.http.script = script;
         if preflight::must_reset_connections(
             &self.plan,
             result.http.counts.connections_opened * self.share.of,
@@ -270,60 +303,7 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
     });
     // The end of TLS's handshake and the first request leave one after the other.
-    plan.tls.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
-}
-
-/// Processor and waiting time of a worker thread so far.
-struct ThreadTime {
-    cpu_ns: u64,
-    waited_ns: u64,
-    spun_ns: u64,
-    runqueue_ns: Option<u64>,
-}
-
-impl ThreadTime {
-    fn of(wire: &impl Wire) -> Self {
-        let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        Self {
-            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
-            waited_ns: wire.waited_ns(),
-            spun_ns: wire.spun_ns(),
-            runqueue_ns: kernel::waited_for_processor_ns(),
-        }
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            cpu_ns: self.cpu_ns - before.cpu_ns,
-            waited_ns: self.waited_ns - before.waited_ns,
-            spun_ns: self.spun_ns - before.spun_ns,
-            runqueue_ns: self.runqueue_ns.zip(before.runqueue_ns).map(|(after, before)| after - before),
-        }
-    }
-}
-
-struct ProcessUse {
-    user_s: f64,
-    system_s: f64,
-    max_resident_bytes: u64,
-}
-
-impl ProcessUse {
-    fn now() -> Self {
-        match getrusage(UsageWho::RUSAGE_SELF) {
-            Ok(usage) => Self {
-                user_s: seconds(usage.user_time()),
-                system_s: seconds(usage.system_time()),
-                max_resident_bytes: usage.max_rss() as u64 * 1024,
-            },
-            // getrusage(2) fails only for invalid arguments.
-            Err(_) => Self { user_s: 0.0, system_s: 0.0, max_resident_bytes: 0 },
-        }
-    }
-}
-
-fn seconds(time: nix::sys::time::TimeVal) -> f64 {
-    time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
+    plan.tls.is_some() || plan.script.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 
 #[cfg(test)]

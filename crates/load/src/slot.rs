@@ -106,6 +106,8 @@ pub(crate) struct Slot {
     pub queued_pipelinable: bool,
     /// A failed request waits for its retry: the slot takes no other request.
     pub awaits_retry: bool,
+    /// The slot's user is within an iteration, which only its own steps continue.
+    pub in_iteration: bool,
 }
 
 impl Slot {

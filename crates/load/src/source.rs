@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use record::{Distribution, HttpPlan, LoadModel};
+use record::{Distribution, HttpPlan, LoadModel, ScriptPlan};
 
 use crate::{
     schedule::{Bounds, Schedule},
@@ -99,11 +99,13 @@ impl RequestSource {
                 // In proportion to the users, so that users of all workers get the same number.
                 let by_requests = plan.requests.map(|n| share.part_in_proportion(n, *users));
                 let planned = match (by_loops, by_requests) {
+                    // Rows that are used only once may end the load before.
+                    _ if plan.script.as_ref().is_some_and(ScriptPlan::may_run_out) => None,
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
                 };
                 let users = Users {
-                    thinks: !think_time.is_zero(),
+                    thinks: !think_time.is_zero() || plan.script.as_ref().is_some_and(ScriptPlan::pauses),
                     think_time: think_time.clone(),
                     rng: Pcg64Mcg::seed_from_u64(plan.seed.wrapping_add(share.index)),
                     ramp: (own.start as f64 * step, step),

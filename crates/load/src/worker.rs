@@ -20,14 +20,14 @@ use std::{
     },
 };
 
-use http1::HeadCache;
-use record::HttpPlan;
+use record::{HttpPlan, LoadModel, ScriptResult};
+use script::Script;
 
 use crate::{
     absence::{Absences, LoadState, MIN_ABSENCE_NS},
-    events::{Events, Ledger},
+    events::Ledger,
+    exchange::{Exchange, ExchangeContext},
     recorder::Recorder,
-    request::RequestBytes,
     share::Share,
     slot::{Phase, Slot},
     source::RequestSource,
@@ -42,15 +42,12 @@ const MAX_CONNECTING: usize = 100;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// One measuring thread: a wire, its slots and its recorder.
-pub struct Worker<W: Wire> {
+pub struct Worker<W: Wire, X: Exchange> {
     wire: W,
     plan: Arc<HttpPlan>,
-    request: RequestBytes,
-    is_head_request: bool,
+    exchange: X,
     source: RequestSource,
     slots: Vec<Slot>,
-    /// Boxed, because most loads have no events.
-    events: Option<Box<Events>>,
     /// Index of this worker's first slot among those of all workers, to spread the routes.
     first_slot: u64,
     absences: Absences,
@@ -74,11 +71,14 @@ pub struct Worker<W: Wire> {
     deferred: Vec<SlotId>,
     recorder: Recorder,
     buffer: Vec<u8>,
-    head_cache: HeadCache,
     stop: Arc<AtomicBool>,
     sending: bool,
     /// Requests assigned to slots that have not ended.
     assigned: u64,
+    /// Requests that are not the first of their iteration.
+    continued: u64,
+    /// Iterations that pause before their next request.
+    paused: u64,
     connecting: usize,
     has_long_bodies: bool,
     early_send_failures: u32,
@@ -94,6 +94,8 @@ pub struct Finished<W> {
     pub result: WorkerResult,
     /// The outcome of every event, if the load has events.
     pub(crate) ledger: Option<Ledger>,
+    /// What became of the steps, if the load has a script.
+    pub(crate) script: Option<ScriptResult>,
     /// The wire, which counts its own waiting and polling time.
     pub(crate) wire: W,
 }
@@ -102,36 +104,37 @@ pub struct Finished<W> {
 enum Timer {
     /// A user begins its next request.
     Begin,
+    /// A user goes on with the next request of its iteration.
+    Step,
     /// The deadline of a slot is to be checked.
     Deadline,
     /// A slot retries its request.
     Retry,
 }
 
-impl<W: Wire> Worker<W> {
-    /// A worker for a share of the plan. `wire` makes the wire for a number of slots.
+impl<W: Wire, X: Exchange> Worker<W, X> {
+    /// A worker for a share of the plan, with its script if it has one. `wire` makes the wire for a number of slots.
     ///
     /// # Errors
     /// Whatever `wire` fails with.
     pub fn new<E>(
         plan: Arc<HttpPlan>,
         share: Share,
+        script: Option<&Arc<Script>>,
         recorder: Recorder,
         stop: Arc<AtomicBool>,
         wire: impl FnOnce(usize) -> Result<W, E>,
     ) -> Result<Self, E> {
         let (source, slots) = RequestSource::new(&plan, share);
         let loops = match &plan.load {
-            record::LoadModel::Closed { loops, .. } => loops.unwrap_or(u64::MAX),
-            record::LoadModel::Open { .. } => u64::MAX,
+            LoadModel::Closed { loops, .. } => loops.unwrap_or(u64::MAX),
+            LoadModel::Open { .. } => u64::MAX,
         };
         let first_slot = share.range_of(plan.connections()).start;
-        let events = plan.events.as_ref();
+        let context = ExchangeContext { plan: &plan, share, first_slot, slots, script };
         Ok(Self {
             wire: wire(slots as usize)?,
-            events: events.map(|events| Box::new(Events::new(events, share, first_slot, slots, plan.seed))),
-            request: RequestBytes::new(&plan),
-            is_head_request: plan.request.method == "HEAD",
+            exchange: X::new(&context),
             source,
             slots: (0..slots).map(|_| Slot::new(loops)).collect(),
             first_slot,
@@ -148,10 +151,11 @@ impl<W: Wire> Worker<W> {
             deferred: Vec::new(),
             recorder,
             buffer: vec![0; BUFFER_BYTES],
-            head_cache: HeadCache::default(),
             stop,
             sending: true,
             assigned: 0,
+            continued: 0,
+            paused: 0,
             connecting: 0,
             has_long_bodies: false,
             early_send_failures: 0,
@@ -225,7 +229,8 @@ impl<W: Wire> Worker<W> {
                 break;
             }
             let drained = end_ns.is_some_and(|end| now_ns >= self.drain_deadline_ns(end));
-            if !self.sending && ((self.assigned == 0 && !self.has_backlog()) || drained) {
+            let has_ended = self.assigned == 0 && !self.has_backlog() && !self.has_pauses(now_ns);
+            if !self.sending && (has_ended || drained) {
                 break;
             }
         }
@@ -333,6 +338,11 @@ impl<W: Wire> Worker<W> {
     #[inline]
     fn next_arrival_ns(&self) -> Option<u64> {
         self.source.next_arrival_ns().map(|due| self.t0_ns + due)
+    }
+
+    /// Whether iterations pause that go on afterwards.
+    fn has_pauses(&self, now_ns: u64) -> bool {
+        self.paused > 0 && self.may_go_on(now_ns)
     }
 
     /// Whether arrivals of an open load are still unsent.

@@ -9,6 +9,7 @@ mod headers;
 mod model;
 mod options;
 mod request;
+mod script;
 mod text;
 mod tls;
 
@@ -21,10 +22,13 @@ use url::Url;
 use crate::{FieldMistake, MachineLimits};
 use options::Field as _;
 pub use options::HttpOption;
+use script::Expectations;
+pub use script::StepText;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
+const SESSIONS: &str = "Templates and answers";
 const EVENTS: &str = "Numbered events";
 const TLS: &str = "TLS, with an https:// URL";
 const MACHINE: &str = "Machine";
@@ -81,13 +85,13 @@ options::workload! {
     /// A header field, such as 'Accept: text/html'; @FILE reads a file with one field a line. ${NAME} in a value, in the URL
     /// and in the body's text is an environment variable, which keeps secrets off the command line and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
-        { short: Some('H'), flag: "header" } and { names_files: true };
+        { short: Some('H'), flag: "header" } and { names_files: true, is_template: true };
     /// The field Content-Type of the body, as in ab and oha
     content_type: Option<String> = "content_type", Kind::Text, "TYPE", REQUEST, "", "application/json"
         { short: Some('T') };
     /// The body: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
-        { short: Some('b') } and { names_files: true };
+        { short: Some('b') } and { names_files: true, is_template: true };
     /// Send numbered events, which `proofload audit` looks for in the receiver's files: a JSON object, @FILE, or default (on
     /// a command line also without a value), the event of the published test of an HTTP data listener
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
@@ -106,9 +110,21 @@ options::workload! {
     idempotency: bool = "idempotency", Kind::Flag, "", EVENTS, "", "true";
     /// Write the outcome of every event to this folder, for `proofload audit`; an audited study has its own folder
     receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
-    /// Statuses that count as success: 200, 2xx,304 or 200-299
-    expect: Option<String> = "expect", Kind::Numbers, "STATUSES", REQUEST, "2xx,3xx; of events 2xx", "200,404"
+    /// What an answer must have: statuses (200, 2xx,304 or 200-299), or text:WORDS, no-text:WORDS, json:$.path = VALUE,
+    /// header:NAME = VALUE, cookie:NAME, regex:EXPRESSION, size:>= 1KiB; can be repeated
+    expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; of events 2xx", "200,404"
         and { label: "expect" };
+    /// A file whose rows give values to {{COLUMN}} in URL, header fields and body: CSV with a line of names first, or NDJSON.
+    /// Each iteration of a user takes the next row; after FILE ,once ends the load with the last row, ,random takes any, and
+    /// ,per-user the one of the user's number
+    feeders: Vec<String> = "feeders", Kind::List, "FILE", SESSIONS, "", "users.csv,once"
+        { flag: "feeder" } and { is_file: true, label: "feeder" };
+    /// Keep the cookies that the target sets, and send them back; each iteration of a user begins without
+    cookies: bool = "cookies", Kind::Flag, "", SESSIONS, "", "true";
+    /// Follow up to this many redirects of a request, on the same host
+    redirects: Option<String> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
+    /// Ask for answers compressed with gzip; expectations read what was compressed
+    compressed: bool = "compressed", Kind::Flag, "", SESSIONS, "", "true";
     /// A request that takes longer, including its connection, has failed
     timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long at its end for missing answers
@@ -162,10 +178,14 @@ impl HttpWorkload {
     /// All mistakes.
     pub fn plan(&self, limits: &MachineLimits) -> Result<HttpPlan, Vec<FieldMistake>> {
         let mut mistakes = Mistakes::default();
-        let url = mistakes.read("url", parse_url(&self.url).map(Some));
-        let targets = self.targets(url.as_ref(), &mut mistakes);
-        let request = self.request(url.as_ref(), &mut mistakes);
-        let tls = self.tls(url.as_ref(), &mut mistakes);
+        let parsed = mistakes.read("url", parse_url(&self.url).map(Some));
+        let url = parsed.as_ref().map(|parsed| &parsed.url);
+        let targets = self.targets(url, &mut mistakes);
+        let request = self.request(parsed.as_ref(), &mut mistakes);
+        let tls = self.tls(url, &mut mistakes);
+        let expectations = mistakes.read("expect", Expectations::parse(&self.expect));
+        let expect = expectations.statuses.clone().unwrap_or_else(|| self.default_expect());
+        let script = self.script(&request, &expectations, &expect, &mut mistakes);
         let events = self.events(&mut mistakes);
         let requests = mistakes.optional("requests", self.requests.as_deref(), positive);
         let (load, duration_ns) = self.load(requests, &mut mistakes);
@@ -191,15 +211,14 @@ impl HttpWorkload {
             targets,
             request,
             events,
+            script,
             tls,
             load,
             duration_ns,
             requests,
             keepalive: !self.no_keepalive,
             pipeline,
-            expect: mistakes
-                .optional("expect", self.expect.as_deref(), str::parse)
-                .unwrap_or_else(|| self.default_expect()),
+            expect,
             timeout_ns: mistakes
                 .optional("timeout", self.timeout.as_deref(), timeout)
                 .unwrap_or(30_000_000_000),
@@ -215,6 +234,7 @@ impl HttpWorkload {
             decides: None,
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
+        self.check_script(&plan, &mut mistakes);
         mistakes.into_result(plan)
     }
 

@@ -86,6 +86,12 @@ impl HttpTrial {
             ErrorClass::Malformed | ErrorClass::Framing | ErrorClass::TooLarge | ErrorClass::Unsolicited => {
                 format!("{at} does not answer in valid HTTP/1.1 ({})", class.meaning())
             }
+            ErrorClass::Check => {
+                format!("{at} answered without what --expect asks for; `curl -i` shows an answer")
+            }
+            ErrorClass::Value => format!(
+                "{at} answered without a value that a step takes, or a value has a line end, which no header field can carry"
+            ),
             ErrorClass::Status => {
                 format!("{at} answered {}, not {} (--expect)", self.unexpected(), self.plan.expect)
             }

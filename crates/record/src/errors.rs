@@ -82,6 +82,8 @@ error_classes! {
     TooLarge "too_large" Http "answer head or chunk line beyond the limit",
     Unsolicited "unsolicited" Http "bytes that answer no request",
     Status "status" Expectation "status other than the expected",
+    Check "check" Expectation "answer without something else that was expected of it",
+    Value "value" Expectation "answer without a value to be taken, or a value that no header field can carry",
 }
 
 impl ErrorClass {

@@ -34,7 +34,8 @@ pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
 pub use plan::{
-    Arrivals, Connections, Decision, Fault, HttpPlan, LoadModel, Request, Stage, StatusSet, TlsPlan,
+    Arrivals, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel, Request, RequestPlan, RowOrder,
+    ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TlsPlan,
 };
 pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
@@ -46,8 +47,9 @@ pub use study::{
     StudyResult, TrialEntry,
 };
 pub use trial::{
-    Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval, Kind,
-    LittlesLaw, Measured, OutputNumber, OwnPercentile, Trial, Warning,
+    Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval,
+    Iterations, Kind, LittlesLaw, Measured, OutputNumber, OwnPercentile, ScriptResult, StepResult, Trial,
+    Warning,
 };
 pub use validity::{Validity, VoidReason, VoidRule};
 pub use verdict::{Bottleneck, Cause, Certainty, Excluded, Verdict};

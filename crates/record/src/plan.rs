@@ -1,5 +1,6 @@
 //! The plan of an HTTP trial: what is sent, when, and from where.
 
+mod script;
 mod tls;
 
 use std::{
@@ -12,6 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use script::{FeederPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
 pub use tls::TlsPlan;
 
 use crate::{
@@ -32,6 +34,9 @@ pub struct HttpPlan {
     /// The numbered events that requests carry instead of the body of `request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<EventPlan>,
+    /// The steps of each iteration, with requests of templates, instead of `request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptPlan>,
     /// How TLS is used; none for plain HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsPlan>,

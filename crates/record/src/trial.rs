@@ -2,6 +2,7 @@
 
 mod command;
 mod http;
+mod script;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use crate::{plan::LoadModel, validity::Validity, verdict::Verdict};
 
 pub use command::{ByteSource, CommandPlan, CommandRun, CommandTrial, Flow, OutputNumber};
 pub use http::{Away, Counts, CpuUse, HttpTrial, Interval, LittlesLaw, OwnPercentile};
+pub use script::{Iterations, ScriptResult, StepResult};
 
 /// The schema of trials that this version writes.
 pub const SCHEMA: &str = "proofload/trial/1";

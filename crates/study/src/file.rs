@@ -25,6 +25,7 @@ mod resolver;
 mod routing;
 mod schema;
 mod searches;
+mod steps;
 mod targets;
 mod tuning;
 mod validate;

@@ -78,7 +78,9 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::Malformed
         | ErrorClass::Framing
         | ErrorClass::TooLarge
-        | ErrorClass::Unsolicited => false,
+        | ErrorClass::Unsolicited
+        | ErrorClass::Check
+        | ErrorClass::Value => false,
     }
 }
 

@@ -4,7 +4,7 @@ use record::ErrorClass;
 
 /// A request between its assignment to a connection and its end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlight {
+pub struct InFlight {
     /// When the plan wanted it sent.
     pub intended_ns: u64,
     /// When it was assigned to a connection.
@@ -21,7 +21,7 @@ pub(crate) struct InFlight {
 
 /// When an answer was received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReceiveTime {
+pub struct ReceiveTime {
     /// When the kernel received the last byte; when it was read if the kernel's time is unknown.
     pub received_ns: u64,
     /// By how much the true time may be earlier.
@@ -32,7 +32,7 @@ pub(crate) struct ReceiveTime {
 
 /// A failed request that waits for its retry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PendingRetry {
+pub struct PendingRetry {
     /// When the plan wanted the first attempt sent.
     pub intended_ns: u64,
     /// When the retry is due.

@@ -1,7 +1,7 @@
 //! Batching: whether answers are read one at a time or several together.
 
 use super::Worker;
-use crate::wire::Wire;
+use crate::{exchange::Exchange, wire::Wire};
 
 /// Fewest requests in flight for which answers are batched.
 const MIN_BATCHING_REQUESTS: u64 = 16;
@@ -10,7 +10,7 @@ const MAX_BATCHING_NS: u64 = 20_000;
 /// Shortest batching delay that is worth a system call, in nanoseconds.
 const MIN_BATCHING_NS: u64 = 2_000;
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     /// How long the next wait lets answers accumulate, in nanoseconds; 0 reads each at once.
     ///
     /// A busy server that answers a few of many users at a time would wake this thread for each answer, which costs the

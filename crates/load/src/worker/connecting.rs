@@ -7,6 +7,7 @@ use record::{ErrorClass, Origin};
 use super::{Timer, Worker};
 use crate::{
     absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
+    exchange::Exchange,
     failure::{connect_failure, handshake_failure},
     slot::Phase,
     wire::{Route, SlotId, Wire},
@@ -17,7 +18,7 @@ const SYN_RETRY_NS: u64 = 900_000_000;
 /// After this number of consecutive failures, the loop no longer tries to send before the handshake is reported.
 const MAX_EARLY_SEND_FAILURES: u32 = 16;
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn route(&self, id: SlotId) -> Route {
         let n = self.first_slot + u64::from(id);
         let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
@@ -158,7 +159,9 @@ impl<W: Wire> Worker<W> {
         for (i, request) in requests.iter().enumerate() {
             let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
             let class = if same { class } else { ErrorClass::ClosedEarly };
-            if !self.schedule_retry(id, request, class, None, now_ns) {
+            if let Some(due_ns) = self.exchange.failed(id, request, class, now_ns) {
+                self.retry_later(id, request, due_ns, now_ns);
+            } else {
                 self.recorder.failed(request, class, now_ns);
                 let cycles = &mut self.slots[id as usize].cycles;
                 cycles.failed(now_ns.saturating_sub(request.intended_ns));

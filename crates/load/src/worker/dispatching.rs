@@ -7,13 +7,14 @@ use record::Fault;
 use super::{Timer, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
+    exchange::{Exchange, Next},
     recorder::InFlight,
     slot::Phase,
     source::{AfterRequests, Placement, Users},
     wire::{SlotId, Wire},
 };
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Runs everything that is due: deferred steps, timers, arrivals.
     pub(super) fn dispatch_due(&mut self, now_ns: u64) {
         self.run_deferred();
@@ -31,6 +32,13 @@ impl<W: Wire> Worker<W> {
                     self.begin(slot, at_ns, at_ns, now_ns);
                     // Connecting and sending took time, which the next user's times must include.
                     now_ns = self.clock();
+                }
+                Timer::Step => {
+                    self.paused -= 1;
+                    if self.may_go_on(now_ns) {
+                        self.begin_step(slot, at_ns, at_ns, now_ns);
+                        now_ns = self.clock();
+                    }
                 }
                 Timer::Deadline => self.check_deadline(slot, now_ns),
                 Timer::Retry => {
@@ -106,7 +114,7 @@ impl<W: Wire> Worker<W> {
         if slot.loops_left == 0 || slot.phase == Phase::Retired {
             return false;
         }
-        if !self.sending || users.quota == 0 {
+        if !self.sending || users.quota == 0 || !self.exchange.has_more() {
             slot.loops_left = 0;
             users.active -= 1;
             return false;
@@ -114,6 +122,16 @@ impl<W: Wire> Worker<W> {
         users.begin_request(slot.loops_left);
         slot.loops_left -= 1;
         true
+    }
+
+    /// Begins the next request of a user's iteration. Times as in `begin`.
+    fn begin_step(&mut self, id: SlotId, intended_ns: u64, ready_ns: u64, now_ns: u64) {
+        if self.slots[id as usize].phase == Phase::Retired {
+            return;
+        }
+        self.continued += 1;
+        self.assign(id, intended_ns, ready_ns, now_ns);
+        self.send(id);
     }
 
     /// Assigns a request to a slot and records the generator's share of its lateness. `intended_ns`: the start of its
@@ -142,6 +160,9 @@ impl<W: Wire> Worker<W> {
             self.recorder.user_delayed(late_ns);
         }
         self.recorder.assigned(late_ns);
+        if X::HAS_STEPS {
+            self.exchange.prepare(id, now_ns);
+        }
         slot.requests.push_back(InFlight {
             intended_ns,
             started_ns: now_ns,
@@ -166,11 +187,21 @@ impl<W: Wire> Worker<W> {
         self.assigned -= u64::from(requests);
         // A user is ready when the answer has arrived, however late it was read.
         let ready_ns = if answered > 0 { self.slots[id as usize].last_answer_ns } else { now_ns };
+        let mut own_pause_ns = None;
+        if X::HAS_STEPS {
+            match self.exchange.next(id) {
+                Next::Step(pause_ns) => {
+                    return self.step_ended(id, pause_ns, answered > 0, ready_ns, now_ns);
+                }
+                Next::End(pause_ns) => own_pause_ns = pause_ns,
+            }
+            self.slots[id as usize].in_iteration = false;
+        }
         match self.source.after_requests() {
             AfterRequests::Returns => self.return_to_pool(id),
             AfterRequests::Pauses => {
                 for number in 0..requests {
-                    let pause_ns = self.source.users().map_or(0, Users::think_ns);
+                    let pause_ns = own_pause_ns.unwrap_or_else(|| self.think_ns());
                     self.slots[id as usize].cycles.paused(number < answered, pause_ns);
                     let from_ns = if number < answered { ready_ns } else { now_ns };
                     self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Begin)));
@@ -200,11 +231,45 @@ impl<W: Wire> Worker<W> {
         }
     }
 
+    /// Goes on with a user's iteration after one of its requests has ended, unless the trial ends before.
+    fn step_ended(&mut self, id: SlotId, pause_ns: Option<u64>, answered: bool, ready_ns: u64, now_ns: u64) {
+        let pause_ns = pause_ns.unwrap_or_else(|| self.think_ns());
+        self.slots[id as usize].in_iteration = true;
+        self.slots[id as usize].cycles.paused(answered, pause_ns);
+        if pause_ns > 0 {
+            self.paused += 1;
+            let from_ns = if answered { ready_ns } else { now_ns };
+            self.timers.push(Reverse((from_ns + pause_ns, id, Timer::Step)));
+            return;
+        }
+        if !self.may_go_on(now_ns) {
+            return;
+        }
+        if self.slots[id as usize].phase == Phase::Open {
+            self.begin_step(id, now_ns, ready_ns, now_ns);
+        } else if self.reconnecting {
+            self.deferred.push(id);
+        } else {
+            self.reconnecting = true;
+            self.begin_step(id, now_ns, ready_ns, now_ns);
+            self.reconnecting = false;
+        }
+    }
+
+    /// Draws a pause of a user, in nanoseconds; 0 in an open load.
+    fn think_ns(&mut self) -> u64 {
+        self.source.users().map_or(0, Users::think_ns)
+    }
+
     /// Returns a slot to the pool's queues of idle, pipelinable or vacant slots.
     pub(super) fn return_to_pool(&mut self, id: SlotId) {
         let Some(pool) = self.source.pool() else { return };
         let slot = &mut self.slots[id as usize];
-        if slot.queued || slot.awaits_retry || slot.requests.len() >= self.plan.pipeline as usize {
+        if slot.queued
+            || slot.awaits_retry
+            || slot.in_iteration
+            || slot.requests.len() >= self.plan.pipeline as usize
+        {
             return;
         }
         match slot.phase {
@@ -242,8 +307,10 @@ impl<W: Wire> Worker<W> {
         for id in std::mem::take(&mut self.deferred) {
             let now_ns = self.clock();
             let slot = &self.slots[id as usize];
-            if !self.source.is_open() {
-                let since_ns = slot.free_since_ns.min(now_ns);
+            let since_ns = slot.free_since_ns.min(now_ns);
+            if slot.in_iteration {
+                self.begin_step(id, since_ns, since_ns, now_ns);
+            } else if !self.source.is_open() {
                 self.begin(id, since_ns, since_ns, now_ns);
             } else if slot.phase == Phase::Vacant {
                 self.open(id, now_ns);

@@ -2,14 +2,22 @@
 
 use super::{Finished, Worker};
 use crate::{
+    exchange::{Concluded, Exchange},
     slot::Phase,
     wire::{SlotId, Wire},
 };
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     /// The latest time at which requests begin, if known.
     pub(super) fn sending_end_ns(&self) -> Option<u64> {
         self.plan.duration_ns.or_else(|| self.source.end_ns()).map(|end_ns| self.t0_ns + end_ns)
+    }
+
+    /// Whether iterations go on: until the end of sending or, in an open load, of waiting for answers.
+    pub(super) fn may_go_on(&self, now_ns: u64) -> bool {
+        let is_open = self.source.is_open();
+        let end_ns = self.sending_end_ns();
+        end_ns.is_none_or(|end_ns| now_ns < if is_open { self.drain_deadline_ns(end_ns) } else { end_ns })
     }
 
     /// Whether the load has no more requests.
@@ -36,7 +44,7 @@ impl<W: Wire> Worker<W> {
             }
         }
         let now_ns = self.clock();
-        self.end_events(now_ns);
+        self.end_requests(now_ns);
         let (is_open, pauses) = (self.source.is_open(), self.source.pauses());
         for (index, slot) in self.slots.iter_mut().enumerate() {
             for request in slot.requests.drain(..) {
@@ -56,12 +64,16 @@ impl<W: Wire> Worker<W> {
         }
         self.recorder.tickets(self.wire.tickets());
         let delay_ns = self.absences.delay_ns();
-        let totals = self.source.conclude(interrupted, now_ns.saturating_sub(self.t0_ns), |due_ns| {
+        let mut totals = self.source.conclude(interrupted, now_ns.saturating_sub(self.t0_ns), |due_ns| {
             self.recorder.never_sent_busy(self.t0_ns + due_ns, delay_ns, now_ns);
         });
+        totals.scheduled += self.continued;
+        totals.planned = totals.planned.map(|planned| planned + self.continued);
+        let Concluded { ledger, script } = self.exchange.conclude();
         Finished {
             result: self.recorder.finish(now_ns, totals, interrupted, self.absences.into_total()),
-            ledger: self.events.map(|events| events.ledger()),
+            ledger,
+            script,
             wire: self.wire,
         }
     }

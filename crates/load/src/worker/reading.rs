@@ -6,6 +6,7 @@ use record::{ErrorClass, Fault};
 use super::{BUFFER_BYTES, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
+    exchange::{Exchange, Judgement},
     failure::{parse_failure, stream_failure},
     recorder::ReceiveTime,
     wire::{ConnectionError, Received, SlotId, Wire},
@@ -16,7 +17,7 @@ const MIN_DISCARD_BYTES: u64 = 8 * 1024;
 /// With bodies that are dropped, the first read takes the head and little more.
 const HEAD_READ_BYTES: usize = 4 * 1024;
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Reads what has arrived and ends the answered requests. The next requests begin only afterwards, so that bytes beyond
     /// the last answer are recognised as unsolicited.
     pub(super) fn read(&mut self, id: SlotId, to_the_end: bool) {
@@ -117,15 +118,7 @@ impl<W: Wire> Worker<W> {
                 slot.first_byte_ns = time.received_ns;
             }
             let bytes = &self.buffer[position..received];
-            let fed = match &mut self.events {
-                None => slot.reader.feed_cached(bytes, self.is_head_request, &mut self.head_cache),
-                Some(events) => slot.reader.feed(
-                    bytes,
-                    self.is_head_request,
-                    &mut events.head_sink(id, &self.plan.expect),
-                ),
-            };
-            match fed {
+            match self.exchange.feed(id, &mut slot.reader, bytes) {
                 Ok(fed) => {
                     position += fed.used;
                     if let Some(response) = fed.done {
@@ -161,7 +154,7 @@ impl<W: Wire> Worker<W> {
     /// Makes the kernel drop the rest of a body instead of copying it.
     fn discard_body(&mut self, id: SlotId, answered: &mut u32, time: &mut ReceiveTime) -> Drained {
         let left = self.slots[id as usize].reader.discardable();
-        if !W::DISCARDS || left < MIN_DISCARD_BYTES {
+        if !W::DISCARDS || left < MIN_DISCARD_BYTES || self.exchange.reads_body(id) {
             return Drained::Perhaps;
         }
         let max_bytes = left.min(BUFFER_BYTES as u64) as usize;
@@ -209,16 +202,20 @@ impl<W: Wire> Worker<W> {
         }
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
         self.has_long_bodies = response.body_bytes >= 2 * MIN_DISCARD_BYTES;
-        let expected = self.plan.expect.contains(response.status);
         let first_byte_ns = slot.first_byte_ns;
-        if self.events.is_some() && self.answer_or_retry_event(id, &request, response, expected, time.read_ns)
-        {
-            return 0;
-        }
+        let failure = match self.exchange.answered(id, &request, response, time) {
+            Judgement::Good => None,
+            Judgement::Failed(class) => Some(class),
+            Judgement::Retried(due_ns) => {
+                self.retry_later(id, &request, due_ns, time.read_ns);
+                self.recorder.refused_attempt(response);
+                return 0;
+            }
+        };
         let took_ns = time.received_ns.saturating_sub(request.sent_ns);
         self.mean_service_ns = self.mean_service_ns - self.mean_service_ns / 64 + took_ns / 64;
         self.slots[id as usize].cycles.answered(time.received_ns.saturating_sub(request.intended_ns));
-        self.recorder.answered(&request, response, expected, first_byte_ns, time);
+        self.recorder.answered(&request, response, failure, first_byte_ns, time);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);
         }

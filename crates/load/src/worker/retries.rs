@@ -1,65 +1,31 @@
-//! Requests that carry events: acknowledged, retried, or given up.
+//! Requests that are sent again after a failure, or given up.
 
 use std::cmp::Reverse;
-
-use http1::Response;
-use record::ErrorClass;
 
 use super::{Timer, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
+    exchange::Exchange,
     recorder::InFlight,
     slot::Phase,
     wire::{SlotId, Wire},
 };
 
-impl<W: Wire> Worker<W> {
-    /// Handles the answer to a request with events: acknowledges the events, or schedules a retry and records the answer.
-    /// Returns true if the request is retried, so that it has not ended.
-    pub(super) fn answer_or_retry_event(
-        &mut self,
-        id: SlotId,
-        request: &InFlight,
-        response: &Response,
-        expected: bool,
-        now_ns: u64,
-    ) -> bool {
-        if expected {
-            self.events.iter_mut().for_each(|events| events.acknowledged(id));
-            return false;
-        }
-        let retries = self.schedule_retry(id, request, ErrorClass::Status, Some(response.status), now_ns);
-        if retries {
-            self.recorder.refused_attempt(response);
-        }
-        retries
-    }
-
-    /// Schedules the retry of a failed attempt, if its events allow one. Returns true if so: the request has not ended.
-    pub(super) fn schedule_retry(
-        &mut self,
-        id: SlotId,
-        request: &InFlight,
-        class: ErrorClass,
-        status: Option<u16>,
-        now_ns: u64,
-    ) -> bool {
-        let Some(events) = &mut self.events else { return false };
-        let Some(due_ns) = events.failed(id, request, class, status, now_ns) else { return false };
+impl<W: Wire, X: Exchange> Worker<W, X> {
+    /// Schedules the next attempt of a request: it has not ended.
+    pub(super) fn retry_later(&mut self, id: SlotId, request: &InFlight, due_ns: u64, now_ns: u64) {
         self.recorder.attempt_failed(request, now_ns);
         self.slots[id as usize].awaits_retry = true;
         self.timers.push(Reverse((due_ns, id, Timer::Retry)));
-        true
     }
 
     /// Sends a slot's request again, or gives it up if the slot is retired.
     pub(super) fn retry(&mut self, id: SlotId, now_ns: u64) {
-        let Some(events) = &mut self.events else { return };
-        let Some(retry) = events.take_pending_retry(id) else { return };
+        let Some(retry) = self.exchange.take_pending_retry(id) else { return };
         let slot = &mut self.slots[id as usize];
         slot.awaits_retry = false;
         if slot.phase == Phase::Retired {
-            events.given_up(id);
+            self.exchange.given_up(id);
             self.recorder.given_up(&retry, now_ns);
             self.assigned -= 1;
             return;
@@ -82,15 +48,14 @@ impl<W: Wire> Worker<W> {
         self.send(id);
     }
 
-    /// Records the outcome of all events that are in flight or wait for a retry when the trial ends.
-    pub(super) fn end_events(&mut self, now_ns: u64) {
-        let Some(events) = &mut self.events else { return };
+    /// Records the outcome of all requests that are in flight or wait for a retry when the trial ends.
+    pub(super) fn end_requests(&mut self, now_ns: u64) {
         for (id, slot) in (0..).zip(&self.slots) {
             for request in &slot.requests {
-                events.trial_ended(id, request.sent_ns != 0);
+                self.exchange.trial_ended(id, request.sent_ns != 0);
             }
-            if let Some(retry) = events.take_pending_retry(id) {
-                events.given_up(id);
+            if let Some(retry) = self.exchange.take_pending_retry(id) {
+                self.exchange.given_up(id);
                 self.recorder.given_up(&retry, now_ns);
             }
         }

@@ -5,12 +5,13 @@ use rustix::io::Errno;
 
 use super::Worker;
 use crate::{
+    exchange::Exchange,
     failure::{connect_failure, stream_failure},
     slot::Phase,
     wire::{ConnectionError, SlotId, Wire},
 };
 
-impl<W: Wire> Worker<W> {
+impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Sends a slot's unsent requests, or opens its connection first.
     #[inline]
     pub(super) fn send(&mut self, id: SlotId) {
@@ -35,12 +36,7 @@ impl<W: Wire> Worker<W> {
             if slot.unsent == 0 {
                 return;
             }
-            if let Some(events) = &self.events {
-                let (client, number) = events.current(id);
-                self.request.write_numbers(client, number);
-            }
-            let count = (slot.unsent as usize).min(self.request.copies());
-            let bytes = self.request.rest(count, slot.sent_bytes as usize);
+            let bytes = self.exchange.bytes(id, slot.unsent as usize, slot.sent_bytes as usize);
             let wanted = bytes.len();
             let early = !W::HAS_HANDSHAKE && slot.phase == Phase::Connecting;
             // A request that waited for its connection or for buffer space leaves now. Any other leaves when it is assigned,
@@ -93,13 +89,13 @@ impl<W: Wire> Worker<W> {
             let request = &mut slot.requests[index];
             if request.sent_ns == 0 {
                 request.sent_ns = now_ns;
-                let is_retry = self.events.as_ref().is_some_and(|events| events.is_retry(id));
-                self.recorder.sent(request, is_retry);
+                self.recorder.sent(request, self.exchange.is_retry(id));
             }
-            if progress < self.request.length() {
+            let length = self.exchange.length(id);
+            if progress < length {
                 break;
             }
-            progress -= self.request.length();
+            progress -= length;
             slot.unsent -= 1;
             index += 1;
         }

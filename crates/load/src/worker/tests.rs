@@ -18,13 +18,14 @@ use rustix::io::Errno;
 
 use crate::{
     events::Ledger,
+    exchange::{Exchange, Fixed, Numbered},
     recorder::Recorder,
     request::RequestBytes,
     share::Share,
     testing,
     validity::judge,
     wire::{
-        SlotId,
+        SlotId, Wire,
         simulated::{Action, Attempt, SimulatedWire, Target},
     },
     worker::{Finished, Worker},
@@ -146,10 +147,8 @@ fn run_on<T: Target>(
         set_up(&mut wire);
         Ok::<_, Errno>(wire)
     };
-    let mut worker = Worker::new(Arc::clone(&plan), share, recorder, stop, wire).unwrap();
-    worker.prepare();
-    let t0_ns = worker.now_ns() + MS;
-    let Finished { mut result, ledger, .. } = worker.run(t0_ns);
+    let run = if plan.events.is_some() { run_exchange::<_, Numbered> } else { run_exchange::<_, Fixed> };
+    let Finished { mut result, ledger, .. } = run(&plan, share, recorder, stop, wire);
     let mut by_second = 0;
     for tick in ticks {
         result.http.response_time.observed.merge(&tick.response_time);
@@ -157,6 +156,19 @@ fn run_on<T: Target>(
     }
     assert_eq!(by_second, result.http.counts.completed, "the ticks must add up to the total");
     (result, ledger)
+}
+
+fn run_exchange<W: Wire, X: Exchange>(
+    plan: &Arc<HttpPlan>,
+    share: Share,
+    recorder: Recorder,
+    stop: Arc<AtomicBool>,
+    wire: impl FnOnce(usize) -> Result<W, Errno>,
+) -> Finished<W> {
+    let mut worker = Worker::<W, X>::new(Arc::clone(plan), share, None, recorder, stop, wire).unwrap();
+    worker.prepare();
+    let t0_ns = worker.now_ns() + MS;
+    worker.run(t0_ns)
 }
 
 /// Answers every request with success after a fixed time.

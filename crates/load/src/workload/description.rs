@@ -32,12 +32,14 @@ impl HttpWorkload {
     /// The description that a study's plan keeps. It leaves out the option that a search varies. `target` describes what
     /// answers the requests.
     pub fn in_words(&self, target: Option<String>, varied: Option<&str>) -> String {
-        let mut parts = vec![format!("{} {}", self.method(), self.url)];
+        let method = if self.steps.is_empty() { format!("{} ", self.method()) } else { String::new() };
+        let mut parts = vec![format!("{method}{}", self.url)];
         if self.events.is_some() {
             let per_request = self.events_per_request.as_deref().unwrap_or("1");
             let s = if per_request == "1" { "" } else { "s" };
             parts.push(format!("{per_request} numbered event{s} a request"));
         }
+        parts.extend(self.steps_in_words());
         parts.extend(target);
         parts
             .push(if self.no_keepalive { "a connection per request" } else { "kept connections" }.to_owned());
@@ -60,11 +62,22 @@ impl HttpWorkload {
             if varied == Some(key) { Some(format!("{key} searched for")) } else { self.option(key) }
         };
         let mut parts: Vec<String> = IN_SUMMARY.iter().filter_map(option).collect();
+        parts.extend(self.steps_in_words());
         if self.no_keepalive {
             parts.push("a new connection for every request".to_owned());
         }
         parts.extend(self.other_options());
         parts
+    }
+
+    /// The steps, if there are any.
+    fn steps_in_words(&self) -> Option<String> {
+        let names = self
+            .steps
+            .iter()
+            .map(|step| step.name.as_ref().or(step.request.as_ref()).map_or("a group", |name| name));
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| format!("steps {}", names.join(" → ")))
     }
 
     fn option(&self, key: &str) -> Option<String> {

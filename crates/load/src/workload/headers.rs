@@ -8,7 +8,7 @@ use secrets::{MASK, mask, mask_url, names::is_secret_header, reference};
 use url::Url;
 
 use super::{
-    HttpWorkload,
+    HttpWorkload, StepText,
     text::{Mistakes, expanded, is_token},
 };
 
@@ -49,6 +49,11 @@ impl HttpWorkload {
         let fields = self.header_fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
             fields.map(|field| (format!("the header {}", field.name), field.value)).collect();
+        let steps = self.steps.iter().flat_map(StepText::all);
+        secrets.extend(steps.flat_map(|step| &step.headers).filter_map(|header| {
+            let field = parse_header(header).ok().filter(|field| field.is_secret)?;
+            Some((format!("the header {}", field.name), field.value))
+        }));
         let url = reference::expand_url(&self.url).unwrap_or_default();
         secrets.extend(mask::secrets_in_url(&url));
         let texts = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
@@ -62,9 +67,32 @@ impl HttpWorkload {
 
     /// The workload with its secrets masked, to be written and printed.
     pub fn masked(&self) -> Self {
-        let headers = self.headers.iter().map(|header| mask(header).into_owned()).collect();
-        Self { url: mask_url(&self.url), headers, ..self.clone() }
+        let headers = masked_all(&self.headers);
+        let steps = self.steps.iter().map(StepText::masked).collect();
+        Self { url: mask_url(&self.url), headers, steps, ..self.clone() }
     }
+}
+
+impl StepText {
+    /// The step and those within it.
+    fn all(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
+        Box::new(std::iter::once(self).chain(self.steps.iter().flat_map(Self::all)))
+    }
+
+    /// The step with its secrets masked.
+    fn masked(&self) -> Self {
+        Self {
+            headers: masked_all(&self.headers),
+            body: self.body.as_deref().map(|body| mask(body).into_owned()),
+            request: self.request.as_deref().map(|line| mask(line).into_owned()),
+            steps: self.steps.iter().map(Self::masked).collect(),
+            ..self.clone()
+        }
+    }
+}
+
+fn masked_all(headers: &[String]) -> Vec<String> {
+    headers.iter().map(|header| mask(header).into_owned()).collect()
 }
 
 /// The Authorization field that a URL's user info stands for: Basic authentication, as curl does it.
@@ -104,7 +132,7 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
 }
 
 /// Parses a field of a command line or a study file.
-fn parse_header(header: &str) -> Result<HeaderField, String> {
+pub(super) fn parse_header(header: &str) -> Result<HeaderField, String> {
     let (name, written) = split_header(header)?;
     let value = reference::expand(written)?.trim().to_owned();
     if !is_value(&value) {

@@ -11,6 +11,10 @@ pub struct HttpOption {
     pub spec: OptionSpec<HttpWorkload>,
     /// Whether its value may be `@FILE`.
     pub names_files: bool,
+    /// Whether its value is the path of a file, perhaps with words after a comma.
+    pub is_file: bool,
+    /// Whether `{{…}}` in its value is rendered for each request.
+    pub is_template: bool,
     /// Whether the commands that search for the largest load lack this option.
     pub excluded_from_search: bool,
     /// Its name in a workload's description; empty if the description lacks it, or words it differently.
@@ -24,6 +28,8 @@ impl HttpOption {
     pub(super) const PLAIN: Self = Self {
         spec: OptionSpec::EMPTY,
         names_files: false,
+        is_file: false,
+        is_template: false,
         excluded_from_search: false,
         label: "",
         written: |_| None,
@@ -83,6 +89,8 @@ macro_rules! workload {
             /// The URL of the requests: `http://127.0.0.1:8080/path`, or one with `https`; without a scheme it is `http`.
             pub url: String,
             $($(#[doc = $help])+ pub $field: $type,)+
+            /// The steps of each iteration; without any, the one request of the other fields.
+            pub steps: Vec<$crate::workload::StepText>,
             /// The body as bytes that no text can say; it comes before `body`.
             pub raw_body: Option<Vec<u8>>,
             /// Seed of all random numbers.

@@ -6,12 +6,13 @@ use url::Url;
 use super::{
     HttpWorkload,
     headers::basic_auth_field,
-    text::{Mistakes, is_token, read_body},
+    text::{Mistakes, ParsedUrl, is_token, read_body},
 };
 
 impl HttpWorkload {
     /// The request that every user sends.
-    pub(super) fn request(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Request {
+    pub(super) fn request(&self, parsed: Option<&ParsedUrl>, mistakes: &mut Mistakes) -> Request {
+        let url = parsed.map(|parsed| &parsed.url);
         let body = match &self.raw_body {
             Some(bytes) => bytes.clone(),
             None => mistakes.read("body", self.body.as_deref().map_or(Ok(Vec::new()), read_body)),
@@ -49,11 +50,19 @@ impl HttpWorkload {
             }
             own.push(field);
         }
+        if self.compressed && !has("accept-encoding") {
+            own.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
+        }
         own.append(&mut headers);
-        let target = url.map_or("/".to_owned(), |url| match url.query() {
-            Some(query) => format!("{}?{query}", url.path()),
-            None => url.path().to_owned(),
-        });
+        let target = parsed.map_or("/".to_owned(), |parsed| parsed.shielded.restore(&target(&parsed.url)));
         Request { method, target, headers: own, body }
+    }
+}
+
+/// Path and query of a URL.
+pub(super) fn target(url: &Url) -> String {
+    match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
     }
 }

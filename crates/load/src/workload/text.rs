@@ -11,6 +11,7 @@ use record::{
     input::{self, MAX_BODY_BYTES},
     units::{parse_count, parse_time},
 };
+use script::Part;
 use url::Url;
 
 use crate::FieldMistake;
@@ -49,8 +50,52 @@ impl Mistakes {
     }
 }
 
+/// A text whose templates are replaced by words, so that it can be parsed as a URL.
+pub(super) struct Shielded {
+    pub(super) text: String,
+    expressions: Vec<String>,
+}
+
+/// What stands for the template of this number.
+fn shield(number: usize) -> String {
+    format!("zq{number}template{number}qz")
+}
+
+impl Shielded {
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let (mut shielded, mut expressions) = (String::new(), Vec::new());
+        for part in script::split(text)? {
+            match part {
+                Part::Text(text) => shielded.push_str(text),
+                Part::Expression(expression) => {
+                    shielded.push_str(&shield(expressions.len()));
+                    expressions.push(format!("{{{{{expression}}}}}"));
+                }
+            }
+        }
+        Ok(Self { text: shielded, expressions })
+    }
+
+    /// A part of the text, with its templates.
+    pub(super) fn restore(&self, part: &str) -> String {
+        let restored =
+            |text: String, (number, expression): (usize, &String)| text.replace(&shield(number), expression);
+        self.expressions.iter().enumerate().fold(part.to_owned(), restored)
+    }
+
+    fn has_expression(&self, part: &str) -> bool {
+        (0..self.expressions.len()).any(|number| part.contains(&shield(number)))
+    }
+}
+
+/// A URL, and the templates in it.
+pub(super) struct ParsedUrl {
+    pub(super) url: Url,
+    pub(super) shielded: Shielded,
+}
+
 /// Parses a URL after substituting its environment variables.
-pub(super) fn parse_url(written: &str) -> Result<Url, String> {
+pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     let text = secrets::mask_url(written);
     let sent = secrets::reference::expand_url(written).map_err(|why| format!("'{text}': {why}"))?;
     let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
@@ -61,10 +106,14 @@ pub(super) fn parse_url(written: &str) -> Result<Url, String> {
     } else {
         secrets::mask::learn_url(written);
     }
-    let url = Url::parse(&full)
+    let shielded = Shielded::new(&full)?;
+    let url = Url::parse(&shielded.text)
         .map_err(|e| format!("'{text}' is not a URL: {e}; such as http://127.0.0.1:8080/"))?;
     match url.scheme() {
-        "http" | "https" if url.host_str().is_some() => Ok(url),
+        "http" | "https" if shielded.has_expression(url.authority()) => {
+            Err(format!("'{text}': all requests go to one host, so that {{{{…}}}} can only be behind it"))
+        }
+        "http" | "https" if url.host_str().is_some() => Ok(ParsedUrl { url, shielded }),
         other => {
             Err(format!("'{text}': proofload does not support {other}; give an http:// or https:// URL"))
         }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use record::{
-    Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, LoadModel, Percentile, Trial,
-    Validity,
+    Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, Iterations, LoadModel, Percentile,
+    Trial, Validity,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -22,7 +22,10 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     let Some(http) = trial.http() else { return Ok(()) };
     let (status, sentence) = report::trial_answer(trial, http);
     writeln!(out, "{sentence}\n")?;
-    writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?;
+    match http.plan.script.as_ref().filter(|script| script.is_session()) {
+        Some(_) => writeln!(out, "{}", http.plan.url)?,
+        None => writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?,
+    }
     writeln!(out, "  {}", plan_line(http))?;
     if trial.interrupted {
         writeln!(out, "\nINTERRUPTED after {:.1} s: the figures cover this time.", trial.elapsed_s)?;
@@ -31,6 +34,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     write_verdict(out, trial)?;
     write_counts(out, http, trial.elapsed_s)?;
     write_times(out, http)?;
+    write_steps(out, http)?;
     write_failures(out, http)?;
     write_generator(out, http)?;
     for warning in &trial.warnings {
@@ -81,6 +85,13 @@ fn plan_line(http: &HttpTrial) -> String {
         });
         if events.retries > 0 {
             parts.push(format!("up to {} retries", events.retries));
+        }
+    }
+    if let Some(script) = &plan.script {
+        let feeders = script.feeders.iter().map(|feeder| format!("rows of {}", feeder.file));
+        parts.extend(feeders);
+        if script.redirects > 0 {
+            parts.push(format!("up to {} redirects", script.redirects));
         }
     }
     if plan.pipeline > 1 {
@@ -240,6 +251,39 @@ fn write_row(out: &mut String, name: &str, times: impl Iterator<Item = String>) 
         write!(out, "{time:>10}")?;
     }
     writeln!(out)
+}
+
+/// The steps of a session, and how its iterations ended.
+fn write_steps(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
+    let (Some(plan), Some(script)) = (&http.plan.script, &http.script) else { return Ok(()) };
+    if !plan.is_session() {
+        return Ok(());
+    }
+    let Iterations { begun, completed, failed } = script.iterations;
+    writeln!(
+        out,
+        "\nIterations   {} begun, {} completed, {} failed, {} unfinished at the end",
+        show_count(begun),
+        show_count(completed),
+        show_count(failed),
+        show_count(begun - completed - failed),
+    )?;
+    let width = script.steps.iter().map(|step| step.name.chars().count()).max().unwrap_or(0).clamp(4, 40);
+    writeln!(
+        out,
+        "{:<width$}{:>12}{:>10}{:>10}{:>10}{:>10}",
+        "Step", "completed", "failed", "p50", "p99", "max"
+    )?;
+    for step in &script.steps {
+        let times = [0.5, 0.99, 1.0].map(|quantile| match step.response_time.is_empty() {
+            true => "–".to_owned(),
+            false => show_time_ns(step.response_time.quantile_ns(quantile)),
+        });
+        let [p50, p99, max] = times;
+        let (completed, failed) = (show_count(step.completed), show_count(step.failed));
+        writeln!(out, "{:<width$}{completed:>12}{failed:>10}{p50:>10}{p99:>10}{max:>10}", step.name)?;
+    }
+    Ok(())
 }
 
 fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::script::ScriptResult;
 use crate::{
     errors::ErrorCounts,
     histogram::{CensoredTimes, Histogram},
@@ -70,6 +71,9 @@ pub struct HttpTrial {
     pub own_percentiles: Vec<OwnPercentile>,
     /// The check of concurrency against rate × time.
     pub littles_law: LittlesLaw,
+    /// The iterations and steps of a script; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptResult>,
 }
 
 /// Smallest number of whole seconds that shows a trend.
@@ -120,6 +124,10 @@ impl HttpTrial {
         self.failure_time.merge(&other.failure_time);
         self.cpu.merge(&other.cpu);
         self.away.merge(&other.away);
+        match (&mut self.script, &other.script) {
+            (Some(script), Some(other)) => script.merge(other),
+            (none, other) => *none = other.clone(),
+        }
     }
 
     /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`]. For trials that are kept.
@@ -132,6 +140,10 @@ impl HttpTrial {
         self.lateness.pack();
         self.own_lateness.pack();
         self.failure_time.pack();
+        self.script
+            .iter_mut()
+            .flat_map(|script| &mut script.steps)
+            .for_each(|step| step.response_time.pack());
     }
 }
 

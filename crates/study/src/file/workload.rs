@@ -9,14 +9,18 @@ use settings::{
 };
 use toml::de::DeValue;
 
-use super::placeholders;
+use super::{placeholders, steps};
 
 /// Keys that say where requests go.
 const DESTINATION_KEYS: [&str; 4] = ["target", "from", "url", "path"];
+/// The key of the steps of a session.
+const STEPS_KEY: &str = "steps";
 
 /// Whether a factor of this name can set a key of the table.
 pub(super) fn is_key(name: &str) -> bool {
-    DESTINATION_KEYS.contains(&name) || OPTIONS.iter().any(|option| option.spec.key == name)
+    DESTINATION_KEYS.contains(&name)
+        || name == STEPS_KEY
+        || OPTIONS.iter().any(|option| option.spec.key == name)
 }
 
 pub(super) struct ParsedWorkload {
@@ -46,14 +50,26 @@ pub(super) fn read(
         let Some(value) = table.take(spec.key) else { continue };
         spans.insert(spec.key, value.span());
         let texts = texts(reader, spec, value).into_iter();
-        let texts = texts.map(|text| placeholders::expand(&text, context.lookup)).filter_map(|text| {
-            if option.names_files { resolve_file(reader, value, text, context.folder) } else { Some(text) }
+        // `{{name}}` stays for the templates.
+        let expand = if option.is_template { placeholders::substitute } else { placeholders::expand };
+        let texts = texts.map(|text| expand(&text, context.lookup)).filter_map(|text| {
+            if option.names_files {
+                resolve_file(reader, value, text, context.folder)
+            } else if option.is_file {
+                Some(context.folder.join(text).display().to_string())
+            } else {
+                Some(text)
+            }
         });
         let texts: Vec<String> = texts.collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         if !texts.is_empty() {
             reader.checked(value, (spec.apply)(&mut workload, &texts));
         }
+    }
+    if let Some(value) = table.take(STEPS_KEY) {
+        spans.insert(STEPS_KEY, value.span());
+        workload.steps = steps::read(reader, value, context);
     }
     workload.url = read_url(reader, &mut table, context, &mut spans).unwrap_or_default();
     table.finish(reader);
@@ -67,6 +83,10 @@ fn texts(reader: &mut Reader<'_>, spec: &OptionSpec<HttpWorkload>, value: &Value
             let flag = reader.flag(value).filter(|flag| *flag == (spec.kind == Kind::Flag));
             flag.iter().map(bool::to_string).collect()
         }
+        // One element needs no list.
+        Kind::List if matches!(value.get_ref(), DeValue::String(_)) => {
+            word(reader, value).into_iter().collect()
+        }
         Kind::List => {
             let what = format!("a list of {} such as {:?}", spec.key, spec.examples());
             let values = reader.array(value, &what).iter();
@@ -77,7 +97,7 @@ fn texts(reader: &mut Reader<'_>, spec: &OptionSpec<HttpWorkload>, value: &Value
 }
 
 /// A string, or a number as text.
-fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
+pub(super) fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.as_ref().to_owned()),
         DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
@@ -102,7 +122,7 @@ fn read_url(
         if let Some(path) = path {
             reader.mistake(path.span(), "'url' already has a path: leave out one of them");
         }
-        return Some(placeholders::expand(reader.text(value)?, context.lookup));
+        return Some(placeholders::substitute(reader.text(value)?, context.lookup));
     }
     let root = match &context.root {
         Some(root) => root,
@@ -113,7 +133,7 @@ fn read_url(
         }
     };
     let Some(value) = path else { return Some(root.clone()) };
-    let path = placeholders::expand(&word(reader, value)?, context.lookup);
+    let path = placeholders::substitute(&word(reader, value)?, context.lookup);
     if !path.starts_with('/') {
         reader.mistake(value.span(), format!("'{path}' is not a path such as /index.html"));
         return None;
@@ -123,7 +143,12 @@ fn read_url(
 }
 
 /// Makes the path of a file (`@FILE`) absolute; other texts stay.
-fn resolve_file(reader: &mut Reader<'_>, value: &Value<'_>, text: String, folder: &Path) -> Option<String> {
+pub(super) fn resolve_file(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    text: String,
+    folder: &Path,
+) -> Option<String> {
     match text.strip_prefix('@') {
         Some("-") => {
             let message = "standard input can be read only once, but a study has many trials: give @FILE";

@@ -7,6 +7,7 @@ mod random;
 mod schema;
 mod settings;
 mod shipped;
+mod steps;
 
 use std::{fs, path::PathBuf};
 

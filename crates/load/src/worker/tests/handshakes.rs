@@ -141,7 +141,8 @@ fn run(takes_ns: u64, stops: &[(u64, u64)]) -> WorkerResult {
         Ok::<_, Errno>(SecureWire { inner, takes_ns, handshakes: vec![(0, None); slots], coming: Vec::new() })
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let worker = Worker::new(plan, Share::WHOLE, recorder, stop, wire).unwrap();
+    let worker =
+        Worker::<_, crate::exchange::Fixed>::new(plan, Share::WHOLE, None, recorder, stop, wire).unwrap();
     let t0_ns = worker.now_ns() + MS;
     let Finished { mut result, .. } = worker.run(t0_ns);
     for tick in ticks {

@@ -4,6 +4,7 @@ use load::{HttpWorkload, OPTIONS};
 use serde_json::{Value, json};
 use settings::options::{Kind, OptionSpec};
 
+use super::super::steps;
 use settings::schema::{choice, described_table, flag, one_or_more, pattern, text, workload_time};
 
 pub(super) fn workload() -> Value {
@@ -13,6 +14,7 @@ pub(super) fn workload() -> Value {
         "url": text("Where requests go; {TARGET} is a target's address and port, {HOST} a host's address.", "http://{web}/5k"),
         "path": text("The path at the target, instead of a URL.", "/5k"),
     });
+    properties["steps"] = steps::schema();
     for option in OPTIONS {
         properties[option.spec.key] = property(&option.spec);
     }
@@ -44,7 +46,7 @@ fn property(spec: &OptionSpec<HttpWorkload>) -> Value {
         Kind::Choice(words) => choice(&what, words),
         Kind::List => {
             let items = json!({ "type": "string" });
-            json!({ "type": "array", "items": items, "description": what, "examples": [spec.examples()] })
+            json!({ "type": ["string", "array"], "items": items, "description": what, "examples": [spec.examples()] })
         }
     }
 }

@@ -1,0 +1,166 @@
+//! What a worker's connections carry: the bytes of the next request, and what its answer is worth.
+//!
+//! * [`Fixed`]: the same request, judged by its status.
+//! * [`Numbered`]: numbered events, which are acknowledged, retried or given up.
+//! * [`Scripted`]: requests of templates, in the steps of each user's iterations.
+
+mod fixed;
+mod numbered;
+mod scripted;
+
+use std::sync::Arc;
+
+use http1::{Error, Fed, Response, ResponseReader};
+use record::{ErrorClass, HttpPlan, ScriptResult};
+use script::Script;
+
+use crate::{
+    events::Ledger,
+    recorder::{InFlight, PendingRetry, ReceiveTime},
+    share::Share,
+    wire::SlotId,
+};
+
+pub use fixed::Fixed;
+pub use numbered::Numbered;
+pub use scripted::Scripted;
+
+/// What an exchange is made of.
+#[derive(Debug)]
+pub struct ExchangeContext<'a> {
+    pub(crate) plan: &'a HttpPlan,
+    pub(crate) share: Share,
+    /// Index of the worker's first slot among those of all workers.
+    pub(crate) first_slot: u64,
+    /// Number of slots of the worker.
+    pub(crate) slots: u64,
+    /// The compiled script, if the plan has one.
+    pub(crate) script: Option<&'a Arc<Script>>,
+}
+
+/// What an answer is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// The request is completed.
+    Good,
+    /// The request failed.
+    Failed(ErrorClass),
+    /// The request has not ended: it is sent again at that time.
+    Retried(u64),
+}
+
+/// What comes after a request has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A further request of the same iteration, after this pause; none for the load's think time.
+    Step(Option<u64>),
+    /// The iteration has ended, and the pause that follows.
+    End(Option<u64>),
+}
+
+/// What an exchange knows at the end.
+#[derive(Debug, Default)]
+pub struct Concluded {
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) script: Option<ScriptResult>,
+}
+
+/// The requests of one worker, and their answers. A slot has its requests one after the other, unless they are all alike.
+pub trait Exchange: Sized {
+    /// Whether iterations can have several requests.
+    const HAS_STEPS: bool = false;
+
+    /// The exchange of a worker.
+    fn new(context: &ExchangeContext<'_>) -> Self;
+
+    /// Whether a further iteration can begin.
+    #[inline]
+    fn has_more(&self) -> bool {
+        true
+    }
+
+    /// Makes the next request of a slot at this time of the wire's clock.
+    #[inline]
+    fn prepare(&mut self, slot: SlotId, now_ns: u64) {
+        let _ = (slot, now_ns);
+    }
+
+    /// Bytes of a slot's unsent requests, as many of the requests as one system call should send. `sent`: bytes of the first
+    /// one that have been sent.
+    fn bytes(&mut self, slot: SlotId, unsent: usize, sent: usize) -> &[u8];
+
+    /// Length in bytes of a slot's first unsent request.
+    fn length(&self, slot: SlotId) -> usize;
+
+    /// Whether a slot's request is sent again.
+    #[inline]
+    fn is_retry(&self, slot: SlotId) -> bool {
+        let _ = slot;
+        false
+    }
+
+    /// Feeds received bytes to the reader of a slot's answers.
+    ///
+    /// # Errors
+    /// When the answer is no HTTP.
+    fn feed(
+        &mut self,
+        slot: SlotId,
+        reader: &mut ResponseReader,
+        bytes: &[u8],
+    ) -> Result<Fed<Response>, Error>;
+
+    /// Whether the bytes of the body that a slot receives must be read.
+    #[inline]
+    fn reads_body(&self, slot: SlotId) -> bool {
+        let _ = slot;
+        false
+    }
+
+    /// Judges the answer to a slot's request.
+    fn answered(
+        &mut self,
+        slot: SlotId,
+        request: &InFlight,
+        response: &Response,
+        time: ReceiveTime,
+    ) -> Judgement;
+
+    /// A slot's request failed without an answer. Returns when it is sent again, if it is.
+    #[inline]
+    fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
+        let _ = (slot, request, class, now_ns);
+        None
+    }
+
+    /// What comes after a slot's request has ended.
+    #[inline]
+    fn next(&mut self, slot: SlotId) -> Next {
+        let _ = slot;
+        Next::End(None)
+    }
+
+    /// Takes the request of a slot that waits to be sent again.
+    #[inline]
+    fn take_pending_retry(&mut self, slot: SlotId) -> Option<PendingRetry> {
+        let _ = slot;
+        None
+    }
+
+    /// A slot's request is not sent again.
+    #[inline]
+    fn given_up(&mut self, slot: SlotId) {
+        let _ = slot;
+    }
+
+    /// The trial ends before a slot's request has its answer.
+    #[inline]
+    fn trial_ended(&mut self, slot: SlotId, was_sent: bool) {
+        let _ = (slot, was_sent);
+    }
+
+    /// What is known at the end.
+    fn conclude(self) -> Concluded {
+        Concluded::default()
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests of templates, in the steps of each user's iterations.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use http1::{Error, Fed, Response, ResponseReader};
+use record::{ErrorClass, Iterations, ScriptResult, StepResult};
+use script::{Advance, Outcome, Script, User, WorkerState};
+
+use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
+use crate::{
+    recorder::{InFlight, ReceiveTime},
+    wire::SlotId,
+};
+
+/// The users of a worker, each with the request that it sends next. In an open load, a slot is a user too.
+#[derive(Debug)]
+pub struct Scripted {
+    script: Arc<Script>,
+    state: WorkerState,
+    users: Vec<ScriptedUser>,
+    result: ScriptResult,
+    /// Nanoseconds from the wire's clock to the time since 1970.
+    to_unix_ns: i128,
+}
+
+#[derive(Debug)]
+struct ScriptedUser {
+    user: User,
+    /// The request that is sent, or was sent last.
+    bytes: Vec<u8>,
+    in_iteration: bool,
+}
+
+impl Scripted {
+    fn step_mut(&mut self, slot: SlotId) -> &mut StepResult {
+        &mut self.result.steps[self.users[slot as usize].user.step()]
+    }
+}
+
+impl Exchange for Scripted {
+    const HAS_STEPS: bool = true;
+
+    fn new(context: &ExchangeContext<'_>) -> Self {
+        let ExchangeContext { plan, share, first_slot, slots, script } = *context;
+        let script = Arc::clone(script.expect("the script is compiled before workers start"));
+        let steps =
+            script.step_names().map(|name| StepResult { name: name.to_owned(), ..StepResult::default() });
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let users = (0..slots).map(|slot| ScriptedUser {
+            user: User::new(&script, first_slot + slot + 1),
+            bytes: Vec::new(),
+            in_iteration: false,
+        });
+        Self {
+            state: WorkerState::new(&script, plan.seed, share.index, share.of),
+            users: users.collect(),
+            result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
+            to_unix_ns: since_1970.as_nanos() as i128 - i128::from(clock::monotonic_ns()),
+            script,
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.state.has_rows(&self.script)
+    }
+
+    fn prepare(&mut self, slot: SlotId, now_ns: u64) {
+        self.state.set_now(self.to_unix_ns + i128::from(now_ns));
+        let scripted = &mut self.users[slot as usize];
+        if !scripted.in_iteration {
+            // Whoever claims the iteration has asked `has_more`.
+            let _ = scripted.user.begin(&self.script, &mut self.state);
+            scripted.in_iteration = true;
+            self.result.iterations.begun += 1;
+        }
+        scripted.bytes.clear();
+        scripted.user.render(&self.script, &mut self.state, &mut scripted.bytes);
+    }
+
+    fn bytes(&mut self, slot: SlotId, _: usize, sent: usize) -> &[u8] {
+        &self.users[slot as usize].bytes[sent..]
+    }
+
+    fn length(&self, slot: SlotId) -> usize {
+        self.users[slot as usize].bytes.len()
+    }
+
+    fn feed(
+        &mut self,
+        slot: SlotId,
+        reader: &mut ResponseReader,
+        bytes: &[u8],
+    ) -> Result<Fed<Response>, Error> {
+        let user = &mut self.users[slot as usize].user;
+        let is_head_request = user.is_head_request(&self.script);
+        reader.feed(bytes, is_head_request, &mut user.sink(&self.script))
+    }
+
+    fn reads_body(&self, slot: SlotId) -> bool {
+        self.users[slot as usize].user.reads_body(&self.script)
+    }
+
+    fn answered(
+        &mut self,
+        slot: SlotId,
+        request: &InFlight,
+        response: &Response,
+        time: ReceiveTime,
+    ) -> Judgement {
+        self.state.set_now(self.to_unix_ns + i128::from(time.read_ns));
+        let outcome = self.users[slot as usize].user.answered(&self.script, response, &self.state);
+        let step = self.step_mut(slot);
+        match outcome {
+            Outcome::Good => {
+                step.completed += 1;
+                step.response_time.record_ns(time.received_ns.saturating_sub(request.intended_ns));
+                Judgement::Good
+            }
+            Outcome::Failed(class) => {
+                step.failed += 1;
+                step.errors.add(class, 1);
+                Judgement::Failed(class)
+            }
+        }
+    }
+
+    fn failed(&mut self, slot: SlotId, _: &InFlight, class: ErrorClass, _: u64) -> Option<u64> {
+        self.users[slot as usize].user.failed(&self.script);
+        let step = self.step_mut(slot);
+        step.failed += 1;
+        step.errors.add(class, 1);
+        None
+    }
+
+    fn next(&mut self, slot: SlotId) -> Next {
+        let scripted = &mut self.users[slot as usize];
+        match scripted.user.advance(&self.script, &mut self.state) {
+            Advance::Request { pause_ns } => Next::Step(pause_ns),
+            Advance::Ended { pause_ns, has_failed } => {
+                scripted.in_iteration = false;
+                let Iterations { completed, failed, .. } = &mut self.result.iterations;
+                *(if has_failed { failed } else { completed }) += 1;
+                Next::End(pause_ns)
+            }
+        }
+    }
+
+    fn conclude(self) -> Concluded {
+        Concluded { script: Some(self.result), ..Concluded::default() }
+    }
+}

@@ -1,0 +1,380 @@
+//! Templates, feeders and the steps of a session, as users write them.
+
+use record::{
+    Distribution, FeederPlan, HttpPlan, LoadModel, Request, RequestPlan, RowOrder, ScriptPlan, StatusSet,
+    StepAction, StepPlan, units::parse_count,
+};
+use script::{Script, ScriptMistake, is_template};
+use url::Url;
+
+use super::{
+    HttpWorkload,
+    headers::{HeaderField, parse_header},
+    text::{Mistakes, Shielded, expanded, is_token, read_body},
+};
+
+/// Most runs of a step with `repeat_while`, unless `at_most` says another number.
+const DEFAULT_AT_MOST: u32 = 1_000;
+
+/// A step as the user wrote it: a request, or a group of steps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepText {
+    /// Its name in results.
+    pub name: Option<String>,
+    /// Method and path of its request, such as `POST /login`; the method may be left out.
+    pub request: Option<String>,
+    /// Header fields beside those of the workload.
+    pub headers: Vec<String>,
+    /// The body: text, or `@FILE`.
+    pub body: Option<String>,
+    /// What its answer must have: statuses, `json:$.ok = true`, …
+    pub expect: Vec<String>,
+    /// Values taken from its answer: name, and where it is.
+    pub take: Vec<(String, String)>,
+    /// How often it is drawn, relative to other steps.
+    pub weight: Option<String>,
+    /// It runs only if this condition holds.
+    pub only_if: Option<String>,
+    /// How often it runs: a number, or the name of a value.
+    pub repeat: Option<String>,
+    /// After it ran, it runs again while this condition holds.
+    pub repeat_while: Option<String>,
+    /// Most runs with `repeat_while`.
+    pub at_most: Option<String>,
+    /// The pause after its answer.
+    pub pause: Option<String>,
+    /// What a failure of it means for the iteration: `end` or `go-on`.
+    pub on_failure: Option<String>,
+    /// The steps of a group.
+    pub steps: Vec<StepText>,
+}
+
+/// What the answer to a request must have.
+#[derive(Debug, Default)]
+pub(super) struct Expectations {
+    pub(super) statuses: Option<StatusSet>,
+    pub(super) checks: Vec<String>,
+}
+
+impl Expectations {
+    /// Statuses and other expectations, apart.
+    pub(super) fn parse(texts: &[String]) -> Result<Self, String> {
+        let mut expectations = Self::default();
+        for text in texts {
+            if text.starts_with(|c: char| c.is_ascii_digit()) {
+                if expectations.statuses.is_some() {
+                    return Err(
+                        "statuses are given twice: write them as one list, such as 200,404".to_owned()
+                    );
+                }
+                expectations.statuses = Some(text.parse().map_err(|error| format!("{error}"))?);
+            } else {
+                expectations.checks.push(text.clone());
+            }
+        }
+        Ok(expectations)
+    }
+}
+
+/// What the steps have in common.
+struct Common<'a> {
+    /// Header fields of the workload, those that are added included.
+    fields: &'a [(String, String)],
+    expect: &'a StatusSet,
+    checks: &'a [String],
+    /// The URL's path, for a workload without steps.
+    request: &'a Request,
+}
+
+impl HttpWorkload {
+    /// The script that the workload needs: none if every request is the same and judged by its status.
+    pub(super) fn script(
+        &self,
+        request: &Request,
+        expectations: &Expectations,
+        expect: &StatusSet,
+        mistakes: &mut Mistakes,
+    ) -> Option<ScriptPlan> {
+        let literal_body =
+            self.raw_body.is_some() || self.body.as_ref().is_some_and(|text| text.starts_with('@'));
+        let is_fixed = self.steps.is_empty()
+            && self.feeders.is_empty()
+            && !self.cookies
+            && self.redirects.is_none()
+            && expectations.checks.is_empty()
+            && !is_template(&request.target)
+            && !request.headers.iter().any(|(_, value)| is_template(value))
+            && (literal_body || !self.body.as_deref().is_some_and(is_template));
+        if is_fixed {
+            return None;
+        }
+        for (field, given) in [("events", self.events.is_some()), ("pipeline", self.pipeline.is_some())] {
+            if given {
+                let message = "it needs requests that are all alike: leave it out, or templates, steps, feeders, cookies, \
+                               redirects and expectations beside statuses";
+                mistakes.add(field, message);
+            }
+        }
+        let feeders = self.feeders.iter().map(|text| feeder(text)).collect();
+        let redirects =
+            mistakes.optional("redirects", self.redirects.as_deref(), |text| match parse_count(text) {
+                Ok(n) if n <= 100 => Ok(n as u32),
+                _ => Err(format!("'{text}' is not a number of redirects from 0 to 100")),
+            });
+        let common = Common { fields: &request.headers, expect, checks: &expectations.checks, request };
+        let steps = if self.steps.is_empty() {
+            vec![common.only_step(literal_body)]
+        } else {
+            if self.body.is_some() || self.method.is_some() {
+                let field = if self.body.is_some() { "body" } else { "method" };
+                mistakes.add(field, "there are steps too, and each has its own: put it into a step");
+            }
+            let steps = common.steps(&self.steps, "step", mistakes);
+            // Weights make a choice of the steps: all must have one.
+            let missing = self.steps.iter().position(|step| step.weight.is_none());
+            if let (true, Some(number)) = (self.is_weighted(), missing) {
+                let message = format!(
+                    "step {} has no 'weight', and others have: give all steps one, so that each iteration draws a step, or none, \
+                     so that it runs all in order",
+                    number + 1
+                );
+                mistakes.add("steps", message);
+            }
+            steps
+        };
+        Some(ScriptPlan {
+            feeders,
+            weighted: self.is_weighted(),
+            steps,
+            cookies: self.cookies,
+            redirects: redirects.unwrap_or(0),
+        })
+    }
+
+    fn is_weighted(&self) -> bool {
+        self.steps.iter().any(|step| step.weight.is_some())
+    }
+
+    /// Compiles a plan's script, so that its mistakes are known before anything starts.
+    pub(super) fn check_script(&self, plan: &HttpPlan, mistakes: &mut Mistakes) {
+        let Some(script) = &plan.script else { return };
+        if plan.load.is_open() && script.may_run_out() {
+            let message = "an open load needs a row for every arrival, and rows that are used once run out: leave out ',once', \
+                           or choose users";
+            mistakes.add("feeders", message);
+        }
+        let found = Script::new(script, plan.keepalive, plan.tls.is_some()).err().unwrap_or_default();
+        for ScriptMistake { step, key, message } in found {
+            // Without steps, the keys are the workload's own.
+            match (self.steps.is_empty(), key) {
+                (_, "feeders") => mistakes.add("feeders", message),
+                (true, "expect") => mistakes.add("expect", message),
+                (true, "headers") => mistakes.add("headers", message),
+                (true, "body") => mistakes.add("body", message),
+                (true, _) => mistakes.add("url", message),
+                (false, "") => mistakes.add("steps", message),
+                (false, "url") => mistakes.add("steps", format!("step '{step}', request: {message}")),
+                (false, key) => mistakes.add("steps", format!("step '{step}', {key}: {message}")),
+            }
+        }
+        if let LoadModel::Closed { users, .. } = &plan.load
+            && let Some(feeder) = self.feeders.iter().find(|text| feeder(text).order == RowOrder::PerUser)
+            && let Ok(compiled) = Script::new(script, plan.keepalive, plan.tls.is_some())
+            && compiled.rows_per_user().is_some_and(|rows| rows < *users)
+        {
+            let rows = compiled.rows_per_user().unwrap_or_default();
+            mistakes.add(
+                "feeders",
+                format!("'{feeder}' has {rows} rows for {users} users, so that some would share one: give more rows, or in-order"),
+            );
+        }
+    }
+}
+
+impl Common<'_> {
+    /// The step of a workload without steps.
+    fn only_step(&self, literal_body: bool) -> StepPlan {
+        let request = RequestPlan {
+            request: self.request.clone(),
+            literal_body,
+            expect: self.expect.clone(),
+            checks: self.checks.to_vec(),
+            take: Vec::new(),
+            goes_on_after_failure: false,
+        };
+        StepPlan {
+            name: format!("{} {}", self.request.method, secrets::mask(&self.request.target)),
+            weight: 1,
+            only_if: None,
+            repeat: None,
+            repeat_while: None,
+            at_most: DEFAULT_AT_MOST,
+            pause: None,
+            does: StepAction::Request(Box::new(request)),
+        }
+    }
+
+    fn steps(&self, texts: &[StepText], prefix: &str, mistakes: &mut Mistakes) -> Vec<StepPlan> {
+        let step = |(number, text): (usize, &StepText)| {
+            let place = format!("{prefix} {}", number + 1);
+            self.step(text, &place, mistakes)
+        };
+        texts.iter().enumerate().map(step).collect()
+    }
+
+    fn step(&self, text: &StepText, place: &str, mistakes: &mut Mistakes) -> StepPlan {
+        let shown = text.name.as_ref().map_or_else(|| place.to_owned(), |name| format!("step '{name}'"));
+        let mut read = Step { shown: &shown, mistakes };
+        let weight = read.number("weight", text.weight.as_deref(), 1_000_000).unwrap_or(1);
+        let at_most = read.number("at_most", text.at_most.as_deref(), 1_000_000).unwrap_or(DEFAULT_AT_MOST);
+        let pause = read.parsed("pause", text.pause.as_deref(), |text| text.parse::<Distribution>());
+        let goes_on_after_failure = match text.on_failure.as_deref() {
+            None | Some("end") => false,
+            Some("go-on") => true,
+            Some(other) => {
+                read.add("on_failure", format!("'{other}' is neither end nor go-on"));
+                false
+            }
+        };
+        let (does, name) = match (&text.request, text.steps.is_empty()) {
+            (Some(line), true) => {
+                let request = self.request(text, line, goes_on_after_failure, &mut read);
+                let name = format!("{} {}", request.request.method, secrets::mask(&request.request.target));
+                (StepAction::Request(Box::new(request)), name)
+            }
+            (None, false) => {
+                for (key, given) in [
+                    ("body", text.body.is_some()),
+                    ("headers", !text.headers.is_empty()),
+                    ("expect", !text.expect.is_empty()),
+                    ("take", !text.take.is_empty()),
+                    ("pause", text.pause.is_some()),
+                    ("on_failure", text.on_failure.is_some()),
+                ] {
+                    if given {
+                        read.add(
+                            key,
+                            "a group sends no request of its own: put it into one of its steps".to_owned(),
+                        );
+                    }
+                }
+                let steps = self.steps(&text.steps, place, mistakes);
+                (StepAction::Group { steps }, place.to_owned())
+            }
+            (Some(_), false) => {
+                read.add("steps", "it has a 'request' too: a step has either".to_owned());
+                (StepAction::Group { steps: Vec::new() }, place.to_owned())
+            }
+            (None, true) => {
+                read.add("request", "it is missing: write such as request = \"POST /login\"".to_owned());
+                (StepAction::Group { steps: Vec::new() }, place.to_owned())
+            }
+        };
+        StepPlan {
+            name: text.name.clone().unwrap_or(name),
+            weight,
+            only_if: text.only_if.clone(),
+            repeat: text.repeat.clone(),
+            repeat_while: text.repeat_while.clone(),
+            at_most,
+            pause,
+            does,
+        }
+    }
+
+    fn request(
+        &self,
+        text: &StepText,
+        line: &str,
+        goes_on_after_failure: bool,
+        read: &mut Step<'_>,
+    ) -> RequestPlan {
+        let line = read.result("request", expanded(line));
+        let (method, target) = match line.trim().split_once(' ') {
+            Some((method, target)) if is_token(method) => (method.to_owned(), target.trim()),
+            _ => ((if text.body.is_some() { "POST" } else { "GET" }).to_owned(), line.trim()),
+        };
+        let target = read.result("request", target_of(target));
+        let mut fields = Vec::new();
+        for header in &text.headers {
+            let field = parse_header(header).map(Some);
+            fields.extend(read.result("headers", field).map(|HeaderField { name, value, .. }| (name, value)));
+        }
+        let is_own =
+            |name: &str| fields.iter().any(|(own, _): &(String, String)| own.eq_ignore_ascii_case(name));
+        let mut headers: Vec<_> = self.fields.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+        headers.extend(fields);
+        let body = read.result("body", text.body.as_deref().map_or(Ok(Vec::new()), read_body));
+        let expectations = read.result("expect", Expectations::parse(&text.expect));
+        RequestPlan {
+            request: Request { method, target, headers, body },
+            literal_body: text.body.as_ref().is_some_and(|text| text.starts_with('@')),
+            expect: expectations.statuses.unwrap_or_else(|| self.expect.clone()),
+            checks: [self.checks, &expectations.checks].concat(),
+            take: text.take.clone(),
+            goes_on_after_failure,
+        }
+    }
+}
+
+/// A step that is being read, for the messages.
+struct Step<'a> {
+    shown: &'a str,
+    mistakes: &'a mut Mistakes,
+}
+
+impl Step<'_> {
+    fn add(&mut self, key: &str, message: String) {
+        self.mistakes.add("steps", format!("{}, {key}: {message}", self.shown));
+    }
+
+    fn result<T: Default>(&mut self, key: &str, result: Result<T, String>) -> T {
+        result.unwrap_or_else(|message| {
+            self.add(key, message);
+            T::default()
+        })
+    }
+
+    fn parsed<T, E: std::fmt::Display>(
+        &mut self,
+        key: &str,
+        text: Option<&str>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        parse(text?).map_err(|error| self.add(key, error.to_string())).ok()
+    }
+
+    fn number(&mut self, key: &str, text: Option<&str>, most: u64) -> Option<u32> {
+        self.parsed(key, text, |text| match parse_count(text) {
+            Ok(n) if n <= most => Ok(n as u32),
+            _ => Err(format!("'{text}' is not a whole number up to {most}")),
+        })
+    }
+}
+
+/// A file and the order of its rows: `users.csv`, `users.csv,random`.
+fn feeder(text: &str) -> FeederPlan {
+    let orders = [
+        (",in-order", RowOrder::InOrder),
+        (",once", RowOrder::Once),
+        (",random", RowOrder::Random),
+        (",per-user", RowOrder::PerUser),
+    ];
+    for (ending, order) in orders {
+        if let Some(file) = text.strip_suffix(ending) {
+            return FeederPlan { file: file.to_owned(), order };
+        }
+    }
+    FeederPlan { file: text.to_owned(), order: RowOrder::InOrder }
+}
+
+/// The target of a step's request, with what a URL may not have percent-encoded, but for templates.
+fn target_of(written: &str) -> Result<String, String> {
+    let shielded = Shielded::new(written)?;
+    if !written.starts_with('/') {
+        return Err(format!("'{written}' is not a path: write such as GET /items, its host is the URL's"));
+    }
+    let url = Url::parse(&format!("http://host{}", shielded.text))
+        .map_err(|error| format!("'{written}': {error}"))?;
+    Ok(shielded.restore(&super::request::target(&url)))
+}

@@ -1,0 +1,149 @@
+//! Requests made of templates, in the order of a session or drawn by weight.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Request, StatusSet};
+use crate::distribution::Distribution;
+
+/// The steps of each iteration of a user, and what their requests are made of. In an open load, an iteration is what
+/// arrives.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScriptPlan {
+    /// Files whose rows give values to templates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feeders: Vec<FeederPlan>,
+    /// Whether each iteration runs one step, drawn by weight, instead of all in order.
+    #[serde(default)]
+    pub weighted: bool,
+    /// The steps.
+    pub steps: Vec<StepPlan>,
+    /// Whether each user keeps the cookies that the target sets, and sends them back. A new iteration begins without.
+    #[serde(default)]
+    pub cookies: bool,
+    /// Most redirects to follow for one step; 0 follows none.
+    #[serde(default)]
+    pub redirects: u32,
+}
+
+impl ScriptPlan {
+    /// Whether the rows of a feeder may be used up before the load ends.
+    pub fn may_run_out(&self) -> bool {
+        self.feeders.iter().any(|feeder| feeder.order == RowOrder::Once)
+    }
+
+    /// Whether iterations can have more than one kind of request, or several requests.
+    pub fn is_session(&self) -> bool {
+        !matches!(
+            &self.steps[..],
+            [StepPlan { repeat: None, repeat_while: None, does: StepAction::Request(_), .. }]
+        )
+    }
+
+    /// Whether a step has a pause of its own.
+    pub fn pauses(&self) -> bool {
+        let mut pauses = false;
+        self.for_each_request(&mut |step, _| {
+            pauses |= step.pause.as_ref().is_some_and(|pause| !pause.is_zero())
+        });
+        pauses
+    }
+
+    /// Calls `visit` with every step that sends a request, those of groups included, in the order of the plan.
+    pub fn for_each_request<'a>(&'a self, visit: &mut dyn FnMut(&'a StepPlan, &'a RequestPlan)) {
+        for_each_request(&self.steps, visit);
+    }
+}
+
+fn for_each_request<'a>(steps: &'a [StepPlan], visit: &mut dyn FnMut(&'a StepPlan, &'a RequestPlan)) {
+    for step in steps {
+        match &step.does {
+            StepAction::Request(request) => visit(step, request),
+            StepAction::Group { steps } => for_each_request(steps, visit),
+        }
+    }
+}
+
+/// A file of rows, whose columns templates can name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FeederPlan {
+    /// Path of the file: CSV with a line of names first, or NDJSON (`.ndjson`, `.jsonl`).
+    pub file: String,
+    /// Which row an iteration gets.
+    pub order: RowOrder,
+}
+
+/// Which row of a feeder an iteration gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RowOrder {
+    /// The next one; after the last comes the first again. Each of several workers takes every n-th row.
+    #[default]
+    InOrder,
+    /// The next one, each only once: when all are used, users begin no further iteration.
+    Once,
+    /// Any, each as likely.
+    Random,
+    /// Always the one of the user's number.
+    PerUser,
+}
+
+/// A step of a session: a request, or a group of steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StepPlan {
+    /// Its name in results.
+    pub name: String,
+    /// How often it is drawn, relative to the other steps, if the script is weighted.
+    pub weight: u32,
+    /// It runs only if this condition holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_if: Option<String>,
+    /// How often it runs: a number, or the name of a value. Once if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<String>,
+    /// After it ran, it runs again while this condition holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat_while: Option<String>,
+    /// Most runs with `repeat_while`.
+    pub at_most: u32,
+    /// The pause after its answer; none for the load's think time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Distribution>,
+    /// What it does.
+    #[serde(flatten)]
+    pub does: StepAction,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "does", rename_all = "snake_case")]
+pub enum StepAction {
+    /// It sends a request.
+    Request(Box<RequestPlan>),
+    /// It runs steps in order.
+    Group {
+        /// The steps.
+        steps: Vec<StepPlan>,
+    },
+}
+
+/// A request made of templates, and what its answer must be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestPlan {
+    /// Method, target, header fields and body; all but the method are templates.
+    pub request: Request,
+    /// The body is sent as it is, although it may look like a template.
+    #[serde(default)]
+    pub literal_body: bool,
+    /// The statuses that mean success.
+    pub expect: StatusSet,
+    /// What else the answer must have, such as `json:$.ok = true`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<String>,
+    /// Values taken from the answer: name, and where it is, such as `json:$.token`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub take: Vec<(String, String)>,
+    /// Whether the iteration goes on after the step failed.
+    #[serde(default)]
+    pub goes_on_after_failure: bool,
+}

@@ -1,0 +1,178 @@
+//! What is kept of an answer while it arrives, in bounded memory.
+
+use std::io::Write as _;
+
+use flate2::write::GzDecoder;
+use http1::{ResponseHead, ResponseSink};
+use memchr::memmem;
+
+/// Most bytes of a body that are kept for JSON paths, regular expressions and whole bodies. Texts are looked for in bodies
+/// of any length.
+pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
+/// Compressed bytes that are decoded at a time: they may become a thousand times as many.
+const DECODED_AT_A_TIME: usize = 1_024;
+
+/// What a step needs of its answers.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    pub(crate) headers: Vec<String>,
+    pub(crate) body: bool,
+    pub(crate) texts: Vec<memmem::Finder<'static>>,
+    /// The fields `Set-Cookie`.
+    pub(crate) cookies: bool,
+    /// The field `Location`.
+    pub(crate) location: bool,
+}
+
+impl Needs {
+    /// The place of a header field among those needed.
+    pub(crate) fn header(&mut self, name: &str) -> usize {
+        match self.headers.iter().position(|known| known.eq_ignore_ascii_case(name)) {
+            Some(place) => place,
+            None => {
+                self.headers.push(name.to_owned());
+                self.headers.len() - 1
+            }
+        }
+    }
+
+    /// Whether the body's bytes must be read.
+    pub(crate) fn reads_body(&self) -> bool {
+        self.body || !self.texts.is_empty()
+    }
+}
+
+/// What is kept of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Values of the header fields that the step needs.
+    pub(crate) headers: Vec<Option<Vec<u8>>>,
+    pub(crate) cookies: Vec<Vec<u8>>,
+    pub(crate) location: Option<Vec<u8>>,
+    /// Whether each text has been found.
+    pub(crate) found: Vec<bool>,
+    /// Bytes of the body, as they came.
+    pub(crate) body_bytes: u64,
+    kept: Vec<u8>,
+    is_too_long: bool,
+    /// The end of what was searched: a text may go on in the next bytes.
+    tail: Vec<u8>,
+    decoder: Option<Box<GzDecoder<Vec<u8>>>>,
+}
+
+impl Answer {
+    /// The whole body; none if it was too long to be kept, or could not be decoded.
+    pub(crate) fn body(&self) -> Option<&[u8]> {
+        (!self.is_too_long).then_some(&self.kept)
+    }
+
+    fn begin(&mut self, head: &ResponseHead<'_>, needs: &Needs) {
+        *self = Self {
+            kept: std::mem::take(&mut self.kept),
+            tail: std::mem::take(&mut self.tail),
+            ..Self::default()
+        };
+        self.kept.clear();
+        self.tail.clear();
+        self.status = head.status;
+        self.headers.resize(needs.headers.len(), None);
+        self.found.resize(needs.texts.len(), false);
+        for field in head.headers {
+            if let Some(place) = needs.headers.iter().position(|name| name.eq_ignore_ascii_case(field.name)) {
+                // As a list, if there are several (RFC 9110, 5.3).
+                match &mut self.headers[place] {
+                    Some(value) => value.extend([b", ", field.value].concat()),
+                    None => self.headers[place] = Some(field.value.to_vec()),
+                }
+            }
+            if needs.cookies && field.name.eq_ignore_ascii_case("set-cookie") {
+                self.cookies.push(field.value.to_vec());
+            }
+            if needs.location && field.name.eq_ignore_ascii_case("location") {
+                self.location = Some(field.value.to_vec());
+            }
+            let is_gzip =
+                |value: &[u8]| value.eq_ignore_ascii_case(b"gzip") || value.eq_ignore_ascii_case(b"x-gzip");
+            if needs.reads_body()
+                && field.name.eq_ignore_ascii_case("content-encoding")
+                && is_gzip(field.value)
+            {
+                self.decoder = Some(Box::new(GzDecoder::new(Vec::new())));
+            }
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8], needs: &Needs) {
+        self.body_bytes += bytes.len() as u64;
+        if !needs.reads_body() {
+            return;
+        }
+        let Some(mut decoder) = self.decoder.take() else { return self.add_decoded(bytes, needs) };
+        for piece in bytes.chunks(DECODED_AT_A_TIME) {
+            if decoder.write_all(piece).is_err() {
+                self.is_too_long = true;
+                return;
+            }
+            let mut decoded = std::mem::take(decoder.get_mut());
+            self.add_decoded(&decoded, needs);
+            decoded.clear();
+            *decoder.get_mut() = decoded;
+        }
+        self.decoder = Some(decoder);
+    }
+
+    /// Ends the body: gives what the decoder still holds.
+    pub(crate) fn end(&mut self, needs: &Needs) {
+        let Some(decoder) = self.decoder.take() else { return };
+        match decoder.finish() {
+            Ok(decoded) => self.add_decoded(&decoded, needs),
+            Err(_) => self.is_too_long = true,
+        }
+    }
+
+    fn add_decoded(&mut self, bytes: &[u8], needs: &Needs) {
+        if needs.body && !self.is_too_long {
+            if self.kept.len() + bytes.len() > MAX_KEPT_BYTES {
+                self.is_too_long = true;
+                self.kept = Vec::new();
+            } else {
+                self.kept.extend_from_slice(bytes);
+            }
+        }
+        let Some(longest) = needs.texts.iter().map(|text| text.needle().len()).max() else { return };
+        // What may lie across the end of the last bytes and the begin of these.
+        let begin = &bytes[..bytes.len().min(longest.saturating_sub(1))];
+        self.tail.extend_from_slice(begin);
+        for (found, text) in self.found.iter_mut().zip(&needs.texts) {
+            *found = *found || text.find(&self.tail).is_some() || text.find(bytes).is_some();
+        }
+        if begin.len() < bytes.len() {
+            self.tail.clear();
+            self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(longest.saturating_sub(1))..]);
+        } else {
+            let surplus = self.tail.len().saturating_sub(longest.saturating_sub(1));
+            self.tail.drain(..surplus);
+        }
+    }
+}
+
+/// Receives an answer of a user.
+#[derive(Debug)]
+pub(crate) struct AnswerSink<'a> {
+    pub(crate) answer: &'a mut Answer,
+    pub(crate) needs: &'a Needs,
+}
+
+impl ResponseSink for AnswerSink<'_> {
+    fn head(&mut self, head: &ResponseHead<'_>) {
+        self.answer.begin(head, self.needs);
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.answer.add(bytes, self.needs);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! A user's cookies (RFC 6265), for one host.
+
+use jiff::fmt::rfc2822;
+
+/// Most cookies of a user, as in browsers.
+const MAX_COOKIES: usize = 180;
+
+/// A user's cookies. All requests of a trial go to one host, so that domains do not matter.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Cookies {
+    all: Vec<Cookie>,
+}
+
+#[derive(Debug, Clone)]
+struct Cookie {
+    name: Box<[u8]>,
+    value: Box<[u8]>,
+    path: Box<[u8]>,
+    secure: bool,
+}
+
+impl Cookies {
+    pub(crate) fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    /// Takes the value of a `Set-Cookie` field of an answer to `target`. `now_s`: seconds since 1970.
+    pub(crate) fn set(&mut self, field: &[u8], target: &[u8], now_s: i64) {
+        let mut parts = field.split(|&byte| byte == b';');
+        let Some(pair) = parts.next() else { return };
+        let Some(equals) = pair.iter().position(|&byte| byte == b'=') else { return };
+        let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+        if name.is_empty() {
+            return;
+        }
+        let (mut path, mut secure, mut ends, mut ends_by_age) = (None, false, false, None);
+        for attribute in parts {
+            let (name, value) = match attribute.iter().position(|&byte| byte == b'=') {
+                Some(at) => (attribute[..at].trim_ascii(), attribute[at + 1..].trim_ascii()),
+                None => (attribute.trim_ascii(), &b""[..]),
+            };
+            let text = || std::str::from_utf8(value).ok();
+            if name.eq_ignore_ascii_case(b"path") && value.starts_with(b"/") {
+                path = Some(value);
+            } else if name.eq_ignore_ascii_case(b"secure") {
+                secure = true;
+            } else if name.eq_ignore_ascii_case(b"max-age") {
+                ends_by_age = text().and_then(|text| text.parse::<i64>().ok()).map(|age| age <= 0);
+            } else if name.eq_ignore_ascii_case(b"expires") {
+                let at = text().and_then(|text| rfc2822::parse(&text.replace('-', " ")).ok());
+                ends = at.is_some_and(|at| at.timestamp().as_second() <= now_s);
+            }
+        }
+        let path = path.unwrap_or_else(|| default_path(target));
+        self.all.retain(|cookie| &*cookie.name != name || &*cookie.path != path);
+        // Max-Age takes precedence over Expires.
+        if !ends_by_age.unwrap_or(ends) && self.all.len() < MAX_COOKIES {
+            self.all.push(Cookie { name: name.into(), value: value.into(), path: path.into(), secure });
+        }
+    }
+
+    /// Appends the field `Cookie` of a request to `target`, if it has any cookie.
+    pub(crate) fn write_field(&self, target: &[u8], is_secure: bool, out: &mut Vec<u8>) {
+        let path = path_of(target);
+        let fits = |cookie: &&Cookie| (is_secure || !cookie.secure) && covers(&cookie.path, path);
+        let mut fitting: Vec<&Cookie> = self.all.iter().filter(fits).collect();
+        if fitting.is_empty() {
+            return;
+        }
+        // Longer paths first; the sort is stable, so that earlier cookies come first.
+        fitting.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
+        out.extend_from_slice(b"Cookie: ");
+        for (number, cookie) in fitting.iter().enumerate() {
+            out.extend_from_slice(if number > 0 { b"; " } else { b"" });
+            out.extend_from_slice(&cookie.name);
+            out.push(b'=');
+            out.extend_from_slice(&cookie.value);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn path_of(target: &[u8]) -> &[u8] {
+    target.split(|&byte| byte == b'?').next().unwrap_or_default()
+}
+
+/// The path of a cookie that names none: the folder of the request's path (RFC 6265, 5.1.4).
+fn default_path(target: &[u8]) -> &[u8] {
+    let path = path_of(target);
+    match path.iter().rposition(|&byte| byte == b'/') {
+        None | Some(0) => b"/",
+        Some(at) => &path[..at],
+    }
+}
+
+/// Whether a request's path is within a cookie's (RFC 6265, 5.1.4).
+fn covers(cookie: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(cookie).is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || cookie.ends_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: i64 = 1_800_000_000;
+
+    fn sent(fields: &[&str], target: &str, is_secure: bool) -> String {
+        let mut cookies = Cookies::default();
+        for field in fields {
+            cookies.set(field.as_bytes(), b"/shop/login?x=/y", NOW_S);
+        }
+        let mut out = Vec::new();
+        cookies.write_field(target.as_bytes(), is_secure, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn cookies_go_back_where_they_belong() {
+        assert_eq!(sent(&["a=1; Path=/", "b=2"], "/shop/item", false), "Cookie: b=2; a=1\r\n");
+        assert_eq!(sent(&["a=1; Path=/", "b=2"], "/shopping", false), "Cookie: a=1\r\n");
+        assert_eq!(sent(&["a=1; Path=/; Secure"], "/", false), "");
+        assert_eq!(sent(&["a=1; Path=/; Secure"], "/", true), "Cookie: a=1\r\n");
+        assert_eq!(sent(&["a=1; Path=/", "a=2; Path=/"], "/", false), "Cookie: a=2\r\n");
+    }
+
+    #[test]
+    fn a_cookie_that_ends_is_deleted() {
+        for end in
+            ["Max-Age=0", "Expires=Wed, 21 Oct 2015 07:28:00 GMT", "expires=Wed, 21-Oct-2015 07:28:00 GMT"]
+        {
+            assert_eq!(sent(&["a=1; Path=/", &format!("a=; Path=/; {end}")], "/", false), "", "{end}");
+        }
+        assert_eq!(
+            sent(&["a=1; Path=/; Max-Age=60; Expires=Wed, 21 Oct 2015 07:28:00 GMT"], "/", false),
+            "Cookie: a=1\r\n"
+        );
+        assert_eq!(
+            sent(&["a=1; Path=/; Expires=Wed, 21 Oct 2099 07:28:00 GMT"], "/", false),
+            "Cookie: a=1\r\n"
+        );
+    }
+}

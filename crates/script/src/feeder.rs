@@ -1,0 +1,235 @@
+//! Rows of CSV and NDJSON files, which give values to templates.
+
+use std::{fs, io::Read as _, path::Path};
+
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use record::{FeederPlan, RowOrder};
+
+/// Largest file that is read: its rows are kept in memory.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// A file's rows, in memory.
+#[derive(Debug)]
+pub(crate) struct Feeder {
+    columns: Vec<String>,
+    /// All values, row by row.
+    values: Vec<u8>,
+    /// End of each value in `values`.
+    ends: Vec<u32>,
+    order: RowOrder,
+}
+
+/// Where a worker is in a feeder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    next: u64,
+    step: u64,
+}
+
+impl Cursor {
+    /// The cursor of worker `index` of `of`, which takes every `of`-th row.
+    pub(crate) fn new(index: u64, of: u64) -> Self {
+        Self { next: index, step: of.max(1) }
+    }
+}
+
+impl Feeder {
+    /// Reads a file.
+    pub(crate) fn read(plan: &FeederPlan) -> Result<Self, String> {
+        let path = Path::new(&plan.file);
+        let bytes = read_bounded(path).map_err(|error| {
+            format!(
+                "cannot read {}: {error}; give a file of CSV with a line of names first, or of NDJSON",
+                plan.file
+            )
+        })?;
+        let is_json = path.extension().is_some_and(|ending| ending == "ndjson" || ending == "jsonl");
+        let mut feeder =
+            Self { columns: Vec::new(), values: Vec::new(), ends: Vec::new(), order: plan.order };
+        let read = if is_json { feeder.read_ndjson(&bytes) } else { feeder.read_csv(&bytes) };
+        read.map_err(|(line, why)| format!("{}:{line}: {why}", plan.file))?;
+        match feeder.rows() {
+            0 => Err(format!("{} has no row below its line of names", plan.file)),
+            _ => Ok(feeder),
+        }
+    }
+
+    fn read_csv(&mut self, bytes: &[u8]) -> Result<(), (u64, String)> {
+        let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
+        let place = |error: &csv::Error| error.position().map_or(1, csv::Position::line);
+        let headers = reader.headers().map_err(|error| (place(&error), error.to_string()))?;
+        self.columns =
+            headers.iter().map(|name| name.trim_start_matches('\u{feff}').trim().to_owned()).collect();
+        if let Some(name) = repeated(&self.columns) {
+            return Err((1, format!("two columns have the name '{name}': rename one")));
+        }
+        let mut row = csv::ByteRecord::new();
+        while reader.read_byte_record(&mut row).map_err(|error| (place(&error), error.to_string()))? {
+            for value in &row {
+                self.push(value).map_err(|why| (row.position().map_or(1, csv::Position::line), why))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_ndjson(&mut self, bytes: &[u8]) -> Result<(), (u64, String)> {
+        for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let row: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line)
+                .map_err(|error| (number, format!("not a JSON object: {error}")))?;
+            if self.columns.is_empty() {
+                self.columns = row.keys().cloned().collect();
+            }
+            if row.len() != self.columns.len() {
+                return Err((
+                    number,
+                    format!("it must have the same keys as the first: {}", self.columns.join(", ")),
+                ));
+            }
+            for column in 0..self.columns.len() {
+                let name = &self.columns[column];
+                let value = match row.get(name) {
+                    Some(serde_json::Value::String(text)) => text.clone(),
+                    Some(other) => other.to_string(),
+                    None => return Err((number, format!("the key '{name}' of the first object is missing"))),
+                };
+                self.push(value.as_bytes()).map_err(|why| (number, why))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, value: &[u8]) -> Result<(), String> {
+        if value.iter().any(|byte| matches!(byte, 0)) {
+            return Err("a value has a zero byte, which no request can carry".to_owned());
+        }
+        self.values.extend_from_slice(value);
+        self.ends.push(u32::try_from(self.values.len()).map_err(|_| "the file is too large".to_owned())?);
+        Ok(())
+    }
+
+    /// Names of the columns.
+    pub(crate) fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    pub(crate) fn order(&self) -> RowOrder {
+        self.order
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        (self.ends.len() / self.columns.len().max(1)) as u64
+    }
+
+    /// The row of the next iteration of a user; none if all rows are used.
+    pub(crate) fn next_row(&self, cursor: &mut Cursor, user: u64, rng: &mut Pcg64Mcg) -> Option<u64> {
+        let rows = self.rows();
+        match self.order {
+            RowOrder::InOrder | RowOrder::Once => {
+                let row = cursor.next;
+                cursor.next += cursor.step;
+                if self.order == RowOrder::Once { (row < rows).then_some(row) } else { Some(row % rows) }
+            }
+            RowOrder::Random => Some(rng.random_range(0..rows)),
+            RowOrder::PerUser => Some((user - 1) % rows),
+        }
+    }
+
+    /// Whether `cursor` has a row left.
+    pub(crate) fn has_row(&self, cursor: &Cursor) -> bool {
+        self.order != RowOrder::Once || cursor.next < self.rows()
+    }
+
+    /// A value.
+    pub(crate) fn value(&self, row: u64, column: usize) -> &[u8] {
+        let index = row as usize * self.columns.len() + column;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.values[start..self.ends[index] as usize]
+    }
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other("it has more than 1 GiB, and its rows are kept in memory"));
+    }
+    Ok(bytes)
+}
+
+fn repeated(names: &[String]) -> Option<&String> {
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort();
+    sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, text: &str, order: RowOrder) -> Result<Feeder, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        Feeder::read(&FeederPlan { file: path.display().to_string(), order })
+            .map_err(|why| why.replace(&path.display().to_string(), name))
+    }
+
+    fn first_column(feeder: &Feeder, worker: (u64, u64), n: usize) -> Vec<Option<String>> {
+        use rand::SeedableRng as _;
+        let (mut cursor, mut rng) = (Cursor::new(worker.0, worker.1), Pcg64Mcg::seed_from_u64(1));
+        let mut next = || {
+            let row = feeder.next_row(&mut cursor, 2, &mut rng)?;
+            Some(String::from_utf8(feeder.value(row, 0).to_vec()).unwrap())
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn csv_and_ndjson_give_the_same_rows() {
+        let csv = read("a.csv", "\u{feff}name,note\r\nann,\"x, \"\"y\"\"\"\r\nbob,\r\n", RowOrder::InOrder)
+            .unwrap();
+        let json = "{\"name\":\"ann\",\"note\":\"x, \\\"y\\\"\"}\n\n{\"note\":\"\",\"name\":\"bob\"}\n";
+        let json = read("a.ndjson", json, RowOrder::InOrder).unwrap();
+        for feeder in [csv, json] {
+            assert_eq!((feeder.columns(), feeder.rows()), (&["name".to_owned(), "note".to_owned()][..], 2));
+            assert_eq!(
+                (feeder.value(0, 1), feeder.value(1, 0), feeder.value(1, 1)),
+                (&b"x, \"y\""[..], &b"bob"[..], &b""[..])
+            );
+        }
+    }
+
+    #[test]
+    fn rows_come_in_their_order() {
+        let text = "id\na\nb\nc\n";
+        let some = |ids: &[&str]| ids.iter().map(|&id| Some(id.to_owned())).collect::<Vec<_>>();
+        let in_order = read("a.csv", text, RowOrder::InOrder).unwrap();
+        assert_eq!(first_column(&in_order, (0, 1), 4), some(&["a", "b", "c", "a"]));
+        assert_eq!(first_column(&in_order, (1, 2), 3), some(&["b", "a", "c"]));
+        let once = read("a.csv", text, RowOrder::Once).unwrap();
+        assert_eq!(first_column(&once, (0, 2), 3), [&some(&["a", "c"])[..], &[None]].concat());
+        let per_user = read("a.csv", text, RowOrder::PerUser).unwrap();
+        assert_eq!(first_column(&per_user, (0, 1), 2), some(&["b", "b"]));
+        let random = read("a.csv", text, RowOrder::Random).unwrap();
+        let drawn = first_column(&random, (0, 1), 300);
+        for id in ["a", "b", "c"] {
+            let n = drawn.iter().filter(|drawn| drawn.as_deref() == Some(id)).count();
+            assert!((70..130).contains(&n), "{id}: {n}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_with_its_line() {
+        let refused = |name, text| read(name, text, RowOrder::InOrder).unwrap_err();
+        assert!(refused("a.csv", "a,b\n1,2\n3\n").starts_with("a.csv:3: "));
+        assert!(refused("a.csv", "a,a\n1,2\n").contains("two columns have the name 'a'"));
+        assert!(refused("a.csv", "a\n").contains("has no row"));
+        assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
+        assert!(refused("a.ndjson", "[1]\n").starts_with("a.ndjson:1: not a JSON object"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Requests made of templates, in sessions: what is sent next, and what an answer is worth.
+//!
+//! * `template`: texts with `{{…}}`, and the values that they can name.
+//! * `feeder`: rows of files.
+//! * `condition`, `program`: which step comes next.
+//! * `answer`, `take`, `check`, `cookies`: what is read of an answer.
+//! * [`User`]: one user's way through the steps.
+//!
+//! Nothing here reads a clock or a socket. The caller renders a request, sends it, feeds the answer to the user's sink, and
+//! asks what comes next.
+
+mod answer;
+mod check;
+mod condition;
+mod cookies;
+mod feeder;
+mod names;
+mod program;
+mod state;
+mod take;
+mod template;
+mod user;
+
+use std::sync::Arc;
+
+use record::ScriptPlan;
+
+pub use state::WorkerState;
+pub use user::{Advance, Outcome, User};
+
+use feeder::Feeder;
+use names::Names;
+use program::Program;
+
+/// A compiled script, which all workers of a process share.
+#[derive(Debug)]
+pub struct Script {
+    program: Program,
+    feeders: Vec<Arc<Feeder>>,
+    /// Number of values that steps take.
+    taken: usize,
+    cookies: bool,
+    redirects: u32,
+}
+
+/// A mistake in a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptMistake {
+    /// Name of the step; empty if the mistake is in a feeder.
+    pub step: String,
+    /// The key of the step, such as `take`.
+    pub key: &'static str,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl Script {
+    /// Compiles a plan. `keepalive`: whether a connection carries more than one request. `secure`: whether requests are
+    /// sent over TLS, so that cookies marked `Secure` are sent back.
+    ///
+    /// # Errors
+    /// All mistakes: a file of rows that cannot be read, a template with unknown names, a condition or a path that cannot
+    /// be parsed.
+    pub fn new(plan: &ScriptPlan, keepalive: bool, secure: bool) -> Result<Self, Vec<ScriptMistake>> {
+        let mut mistakes = Vec::new();
+        let mut feeders = Vec::new();
+        for feeder in &plan.feeders {
+            match Feeder::read(feeder) {
+                Ok(feeder) => feeders.push(Arc::new(feeder)),
+                Err(message) => {
+                    mistakes.push(ScriptMistake { step: String::new(), key: "feeders", message });
+                }
+            }
+        }
+        let names = Names::new(plan, &feeders, &mut mistakes);
+        let program = Program::new(plan, &names, keepalive, secure, &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        Ok(Self { program, taken: names.taken(), feeders, cookies: plan.cookies, redirects: plan.redirects })
+    }
+
+    /// Names of the steps that send requests, by their index.
+    pub fn step_names(&self) -> impl Iterator<Item = &str> {
+        self.program.requests.iter().map(|step| &*step.name)
+    }
+
+    /// Number of users that can have a row of their own; none without a feeder that gives each one.
+    pub fn rows_per_user(&self) -> Option<u64> {
+        let own = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::PerUser);
+        own.map(|feeder| feeder.rows()).min()
+    }
+}
+
+/// Whether a text has a template in it, so that it must be rendered for each request.
+pub fn is_template(text: &str) -> bool {
+    text.contains("{{")
+}
+
+/// The parts of a text: plain text, and what stands between `{{` and `}}`. For what must be done with a text before its
+/// templates are, such as parsing a URL.
+///
+/// # Errors
+/// When a `{{` has no end.
+pub fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
+    template::split(text)
+}
+
+pub use template::Part;

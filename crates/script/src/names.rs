@@ -1,0 +1,104 @@
+//! The values that templates and conditions can name: columns of feeders, and what steps take from answers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use record::ScriptPlan;
+
+use crate::{ScriptMistake, feeder::Feeder};
+
+/// What templates give without a feeder and without an answer, with the words for it.
+pub(crate) const BUILT_IN: [&str; 11] = [
+    "counter",
+    "user",
+    "iteration",
+    "random",
+    "string",
+    "hex",
+    "uuid",
+    "time",
+    "time_s",
+    "time_ms",
+    "time_us",
+];
+
+/// Where a named value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A column of a feeder.
+    Column { feeder: usize, column: usize },
+    /// A value taken from an answer.
+    Taken(usize),
+}
+
+/// The names of a script.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    places: BTreeMap<String, Place>,
+    taken: usize,
+}
+
+impl Names {
+    pub(crate) fn new(plan: &ScriptPlan, feeders: &[Arc<Feeder>], mistakes: &mut Vec<ScriptMistake>) -> Self {
+        let mut names = Self::default();
+        for (number, feeder) in feeders.iter().enumerate() {
+            for (column, name) in feeder.columns().iter().enumerate() {
+                let place = Place::Column { feeder: number, column };
+                if names.places.insert(name.clone(), place).is_some() {
+                    let message = format!("two columns have the name '{name}': rename one");
+                    mistakes.push(ScriptMistake { step: String::new(), key: "feeders", message });
+                }
+            }
+        }
+        plan.for_each_request(&mut |step, request| {
+            for (name, _) in &request.take {
+                let mut refuse = |why: &str| {
+                    let message = format!("'{name}' {why}: take the value by another name");
+                    mistakes.push(ScriptMistake { step: step.name.clone(), key: "take", message });
+                };
+                if BUILT_IN.contains(&name.as_str()) || name == "status" {
+                    refuse("has a meaning of its own");
+                } else if !is_name(name) {
+                    refuse("is not a name of letters, digits, '-' and '_', a letter first");
+                }
+                match names.places.get(name) {
+                    // Several steps may take the same value, such as a new token.
+                    Some(Place::Taken(_)) => {}
+                    Some(Place::Column { .. }) => refuse("is a column of a feeder"),
+                    None => {
+                        names.places.insert(name.clone(), Place::Taken(names.taken));
+                        names.taken += 1;
+                    }
+                }
+            }
+        });
+        names
+    }
+
+    /// Number of values that steps take.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Place> {
+        self.places.get(name).copied()
+    }
+
+    /// Says that a name is unknown, and which are known.
+    pub(crate) fn unknown(&self, name: &str) -> String {
+        let known: Vec<&str> = self.places.keys().map(String::as_str).collect();
+        let own = match known.len() {
+            0 => "no feeder gives values, and no step takes any".to_owned(),
+            _ => format!("feeders and steps give {}", known.join(", ")),
+        };
+        format!(
+            "nothing has the name '{name}': {own}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
+            BUILT_IN.join(", ")
+        )
+    }
+}
+
+/// Whether a step can take a value by this name.
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(fits)
+}

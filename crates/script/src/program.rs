@@ -1,0 +1,295 @@
+//! Steps, compiled to a list of operations.
+
+use std::sync::Arc;
+
+use record::{Distribution, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan};
+
+use crate::{
+    ScriptMistake,
+    answer::Needs,
+    check::Check,
+    condition::Condition,
+    feeder::Feeder,
+    names::{Names, Place},
+    state::Values,
+    take::Finder,
+    template::Template,
+};
+
+/// Most runs of a repeated step.
+pub(crate) const MAX_RUNS: u32 = 1_000_000;
+
+/// The steps of a script.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) requests: Vec<Step>,
+    /// Where an iteration may begin and end, each with the sum of the weights up to it.
+    pub(crate) choices: Vec<Choice>,
+    /// Number of loops.
+    pub(crate) loops: usize,
+}
+
+/// A way that an iteration may go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    pub(crate) weight_up_to: u64,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Operation {
+    /// Send the request of this index.
+    Request(usize),
+    /// Go on at `to` unless the condition holds.
+    Unless { condition: Condition, to: usize },
+    /// Begin a loop; go on at `to` if it has no run.
+    Begin { turn: usize, times: Times, to: usize },
+    /// End a run of a loop; go on at `to` if it has runs left.
+    Again { turn: usize, to: usize },
+    /// As `Again`, while the condition holds.
+    While { turn: usize, condition: Condition, to: usize },
+}
+
+#[derive(Debug)]
+pub(crate) enum Times {
+    Fixed(u32),
+    Named(Place),
+}
+
+impl Times {
+    pub(crate) fn count(&self, values: &Values) -> u32 {
+        match self {
+            Self::Fixed(n) => *n,
+            Self::Named(place) => {
+                let text = std::str::from_utf8(values.get(*place)).unwrap_or_default();
+                text.trim().parse().unwrap_or(0).min(MAX_RUNS)
+            }
+        }
+    }
+}
+
+/// A step that sends a request.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: Box<str>,
+    pub(crate) request: RequestTemplate,
+    pub(crate) pause: Option<Distribution>,
+    pub(crate) expect: StatusSet,
+    pub(crate) checks: Vec<Check>,
+    /// Values to take: their place, and where they are in the answer.
+    pub(crate) takes: Vec<(usize, Finder)>,
+    pub(crate) needs: Needs,
+    pub(crate) goes_on_after_failure: bool,
+}
+
+/// A request, compiled.
+#[derive(Debug)]
+pub(crate) struct RequestTemplate {
+    pub(crate) method: Box<str>,
+    pub(crate) target: Template,
+    /// The values of all header fields, each with the name before it.
+    pub(crate) fields: Vec<(Box<[u8]>, Template)>,
+    pub(crate) body: Template,
+    /// Whether the length of the body is written.
+    pub(crate) has_length: bool,
+    /// `Connection: close` is added.
+    pub(crate) closes: bool,
+    pub(crate) is_secure: bool,
+    /// Scheme and host, with which URLs of the same target begin.
+    pub(crate) origin: Box<[u8]>,
+}
+
+/// What compiling needs to know.
+struct Compiler<'a> {
+    names: &'a Names,
+    keepalive: bool,
+    secure: bool,
+    cookies: bool,
+    redirects: bool,
+    mistakes: &'a mut Vec<ScriptMistake>,
+    program: Program,
+}
+
+impl Program {
+    pub(crate) fn new(
+        plan: &ScriptPlan,
+        names: &Names,
+        keepalive: bool,
+        secure: bool,
+        mistakes: &mut Vec<ScriptMistake>,
+    ) -> Self {
+        let (cookies, redirects) = (plan.cookies, plan.redirects > 0);
+        let program = Self::default();
+        let mut compiler = Compiler { names, keepalive, secure, cookies, redirects, mistakes, program };
+        let mut weights = 0;
+        for (number, step) in plan.steps.iter().enumerate() {
+            if number == 0 || plan.weighted {
+                compiler.check_begin(step);
+            }
+            let start = compiler.program.operations.len();
+            compiler.step(step);
+            weights += u64::from(step.weight);
+            if plan.weighted {
+                let end = compiler.program.operations.len();
+                compiler.program.choices.push(Choice { weight_up_to: weights, start, end });
+            }
+        }
+        if !plan.weighted {
+            let end = compiler.program.operations.len();
+            compiler.program.choices.push(Choice { weight_up_to: 1, start: 0, end });
+        } else if weights == 0 {
+            let message = "all weights are 0: no step would ever be drawn".to_owned();
+            compiler.mistakes.push(ScriptMistake { step: String::new(), key: "weight", message });
+        }
+        compiler.program
+    }
+}
+
+impl Compiler<'_> {
+    /// Refuses a first step that may send nothing: an iteration without a request would take no time.
+    fn check_begin(&mut self, step: &StepPlan) {
+        let may_be_left_out = step.only_if.is_some()
+            || step.repeat.as_ref().is_some_and(|times| !matches!(times.parse(), Ok(1_u32..)));
+        if may_be_left_out {
+            let key = if step.only_if.is_some() { "if" } else { "repeat" };
+            let message = "an iteration must begin with a request, so its first step cannot be left out: put it after a step that always runs";
+            self.mistake(step, key, message.to_owned());
+        }
+        if let StepAction::Group { steps } = &step.does {
+            match steps.first() {
+                Some(first) => self.check_begin(first),
+                None => {
+                    self.mistake(step, "steps", "it has no step: write [[….steps]] with a request".to_owned())
+                }
+            }
+        }
+    }
+
+    fn mistake(&mut self, step: &StepPlan, key: &'static str, message: String) {
+        self.mistakes.push(ScriptMistake { step: step.name.clone(), key, message });
+    }
+
+    /// The value, or the mistake noted.
+    fn checked<T>(&mut self, step: &StepPlan, key: &'static str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.mistake(step, key, message)).ok()
+    }
+
+    fn step(&mut self, step: &StepPlan) {
+        let mut leaves = Vec::new();
+        if let Some(text) = &step.only_if
+            && let Some(condition) = self.checked(step, "if", Condition::parse(text, self.names))
+        {
+            leaves.push(self.program.operations.len());
+            self.program.operations.push(Operation::Unless { condition, to: 0 });
+        }
+        let turn = self.program.loops;
+        let times = step.repeat.as_ref().and_then(|text| self.checked(step, "repeat", self.times(text)));
+        let condition = step
+            .repeat_while
+            .as_ref()
+            .and_then(|text| self.checked(step, "repeat_while", Condition::parse(text, self.names)));
+        if let (Some(_), Some(_)) = (&step.repeat, &step.repeat_while) {
+            self.mistake(step, "repeat_while", "there is a 'repeat' too: leave out one of them".to_owned());
+        }
+        let times = condition.as_ref().map(|_| Times::Fixed(step.at_most)).or(times);
+        let repeats = times.is_some();
+        if let Some(times) = times {
+            self.program.loops += 1;
+            leaves.push(self.program.operations.len());
+            self.program.operations.push(Operation::Begin { turn, times, to: 0 });
+        }
+        let first = self.program.operations.len();
+        match &step.does {
+            StepAction::Request(request) => self.request(step, request),
+            StepAction::Group { steps } => steps.iter().for_each(|step| self.step(step)),
+        }
+        self.program.operations.extend(match condition {
+            Some(condition) => Some(Operation::While { turn, condition, to: first }),
+            None => repeats.then_some(Operation::Again { turn, to: first }),
+        });
+        let end = self.program.operations.len();
+        for leave in leaves {
+            if let Operation::Unless { to, .. } | Operation::Begin { to, .. } =
+                &mut self.program.operations[leave]
+            {
+                *to = end;
+            }
+        }
+    }
+
+    fn times(&self, text: &str) -> Result<Times, String> {
+        match text.trim().parse::<u32>() {
+            Ok(n) if n <= MAX_RUNS => Ok(Times::Fixed(n)),
+            Ok(_) => Err(format!("'{text}' is above {MAX_RUNS} runs")),
+            Err(_) => self.names.find(text.trim()).map(Times::Named).ok_or_else(|| {
+                format!("'{text}' is not a number such as 5, and {}", self.names.unknown(text.trim()))
+            }),
+        }
+    }
+
+    fn request(&mut self, step: &StepPlan, plan: &RequestPlan) {
+        let mut needs = Needs { cookies: self.cookies, location: self.redirects, ..Needs::default() };
+        let checks = plan.checks.iter().map(|text| Check::parse(text, &mut needs)).collect::<Vec<_>>();
+        let checks = checks.into_iter().filter_map(|check| self.checked(step, "expect", check)).collect();
+        let mut takes = Vec::new();
+        for (name, text) in &plan.take {
+            let finder = Finder::parse(text, &mut needs);
+            if let Some(finder) = self.checked(step, "take", finder)
+                && let Some(Place::Taken(place)) = self.names.find(name)
+            {
+                takes.push((place, finder));
+            }
+        }
+        let request = self.template(step, plan);
+        self.program.operations.push(Operation::Request(self.program.requests.len()));
+        self.program.requests.push(Step {
+            name: step.name.as_str().into(),
+            request,
+            pause: step.pause.clone(),
+            expect: plan.expect.clone(),
+            checks,
+            takes,
+            needs,
+            goes_on_after_failure: plan.goes_on_after_failure,
+        });
+    }
+
+    fn template(&mut self, step: &StepPlan, plan: &RequestPlan) -> RequestTemplate {
+        let request = &plan.request;
+        let target =
+            self.checked(step, "url", Template::parse(&request.target, self.names)).unwrap_or_default();
+        let mut fields = Vec::new();
+        for (name, value) in &request.headers {
+            let value = Template::parse(value, self.names).map_err(|why| format!("{name}: {why}"));
+            if let Some(value) = self.checked(step, "headers", value) {
+                fields.push((format!("{name}: ").into_bytes().into(), value));
+            }
+        }
+        let body = match std::str::from_utf8(&request.body) {
+            Ok(text) if !plan.literal_body => {
+                self.checked(step, "body", Template::parse(text, self.names)).unwrap_or_default()
+            }
+            _ => Template::literal(&request.body),
+        };
+        let has = |name: &str| request.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let carries_body = !request.body.is_empty() || matches!(&*request.method, "POST" | "PUT" | "PATCH");
+        let host = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let scheme = if self.secure { "https" } else { "http" };
+        let origin = format!("{scheme}://{}", host.map_or("", |(_, host)| host));
+        RequestTemplate {
+            origin: origin.into_bytes().into(),
+            method: request.method.as_str().into(),
+            has_length: carries_body && !has("content-length") && !has("transfer-encoding"),
+            closes: !self.keepalive && !has("connection"),
+            is_secure: self.secure,
+            target,
+            fields,
+            body,
+        }
+    }
+}
+
+/// The feeders of a script, as values need them.
+pub(crate) type Feeders = [Arc<Feeder>];

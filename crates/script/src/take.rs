@@ -1,0 +1,99 @@
+//! Values taken from answers, by JSON path, header, cookie, regular expression, status or whole body.
+
+use regex::bytes::Regex;
+use serde_json_path::JsonPath;
+
+use crate::{
+    answer::{Answer, Needs},
+    condition::Relation,
+};
+
+/// Where a value is in an answer.
+#[derive(Debug)]
+pub(crate) enum Finder {
+    Status,
+    /// The whole body.
+    Body,
+    /// A header field, by its place among those that the step needs.
+    Header(usize),
+    /// A cookie that the answer sets.
+    Cookie(String),
+    Json(JsonPath),
+    /// The first group of an expression, or all that it matches if it has none.
+    Regex(Regex),
+}
+
+const KINDS: &str =
+    "json:$.path, header:NAME, regex:EXPRESSION, body, status, or the NAME of a cookie after 'cookie:'";
+
+impl Finder {
+    /// Parses such as `json:$.token`, and adds to `needs` what must be kept of the answer.
+    pub(crate) fn parse(text: &str, needs: &mut Needs) -> Result<Self, String> {
+        let text = text.trim();
+        let (kind, rest) = text.split_once(':').map_or((text, ""), |(kind, rest)| (kind.trim(), rest.trim()));
+        match (kind, rest) {
+            ("status", "") => Ok(Self::Status),
+            ("body", "") => {
+                needs.body = true;
+                Ok(Self::Body)
+            }
+            ("header", name) if !name.is_empty() => Ok(Self::Header(needs.header(name))),
+            ("cookie", name) if !name.is_empty() => {
+                needs.cookies = true;
+                Ok(Self::Cookie(name.to_owned()))
+            }
+            ("json", path) => {
+                needs.body = true;
+                let path = JsonPath::parse(path)
+                    .map_err(|error| format!("'{path}' is not a JSON path such as $.items[0].id: {error}"))?;
+                Ok(Self::Json(path))
+            }
+            ("regex", expression) if !expression.is_empty() => {
+                needs.body = true;
+                Regex::new(expression).map(Self::Regex).map_err(|error| {
+                    let why = error.to_string();
+                    let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                    format!("'{expression}' is not a regular expression: {why}")
+                })
+            }
+            _ => Err(format!("'{text}' says no place in an answer: write {KINDS}")),
+        }
+    }
+
+    /// The value; none if the answer lacks it.
+    pub(crate) fn find(&self, answer: &Answer) -> Option<Vec<u8>> {
+        match self {
+            Self::Status => Some(answer.status.to_string().into_bytes()),
+            Self::Body => answer.body().map(<[u8]>::to_vec),
+            Self::Header(place) => answer.headers.get(*place)?.clone(),
+            Self::Cookie(name) => answer.cookies.iter().rev().find_map(|field| {
+                let pair = field.split(|&byte| byte == b';').next()?;
+                let at = pair.iter().position(|&byte| byte == b'=')?;
+                (pair[..at].trim_ascii() == name.as_bytes()).then(|| pair[at + 1..].trim_ascii().to_vec())
+            }),
+            Self::Json(path) => {
+                let value: serde_json::Value = serde_json::from_slice(answer.body()?).ok()?;
+                match path.query(&value).first()? {
+                    serde_json::Value::Null => None,
+                    serde_json::Value::String(text) => Some(text.clone().into_bytes()),
+                    other => Some(other.to_string().into_bytes()),
+                }
+            }
+            Self::Regex(expression) => {
+                let captures = expression.captures(answer.body()?)?;
+                let found = captures.get(1).or_else(|| captures.get(0))?;
+                Some(found.as_bytes().to_vec())
+            }
+        }
+    }
+
+    /// Whether the answer has the value, and it is as it must be.
+    pub(crate) fn is_as(&self, answer: &Answer, relation: Option<&(Relation, String)>) -> bool {
+        match (self.find(answer), relation) {
+            (Some(value), Some((relation, wanted))) => relation.holds(&value, wanted),
+            // What is missing is unequal to everything.
+            (None, Some((relation, _))) => *relation == Relation::Unequal,
+            (found, None) => found.is_some(),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Texts with `{{…}}`, compiled once and rendered for each request.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use jiff::{Timestamp, tz::TimeZone};
+use rand::RngExt as _;
+
+use crate::{
+    names::{Names, Place},
+    state::{Values, WorkerState},
+};
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Plain text.
+    Text(&'a str),
+    /// What stands between `{{` and `}}`.
+    Expression(&'a str),
+}
+
+/// Splits a text at its `{{…}}`. A quoted text within may hold braces.
+pub(crate) fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find("{{") {
+        if open > 0 {
+            parts.push(Part::Text(&rest[..open]));
+        }
+        let inner = &rest[open + 2..];
+        let skipped = match inner.trim_start().strip_prefix('"') {
+            // A quoted text ends at the next quote.
+            Some(quoted) => match quoted.find('"') {
+                Some(at) => inner.len() - quoted.len() + at + 1,
+                None => inner.len(),
+            },
+            None => 0,
+        };
+        let Some(close) = inner[skipped..].find("}}").map(|at| at + skipped) else {
+            return Err(format!(
+                "'{{{{' without '}}}}' in '{}': write {{{{name}}}}, or {{{{\"{{{{\"}}}} for the braces themselves",
+                shown(&rest[open..])
+            ));
+        };
+        parts.push(Part::Expression(inner[..close].trim()));
+        rest = &inner[close + 2..];
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest));
+    }
+    Ok(parts)
+}
+
+/// The beginning of a text, for messages.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+/// A compiled text.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Clone)]
+enum Piece {
+    Text(Box<[u8]>),
+    Value(Source, Encoding),
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone)]
+enum Source {
+    /// A column of a feeder, or a value taken from an answer.
+    Named(Place),
+    Counter,
+    User,
+    Iteration,
+    Random(u64, u64),
+    /// Random characters of an alphabet.
+    Characters(&'static [u8], usize),
+    Uuid,
+    /// Milliseconds or seconds since 1970.
+    UnixTime {
+        per_second: i64,
+    },
+    /// The time in RFC 3339, UTC, with milliseconds.
+    Time,
+    /// The time by strftime(3), UTC.
+    FormattedTime(Box<str>),
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Plain,
+    /// Percent-encoded, all but unreserved characters (RFC 3986).
+    Url,
+    /// Escaped for the inside of a JSON string.
+    Json,
+    Base64,
+}
+
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const HEX: &[u8] = b"0123456789abcdef";
+
+/// Most characters of a random text.
+const MAX_CHARACTERS: usize = 1 << 20;
+
+impl Template {
+    /// Compiles a text.
+    pub(crate) fn parse(text: &str, names: &Names) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        for part in split(text)? {
+            pieces.push(match part {
+                Part::Text(text) => Piece::Text(text.as_bytes().into()),
+                Part::Expression(expression) => parse_expression(expression, names)?,
+            });
+        }
+        Ok(Self { pieces })
+    }
+
+    /// A text that is sent as it is.
+    pub(crate) fn literal(bytes: &[u8]) -> Self {
+        Self { pieces: vec![Piece::Text(bytes.into())] }
+    }
+
+    /// The text, if nothing in it changes.
+    pub(crate) fn constant(&self) -> Option<&[u8]> {
+        match &self.pieces[..] {
+            [] => Some(b""),
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the text with its values.
+    pub(crate) fn render(&self, values: &Values, state: &mut WorkerState, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Value(Source::Named(place), Encoding::Plain) => {
+                    out.extend_from_slice(values.get(*place));
+                }
+                Piece::Value(source, Encoding::Plain) => source.render(values, state, out),
+                Piece::Value(source, encoding) => {
+                    let mut plain = std::mem::take(&mut state.scratch);
+                    plain.clear();
+                    source.render(values, state, &mut plain);
+                    encoding.write(&plain, out);
+                    state.scratch = plain;
+                }
+            }
+        }
+    }
+}
+
+impl Source {
+    fn render(&self, values: &Values, state: &mut WorkerState, out: &mut Vec<u8>) {
+        let number = |n: i64, out: &mut Vec<u8>| {
+            out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+        };
+        match self {
+            Self::Named(place) => out.extend_from_slice(values.get(*place)),
+            Self::Counter => number(state.next_count() as i64, out),
+            Self::User => number(values.user as i64, out),
+            Self::Iteration => number(values.iteration as i64, out),
+            Self::Random(low, high) => {
+                let n = state.rng.random_range(*low..=*high);
+                out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+            }
+            Self::Characters(alphabet, length) => {
+                out.extend((0..*length).map(|_| alphabet[state.rng.random_range(0..alphabet.len())]));
+            }
+            Self::Uuid => push_uuid(state.rng.random(), out),
+            Self::UnixTime { per_second } => {
+                number((state.now().as_microsecond() / (1_000_000 / per_second)).max(0), out);
+            }
+            Self::Time => push_text(out, format_args!("{:.3}", state.now())),
+            Self::FormattedTime(format) => {
+                let now = state.now().to_zoned(TimeZone::UTC);
+                push_text(out, format_args!("{}", now.strftime(format.as_bytes())));
+            }
+        }
+    }
+}
+
+fn push_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    // Writing to memory does not fail; a wrong format was refused when it was parsed.
+    let _ = out.write_fmt(text);
+}
+
+/// A random UUID (version 4, RFC 9562).
+fn push_uuid(random: u128, out: &mut Vec<u8>) {
+    let bits = random & !(0xf << 76 | 0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    for place in (0..32).rev() {
+        if matches!(place, 23 | 19 | 15 | 11) {
+            out.push(b'-');
+        }
+        out.push(HEX[(bits >> (4 * place)) as usize & 15]);
+    }
+}
+
+impl Encoding {
+    fn write(self, plain: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Plain => out.extend_from_slice(plain),
+            Self::Url => {
+                percent_encode(plain, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte), out);
+            }
+            Self::Json => {
+                let text = serde_json::to_string(&String::from_utf8_lossy(plain)).unwrap_or_default();
+                out.extend_from_slice(
+                    text.get(1..text.len().saturating_sub(1)).unwrap_or_default().as_bytes(),
+                );
+            }
+            Self::Base64 => out.extend_from_slice(BASE64.encode(plain).as_bytes()),
+        }
+    }
+}
+
+/// Appends bytes, percent-encoded but for those that may stay (RFC 3986).
+pub(crate) fn percent_encode(bytes: &[u8], stays: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
+    for &byte in bytes {
+        if stays(byte) {
+            out.push(byte);
+        } else {
+            let digits = b"0123456789ABCDEF";
+            out.extend([b'%', digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+fn parse_expression(expression: &str, names: &Names) -> Result<Piece, String> {
+    if let Some(quoted) = expression.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        return Ok(Piece::Text(quoted.as_bytes().into()));
+    }
+    let (source, encoding) = match expression.rsplit_once('|') {
+        Some((source, encoding)) => (source.trim(), encoding.trim()),
+        None => (expression, "plain"),
+    };
+    let encoding = match encoding {
+        "plain" => Encoding::Plain,
+        "url" => Encoding::Url,
+        "json" => Encoding::Json,
+        "base64" => Encoding::Base64,
+        other => {
+            return Err(format!(
+                "{{{{{expression}}}}}: '{other}' is not an encoding: write url, json or base64 after the '|'"
+            ));
+        }
+    };
+    parse_source(source, names)
+        .map(|source| Piece::Value(source, encoding))
+        .map_err(|why| format!("{{{{{expression}}}}}: {why}"))
+}
+
+fn parse_source(text: &str, names: &Names) -> Result<Source, String> {
+    let (name, arguments) = match text.split_once(char::is_whitespace) {
+        Some((name, arguments)) => (name, arguments.trim()),
+        None => (text, ""),
+    };
+    // Names of columns and of taken values may have blanks, as headings of tables have.
+    if let Some(place) = names.find(text) {
+        return Ok(Source::Named(place));
+    }
+    let without = |source: Source| match arguments {
+        "" => Ok(source),
+        _ => Err(format!("{name} takes nothing after its name")),
+    };
+    let length = || match arguments.parse::<usize>() {
+        Ok(n) if (1..=MAX_CHARACTERS).contains(&n) => Ok(n),
+        _ => Err(format!("write how many characters, such as {{{{{name} 8}}}}")),
+    };
+    match name {
+        "counter" => without(Source::Counter),
+        "user" => without(Source::User),
+        "iteration" => without(Source::Iteration),
+        "uuid" => without(Source::Uuid),
+        "time_s" => without(Source::UnixTime { per_second: 1 }),
+        "time_ms" => without(Source::UnixTime { per_second: 1_000 }),
+        "time_us" => without(Source::UnixTime { per_second: 1_000_000 }),
+        "time" if arguments.is_empty() => Ok(Source::Time),
+        "time" => {
+            let sample = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+            match jiff::fmt::strtime::format(arguments, &sample) {
+                Ok(_) => Ok(Source::FormattedTime(arguments.into())),
+                Err(error) => Err(format!("'{arguments}' is not a format of strftime: {error}")),
+            }
+        }
+        "random" => {
+            let bounds: Vec<_> = arguments.split_whitespace().map(str::parse).collect();
+            match bounds[..] {
+                [Ok(low), Ok(high)] if low <= high => Ok(Source::Random(low, high)),
+                _ => Err("write two whole numbers, the smaller first, such as {{random 1 100}}".to_owned()),
+            }
+        }
+        "string" => Ok(Source::Characters(LETTERS, length()?)),
+        "hex" => Ok(Source::Characters(HEX, length()?)),
+        _ => Err(names.unknown(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! One user's way through the steps of a script.
+
+use http1::{Response, ResponseSink};
+use rand::RngExt as _;
+use record::ErrorClass;
+
+use crate::{
+    Script,
+    answer::{Answer, AnswerSink},
+    cookies::Cookies,
+    program::{Operation, Step},
+    state::{Values, WorkerState},
+    template::percent_encode,
+};
+
+/// Most operations between two requests. A program that needs more repeats steps that are never sent.
+const MAX_OPERATIONS: u32 = 1_000_000;
+
+/// A user's state.
+#[derive(Debug)]
+pub struct User {
+    values: Values,
+    /// The next operation.
+    next: usize,
+    /// The operation at which the iteration ends.
+    end: usize,
+    /// Index of the step whose request is sent or answered.
+    current: usize,
+    turns: Box<[u32]>,
+    cookies: Cookies,
+    answer: Answer,
+    /// Where the last answer redirected to, and whether it must be asked for by GET.
+    redirect: Option<(Vec<u8>, bool)>,
+    redirects_left: u32,
+    /// The target of the current request, for the paths of cookies.
+    target: Vec<u8>,
+    /// A value in the current request had a character that a header cannot carry.
+    is_spoilt: bool,
+    has_failed: bool,
+}
+
+/// What an answer is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As expected.
+    Good,
+    /// Not as expected.
+    Failed(ErrorClass),
+}
+
+/// What comes after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advance {
+    /// The iteration has another request. `pause_ns`: the pause that the step before asks for; none for the load's think time.
+    Request {
+        /// The pause, in nanoseconds.
+        pause_ns: Option<u64>,
+    },
+    /// The iteration has ended.
+    Ended {
+        /// As in `Request`.
+        pause_ns: Option<u64>,
+        /// Whether a step of it failed.
+        has_failed: bool,
+    },
+}
+
+impl User {
+    /// The user of this number, from 1.
+    pub fn new(script: &Script, number: u64) -> Self {
+        Self {
+            values: Values::new(script, number),
+            next: 0,
+            end: 0,
+            current: 0,
+            turns: vec![0; script.program.loops].into(),
+            cookies: Cookies::default(),
+            answer: Answer::default(),
+            redirect: None,
+            redirects_left: 0,
+            target: Vec::new(),
+            is_spoilt: false,
+            has_failed: false,
+        }
+    }
+
+    /// Begins an iteration, which goes to its first request. False if a feeder has no row left for it.
+    pub fn begin(&mut self, script: &Script, state: &mut WorkerState) -> bool {
+        if !state.has_rows(script) {
+            return false;
+        }
+        self.values.begin(script, state);
+        self.cookies.clear();
+        self.has_failed = false;
+        let program = &script.program;
+        let choice = match &program.choices[..] {
+            [only] => *only,
+            choices => {
+                let drawn = state.rng.random_range(0..choices.last().map_or(1, |choice| choice.weight_up_to));
+                choices[choices.partition_point(|choice| choice.weight_up_to <= drawn)]
+            }
+        };
+        (self.next, self.end) = (choice.start, choice.end);
+        self.run_to_request(script);
+        true
+    }
+
+    /// Index of the step whose request is sent or answered.
+    pub fn step(&self) -> usize {
+        self.current
+    }
+
+    /// Whether the current request is answered without a body.
+    pub fn is_head_request(&self, script: &Script) -> bool {
+        &*script.program.requests[self.current].request.method == "HEAD"
+    }
+
+    /// Whether the bytes of the answer's body must be read.
+    pub fn reads_body(&self, script: &Script) -> bool {
+        script.program.requests[self.current].needs.reads_body()
+    }
+
+    /// Appends the bytes of the current request.
+    pub fn render(&mut self, script: &Script, state: &mut WorkerState, out: &mut Vec<u8>) {
+        let request = &script.program.requests[self.current].request;
+        let redirect = self.redirect.take();
+        let by_get = redirect.as_ref().is_some_and(|(_, by_get)| *by_get);
+        let is_redirect = redirect.is_some();
+        out.extend_from_slice(if by_get { b"GET" } else { request.method.as_bytes() });
+        out.push(b' ');
+        self.target.clear();
+        match redirect {
+            Some((target, _)) => self.target.extend_from_slice(&target),
+            None => request.target.render(&self.values, state, &mut self.target),
+        }
+        encode_unsendable(&mut self.target, &mut state.scratch);
+        out.extend_from_slice(&self.target);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        self.is_spoilt = false;
+        for (name, value) in &request.fields {
+            if by_get && is_of_body(name) {
+                continue;
+            }
+            out.extend_from_slice(name);
+            let start = out.len();
+            value.render(&self.values, state, out);
+            if value.constant().is_none() {
+                for byte in out[start..].iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+                    (*byte, self.is_spoilt) = (b' ', true);
+                }
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        if script.cookies {
+            self.cookies.write_field(&self.target, request.is_secure, out);
+        }
+        let mut body = std::mem::take(&mut state.body);
+        if !by_get {
+            let constant = request.body.constant();
+            if constant.is_none() {
+                body.clear();
+                request.body.render(&self.values, state, &mut body);
+            }
+            let bytes = constant.unwrap_or(&body);
+            if request.has_length {
+                out.extend_from_slice(b"Content-Length: ");
+                out.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+            out.extend_from_slice(if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+            out.extend_from_slice(bytes);
+        } else {
+            out.extend_from_slice(if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+        }
+        state.body = body;
+        if !is_redirect {
+            self.redirects_left = script.redirects;
+        }
+    }
+
+    /// The sink for the answer to the current request.
+    pub fn sink<'a>(&'a mut self, script: &'a Script) -> impl ResponseSink {
+        AnswerSink { answer: &mut self.answer, needs: &script.program.requests[self.current].needs }
+    }
+
+    /// Judges the answer to the current request, and takes values from it.
+    pub fn answered(&mut self, script: &Script, response: &Response, state: &WorkerState) -> Outcome {
+        let step = &script.program.requests[self.current];
+        self.values.status = response.status;
+        self.answer.status = response.status;
+        self.answer.end(&step.needs);
+        if script.cookies {
+            let now_s = state.now().as_second();
+            for field in &self.answer.cookies {
+                self.cookies.set(field, &self.target, now_s);
+            }
+        }
+        if self.redirects_left > 0 && self.follows_redirect(response.status, step) {
+            self.redirects_left -= 1;
+            return Outcome::Good;
+        }
+        let outcome = self.judge(step, response.status);
+        if outcome != Outcome::Good {
+            self.step_failed(step);
+        }
+        outcome
+    }
+
+    /// The current request failed without an answer.
+    pub fn failed(&mut self, script: &Script) {
+        self.values.status = 0;
+        self.redirect = None;
+        self.step_failed(&script.program.requests[self.current]);
+    }
+
+    fn step_failed(&mut self, step: &Step) {
+        self.has_failed = true;
+        if !step.goes_on_after_failure {
+            self.next = self.end;
+        }
+    }
+
+    /// Goes on to the next request, or ends the iteration.
+    pub fn advance(&mut self, script: &Script, state: &mut WorkerState) -> Advance {
+        if self.redirect.is_some() {
+            return Advance::Request { pause_ns: Some(0) };
+        }
+        let pause = script.program.requests[self.current].pause.as_ref();
+        let pause_ns = pause.map(|pause| pause.sample_ns(&mut state.rng));
+        if self.run_to_request(script) {
+            Advance::Request { pause_ns }
+        } else {
+            Advance::Ended { pause_ns, has_failed: self.has_failed }
+        }
+    }
+
+    fn judge(&mut self, step: &Step, status: u16) -> Outcome {
+        if !step.expect.contains(status) {
+            return Outcome::Failed(ErrorClass::Status);
+        }
+        if !step.checks.iter().all(|check| check.holds(&self.answer)) {
+            return Outcome::Failed(ErrorClass::Check);
+        }
+        let mut is_complete = !self.is_spoilt;
+        for (place, finder) in &step.takes {
+            match finder.find(&self.answer) {
+                Some(value) => self.values.take(*place, value),
+                None => is_complete = false,
+            }
+        }
+        if is_complete { Outcome::Good } else { Outcome::Failed(ErrorClass::Value) }
+    }
+
+    /// Notes where the answer redirects to, if that is on the same host.
+    fn follows_redirect(&mut self, status: u16, step: &Step) -> bool {
+        let by_get = match status {
+            301 | 302 => &*step.request.method == "POST",
+            303 => &*step.request.method != "HEAD",
+            307 | 308 => false,
+            _ => return false,
+        };
+        let Some(location) = self.answer.location.take() else { return false };
+        let Some(target) = resolve(&location, &self.target, &step.request.origin) else { return false };
+        self.redirect = Some((target, by_get));
+        true
+    }
+
+    /// Runs operations until a request. False if the iteration has ended.
+    fn run_to_request(&mut self, script: &Script) -> bool {
+        for _ in 0..MAX_OPERATIONS {
+            if self.next >= self.end {
+                return false;
+            }
+            let operation = &script.program.operations[self.next];
+            self.next += 1;
+            match operation {
+                Operation::Request(index) => {
+                    self.current = *index;
+                    return true;
+                }
+                Operation::Unless { condition, to } => {
+                    if !condition.holds(&self.values) {
+                        self.next = *to;
+                    }
+                }
+                Operation::Begin { turn, times, to } => {
+                    self.turns[*turn] = times.count(&self.values);
+                    if self.turns[*turn] == 0 {
+                        self.next = *to;
+                    }
+                }
+                Operation::Again { turn, to } => {
+                    self.turns[*turn] -= 1;
+                    if self.turns[*turn] > 0 {
+                        self.next = *to;
+                    }
+                }
+                Operation::While { turn, condition, to } => {
+                    self.turns[*turn] -= 1;
+                    if self.turns[*turn] > 0 && condition.holds(&self.values) {
+                        self.next = *to;
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Percent-encodes the bytes of a target that no request line can carry.
+fn encode_unsendable(target: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    let is_sendable = |byte: u8| (b'!'..=b'~').contains(&byte);
+    if target.iter().all(|&byte| is_sendable(byte)) {
+        return;
+    }
+    scratch.clear();
+    percent_encode(target, is_sendable, scratch);
+    std::mem::swap(target, scratch);
+}
+
+/// Whether a field, with `: ` after its name, describes the body.
+fn is_of_body(name: &[u8]) -> bool {
+    let fields: [&[u8]; 3] = [b"content-type: ", b"content-length: ", b"content-encoding: "];
+    fields.iter().any(|field| name.eq_ignore_ascii_case(field))
+}
+
+/// The target that a `Location` stands for, in an answer to `target`. None for what cannot be followed on the same
+/// connection: only URLs that begin with `origin` can.
+fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<Vec<u8>> {
+    let location = location.trim_ascii().split(|&byte| byte == b'#').next()?;
+    let path = target.split(|&byte| byte == b'?').next()?;
+    if location.len() >= origin.len() && location[..origin.len()].eq_ignore_ascii_case(origin) {
+        return match &location[origin.len()..] {
+            rest @ [b'/', ..] => Some(rest.to_vec()),
+            rest @ ([] | [b'?', ..]) => Some([b"/", rest].concat()),
+            _ => None,
+        };
+    }
+    match location {
+        [] | [b'/', b'/', ..] => None,
+        [b'/', ..] => Some(location.to_vec()),
+        [b'?', ..] => Some([path, location].concat()),
+        _ if memchr::memmem::find(location, b"://").is_some() => None,
+        _ => {
+            let folder = path.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |at| &path[..=at]);
+            Some([folder, location].concat())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+use http1::ResponseReader;
+use record::{Request, RequestPlan, RowOrder, ScriptPlan, StatusSet, StepAction, StepPlan};
+
+use super::*;
+use crate::ScriptMistake;
+
+fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> RequestPlan {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let host = ("Host".to_owned(), "h:80".to_owned());
+    RequestPlan {
+        request: Request {
+            method: method.to_owned(),
+            target: target.to_owned(),
+            headers: std::iter::once(host).chain(headers).collect(),
+            body: Vec::new(),
+        },
+        literal_body: false,
+        expect: StatusSet::success(),
+        checks: Vec::new(),
+        take: Vec::new(),
+        goes_on_after_failure: false,
+    }
+}
+
+fn step(name: &str, request: RequestPlan) -> StepPlan {
+    StepPlan {
+        name: name.to_owned(),
+        weight: 1,
+        only_if: None,
+        repeat: None,
+        repeat_while: None,
+        at_most: 3,
+        pause: None,
+        does: StepAction::Request(Box::new(request)),
+    }
+}
+
+fn get(name: &str) -> StepPlan {
+    step(name, request("GET", &format!("/{name}"), &[]))
+}
+
+fn script(steps: Vec<StepPlan>) -> ScriptPlan {
+    ScriptPlan { steps, ..ScriptPlan::default() }
+}
+
+/// Runs one iteration. `answers` has the answer to the n-th request, head and body. Returns the heads of the requests, and
+/// whether a step failed.
+fn iteration(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool) {
+    let script = Script::new(plan, true, false).unwrap();
+    let mut state = WorkerState::new(&script, 1, 0, 1);
+    let mut user = User::new(&script, 1);
+    assert!(user.begin(&script, &mut state));
+    let mut sent = Vec::new();
+    loop {
+        let mut out = Vec::new();
+        user.render(&script, &mut state, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        sent.push(text.replace("Host: h:80\r\n", "").replace(" HTTP/1.1", "").trim_end().to_owned());
+        let answer = answers.get(sent.len() - 1).copied().unwrap_or("200 OK\r\n\r\n");
+        if answer == "lost" {
+            user.failed(&script);
+        } else {
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            let bytes = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let mut reader = ResponseReader::default();
+            let fed = reader.feed(bytes.as_bytes(), false, &mut user.sink(&script)).unwrap();
+            user.answered(&script, &fed.done.unwrap(), &state);
+        }
+        if let Advance::Ended { has_failed, .. } = user.advance(&script, &mut state) {
+            return (sent, has_failed);
+        }
+    }
+}
+
+#[test]
+fn a_login_is_used_and_renewed() {
+    let mut login = request("POST", "/login", &[]);
+    login.take.push(("token".to_owned(), "json:$.token".to_owned()));
+    login.take.push(("times".to_owned(), "json:$.times".to_owned()));
+    let mut work = request("GET", "/work", &[("Authorization", "Bearer {{token}}")]);
+    work.expect = "200,401".parse().unwrap();
+    let again = StepPlan { only_if: Some("status == 401".to_owned()), ..step("again", login.clone()) };
+    let group = StepPlan {
+        repeat: Some("times".to_owned()),
+        does: StepAction::Group { steps: vec![step("work", work), again] },
+        ..get("group")
+    };
+    let plan = script(vec![step("login", login), group]);
+    let token = |n: u32| format!("200 OK\r\n\r\n{{\"token\": \"t{n}\", \"times\": 3}}");
+    let answers = [&token(1), "200 OK\r\n\r\n", "401 No\r\n\r\n", &token(2), "200 OK\r\n\r\n"];
+    let (sent, has_failed) = iteration(&plan, &answers);
+    let heads: Vec<String> =
+        sent.iter().map(|head| head.replace("\r\n", " ").replace("Authorization: Bearer ", "")).collect();
+    let length = "POST /login Content-Length: 0";
+    assert_eq!(heads, [length, "GET /work t1", "GET /work t1", length, "GET /work t2"]);
+    assert!(!has_failed);
+}
+
+#[test]
+fn a_failure_ends_the_iteration_unless_it_may_go_on() {
+    let mut second = request("GET", "/b", &[]);
+    second.checks.push("text:fine".to_owned());
+    let plan = |goes_on| {
+        let second = RequestPlan { goes_on_after_failure: goes_on, ..second.clone() };
+        script(vec![get("a"), step("b", second), get("c")])
+    };
+    for answer in ["200 OK\r\n\r\nbad", "500 No\r\n\r\nfine", "lost"] {
+        let (sent, has_failed) = iteration(&plan(false), &["200 OK\r\n\r\n", answer]);
+        assert_eq!((sent.len(), has_failed), (2, true), "{answer}");
+        let (sent, has_failed) = iteration(&plan(true), &["200 OK\r\n\r\n", answer]);
+        assert_eq!((sent.len(), has_failed), (3, true), "{answer}");
+    }
+    assert!(!iteration(&plan(false), &["200 OK\r\n\r\n", "200 OK\r\n\r\nit is fine"]).1);
+}
+
+#[test]
+fn steps_repeat_by_number_and_by_condition() {
+    let repeat = |text: &str| StepPlan { repeat: Some(text.to_owned()), ..get("a") };
+    assert_eq!(iteration(&script(vec![repeat("3"), get("b")]), &[]).0.len(), 4);
+    let polls = StepPlan { repeat_while: Some("status == 202 or status = 204".to_owned()), ..get("a") };
+    let plan = script(vec![polls, get("b")]);
+    let busy = "202 Wait\r\n\r\n";
+    assert_eq!(iteration(&plan, &[busy]).0, ["GET /a", "GET /a", "GET /b"]);
+    assert_eq!(iteration(&plan, &[busy; 9]).0.len(), 4, "at most three runs");
+    let never = StepPlan { repeat: Some("0".to_owned()), ..get("b") };
+    assert_eq!(iteration(&script(vec![get("a"), never]), &[]).0.len(), 1);
+}
+
+#[test]
+fn cookies_and_redirects_are_followed_on_the_same_host() {
+    let plan = ScriptPlan {
+        cookies: true,
+        redirects: 2,
+        ..script(vec![step("a", request("POST", "/a/b", &[])), get("c")])
+    };
+    let answers = [
+        "302 Found\r\nLocation: ../d?x=1#y\r\nSet-Cookie: s=1; Path=/\r\n\r\n",
+        "307 Again\r\nLocation: http://h:80/e\r\n\r\n",
+        "302 Found\r\nLocation: /too-many\r\n\r\n",
+    ];
+    let (sent, has_failed) = iteration(&plan, &answers);
+    let sent: Vec<String> = sent.iter().map(|head| head.replace("\r\n", " ")).collect();
+    let cookie = "Cookie: s=1";
+    assert_eq!(
+        sent,
+        [
+            "POST /a/b Content-Length: 0".to_owned(),
+            format!("GET /a/../d?x=1 {cookie}"),
+            format!("POST /e {cookie} Content-Length: 0"),
+            format!("GET /c {cookie}"),
+        ]
+    );
+    assert!(!has_failed);
+    for elsewhere in ["http://other/", "https://h:80/", "//other/", "http://h:800/"] {
+        let answer = format!("302 Found\r\nLocation: {elsewhere}\r\n\r\n");
+        assert_eq!(iteration(&plan, &[&answer]).0.len(), 2, "{elsewhere}");
+    }
+}
+
+#[test]
+fn a_value_cannot_break_a_request() {
+    let mut first = request("GET", "/a", &[]);
+    first.take.push(("evil".to_owned(), "json:$".to_owned()));
+    let second = request("GET", "/b/{{evil}}?q={{evil|url}}", &[("X", "{{evil}}")]);
+    let plan = script(vec![step("a", first), step("b", second)]);
+    let (sent, has_failed) = iteration(&plan, &["200 OK\r\n\r\n\"x\\r\\nY: 1 é\""]);
+    assert_eq!(sent[1], "GET /b/x%0D%0AY:%201%20%C3%A9?q=x%0D%0AY%3A%201%20%C3%A9\r\nX: x  Y: 1 é");
+    assert!(has_failed, "the header was not sent as asked");
+}
+
+#[test]
+fn weights_decide_how_often_a_step_is_drawn() {
+    let weighted = |name: &str, weight| StepPlan { weight, ..get(name) };
+    let plan =
+        ScriptPlan { weighted: true, ..script(vec![weighted("a", 1), weighted("b", 0), weighted("c", 3)]) };
+    let script = Script::new(&plan, true, false).unwrap();
+    let mut state = WorkerState::new(&script, 1, 0, 1);
+    let mut user = User::new(&script, 1);
+    let mut drawn = [0_u32; 3];
+    for _ in 0..4_000 {
+        assert!(user.begin(&script, &mut state));
+        drawn[user.step()] += 1;
+        assert!(matches!(user.advance(&script, &mut state), Advance::Ended { has_failed: false, .. }));
+    }
+    assert!(drawn[1] == 0 && drawn[0].abs_diff(1_000) < 110, "{drawn:?}");
+}
+
+#[test]
+fn values_are_found_in_every_part_of_an_answer() {
+    let mut first = request("GET", "/a", &[]);
+    for (name, place) in [
+        ("h", "header:X-Id"),
+        ("c", "cookie:s"),
+        ("r", "regex:name=\"(\\w+)\""),
+        ("j", "json:$.list[?(@.n > 1)].id"),
+        ("s", "status"),
+    ] {
+        first.take.push((name.to_owned(), place.to_owned()));
+    }
+    for check in [
+        "json:$.list[0].n = 1",
+        "header:x-id != 8",
+        "cookie:s",
+        "size:> 10B",
+        "no-text:error",
+        "regex:\"id\": ?7",
+    ] {
+        first.checks.push(check.to_owned());
+    }
+    let plan =
+        script(vec![step("a", first), step("b", request("GET", "/{{h}}/{{c}}/{{r}}/{{j}}/{{s}}", &[]))]);
+    let body = "{\"list\": [{\"n\": 1}, {\"n\": 2, \"id\": 7}], \"html\": \"name=\\\"\"} name=\"me\"";
+    let json_only = "{\"list\": [{\"n\": 1, \"x\": \"\"}, {\"n\": 2, \"id\": 7}], \"y\": \"name=\"}";
+    let answer = |body: &str| format!("200 OK\r\nX-Id: 9\r\nSet-Cookie: s=abc; Path=/\r\n\r\n{body}");
+    // A body that is no JSON has no such value.
+    assert!(iteration(&plan, &[&answer(body)]).1);
+    assert!(iteration(&plan, &[&answer(json_only)]).1, "the expression does not match");
+    let mut first = request("GET", "/a", &[]);
+    first.take.push(("r".to_owned(), "regex:name=(\\w+)".to_owned()));
+    first.take.push(("j".to_owned(), "json:$.list[?(@.n > 1)].id".to_owned()));
+    first.take.push(("h".to_owned(), "header:X-Id".to_owned()));
+    first.take.push(("c".to_owned(), "cookie:s".to_owned()));
+    first.take.push(("s".to_owned(), "status".to_owned()));
+    let plan =
+        script(vec![step("a", first), step("b", request("GET", "/{{h}}/{{c}}/{{r}}/{{j}}/{{s}}", &[]))]);
+    let body = "{\"list\": [{\"n\": 1}, {\"n\": 2, \"id\": 7}], \"y\": \"name=me\"}";
+    assert_eq!(
+        iteration(&plan, &[&answer(body)]),
+        (vec!["GET /a".to_owned(), "GET /9/abc/me/7/200".to_owned()], false)
+    );
+}
+
+#[test]
+fn mistakes_name_their_step_and_key() {
+    let mut bad = request("GET", "/{{nothing}}", &[("A", "{{random}}")]);
+    bad.checks.push("xpath://a".to_owned());
+    bad.take.push(("counter".to_owned(), "json:$".to_owned()));
+    bad.take.push(("fine".to_owned(), "json:$$".to_owned()));
+    let bad = StepPlan {
+        only_if: Some("what == 1".to_owned()),
+        repeat: Some("many".to_owned()),
+        ..step("bad", bad)
+    };
+    let plan = ScriptPlan {
+        feeders: vec![record::FeederPlan { file: "/nowhere.csv".to_owned(), order: RowOrder::InOrder }],
+        ..script(vec![get("a"), bad])
+    };
+    let mistakes = Script::new(&plan, true, false).unwrap_err();
+    let found: Vec<(&str, &str)> =
+        mistakes.iter().map(|ScriptMistake { step, key, .. }| (&**step, *key)).collect();
+    for wanted in [
+        ("", "feeders"),
+        ("bad", "take"),
+        ("bad", "url"),
+        ("bad", "headers"),
+        ("bad", "expect"),
+        ("bad", "if"),
+        ("bad", "repeat"),
+    ] {
+        assert!(found.contains(&wanted), "{wanted:?} in {mistakes:#?}");
+    }
+    let first = StepPlan { only_if: Some("status == 1".to_owned()), ..get("a") };
+    assert_eq!(Script::new(&script(vec![first]), true, false).unwrap_err()[0].key, "if");
+}

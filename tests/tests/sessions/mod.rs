@@ -1,0 +1,186 @@
+//! Templates, feeders, expectations and sessions, against a target that writes down what it gets.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::{Proofload, Serve, temporary::TemporaryFolder};
+use record::ErrorClass;
+use serde_json::Value;
+
+use super::beside_others;
+
+/// A target with pages, and the file in which it writes requests down.
+fn recorded(words: &str) -> Result<(Serve, TemporaryFolder)> {
+    let folder = TemporaryFolder::new()?;
+    let record = folder.path().join("record.jsonl");
+    Ok((Serve::start(&format!("--pages --record {} {words}", record.display()))?, folder))
+}
+
+/// The requests of each connection, in order.
+fn by_connection(folder: &TemporaryFolder) -> Result<BTreeMap<u64, Vec<Value>>> {
+    let mut connections: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    for line in fs::read_to_string(folder.path().join("record.jsonl"))?.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let connection = line["connection"].as_u64().context("a connection has a number")?;
+        connections.entry(connection).or_default().push(line);
+    }
+    Ok(connections)
+}
+
+fn header<'a>(line: &'a Value, name: &str) -> &'a str {
+    let pairs = line["headers"].as_array().into_iter().flatten();
+    let found = pairs.filter(|pair| pair[0].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name)));
+    found.map(|pair| pair[1].as_str().unwrap_or_default()).next().unwrap_or_default()
+}
+
+/// The study of the page about sessions.
+fn documented_study(url: &str) -> Result<String> {
+    let page = fs::read_to_string(proofload_tests::repository().join("docs/sessions.md"))?;
+    let (_, rest) = page.split_once("```toml\n").context("the page has a study")?;
+    let (study, _) = rest.split_once("```").context("the study has an end")?;
+    ensure!(study.contains("http://127.0.0.1:8080/"), "the study has another URL");
+    Ok(study.replace("http://127.0.0.1:8080/", url))
+}
+
+#[test]
+fn the_documented_login_is_used_and_renewed() -> Result<()> {
+    let _others = beside_others();
+    let (serve, folder) = recorded("--token-lifetime 1ms")?;
+    let study = folder.path().join("login.toml");
+    fs::write(&study, documented_study(&serve.url())?)?;
+    let out = folder.path().join("out");
+    let output = Proofload::new(&format!("run {} --out {}", study.display(), out.display()))?.run()?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    serve.stop()?;
+    let trial = fs::read_to_string(out.join("trials.jsonl"))?;
+    let line = trial.lines().next().context("there is a trial")?;
+    let trial: Value = serde_json::from_str(&line[line.find('{').context("it is JSON")?..])?;
+    let script = if trial["script"].is_null() { &trial["trial"]["script"] } else { &trial["script"] };
+    ensure!(script["iterations"]["completed"] == 100, "{script}");
+    let count = |step: usize| script["steps"][step]["completed"].as_u64().unwrap_or_default();
+    ensure!(count(0) == 100 && count(1) == 400, "{script}");
+    ensure!(count(2) > 0, "with tokens that live 1 ms, some must have expired: {script}");
+    let connections = by_connection(&folder)?;
+    ensure!(connections.len() == 20, "{} connections", connections.len());
+    for lines in connections.values() {
+        let mut user = String::new();
+        let mut token_login = String::new();
+        for line in lines {
+            if line["target"] == "/login" {
+                let body: Value = serde_json::from_str(line["body"].as_str().unwrap_or_default())?;
+                let name = body["user"].as_str().unwrap_or_default().to_owned();
+                ensure!(user.is_empty() || user == name, "{user} became {name} on a connection of its own");
+                (user, token_login) = (name, String::new());
+            } else {
+                let token = header(line, "authorization");
+                let login =
+                    token.trim_start_matches("Bearer ").split('-').next().unwrap_or_default().to_owned();
+                ensure!(!login.is_empty(), "a request without a token: {line}");
+                ensure!(token_login.is_empty() || token_login == login, "a token changed without a login");
+                token_login = login;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn templates_and_feeders_fill_in_every_request() -> Result<()> {
+    let _others = beside_others();
+    let (serve, folder) = recorded("")?;
+    let rows = folder.path().join("rows.csv");
+    fs::write(&rows, "name,note\nann,\"a b\"\nbob,x\n")?;
+    let url = format!("{}items/{{{{counter}}}}?n={{{{note|url}}}}", serve.url());
+    let words = format!("-u 3 -n 60 -q -t 2 --feeder {}", rows.display());
+    let output = Proofload::http(&url, &words)?
+        .arg("--header=X-Name: {{name}}")
+        .arg("--body={\"u\":{{user}},\"i\":{{iteration}}}")
+        .arg("--expect=200")
+        .arg("--expect=json:$.method = POST")
+        .run()?;
+    let counts = output.trial_even_if_crowded(0)?.counts.clone();
+    ensure!(counts.completed == 60, "{}", output.described());
+    serve.stop()?;
+    let (mut numbers, mut seen) = (Vec::new(), BTreeMap::new());
+    for lines in by_connection(&folder)?.into_values() {
+        for (iteration, line) in (1..).zip(&lines) {
+            let target = line["target"].as_str().context("a target")?;
+            let (number, note) =
+                target.trim_start_matches("/items/").split_once("?n=").context("its form")?;
+            numbers.push(number.parse::<u32>()?);
+            let name = header(line, "x-name");
+            ensure!(note == if name == "ann" { "a%20b" } else { "x" }, "{line}");
+            *seen.entry(name.to_owned()).or_insert(0) += 1;
+            let body: Value = serde_json::from_str(line["body"].as_str().unwrap_or_default())?;
+            ensure!(body["i"] == iteration, "{line}");
+        }
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    ensure!(numbers.len() == 60, "{} different numbers", numbers.len());
+    ensure!(seen.values().sum::<u32>() == 60 && seen.len() == 2, "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn an_answer_without_what_is_expected_fails() -> Result<()> {
+    let _others = beside_others();
+    let serve = Serve::start("--pages")?;
+    let url = format!("{}echo", serve.url());
+    for (expectation, fails) in [
+        ("text:GET", false),
+        ("text:nothing of the kind", true),
+        ("no-text:GET", true),
+        ("json:$.method = GET", false),
+        ("json:$.method = PUT", true),
+        ("json:$.nothing", true),
+        ("header:content-type = application/json", false),
+        ("regex:\"method\": ?\"G", false),
+        ("size:> 1KiB", true),
+        ("500", true),
+    ] {
+        let output = Proofload::http(&url, "-u 2 -n 8 -q")?.arg(&format!("--expect={expectation}")).run()?;
+        let trial = output.trial_even_if_crowded(i32::from(fails))?;
+        let class = if expectation == "500" { ErrorClass::Status } else { ErrorClass::Check };
+        let failed = trial.errors.of(class);
+        ensure!(failed == if fails { 8 } else { 0 }, "{expectation}: {}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
+fn cookies_redirects_and_compression_work_together() -> Result<()> {
+    let _others = beside_others();
+    let (serve, folder) = recorded("")?;
+    let study = folder.path().join("study.toml");
+    let text = format!(
+        "title = \"Cookies\"\n[targets.api]\nurl = \"{}\"\n[workload.http]\nusers = 2\nloops = 2\ncookies = true\nredirects = 3\ncompressed = true\n\
+         [[workload.http.steps]]\nrequest = \"/cookies/set?s={{{{user}}}}-{{{{iteration}}}}\"\n\
+         [[workload.http.steps]]\nname = \"see\"\nrequest = \"/cookies\"\nexpect = \"regex:[12]-[12]\"\ntake = {{ s = 'regex:\"([12]-[12])\"' }}\n\
+         [[workload.http.steps]]\nrequest = \"/redirect/3?was={{{{s}}}}\"\nexpect = \"200\"\n",
+        serve.url()
+    );
+    fs::write(&study, text)?;
+    let out = folder.path().join("out");
+    let output = Proofload::new(&format!("run {} --out {}", study.display(), out.display()))?.run()?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    serve.stop()?;
+    for lines in by_connection(&folder)?.into_values() {
+        // Each iteration: set, see, and a redirect with three steps to its end.
+        ensure!(lines.len() == 12, "{} requests", lines.len());
+        for iteration in lines.chunks(6) {
+            let set = iteration[0]["target"].as_str().unwrap_or_default();
+            let value = set.rsplit('=').next().unwrap_or_default();
+            ensure!(header(&iteration[0], "cookie").is_empty(), "an iteration begins without cookies");
+            ensure!(header(&iteration[1], "cookie") == format!("s={value}"), "{}", iteration[1]);
+            ensure!(iteration[2]["target"] == format!("/redirect/3?was={value}"), "{}", iteration[2]);
+            ensure!(
+                iteration[5]["target"].as_str().is_some_and(|t| t.starts_with("/redirect/0")),
+                "{}",
+                iteration[5]
+            );
+            ensure!(iteration.iter().all(|line| header(line, "accept-encoding") == "gzip"));
+        }
+    }
+    Ok(())
+}
