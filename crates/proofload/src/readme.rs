@@ -30,6 +30,7 @@ fn in_this_tree(word: &str) -> String {
         "@event.json" => "@Cargo.toml".to_owned(),
         "@-" => "{}".to_owned(),
         "tokens" => tokens(),
+        "items.csv" => "tests/items.csv".to_owned(),
         "$a" | "$b" => std::process::id().to_string(),
         _ if word.contains('/') && Path::new(&from_here).exists() => from_here,
         _ => word.to_owned(),
