@@ -26,7 +26,7 @@ RUSTFLAGS="-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares \
-    -Ccodegen-units=1 --cfg fuzzing"
+    --cfg fuzzing"
 export CARGO_TARGET_DIR RUSTFLAGS
 cargo build --release --target "$host" --bin "$target" --features "$target"
 

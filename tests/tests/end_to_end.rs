@@ -119,6 +119,7 @@ samples! {
     beside {
     counted_sample_of_copy_faults "copy-faults",
     counted_sample_of_descriptors "descriptors",
+    counted_sample_of_fuzz_answers "fuzz-answers",
     counted_sample_of_fuzz_events "fuzz-events",
     counted_sample_of_fuzz_http1 "fuzz-http1",
     counted_sample_of_fuzz_sftp "fuzz-sftp",
@@ -131,8 +132,10 @@ samples! {
     counted_sample_of_no_secrets "no-secrets",
     counted_sample_of_readme "readme",
     counted_sample_of_report_browser "report-browser",
+    counted_sample_of_sessions "sessions",
     counted_sample_of_study_fresh "study-fresh",
     counted_sample_of_study_resume "study-resume",
+    counted_sample_of_templates "templates",
     }
 }
 

@@ -8,19 +8,21 @@ use std::{
     sync::{Arc, atomic::AtomicBool, mpsc},
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use load::{
-    Share,
-    exchange::{Exchange, Fixed, Numbered},
+    Script, Share,
+    exchange::{Exchange, Fixed, Numbered, RunningScript, Scripted},
     recorder::Recorder,
     request::RequestBytes,
     wire::simulated::{Action, SimulatedWire, Target},
     worker::{Finished, Worker},
 };
-use record::{Distribution, HttpPlan, LoadModel};
+use record::{
+    Distribution, HttpPlan, LoadModel, Request, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan,
+};
 use testing::plans;
 
-const LOADS: [&str; 4] = ["closed", "open", "pipelined", "events"];
+const LOADS: [&str; 5] = ["closed", "open", "pipelined", "events", "templates"];
 /// Number of requests of each load.
 const REQUESTS: u64 = 100_000;
 const MS: u64 = 1_000_000;
@@ -50,7 +52,14 @@ fn main() -> Result<()> {
     let target = Uneven(if plan.events.is_some() { RECEIPT } else { ANSWER });
     let request_bytes = RequestBytes::new(&plan).length();
     let wire = |slots| Ok::<_, Infallible>(SimulatedWire::new(target, request_bytes, slots));
-    let Finished { result, .. } = if plan.events.is_some() {
+    let script = plan.script.as_ref().map(|script| Script::new(script, true, false));
+    let script = script.transpose().map_err(|mistakes| anyhow!("{mistakes:?}"))?.map(RunningScript::new);
+    let Finished { result, .. } = if script.is_some() {
+        let Ok(mut worker) =
+            Worker::<_, Scripted>::new(plan, Share::WHOLE, script.as_ref(), recorder, stop, wire);
+        worker.prepare();
+        run_counted(worker)
+    } else if plan.events.is_some() {
         let Ok(mut worker) = Worker::<_, Numbered>::new(plan, Share::WHOLE, None, recorder, stop, wire);
         worker.prepare();
         run_counted(worker)
@@ -82,7 +91,33 @@ fn plan(load: &str) -> Result<HttpPlan> {
         "closed" => closed(50),
         "open" => plans::open(REQUESTS as f64 / 2.0, 2, 250),
         "pipelined" => HttpPlan { pipeline: 8, ..closed(20) },
+        "templates" => templates(closed(50)),
         "events" => HttpPlan { events: Some(plans::events()), ..closed(50) },
         other => bail!("no load '{other}'; there are {}", LOADS.join(", ")),
     })
+}
+
+/// The plan with a request of three templates. The request of the plan itself has the length of what they become.
+fn templates(plan: HttpPlan) -> HttpPlan {
+    let with_target = |target: &str| Request { target: target.to_owned(), ..plan.request.clone() };
+    let request = RequestPlan {
+        request: with_target("/items/{{time_ms}}/{{hex 8}}/{{string 8}}"),
+        literal_body: false,
+        expect: StatusSet::success(),
+        checks: Vec::new(),
+        take: Vec::new(),
+        goes_on_after_failure: false,
+    };
+    let step = StepPlan {
+        name: "items".to_owned(),
+        weight: 1,
+        only_if: None,
+        repeat: None,
+        repeat_while: None,
+        at_most: 1,
+        pause: None,
+        does: StepAction::Request(Box::new(request)),
+    };
+    let script = Some(ScriptPlan { steps: vec![step], ..ScriptPlan::default() });
+    HttpPlan { request: with_target("/items/1800000000123/01234567/abcdefgh"), script, ..plan.clone() }
 }

@@ -38,6 +38,9 @@ const LOGIN_TICK: Duration = Duration::from_millis(10);
 /// Logins that begin beside the first, where it asked nobody anything the last time: if all fail, a server that counts failures has
 /// seen less than five.
 const EARLY_LOGINS: u32 = 3;
+/// A round trip from which on two channels of each connection do not fill 1 Gbit/s: each carries 1.5 MiB in a round trip, three
+/// quarters of SSH's window.
+const VERY_LONG_ROUND_TRIP: Duration = Duration::from_millis(250);
 /// A round trip from which on more than one connection pays.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
 
@@ -55,7 +58,10 @@ impl Shape {
         let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
         match connections.unwrap_or(usual) {
             1 => Self { connections: 1, channels: MAX_CHANNELS },
-            connections => Self { connections, channels: USUAL_CHANNELS },
+            connections => {
+                let more = u32::from(round_trip >= VERY_LONG_ROUND_TRIP);
+                Self { connections, channels: USUAL_CHANNELS + more }
+            }
         }
     }
 }

@@ -151,6 +151,18 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Ve
             format!("{why}; the outcome of that worker's events is lost, and an audit can conclude nothing");
         warnings.push(Warning::new("receipts_lost", message));
     }
+    if let Some(why) = &result.lost_log {
+        warnings.push(Warning::new("log_lost", format!("{why}; lines of the log of requests are missing")));
+    }
+    if let Some(dropped) =
+        result.http.script.as_ref().map(|script| script.log_lines_dropped).filter(|n| *n > 0)
+    {
+        let message = format!(
+            "{} lines are missing in the log of requests, because the disk was too slow; log a smaller share with --log-sample",
+            show_count(dropped)
+        );
+        warnings.push(Warning::new("log_incomplete", message));
+    }
     let censored = result.http.response_time.censored.count();
     if censored > 0 {
         warnings.push(Warning::new(

@@ -17,6 +17,7 @@ use script::Script;
 use crate::{
     events::Ledger,
     recorder::{InFlight, PendingRetry, ReceiveTime},
+    request_log::LogSender,
     share::Share,
     wire::SlotId,
 };
@@ -24,6 +25,20 @@ use crate::{
 pub use fixed::Fixed;
 pub use numbered::Numbered;
 pub use scripted::Scripted;
+
+/// A compiled script, and its log of requests if it has one, for all workers of a process.
+#[derive(Debug, Clone)]
+pub struct RunningScript {
+    pub(crate) script: Arc<Script>,
+    pub(crate) log: Option<LogSender>,
+}
+
+impl RunningScript {
+    /// A script without a log.
+    pub fn new(script: Script) -> Self {
+        Self { script: Arc::new(script), log: None }
+    }
+}
 
 /// What an exchange is made of.
 #[derive(Debug)]
@@ -36,6 +51,8 @@ pub struct ExchangeContext<'a> {
     pub(crate) slots: u64,
     /// The compiled script, if the plan has one.
     pub(crate) script: Option<&'a Arc<Script>>,
+    /// The log of requests, if there is one.
+    pub(crate) log: Option<&'a LogSender>,
 }
 
 /// What an answer is worth.

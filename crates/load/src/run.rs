@@ -21,9 +21,10 @@ use script::Script;
 
 use crate::{
     events::{ReceiptFile, check_receipt_folder, open_receipts},
-    exchange::{Exchange, Fixed, Numbered, Scripted},
+    exchange::{Exchange, Fixed, Numbered, RunningScript, Scripted},
     preflight,
     recorder::Recorder,
+    request_log::{self, LogWriter},
     share::Share,
     tick::{Tick, TickMerger},
     tls_config::TlsConfig,
@@ -91,7 +92,7 @@ pub fn run(
     }
     let tls = plan.tls.as_ref().map(TlsConfig::new).transpose();
     let tls = tls.map_err(|mistake| RunError::Tls(mistake.message))?;
-    let script = compiled(plan)?;
+    let (script, log) = compiled(plan)?;
     let threads = plan.threads.max(1);
     let used_before = ProcessUse::now();
     let (ready_sender, ready) = mpsc::channel();
@@ -131,7 +132,8 @@ pub fn run(
                 }
             }
         }
-        drop((ready_sender, tick_sender));
+        // The log ends when its last sender is gone.
+        drop((ready_sender, tick_sender, script));
         // A thread that fails drops its sender, which ends this early.
         let all_ready = (0..threads).all(|_| ready.recv() == Ok(()));
         if all_ready && let Some(t0_ns) = start() {
@@ -170,6 +172,9 @@ pub fn run(
         }
         let mut result = merged.unwrap_or_default();
         result.http.response_time.observed = response_time;
+        if let Some(error) = log.map(LogWriter::finish).and_then(Result::err) {
+            result.lost_log = Some(error.to_string());
+        }
         let used = ProcessUse::now();
         result.http.cpu.user_s = used.user_s - used_before.user_s;
         result.http.cpu.system_s = used.system_s - used_before.system_s;
@@ -183,22 +188,24 @@ pub fn run(
     result
 }
 
-/// The plan's script, compiled for all threads.
-fn compiled(plan: &HttpPlan) -> Result<Option<Arc<Script>>, RunError> {
-    let Some(script) = &plan.script else { return Ok(None) };
-    Script::new(script, plan.keepalive, plan.tls.is_some()).map(|script| Some(Arc::new(script))).map_err(
-        |mistakes| {
-            let messages: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
-            RunError::Script(messages.join("; "))
-        },
-    )
+/// The plan's script, compiled for all threads, and its log.
+fn compiled(plan: &HttpPlan) -> Result<(Option<RunningScript>, Option<LogWriter>), RunError> {
+    let Some(written) = &plan.script else { return Ok((None, None)) };
+    let script = Script::new(written, plan.keepalive, plan.tls.is_some()).map_err(|mistakes| {
+        let messages: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
+        RunError::Script(messages.join("; "))
+    })?;
+    let steps = script.step_names().map(str::to_owned).collect();
+    let log = written.log.as_ref().map(|log| request_log::open(log, steps)).transpose();
+    let (sender, writer) = log.map_err(|error| RunError::Script(error.to_string()))?.unzip();
+    Ok((Some(RunningScript { log: sender, ..RunningScript::new(script) }), writer))
 }
 
 /// What a worker thread needs.
 struct ThreadContext {
     plan: Arc<HttpPlan>,
     tls: Option<TlsConfig>,
-    script: Option<Arc<Script>>,
+    script: Option<RunningScript>,
     share: Share,
     stop: Arc<AtomicBool>,
     index: u32,

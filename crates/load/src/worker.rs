@@ -21,12 +21,11 @@ use std::{
 };
 
 use record::{HttpPlan, LoadModel, ScriptResult};
-use script::Script;
 
 use crate::{
     absence::{Absences, LoadState, MIN_ABSENCE_NS},
     events::Ledger,
-    exchange::{Exchange, ExchangeContext},
+    exchange::{Exchange, ExchangeContext, RunningScript},
     recorder::Recorder,
     share::Share,
     slot::{Phase, Slot},
@@ -120,7 +119,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub fn new<E>(
         plan: Arc<HttpPlan>,
         share: Share,
-        script: Option<&Arc<Script>>,
+        script: Option<&RunningScript>,
         recorder: Recorder,
         stop: Arc<AtomicBool>,
         wire: impl FnOnce(usize) -> Result<W, E>,
@@ -131,7 +130,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             LoadModel::Open { .. } => u64::MAX,
         };
         let first_slot = share.range_of(plan.connections()).start;
-        let context = ExchangeContext { plan: &plan, share, first_slot, slots, script };
+        let log = script.and_then(|script| script.log.as_ref());
+        let script = script.map(|script| &script.script);
+        let context = ExchangeContext { plan: &plan, share, first_slot, slots, script, log };
         Ok(Self {
             wire: wire(slots as usize)?,
             exchange: X::new(&context),

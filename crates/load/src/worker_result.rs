@@ -41,6 +41,9 @@ pub struct WorkerResult {
     pub delay_at_end_ns: u64,
     /// For each worker that could not write its receipts of events: why.
     pub lost_receipts: Vec<String>,
+    /// Why the log of requests could not be written.
+    #[serde(default)]
+    pub lost_log: Option<String>,
 }
 
 /// Requests of a source: scheduled, to be reached if known, left out.
@@ -72,5 +75,6 @@ impl WorkerResult {
         self.users_delayed_ns += other.users_delayed_ns;
         self.delay_at_end_ns = self.delay_at_end_ns.max(other.delay_at_end_ns);
         self.lost_receipts.extend_from_slice(&other.lost_receipts);
+        self.lost_log = self.lost_log.take().or_else(|| other.lost_log.clone());
     }
 }

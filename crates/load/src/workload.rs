@@ -29,6 +29,7 @@ use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
 const SESSIONS: &str = "Templates and answers";
+const GUARDS: &str = "Guards";
 const EVENTS: &str = "Numbered events";
 const TLS: &str = "TLS, with an https:// URL";
 const MACHINE: &str = "Machine";
@@ -129,6 +130,11 @@ options::workload! {
     timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long at its end for missing answers
     drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
+    /// Abort the trial once more than this share of the requests fails for this long, such as 'errors > 10% for 5s': a search
+    /// goes on with smaller loads
+    abort_if: Option<String> = "abort_if", Kind::Text, "RULE", GUARDS, "", "errors > 10% for 5s" and { label: "abort if" };
+    /// Refuse any load above this: users, or requests per second
+    ceiling: Option<String> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
     /// Do not check the target's certificate, as curl's -k
     insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
     /// Trust the authorities in this PEM file, not the system's (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt)
@@ -150,6 +156,11 @@ options::workload! {
     no_resumption: bool = "resumption", Kind::On, "", TLS, "", "false";
     /// The protocols to offer (ALPN), with commas; none offers none
     alpn: Option<String> = "alpn", Kind::Text, "NAMES", TLS, "http/1.1", "none";
+    /// Add a line of JSON to this file for every failed request and for a sample of the others, each with its times, its status
+    /// and the traceparent (W3C Trace Context) that was sent along
+    log: Option<String> = "log", Kind::Text, "FILE", SESSIONS, "", "requests.ndjson" and { is_file: true };
+    /// The share of completed requests that are logged
+    log_sample: Option<String> = "log_sample", Kind::Text, "RATIO", SESSIONS, "1%", "100%";
     /// Worker threads of each process
     threads: Option<String> = "threads", Kind::Count(1), "N", MACHINE,
         "half the processors, as far as the load can use them", "2" { short: Some('t') } and { label: "threads" };
@@ -232,8 +243,10 @@ impl HttpWorkload {
             forced: self.force,
             pool_limit: None,
             decides: None,
+            abort_if: mistakes.optional("abort_if", self.abort_if.as_deref(), str::parse),
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
+        self.check_ceiling(&plan.load, &mut mistakes);
         self.check_script(&plan, &mut mistakes);
         mistakes.into_result(plan)
     }

@@ -34,8 +34,8 @@ pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
 pub use plan::{
-    Arrivals, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel, Request, RequestPlan, RowOrder,
-    ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TlsPlan,
+    AbortRule, Arrivals, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel, LogPlan, Request,
+    RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TlsPlan,
 };
 pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};

@@ -1,5 +1,6 @@
 //! The plan of an HTTP trial: what is sent, when, and from where.
 
+mod guard;
 mod script;
 mod tls;
 
@@ -13,7 +14,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use script::{FeederPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
+pub use guard::AbortRule;
+pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
 pub use tls::TlsPlan;
 
 use crate::{
@@ -78,6 +80,9 @@ pub struct HttpPlan {
     /// The bounds of the goals, if the trial is run for goals: validity rules consider only what could change their outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decides: Option<Decision>,
+    /// When the trial is aborted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abort_if: Option<AbortRule>,
     /// A deliberate fault of the instrument, to prove that the validity rules detect it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,

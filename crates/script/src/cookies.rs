@@ -30,7 +30,8 @@ impl Cookies {
         let Some(pair) = parts.next() else { return };
         let Some(equals) = pair.iter().position(|&byte| byte == b'=') else { return };
         let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        if name.is_empty() {
+        // A folded field has line ends in it, which would end the field of the next request (RFC 6265, 5.2, ignores such cookies).
+        if name.is_empty() || field.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
             return;
         }
         let (mut path, mut secure, mut ends, mut ends_by_age) = (None, false, false, None);
@@ -121,6 +122,7 @@ mod tests {
         assert_eq!(sent(&["a=1; Path=/; Secure"], "/", false), "");
         assert_eq!(sent(&["a=1; Path=/; Secure"], "/", true), "Cookie: a=1\r\n");
         assert_eq!(sent(&["a=1; Path=/", "a=2; Path=/"], "/", false), "Cookie: a=2\r\n");
+        assert_eq!(sent(&["a=1\r\n b: c; Path=/", "d; Path=/"], "/", false), "");
     }
 
     #[test]

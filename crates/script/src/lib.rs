@@ -41,6 +41,8 @@ pub struct Script {
     taken: usize,
     cookies: bool,
     redirects: u32,
+    /// Whether every request has a `traceparent` of its own.
+    traces: bool,
 }
 
 /// A mistake in a script.
@@ -77,7 +79,14 @@ impl Script {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        Ok(Self { program, taken: names.taken(), feeders, cookies: plan.cookies, redirects: plan.redirects })
+        Ok(Self {
+            program,
+            taken: names.taken(),
+            feeders,
+            cookies: plan.cookies,
+            redirects: plan.redirects,
+            traces: plan.log.is_some(),
+        })
     }
 
     /// Names of the steps that send requests, by their index.

@@ -191,14 +191,19 @@ fn push_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
+/// Appends a number as so many hexadecimal digits.
+pub(crate) fn push_hex(number: u128, digits: u32, out: &mut Vec<u8>) {
+    out.extend((0..digits).rev().map(|place| HEX[(number >> (4 * place)) as usize & 15]));
+}
+
 /// A random UUID (version 4, RFC 9562).
 fn push_uuid(random: u128, out: &mut Vec<u8>) {
     let bits = random & !(0xf << 76 | 0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    for place in (0..32).rev() {
-        if matches!(place, 23 | 19 | 15 | 11) {
+    for (shift, digits) in [(96, 8), (80, 4), (64, 4), (48, 4), (0, 12)] {
+        push_hex(bits >> shift, digits, out);
+        if shift > 0 {
             out.push(b'-');
         }
-        out.push(HEX[(bits >> (4 * place)) as usize & 15]);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     cookies::Cookies,
     program::{Operation, Step},
     state::{Values, WorkerState},
-    template::percent_encode,
+    template::{percent_encode, push_hex},
 };
 
 /// Most operations between two requests. A program that needs more repeats steps that are never sent.
@@ -32,8 +32,10 @@ pub struct User {
     /// Where the last answer redirected to, and whether it must be asked for by GET.
     redirect: Option<(Vec<u8>, bool)>,
     redirects_left: u32,
-    /// The target of the current request, for the paths of cookies.
+    /// The target of the current request.
     target: Vec<u8>,
+    /// The `traceparent` of the current request; empty without.
+    trace: Vec<u8>,
     /// A value in the current request had a character that a header cannot carry.
     is_spoilt: bool,
     has_failed: bool,
@@ -79,6 +81,7 @@ impl User {
             redirect: None,
             redirects_left: 0,
             target: Vec::new(),
+            trace: Vec::new(),
             is_spoilt: false,
             has_failed: false,
         }
@@ -108,6 +111,21 @@ impl User {
     /// Index of the step whose request is sent or answered.
     pub fn step(&self) -> usize {
         self.current
+    }
+
+    /// The user's number, and that of its iteration, both from 1.
+    pub fn numbers(&self) -> (u64, u64) {
+        (self.values.user, self.values.iteration)
+    }
+
+    /// The target of the current request.
+    pub fn target(&self) -> &[u8] {
+        &self.target
+    }
+
+    /// The `traceparent` of the current request; empty if the script has no log.
+    pub fn trace(&self) -> &[u8] {
+        &self.trace
     }
 
     /// Whether the current request is answered without a body.
@@ -149,6 +167,13 @@ impl User {
                     (*byte, self.is_spoilt) = (b' ', true);
                 }
             }
+            out.extend_from_slice(b"\r\n");
+        }
+        if script.traces {
+            self.trace.clear();
+            push_traceparent(state.rng.random(), state.rng.random(), &mut self.trace);
+            out.extend_from_slice(b"traceparent: ");
+            out.extend_from_slice(&self.trace);
             out.extend_from_slice(b"\r\n");
         }
         if script.cookies {
@@ -316,6 +341,15 @@ fn encode_unsendable(target: &mut Vec<u8>, scratch: &mut Vec<u8>) {
     scratch.clear();
     percent_encode(target, is_sendable, scratch);
     std::mem::swap(target, scratch);
+}
+
+/// Appends a sampled trace of one span (W3C Trace Context, version 00). The standard forbids numbers that are 0.
+fn push_traceparent(trace: u128, span: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"00-");
+    push_hex(trace.max(1), 32, out);
+    out.push(b'-');
+    push_hex(span.max(1).into(), 16, out);
+    out.extend_from_slice(b"-01");
 }
 
 /// Whether a field, with `: ` after its name, describes the body.

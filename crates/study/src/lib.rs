@@ -13,6 +13,7 @@ mod event;
 mod evidence;
 pub mod file;
 mod growth;
+mod guard;
 mod judge;
 mod kernels;
 mod links;

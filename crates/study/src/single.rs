@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -17,7 +20,9 @@ use verdict::Role;
 
 use crate::{
     counted::{self, Counted},
-    environment, outcome,
+    environment,
+    guard::Guard,
+    outcome,
     remotes::RemoteHosts,
 };
 
@@ -47,13 +52,26 @@ pub fn run(
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
     let mut circumstances = circumstances(command);
+    let mut guard = Guard::new(plan.abort_if);
     let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
         circumstances.series.push(tick.interval());
+        // Who interrupts a trial has it interrupted, not aborted.
+        if !stop.load(Ordering::Relaxed) && guard.aborts(&tick) {
+            stop.store(true, Ordering::Relaxed);
+        }
     });
+    if guard.has_aborted() {
+        // Later trials run.
+        stop.store(false, Ordering::Relaxed);
+    }
     let plan = Arc::unwrap_or_clone(plan);
     match measured {
-        Ok(measured) => Ok(conclude(plan, measured, circumstances)),
+        Ok(measured) => {
+            let mut trial = conclude(plan, measured, circumstances);
+            guard.mark(&mut trial);
+            Ok(trial)
+        }
         Err(error) => Err((error, Box::new(plan))),
     }
 }

@@ -65,10 +65,12 @@ mod processor_by_host;
 mod readme;
 mod remote_verdict;
 mod report_browser;
+mod sessions;
 mod study_files;
 mod study_folders;
 mod study_fresh;
 mod study_resume;
+mod templates;
 mod unanswered_connects;
 mod verdict_proof;
 mod verdict_rivals;
@@ -84,6 +86,8 @@ pub const ALL: &[Bar] = &[
     known_stalls::BAR,
     known_exponential::BAR,
     misbehaviour::BAR,
+    templates::BAR,
+    sessions::BAR,
     descriptors::BAR,
     local_scarcity::BAR,
     void_rules::BAR,
@@ -103,6 +107,7 @@ pub const ALL: &[Bar] = &[
     link_lossy_times::BAR,
     link_certified::BAR,
     fuzz::HTTP1,
+    fuzz::ANSWERS,
     lab_hosts::BAR,
     lab_segment::BAR,
     lab_files::BAR,

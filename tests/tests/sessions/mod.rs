@@ -184,3 +184,82 @@ fn cookies_redirects_and_compression_work_together() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
+    let _others = beside_others();
+    let (serve, folder) = recorded("--misbehave error=20%")?;
+    let log = folder.path().join("requests.ndjson");
+    let url = format!("{}items/{{{{counter}}}}?token=secret-{{{{user}}}}", serve.url());
+    let words = format!("-u 4 -n 400 -q -t 2 --log {} --log-sample 10%", log.display());
+    let output = Proofload::http(&url, &words)?.run()?;
+    let trial = output.trial_even_if_crowded(1)?;
+    let failed = trial.counts.failed;
+    let completed = trial.counts.completed;
+    serve.stop()?;
+    let mut targets = BTreeMap::new();
+    for lines in by_connection(&folder)?.into_values() {
+        for line in lines {
+            let target = line["target"].as_str().unwrap_or_default().to_owned();
+            ensure!(
+                targets.insert(header(&line, "traceparent").to_owned(), target).is_none(),
+                "a trace came twice"
+            );
+        }
+    }
+    ensure!(targets.len() == 400, "{} traces", targets.len());
+    let text = fs::read_to_string(&log)?;
+    ensure!(!text.contains("secret-"), "the log has a secret");
+    let (mut failures, mut others) = (0, 0);
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let trace = line["traceparent"].as_str().unwrap_or_default();
+        let target = targets.get(trace).with_context(|| format!("the target did not see {trace}"))?;
+        let path = |target: &str| target.split('?').next().unwrap_or_default().to_owned();
+        ensure!(path(line["target"].as_str().unwrap_or_default()) == path(target), "{line} is {target}");
+        let time = |key: &str| line[key].as_f64().unwrap_or_default();
+        ensure!(
+            time("due_unix_s") <= time("sent_unix_s") && time("sent_unix_s") <= time("ended_unix_s"),
+            "{line}"
+        );
+        if line["error"] == "status" {
+            failures += 1
+        } else {
+            others += 1
+        }
+        ensure!((line["status"] == 503) == (line["error"] == "status"), "{line}");
+    }
+    ensure!(failures == failed && failed > 0, "{failures} of {failed} failures");
+    // Each of two workers logs every tenth.
+    ensure!((completed / 10 - 1..=completed / 10).contains(&others), "{others} of {completed}");
+    Ok(())
+}
+
+#[test]
+fn a_service_that_fails_is_left_alone() -> Result<()> {
+    let _others = beside_others();
+    let serve = Serve::start("--misbehave error=50%")?;
+    let rule = "errors > 10% for 2s";
+    let output =
+        Proofload::http(&serve.url(), "-R 200 -d 20s -q")?.arg(&format!("--abort-if={rule}")).run()?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(
+        !trial.interrupted && trial.warnings.iter().any(|warning| warning.code == "aborted"),
+        "{}",
+        output.described()
+    );
+    ensure!((400..1_000).contains(&trial.counts.sent), "{} requests", trial.counts.sent);
+    serve.stop()?;
+    let serve = Serve::start("--misbehave error=5%")?;
+    let output =
+        Proofload::http(&serve.url(), "-R 200 -d 3s -q")?.arg(&format!("--abort-if={rule}")).run()?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.warnings.iter().all(|warning| warning.code != "aborted"), "{}", output.described());
+    let output = Proofload::http(&serve.url(), "-R 200 -d 1s -q --ceiling 100")?.run()?;
+    ensure!(
+        output.code == Some(2) && output.stderr.contains("above the ceiling of 100"),
+        "{}",
+        output.described()
+    );
+    Ok(())
+}

@@ -12,6 +12,7 @@ use script::{Advance, Outcome, Script, User, WorkerState};
 use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
 use crate::{
     recorder::{InFlight, ReceiveTime},
+    request_log::{LogEntry, LogSender},
     wire::SlotId,
 };
 
@@ -22,6 +23,9 @@ pub struct Scripted {
     state: WorkerState,
     users: Vec<ScriptedUser>,
     result: ScriptResult,
+    log: Option<LogSender>,
+    /// Completed requests, of which every n-th is logged.
+    completed: u64,
     /// Nanoseconds from the wire's clock to the time since 1970.
     to_unix_ns: i128,
 }
@@ -35,6 +39,40 @@ struct ScriptedUser {
 }
 
 impl Scripted {
+    /// Writes a request down that ended at `ended_ns`.
+    fn write_down(
+        &mut self,
+        slot: SlotId,
+        request: &InFlight,
+        ended_ns: u64,
+        status: Option<u16>,
+        error: Option<ErrorClass>,
+    ) {
+        let Some(log) = &self.log else { return };
+        if error.is_none() {
+            self.completed += 1;
+            if log.every == 0 || !self.completed.is_multiple_of(log.every) {
+                return;
+            }
+        }
+        let user = &self.users[slot as usize].user;
+        let (number, iteration) = user.numbers();
+        let unix_ns = |ns: u64| self.to_unix_ns + i128::from(ns);
+        let was_written = log.send(LogEntry {
+            step: user.step(),
+            user: number,
+            iteration,
+            target: user.target().into(),
+            trace: user.trace().into(),
+            due_ns: unix_ns(request.intended_ns),
+            sent_ns: (request.sent_ns != 0).then(|| unix_ns(request.sent_ns)),
+            ended_ns: unix_ns(ended_ns),
+            status,
+            error,
+        });
+        self.result.log_lines_dropped += u64::from(!was_written);
+    }
+
     fn step_mut(&mut self, slot: SlotId) -> &mut StepResult {
         &mut self.result.steps[self.users[slot as usize].user.step()]
     }
@@ -44,7 +82,7 @@ impl Exchange for Scripted {
     const HAS_STEPS: bool = true;
 
     fn new(context: &ExchangeContext<'_>) -> Self {
-        let ExchangeContext { plan, share, first_slot, slots, script } = *context;
+        let ExchangeContext { plan, share, first_slot, slots, script, log } = *context;
         let script = Arc::clone(script.expect("the script is compiled before workers start"));
         let steps =
             script.step_names().map(|name| StepResult { name: name.to_owned(), ..StepResult::default() });
@@ -58,6 +96,8 @@ impl Exchange for Scripted {
             state: WorkerState::new(&script, plan.seed, share.index, share.of),
             users: users.collect(),
             result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
+            log: log.cloned(),
+            completed: 0,
             to_unix_ns: since_1970.as_nanos() as i128 - i128::from(clock::monotonic_ns()),
             script,
         }
@@ -112,6 +152,8 @@ impl Exchange for Scripted {
     ) -> Judgement {
         self.state.set_now(self.to_unix_ns + i128::from(time.read_ns));
         let outcome = self.users[slot as usize].user.answered(&self.script, response, &self.state);
+        let error = if let Outcome::Failed(class) = outcome { Some(class) } else { None };
+        self.write_down(slot, request, time.received_ns, Some(response.status), error);
         let step = self.step_mut(slot);
         match outcome {
             Outcome::Good => {
@@ -127,7 +169,8 @@ impl Exchange for Scripted {
         }
     }
 
-    fn failed(&mut self, slot: SlotId, _: &InFlight, class: ErrorClass, _: u64) -> Option<u64> {
+    fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
+        self.write_down(slot, request, now_ns, None, Some(class));
         self.users[slot as usize].user.failed(&self.script);
         let step = self.step_mut(slot);
         step.failed += 1;

@@ -66,6 +66,21 @@ impl HttpWorkload {
         (LoadModel::Closed { users, loops, ramp_up_ns, think_time }, duration_ns)
     }
 
+    /// Refuses a load above the ceiling.
+    pub(super) fn check_ceiling(&self, load: &LoadModel, mistakes: &mut Mistakes) {
+        let Some(ceiling) = mistakes.optional("ceiling", self.ceiling.as_deref(), read_rate) else { return };
+        let (field, planned) = match load {
+            LoadModel::Closed { users, .. } => ("users", *users as f64),
+            LoadModel::Open { stages, .. } => {
+                let peaks = stages.iter().map(|stage| stage.from_rate_per_s.max(stage.to_rate_per_s));
+                (if self.stages.is_empty() { "rate" } else { "stages" }, peaks.fold(0.0, f64::max))
+            }
+        };
+        if planned > ceiling {
+            mistakes.add(field, format!("a load of {planned} is above the ceiling of {ceiling}"));
+        }
+    }
+
     fn open_load(
         &self,
         requests: Option<u64>,

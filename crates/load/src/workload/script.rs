@@ -1,8 +1,9 @@
 //! Templates, feeders and the steps of a session, as users write them.
 
 use record::{
-    Distribution, FeederPlan, HttpPlan, LoadModel, Request, RequestPlan, RowOrder, ScriptPlan, StatusSet,
-    StepAction, StepPlan, units::parse_count,
+    Distribution, FeederPlan, HttpPlan, LoadModel, LogPlan, Request, RequestPlan, RowOrder, ScriptPlan,
+    StatusSet, StepAction, StepPlan,
+    units::{parse_count, parse_ratio},
 };
 use script::{Script, ScriptMistake, is_template};
 use url::Url;
@@ -101,6 +102,7 @@ impl HttpWorkload {
             && self.feeders.is_empty()
             && !self.cookies
             && self.redirects.is_none()
+            && self.log.is_none()
             && expectations.checks.is_empty()
             && !is_template(&request.target)
             && !request.headers.iter().any(|(_, value)| is_template(value))
@@ -110,11 +112,12 @@ impl HttpWorkload {
         }
         for (field, given) in [("events", self.events.is_some()), ("pipeline", self.pipeline.is_some())] {
             if given {
-                let message = "it needs requests that are all alike: leave it out, or templates, steps, feeders, cookies, \
+                let message = "it needs requests that are all alike: leave it out, or templates, steps, feeders, the log, cookies, \
                                redirects and expectations beside statuses";
                 mistakes.add(field, message);
             }
         }
+        let sample_ratio = mistakes.optional("log_sample", self.log_sample.as_deref(), parse_ratio);
         let feeders = self.feeders.iter().map(|text| feeder(text)).collect();
         let redirects =
             mistakes.optional("redirects", self.redirects.as_deref(), |text| match parse_count(text) {
@@ -148,6 +151,7 @@ impl HttpWorkload {
             steps,
             cookies: self.cookies,
             redirects: redirects.unwrap_or(0),
+            log: self.log.clone().map(|file| LogPlan { file, sample_ratio: sample_ratio.unwrap_or(0.01) }),
         })
     }
 

@@ -57,7 +57,7 @@ const FOREIGN_OPTIONS: &[Row] = &[
     long("data-binary", "VALUE", Refused(BODY)),
     long("request", "VALUE", Refused("write -X {}")),
     long("max-time", "VALUE", Refused("write --timeout {}")),
-    long("location", "", Refused("redirects are not followed: give the final URL")),
+    long("location", "", Refused("write --redirects 10")),
 ];
 
 /// The options of other programs that were given.

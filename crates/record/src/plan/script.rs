@@ -24,6 +24,18 @@ pub struct ScriptPlan {
     /// Most redirects to follow for one step; 0 follows none.
     #[serde(default)]
     pub redirects: u32,
+    /// The log of requests. Each request then has a `traceparent` (W3C Trace Context) of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogPlan>,
+}
+
+/// A log of requests: a line of JSON for each failed one, and for a sample of the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LogPlan {
+    /// Path of the file, to which lines are added.
+    pub file: String,
+    /// The share of completed requests that are logged, 0 to 1.
+    pub sample_ratio: f64,
 }
 
 impl ScriptPlan {
@@ -47,6 +59,22 @@ impl ScriptPlan {
             pauses |= step.pause.as_ref().is_some_and(|pause| !pause.is_zero())
         });
         pauses
+    }
+
+    /// The script with every step once, without pauses and log: to try whether a target answers.
+    pub fn once(mut self) -> Self {
+        fn shorten(steps: &mut [StepPlan]) {
+            for step in steps {
+                (step.pause, step.repeat, step.repeat_while) =
+                    (Some(Distribution::Fixed { ns: 0 }), None, None);
+                if let StepAction::Group { steps } = &mut step.does {
+                    shorten(steps);
+                }
+            }
+        }
+        shorten(&mut self.steps);
+        self.log = None;
+        self
     }
 
     /// Calls `visit` with every step that sends a request, those of groups included, in the order of the plan.

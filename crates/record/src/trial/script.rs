@@ -12,6 +12,9 @@ pub struct ScriptResult {
     pub iterations: Iterations,
     /// The steps that send requests, in the order of the plan.
     pub steps: Vec<StepResult>,
+    /// Lines that are missing in the log of requests, because the disk was too slow.
+    #[serde(default)]
+    pub log_lines_dropped: u64,
 }
 
 /// Iterations, by how they ended. Those that are in none of the other counts did not end before the trial did.
@@ -46,6 +49,7 @@ impl ScriptResult {
         self.iterations.begun += other.iterations.begun;
         self.iterations.completed += other.iterations.completed;
         self.iterations.failed += other.iterations.failed;
+        self.log_lines_dropped += other.log_lines_dropped;
         for (step, other) in self.steps.iter_mut().zip(&other.steps) {
             step.completed += other.completed;
             step.failed += other.failed;

@@ -9,7 +9,9 @@ use std::{
 use fleet::Workers;
 use lab::Lab;
 use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, conclude, preflight};
-use record::{Decision, Distribution, HttpPlan, LoadModel, Trial, Validity, VoidReason, VoidRule};
+use record::{
+    Decision, Distribution, HttpPlan, LoadModel, ScriptPlan, Trial, Validity, VoidReason, VoidRule,
+};
 
 use super::{Testbed, TestbedError};
 use crate::single;
@@ -95,6 +97,7 @@ impl Testbed {
         plan.load = LoadModel::Closed { users: hosts as u64, loops: Some(1), ramp_up_ns: 0, think_time };
         (plan.duration_ns, plan.requests, plan.decides) = (None, None, None);
         (plan.processes, plan.threads, plan.pipeline) = (hosts as u32, 1, 1);
+        plan.script = plan.script.map(ScriptPlan::once);
         if let Some(events) = &mut plan.events {
             (events.receipts, events.retries) = (None, 0);
         }

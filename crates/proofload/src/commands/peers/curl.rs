@@ -23,6 +23,8 @@ pub(crate) struct CurlLine {
     body: Option<Vec<u8>>,
 }
 
+/// Most redirects that curl follows, unless --max-redirs says another number.
+const CURL_REDIRECTS: &str = "50";
 /// The encodings that curl asks for with `--compressed`, as Debian builds it.
 const COMPRESSED: &str = "deflate, gzip, br, zstd";
 
@@ -265,8 +267,9 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "location" => {
             // A redirect must not look like the page that it leads to.
             translated.set("expect", Some("2xx".to_owned()));
+            translated.set_default("redirects", CURL_REDIRECTS);
             translated.notes.push(
-                "-L: redirects are not followed; an answer 3xx fails its request, so give the final URL"
+                "-L: redirects to the same host are followed; one to another host fails its request"
                     .to_owned(),
             );
         }

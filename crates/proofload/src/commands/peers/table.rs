@@ -211,7 +211,7 @@ pub(super) fn is_taken(name: &str, url: &str) -> bool {
     !TLS.contains(&name) || is_tls_url
 }
 
-/// A text in which `${` is that text, and not the beginning of a variable's name.
+/// A text in which `${` and `{{` are these texts, and not the beginning of a variable's name or of a template.
 pub(super) fn literal(text: &str) -> String {
-    text.replace("${", "$${")
+    text.replace("{{", r#"{{"{{"}}"#).replace("${", "$${")
 }

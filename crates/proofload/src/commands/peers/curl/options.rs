@@ -10,6 +10,7 @@ const RETRIES: &str = "every request counts; a failed one is not tried again";
 const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1.1";
 const AUTH: &str =
     "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";
+const GET_AFTER_POST: &str = "a redirected POST becomes a GET, as browsers do";
 const ONE: &str = "a trial sends one request again and again: leave it out";
 
 /// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
@@ -43,11 +44,11 @@ pub(super) const ROWS: &[Row] = &[
     long("url", "URL", READ),
     row('g', "globoff", "", READ),
     row('L', "location", "", READ),
-    long("location-trusted", "", Ignored("redirects are not followed")),
-    long("max-redirs", "N", Ignored("redirects are not followed")),
-    long("post301", "", Ignored("redirects are not followed")),
-    long("post302", "", Ignored("redirects are not followed")),
-    long("post303", "", Ignored("redirects are not followed")),
+    long("location-trusted", "", Ignored("redirects to another host are not followed")),
+    long("max-redirs", "N", Becomes("redirects")),
+    long("post301", "", Ignored(GET_AFTER_POST)),
+    long("post302", "", Ignored(GET_AFTER_POST)),
+    long("post303", "", Ignored(GET_AFTER_POST)),
     // The way.
     long("resolve", "HOST:PORT:ADDRESS", READ),
     long("connect-to", "HOST:PORT:HOST:PORT", READ),

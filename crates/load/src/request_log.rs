@@ -1,0 +1,127 @@
+//! The log of requests: lines of JSON, written by a thread of their own.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use record::{ErrorClass, LogPlan};
+use serde::Serialize;
+
+/// Entries that may wait for the disk. Further ones are dropped and counted: a measurement does not wait for its log.
+const MAX_WAITING: usize = 65_536;
+
+/// What is logged of a request. Times are in nanoseconds since 1970.
+#[derive(Debug)]
+pub(crate) struct LogEntry {
+    pub(crate) step: usize,
+    pub(crate) user: u64,
+    pub(crate) iteration: u64,
+    pub(crate) target: Box<[u8]>,
+    pub(crate) trace: Box<[u8]>,
+    pub(crate) due_ns: i128,
+    /// None if no byte was sent.
+    pub(crate) sent_ns: Option<i128>,
+    pub(crate) ended_ns: i128,
+    pub(crate) status: Option<u16>,
+    pub(crate) error: Option<ErrorClass>,
+}
+
+/// A line of the log.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    due_unix_s: f64,
+    sent_unix_s: Option<f64>,
+    ended_unix_s: f64,
+    step: &'a str,
+    user: u64,
+    iteration: u64,
+    target: &'a str,
+    status: Option<u16>,
+    error: Option<ErrorClass>,
+    traceparent: &'a str,
+}
+
+/// Gives entries to the log.
+#[derive(Debug, Clone)]
+pub(crate) struct LogSender {
+    sender: SyncSender<LogEntry>,
+    /// One of so many completed requests is logged; none if 0.
+    pub(crate) every: u64,
+}
+
+impl LogSender {
+    /// Gives an entry. Returns false if it was dropped, because too many wait for the disk.
+    pub(crate) fn send(&self, entry: LogEntry) -> bool {
+        self.sender.try_send(entry).is_ok()
+    }
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    thread: thread::JoinHandle<io::Result<()>>,
+}
+
+/// Opens the log, to which lines are added. `steps`: the names of the steps.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender, LogWriter)> {
+    // Only its owner may read it: targets of requests may say who did what.
+    let file =
+        OpenOptions::new().append(true).create(true).mode(0o600).open(&plan.file).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
+        })?;
+    let (sender, entries) = sync_channel(MAX_WAITING);
+    let thread =
+        thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &steps, &entries))?;
+    let every = if plan.sample_ratio > 0.0 { (1.0 / plan.sample_ratio).round() as u64 } else { 0 };
+    Ok((LogSender { sender, every }, LogWriter { thread }))
+}
+
+impl LogWriter {
+    /// Waits until every line is in the file. All senders must be gone.
+    ///
+    /// # Errors
+    /// When the file could not be written.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of the log panicked")))
+    }
+}
+
+fn write(mut file: File, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
+    let mut lines = Vec::new();
+    while let Ok(first) = entries.recv() {
+        lines.clear();
+        for entry in std::iter::once(first).chain(entries.try_iter().take(1_000)) {
+            push_line(&entry, steps, &mut lines)?;
+        }
+        // At once: other processes add lines to the same file, and none must stand within another.
+        file.write_all(&lines)?;
+    }
+    Ok(())
+}
+
+fn push_line(entry: &LogEntry, steps: &[String], lines: &mut Vec<u8>) -> io::Result<()> {
+    let seconds = |ns: i128| ns as f64 / 1e9;
+    let target = String::from_utf8_lossy(&entry.target);
+    let line = Line {
+        due_unix_s: seconds(entry.due_ns),
+        sent_unix_s: entry.sent_ns.map(seconds),
+        ended_unix_s: seconds(entry.ended_ns),
+        step: steps.get(entry.step).map_or("", |step| step),
+        user: entry.user,
+        iteration: entry.iteration,
+        target: &secrets::mask(&target),
+        status: entry.status,
+        error: entry.error,
+        traceparent: &String::from_utf8_lossy(&entry.trace),
+    };
+    serde_json::to_writer(&mut *lines, &line)?;
+    lines.push(b'\n');
+    Ok(())
+}
