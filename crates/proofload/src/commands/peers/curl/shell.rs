@@ -207,7 +207,8 @@ mod tests {
         }
 
         #[test]
-        fn quoted_words_come_back(words in prop::collection::vec("[^\0^]*", 1..5)) {
+        // A line end of Windows may be one of the line itself: it is read as a plain one.
+        fn quoted_words_come_back(words in prop::collection::vec("[^\0\r^]*", 1..5)) {
             let line = shlex::try_join(words.iter().map(String::as_str)).unwrap();
             // The line of a prompt and blanks around a line are cut.
             prop_assume!(line.trim() == line && !line.starts_with("$ "));
