@@ -83,7 +83,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         ));
     }
     if of_allowed.count() * 2 > rounds {
-        outcome.at_most("p99_of_allowed", &of_allowed, 1.0, "");
+        outcome.time().at_most("p99_of_allowed", &of_allowed, 1.0, "");
     } else {
         let why =
             format!("the generator itself was late in all but {} of {rounds} rounds", of_allowed.count());
