@@ -179,6 +179,7 @@ impl User {
         if script.cookies {
             self.cookies.write_field(&self.target, request.is_secure, out);
         }
+        let head_end: &[u8] = if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" };
         let mut body = std::mem::take(&mut state.body);
         if !by_get {
             let constant = request.body.constant();
@@ -192,10 +193,10 @@ impl User {
                 out.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
                 out.extend_from_slice(b"\r\n");
             }
-            out.extend_from_slice(if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+            out.extend_from_slice(head_end);
             out.extend_from_slice(bytes);
         } else {
-            out.extend_from_slice(if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" });
+            out.extend_from_slice(head_end);
         }
         state.body = body;
         if !is_redirect {

@@ -17,7 +17,7 @@ use crate::{Proofload, Serve, temporary::TemporaryFolder};
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "sessions",
-    what: "10,000 users with 5 steps each (sample: 1,000) and tokens that expire: every step of every user in order, no token used            by another; a failed step ends or is skipped as asked; rate >= 0.8 of the same requests without a session",
+    what: "10,000 users with 5 steps each (sample: 1,000) and tokens that expire: every step of every user in order, no token used by another; a failed step ends or is skipped as asked; rate >= 0.8 of the same requests without a session",
     full_seconds: 200,
     run,
 };

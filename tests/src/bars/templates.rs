@@ -15,7 +15,7 @@ use crate::{Proofload, Serve, temporary::TemporaryFolder};
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "templates",
-    what: "1,000,000 requests of templates and rows over 8 workers (sample: 40,000), by the target's record: every byte as it            must be, every number once, each worker's and each user's in order, steps drawn by weight (chi-squared p > 0.001)",
+    what: "1,000,000 requests of templates and rows over 8 workers (sample: 40,000), by the target's record: every byte as it must be, every number once, each worker's and each user's in order, steps drawn by weight (chi-squared p > 0.001)",
     full_seconds: 180,
     run,
 };

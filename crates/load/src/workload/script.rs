@@ -167,7 +167,10 @@ impl HttpWorkload {
                            or choose users";
             mistakes.add("feeders", message);
         }
-        let found = Script::new(script, plan.keepalive, plan.tls.is_some()).err().unwrap_or_default();
+        let found = match Script::new(script, plan.keepalive, plan.tls.is_some()) {
+            Ok(compiled) => return self.check_rows_per_user(&compiled, &plan.load, mistakes),
+            Err(found) => found,
+        };
         for ScriptMistake { step, key, message } in found {
             // Without steps, the keys are the workload's own.
             match (self.steps.is_empty(), key) {
@@ -181,17 +184,18 @@ impl HttpWorkload {
                 (false, key) => mistakes.add("steps", format!("step '{step}', {key}: {message}")),
             }
         }
-        if let LoadModel::Closed { users, .. } = &plan.load
-            && let Some(feeder) = self.feeders.iter().find(|text| feeder(text).order == RowOrder::PerUser)
-            && let Ok(compiled) = Script::new(script, plan.keepalive, plan.tls.is_some())
-            && compiled.rows_per_user().is_some_and(|rows| rows < *users)
-        {
-            let rows = compiled.rows_per_user().unwrap_or_default();
-            mistakes.add(
-                "feeders",
-                format!("'{feeder}' has {rows} rows for {users} users, so that some would share one: give more rows, or in-order"),
-            );
-        }
+    }
+
+    /// Refuses a feeder that should give every user a row of its own, and has too few.
+    fn check_rows_per_user(&self, compiled: &Script, load: &LoadModel, mistakes: &mut Mistakes) {
+        let LoadModel::Closed { users, .. } = load else { return };
+        let Some(rows) = compiled.rows_per_user().filter(|rows| rows < users) else { return };
+        let per_user = self.feeders.iter().find(|text| feeder(text).order == RowOrder::PerUser);
+        let shown = per_user.map_or("", |text| text);
+        let message = format!(
+            "'{shown}' has {rows} rows for {users} users, so that some would share one: give more rows, or in-order"
+        );
+        mistakes.add("feeders", message);
     }
 }
 
