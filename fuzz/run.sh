@@ -21,14 +21,15 @@ cd "$(dirname "$0")"
 host=$(rustc -vV | sed -n 's/^host: //p')
 # A target directory of its own, and --target, without which the flags would reach build scripts too.
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
+FUZZ_TARGET=$target
 RUSTFLAGS="-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares \
-    --cfg fuzzing"
-export CARGO_TARGET_DIR RUSTFLAGS
-cargo build --release --target "$host" --bin "$target" --features "$target"
+    -Cllvm-args=-sanitizer-coverage-trace-compares"
+export CARGO_TARGET_DIR FUZZ_TARGET RUSTFLAGS
+cargo build --profile fuzz --target "$host" -p fuzz --bin libfuzzer --features libfuzzer
+program=$CARGO_TARGET_DIR/$host/fuzz/libfuzzer
 
 mkdir -p "corpus/$target" "artifacts/$target"
 if [ -f "seeds/$target.dict" ]; then
@@ -37,8 +38,8 @@ fi
 # With a file to replay, libFuzzer runs that and takes no directories.
 for arg in "$@"; do
     if [ -f "$arg" ]; then
-        exec "$CARGO_TARGET_DIR/$host/release/$target" "$@"
+        exec "$program" "$@"
     fi
 done
-exec "$CARGO_TARGET_DIR/$host/release/$target" -max_total_time="$seconds" -max_len=1024 \
+exec "$program" -max_total_time="$seconds" -max_len=1024 \
     -artifact_prefix="artifacts/$target/" "$@" "corpus/$target" "seeds/$target"

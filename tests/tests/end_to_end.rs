@@ -59,7 +59,9 @@ macro_rules! samples {
         #[test]
         fn every_bar_has_a_sample() {
             let sampled = [$($name,)* $($counted,)*];
-            for bar in proofload_tests::bars::ALL {
+            // Of the fuzzers' bars, the tests of the crate `fuzz` are the sample.
+            let here = |bar: &&Bar| !bar.name.starts_with("fuzz-");
+            for bar in proofload_tests::bars::ALL.iter().filter(here) {
                 assert!(sampled.contains(&bar.name), "bar {} has no sample here", bar.name);
             }
         }
@@ -119,10 +121,6 @@ samples! {
     beside {
     counted_sample_of_copy_faults "copy-faults",
     counted_sample_of_descriptors "descriptors",
-    counted_sample_of_fuzz_answers "fuzz-answers",
-    counted_sample_of_fuzz_events "fuzz-events",
-    counted_sample_of_fuzz_http1 "fuzz-http1",
-    counted_sample_of_fuzz_sftp "fuzz-sftp",
     counted_sample_of_host_settings "host-settings",
     counted_sample_of_hostile_text "hostile-text",
     counted_sample_of_listen_compat "listen-compat",

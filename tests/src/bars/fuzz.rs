@@ -8,7 +8,7 @@ use crate::{process::Launch, repository};
 /// The bar of HTTP/1.1.
 pub(super) const HTTP1: Bar = Bar {
     name: "fuzz-http1",
-    what: "the HTTP/1.1 parsers under libFuzzer for 600 s (sample: 5 s), no finding",
+    what: "the HTTP/1.1 parsers under libFuzzer for 600 s, no finding",
     full_seconds: 660,
     run: |scale| fuzz("http1", scale),
 };
@@ -16,8 +16,8 @@ pub(super) const HTTP1: Bar = Bar {
 /// The bar of values taken from answers.
 pub(super) const ANSWERS: Bar = Bar {
     name: "fuzz-answers",
-    what: "values taken from answers (JSON path, header, cookie, expression, redirects, gzip) under libFuzzer for 600 s (sample: \
-           5 s), no finding",
+    what: "values taken from answers (JSON path, header, cookie, expression, redirects, gzip) under libFuzzer \
+           for 600 s, no finding",
     full_seconds: 660,
     run: |scale| fuzz("answers", scale),
 };
@@ -25,7 +25,7 @@ pub(super) const ANSWERS: Bar = Bar {
 /// The bar of bodies.
 pub(super) const EVENTS: Bar = Bar {
     name: "fuzz-events",
-    what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s (sample: 5 s), no finding",
+    what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s, no finding",
     full_seconds: 660,
     run: |scale| fuzz("events", scale),
 };
@@ -33,7 +33,7 @@ pub(super) const EVENTS: Bar = Bar {
 /// The bar of SFTP.
 pub(super) const SFTP: Bar = Bar {
     name: "fuzz-sftp",
-    what: "the decoder of SFTP under libFuzzer for 600 s (sample: 5 s), no finding",
+    what: "the decoder of SFTP under libFuzzer for 600 s, no finding",
     full_seconds: 660,
     run: |scale| fuzz("sftp", scale),
 };
@@ -48,11 +48,7 @@ fn fuzz(target: &str, scale: Scale) -> Result<Outcome> {
     if !script.is_file() {
         bail!("{} is missing: run this from a whole checkout", script.display());
     }
-    // A sample takes longer to build than to run: with little optimisation, that is a third.
-    let (level, units) = scale.pick(("1", "16"), ("3", "1"));
     let finished = Launch::new("bash")
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level)
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", units)
         .arg(script.display().to_string())
         .args([target, &fuzz_s.to_string()])
         // The flags of the build that started us are not the fuzzer's.

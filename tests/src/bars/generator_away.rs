@@ -118,7 +118,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let mut outcome = Outcome::default();
-    disturbed(&mut outcome, cores, scale.pick(2, 200))?;
+    disturbed(&mut outcome, cores, scale.pick(1, 200))?;
     pipelined(&mut outcome, cores, scale.pick(1, 10))?;
     shortly_away(&mut outcome, cores, scale.pick(1, 30))?;
     undisturbed(&mut outcome, cores, scale.pick(1, 100))?;

@@ -6,6 +6,7 @@ use record::AckLevel;
 
 use super::{Bar, Outcome, Runs, Scale, listen_bodies::p99_ms, us};
 use crate::{
+    disturbance::Awake,
     listen::{EventLoad, ListenCall, audit},
     machine::{Cores, raise_descriptor_limit},
     siege::Siege,
@@ -48,6 +49,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (mut calm, mut hostile, mut of_allowed) = (Runs::default(), Runs::default(), Runs::default());
     let mut failed = 0;
     let mut peak = 0;
+    let _awake = Awake::keep_all(&[cores.server]);
     for round in 0..rounds {
         let mut good = |name: &str| -> Result<Trial> {
             let path = folder.path().join(format!("receipts-{name}-{round}"));
