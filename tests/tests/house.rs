@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),
     ("events", &[]),
-    ("fleet", &["clock", "load", "record"]),
+    ("fleet", &["clock", "load", "record", "secrets"]),
     ("http1", &[]),
     ("kernel", &["clock", "record", "undo"]),
     ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),

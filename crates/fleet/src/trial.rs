@@ -51,8 +51,15 @@ impl FleetError {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToWorker {
-    Prepare { plan: Box<HttpPlan>, share: Share },
-    Start { t0_ns: u64 },
+    /// `secrets`: texts that must not be written down, and what is written instead.
+    Prepare {
+        plan: Box<HttpPlan>,
+        share: Share,
+        secrets: Vec<(String, String)>,
+    },
+    Start {
+        t0_ns: u64,
+    },
 }
 
 /// A message from a worker process.
@@ -102,7 +109,8 @@ pub fn run(
         Processes::start(arguments_of_each).map_err(FleetError::Start)?;
     for index in 0..count {
         let share = Share { index: index as u64, of: count as u64 };
-        let message = ToWorker::Prepare { plan: Box::new((**plan).clone()), share };
+        let secrets = secrets::mask::learned();
+        let message = ToWorker::Prepare { plan: Box::new((**plan).clone()), share, secrets };
         // A worker that has ended has sent its reason, which `await_ready` receives.
         let _ = workers.send(index, &message);
     }
@@ -123,9 +131,10 @@ pub fn run_worker() -> io::Result<()> {
             return send_to_parent(&FromWorker::OutOfResources(RunError::Setup(error).to_string()));
         }
     };
-    let Ok(ToWorker::Prepare { plan, share }) = messages.recv() else {
+    let Ok(ToWorker::Prepare { plan, share, secrets }) = messages.recv() else {
         return Err(io::Error::other("a worker process is started by proofload itself, not by hand"));
     };
+    secrets.iter().for_each(|(text, shown)| secrets::mask::learn_text(text, shown));
     let start = || {
         send_to_parent(&FromWorker::Ready).ok()?;
         match messages.recv() {

@@ -104,7 +104,11 @@ fn measured(plan: &HttpPlan, result: &WorkerResult) -> (u64, f64) {
 
 /// Whether a closed load ended because all its requests had begun.
 fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
-    let begun = result.http.counts.scheduled.saturating_sub(result.http.counts.never_sent_own());
+    let begun = match (&plan.script, &result.http.script) {
+        // Of a session, iterations are counted.
+        (Some(plan), Some(script)) if plan.is_session() => script.iterations.begun,
+        _ => result.http.counts.scheduled.saturating_sub(result.http.counts.never_sent_own()),
+    };
     plan.requests.is_some_and(|requests| begun >= requests)
 }
 

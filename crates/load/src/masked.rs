@@ -5,7 +5,7 @@ use secrets::{mask, reference};
 
 /// Masks the secrets of a plan.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
-    let url = secrets::mask_url(&plan.url);
+    let url = mask::mask_learned_text(&secrets::mask_url(&plan.url));
     let is_public = url == plan.url && !reference::has_reference(&url);
     let mut request = masked_request(plan.request);
     if !is_public {
@@ -29,7 +29,8 @@ fn mask_steps(steps: &mut [StepPlan]) {
         match &mut step.does {
             StepAction::Request(plan) => {
                 let request = masked_request(std::mem::take(&mut plan.request));
-                let target = target_of(&secrets::mask_url(&format!("http://host{}", request.target)));
+                let masked = secrets::mask_url(&format!("http://host{}", request.target));
+                let target = target_of(&mask::mask_learned_text(&masked));
                 plan.request = Request { target, ..request };
             }
             StepAction::Group { steps } => mask_steps(steps),

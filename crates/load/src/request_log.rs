@@ -1,9 +1,9 @@
 //! The log of requests: lines of JSON, written by a thread of their own.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
@@ -49,8 +49,8 @@ struct Line<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct LogSender {
     sender: SyncSender<LogEntry>,
-    /// One of so many completed requests is logged; none if 0.
-    pub(crate) every: u64,
+    /// The share of completed requests that is logged, from 0 to 1.
+    pub(crate) sample_ratio: f64,
 }
 
 impl LogSender {
@@ -76,11 +76,14 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
         OpenOptions::new().append(true).create(true).mode(0o600).open(&plan.file).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
         })?;
+    // One that was there before may have been open to all.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
     let (sender, entries) = sync_channel(MAX_WAITING);
     let thread =
         thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &steps, &entries))?;
-    let every = if plan.sample_ratio > 0.0 { (1.0 / plan.sample_ratio).round() as u64 } else { 0 };
-    Ok((LogSender { sender, every }, LogWriter { thread }))
+    Ok((LogSender { sender, sample_ratio: plan.sample_ratio }, LogWriter { thread }))
 }
 
 impl LogWriter {

@@ -230,8 +230,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 break;
             }
             let drained = end_ns.is_some_and(|end| now_ns >= self.drain_deadline_ns(end));
-            let has_ended = self.assigned == 0 && !self.has_backlog() && !self.has_pauses(now_ns);
-            if !self.sending && (has_ended || drained) {
+            if !self.sending && (drained || self.has_ended(now_ns)) {
                 break;
             }
         }

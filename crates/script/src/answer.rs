@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use flate2::write::GzDecoder;
+use flate2::write::MultiGzDecoder;
 use http1::{ResponseHead, ResponseSink};
 use memchr::memmem;
 
@@ -52,19 +52,21 @@ pub(crate) struct Answer {
     pub(crate) location: Option<Vec<u8>>,
     /// Whether each text has been found.
     pub(crate) found: Vec<bool>,
-    /// Bytes of the body, as they came.
+    /// Bytes of the body, as they were sent; set at its end.
     pub(crate) body_bytes: u64,
     kept: Vec<u8>,
     is_too_long: bool,
     /// The end of what was searched: a text may go on in the next bytes.
     tail: Vec<u8>,
-    decoder: Option<Box<GzDecoder<Vec<u8>>>>,
+    decoder: Option<Box<MultiGzDecoder<Vec<u8>>>>,
+    /// The body was not what its coding says: nothing is known of it.
+    pub(crate) is_undecodable: bool,
 }
 
 impl Answer {
     /// The whole body; none if it was too long to be kept, or could not be decoded.
     pub(crate) fn body(&self) -> Option<&[u8]> {
-        (!self.is_too_long).then_some(&self.kept)
+        (!self.is_too_long && !self.is_undecodable).then_some(&self.kept)
     }
 
     fn begin(&mut self, head: &ResponseHead<'_>, needs: &Needs) {
@@ -98,20 +100,19 @@ impl Answer {
                 && field.name.eq_ignore_ascii_case("content-encoding")
                 && is_gzip(field.value)
             {
-                self.decoder = Some(Box::new(GzDecoder::new(Vec::new())));
+                self.decoder = Some(Box::new(MultiGzDecoder::new(Vec::new())));
             }
         }
     }
 
     fn add(&mut self, bytes: &[u8], needs: &Needs) {
-        self.body_bytes += bytes.len() as u64;
-        if !needs.reads_body() {
+        if !needs.reads_body() || self.is_undecodable {
             return;
         }
         let Some(mut decoder) = self.decoder.take() else { return self.add_decoded(bytes, needs) };
         for piece in bytes.chunks(DECODED_AT_A_TIME) {
             if decoder.write_all(piece).is_err() {
-                self.is_too_long = true;
+                self.is_undecodable = true;
                 return;
             }
             let mut decoded = std::mem::take(decoder.get_mut());
@@ -127,7 +128,7 @@ impl Answer {
         let Some(decoder) = self.decoder.take() else { return };
         match decoder.finish() {
             Ok(decoded) => self.add_decoded(&decoded, needs),
-            Err(_) => self.is_too_long = true,
+            Err(_) => self.is_undecodable = true,
         }
     }
 

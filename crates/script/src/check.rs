@@ -57,7 +57,9 @@ impl Check {
     pub(crate) fn holds(&self, answer: &Answer) -> bool {
         match self {
             Self::Value(finder, relation) => finder.is_as(answer, relation.as_ref()),
-            Self::Text { place, is_there } => answer.found.get(*place) == Some(is_there),
+            Self::Text { place, is_there } => {
+                !answer.is_undecodable && answer.found.get(*place) == Some(is_there)
+            }
             Self::Size(relation, bytes) => {
                 relation.holds(answer.body_bytes.to_string().as_bytes(), &bytes.to_string())
             }

@@ -17,6 +17,8 @@ struct Cookie {
     value: Box<[u8]>,
     path: Box<[u8]>,
     secure: bool,
+    /// In seconds since 1970.
+    ends_s: i64,
 }
 
 impl Cookies {
@@ -34,7 +36,7 @@ impl Cookies {
         if name.is_empty() || field.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
             return;
         }
-        let (mut path, mut secure, mut ends, mut ends_by_age) = (None, false, false, None);
+        let (mut path, mut secure, mut ends_s, mut ends_by_age_s) = (None, false, i64::MAX, None);
         for attribute in parts {
             let (name, value) = match attribute.iter().position(|&byte| byte == b'=') {
                 Some(at) => (attribute[..at].trim_ascii(), attribute[at + 1..].trim_ascii()),
@@ -46,24 +48,34 @@ impl Cookies {
             } else if name.eq_ignore_ascii_case(b"secure") {
                 secure = true;
             } else if name.eq_ignore_ascii_case(b"max-age") {
-                ends_by_age = text().and_then(|text| text.parse::<i64>().ok()).map(|age| age <= 0);
+                let age_s = text().and_then(|text| text.parse::<i64>().ok());
+                ends_by_age_s = age_s.map(|age_s| now_s.saturating_add(age_s));
             } else if name.eq_ignore_ascii_case(b"expires") {
                 let at = text().and_then(|text| rfc2822::parse(&text.replace('-', " ")).ok());
-                ends = at.is_some_and(|at| at.timestamp().as_second() <= now_s);
+                ends_s = at.map_or(i64::MAX, |at| at.timestamp().as_second());
             }
         }
         let path = path.unwrap_or_else(|| default_path(target));
         self.all.retain(|cookie| &*cookie.name != name || &*cookie.path != path);
         // Max-Age takes precedence over Expires.
-        if !ends_by_age.unwrap_or(ends) && self.all.len() < MAX_COOKIES {
-            self.all.push(Cookie { name: name.into(), value: value.into(), path: path.into(), secure });
+        let ends_s = ends_by_age_s.unwrap_or(ends_s);
+        if ends_s > now_s && self.all.len() < MAX_COOKIES {
+            self.all.push(Cookie {
+                name: name.into(),
+                value: value.into(),
+                path: path.into(),
+                secure,
+                ends_s,
+            });
         }
     }
 
-    /// Appends the field `Cookie` of a request to `target`, if it has any cookie.
-    pub(crate) fn write_field(&self, target: &[u8], is_secure: bool, out: &mut Vec<u8>) {
+    /// Appends the field `Cookie` of a request to `target`, if it has any cookie. `now_s`: seconds since 1970.
+    pub(crate) fn write_field(&self, target: &[u8], is_secure: bool, now_s: i64, out: &mut Vec<u8>) {
         let path = path_of(target);
-        let fits = |cookie: &&Cookie| (is_secure || !cookie.secure) && covers(&cookie.path, path);
+        let fits = |cookie: &&Cookie| {
+            (is_secure || !cookie.secure) && covers(&cookie.path, path) && cookie.ends_s > now_s
+        };
         let mut fitting: Vec<&Cookie> = self.all.iter().filter(fits).collect();
         if fitting.is_empty() {
             return;
@@ -111,7 +123,7 @@ mod tests {
             cookies.set(field.as_bytes(), b"/shop/login?x=/y", NOW_S);
         }
         let mut out = Vec::new();
-        cookies.write_field(target.as_bytes(), is_secure, &mut out);
+        cookies.write_field(target.as_bytes(), is_secure, NOW_S + 60, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -132,8 +144,9 @@ mod tests {
         {
             assert_eq!(sent(&["a=1; Path=/", &format!("a=; Path=/; {end}")], "/", false), "", "{end}");
         }
+        assert_eq!(sent(&["a=1; Path=/; Max-Age=59"], "/", false), "", "it has ended meanwhile");
         assert_eq!(
-            sent(&["a=1; Path=/; Max-Age=60; Expires=Wed, 21 Oct 2015 07:28:00 GMT"], "/", false),
+            sent(&["a=1; Path=/; Max-Age=61; Expires=Wed, 21 Oct 2015 07:28:00 GMT"], "/", false),
             "Cookie: a=1\r\n"
         );
         assert_eq!(

@@ -16,6 +16,7 @@ mod cookies;
 mod feeder;
 mod names;
 mod program;
+mod redirect;
 mod state;
 mod take;
 mod template;

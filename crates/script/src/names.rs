@@ -43,10 +43,13 @@ impl Names {
         for (number, feeder) in feeders.iter().enumerate() {
             for (column, name) in feeder.columns().iter().enumerate() {
                 let place = Place::Column { feeder: number, column };
-                if names.places.insert(name.clone(), place).is_some() {
-                    let message = format!("two columns have the name '{name}': rename one");
-                    mistakes.push(ScriptMistake { step: String::new(), key: "feeders", message });
-                }
+                let is_taken = names.places.insert(name.clone(), place).is_some();
+                let message = match has_meaning(name) {
+                    true => format!("the column '{name}' has a name with a meaning of its own: rename it"),
+                    false if is_taken => format!("two columns have the name '{name}': rename one"),
+                    false => continue,
+                };
+                mistakes.push(ScriptMistake { step: String::new(), key: "feeders", message });
             }
         }
         plan.for_each_request(&mut |step, request| {
@@ -55,7 +58,7 @@ impl Names {
                     let message = format!("'{name}' {why}: take the value by another name");
                     mistakes.push(ScriptMistake { step: step.name.clone(), key: "take", message });
                 };
-                if BUILT_IN.contains(&name.as_str()) || name == "status" {
+                if has_meaning(name) {
                     refuse("has a meaning of its own");
                 } else if !is_name(name) {
                     refuse("is not a name of letters, digits, '-' and '_', a letter first");
@@ -95,6 +98,11 @@ impl Names {
             BUILT_IN.join(", ")
         )
     }
+}
+
+/// Whether templates or conditions have a meaning for the name.
+fn has_meaning(name: &str) -> bool {
+    BUILT_IN.contains(&name) || name == "status"
 }
 
 /// Whether a step can take a value by this name.

@@ -12,6 +12,8 @@ use crate::{Script, feeder::Cursor, names::Place, program::Feeders};
 #[derive(Debug)]
 pub struct WorkerState {
     pub(crate) rng: Pcg64Mcg,
+    /// Of traces, which are never the same twice, whatever the seed.
+    pub(crate) traces: Pcg64Mcg,
     count: u64,
     workers: u64,
     cursors: Vec<Cursor>,
@@ -25,7 +27,11 @@ impl WorkerState {
     pub fn new(script: &Script, seed: u64, index: u64, of: u64) -> Self {
         Self {
             // Other numbers than those of the load's pauses, which begin with the same seed.
-            rng: Pcg64Mcg::seed_from_u64(seed.wrapping_add(index) ^ 0x7363_7269_7074),
+            // Seeds of trials follow each other, as indexes of workers do: their sums would come twice.
+            rng: Pcg64Mcg::seed_from_u64(
+                seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index) ^ 0x7363_7269_7074,
+            ),
+            traces: Pcg64Mcg::from_rng(&mut rand::rng()),
             count: index + 1,
             workers: of.max(1),
             cursors: script.feeders.iter().map(|_| Cursor::new(index, of)).collect(),

@@ -89,11 +89,23 @@ impl Finder {
 
     /// Whether the answer has the value, and it is as it must be.
     pub(crate) fn is_as(&self, answer: &Answer, relation: Option<&(Relation, String)>) -> bool {
-        match (self.find(answer), relation) {
-            (Some(value), Some((relation, wanted))) => relation.holds(&value, wanted),
+        let Some((relation, wanted)) = relation else { return self.find(answer).is_some() };
+        // A body that cannot be read proves nothing, not even that a value is another.
+        let json = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).ok();
+        match self {
+            Self::Json(path) => {
+                let Some(value) = answer.body().and_then(json) else { return false };
+                if path.query(&value).first().is_some_and(serde_json::Value::is_null) {
+                    return relation.holds(b"null", wanted);
+                }
+            }
+            Self::Body | Self::Regex(_) if answer.body().is_none() => return false,
+            _ => {}
+        }
+        match self.find(answer) {
+            Some(value) => relation.holds(&value, wanted),
             // What is missing is unequal to everything.
-            (None, Some((relation, _))) => *relation == Relation::Unequal,
-            (found, None) => found.is_some(),
+            None => *relation == Relation::Unequal,
         }
     }
 }

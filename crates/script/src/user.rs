@@ -9,6 +9,7 @@ use crate::{
     answer::{Answer, AnswerSink},
     cookies::Cookies,
     program::{Operation, Step},
+    redirect::resolve,
     state::{Values, WorkerState},
     template::{percent_encode, push_hex},
 };
@@ -156,7 +157,9 @@ impl User {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.is_spoilt = false;
         for (name, value) in &request.fields {
-            if by_get && is_of_body(name) {
+            // Two fields would be no trace at all, and the log has the one of ours.
+            if (by_get && is_of_body(name)) || (script.traces && name.eq_ignore_ascii_case(b"traceparent: "))
+            {
                 continue;
             }
             out.extend_from_slice(name);
@@ -171,13 +174,14 @@ impl User {
         }
         if script.traces {
             self.trace.clear();
-            push_traceparent(state.rng.random(), state.rng.random(), &mut self.trace);
+            push_traceparent(state.traces.random(), state.traces.random(), &mut self.trace);
             out.extend_from_slice(b"traceparent: ");
             out.extend_from_slice(&self.trace);
             out.extend_from_slice(b"\r\n");
         }
         if script.cookies {
-            self.cookies.write_field(&self.target, request.is_secure, out);
+            let now_s = state.now().as_second();
+            self.cookies.write_field(&self.target, request.is_secure, now_s, out);
         }
         let head_end: &[u8] = if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" };
         let mut body = std::mem::take(&mut state.body);
@@ -214,6 +218,8 @@ impl User {
         let step = &script.program.requests[self.current];
         self.values.status = response.status;
         self.answer.status = response.status;
+        // The sink does not see what is dropped in the kernel.
+        self.answer.body_bytes = response.body_bytes;
         self.answer.end(&step.needs);
         if script.cookies {
             let now_s = state.now().as_second();
@@ -221,7 +227,7 @@ impl User {
                 self.cookies.set(field, &self.target, now_s);
             }
         }
-        if self.redirects_left > 0 && self.follows_redirect(response.status, step) {
+        if self.redirects_left > 0 && !self.is_spoilt && self.follows_redirect(response.status, step) {
             self.redirects_left -= 1;
             return Outcome::Good;
         }
@@ -329,13 +335,14 @@ impl User {
                 }
             }
         }
+        self.has_failed = true;
         false
     }
 }
 
-/// Percent-encodes the bytes of a target that no request line can carry.
+/// Percent-encodes the bytes of a target that no request line may carry (RFC 9112, 3.2.1).
 fn encode_unsendable(target: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-    let is_sendable = |byte: u8| (b'!'..=b'~').contains(&byte);
+    let is_sendable = |byte: u8| (b'!'..=b'~').contains(&byte) && !b"\"#<>\\^`{|}".contains(&byte);
     if target.iter().all(|&byte| is_sendable(byte)) {
         return;
     }
@@ -357,30 +364,6 @@ fn push_traceparent(trace: u128, span: u64, out: &mut Vec<u8>) {
 fn is_of_body(name: &[u8]) -> bool {
     let fields: [&[u8]; 3] = [b"content-type: ", b"content-length: ", b"content-encoding: "];
     fields.iter().any(|field| name.eq_ignore_ascii_case(field))
-}
-
-/// The target that a `Location` stands for, in an answer to `target`. None for what cannot be followed on the same
-/// connection: only URLs that begin with `origin` can.
-fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<Vec<u8>> {
-    let location = location.trim_ascii().split(|&byte| byte == b'#').next()?;
-    let path = target.split(|&byte| byte == b'?').next()?;
-    if location.len() >= origin.len() && location[..origin.len()].eq_ignore_ascii_case(origin) {
-        return match &location[origin.len()..] {
-            rest @ [b'/', ..] => Some(rest.to_vec()),
-            rest @ ([] | [b'?', ..]) => Some([b"/", rest].concat()),
-            _ => None,
-        };
-    }
-    match location {
-        [] | [b'/', b'/', ..] => None,
-        [b'/', ..] => Some(location.to_vec()),
-        [b'?', ..] => Some([path, location].concat()),
-        _ if memchr::memmem::find(location, b"://").is_some() => None,
-        _ => {
-            let folder = path.iter().rposition(|&byte| byte == b'/').map_or(&b"/"[..], |at| &path[..=at]);
-            Some([folder, location].concat())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -67,6 +67,12 @@ pub fn learn(secret: &str) {
     }
 }
 
+/// All that was learned, with what it is replaced by: for another process, which learns it by [`learn_text`].
+pub fn learned() -> Vec<(String, String)> {
+    let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
+    learned.replacements.iter().map(|(text, shown)| (text.clone(), shown.clone())).collect()
+}
+
 /// Learns the replacement of a whole text, such as a URL or a header field.
 pub fn learn_text(text: &str, shown: &str) {
     let mut learned = LEARNED.write().unwrap_or_else(PoisonError::into_inner);

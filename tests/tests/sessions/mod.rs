@@ -49,9 +49,18 @@ fn the_documented_login_is_used_and_renewed() -> Result<()> {
     let study = folder.path().join("login.toml");
     fs::write(&study, documented_study(&serve.url())?)?;
     let out = folder.path().join("out");
-    let output = Proofload::new(&format!("run {} --out {}", study.display(), out.display()))?.run()?;
+    let page = folder.path().join("page.html");
+    let (study, out, page) = (study.display(), out.display(), page.display());
+    let output = Proofload::new(&format!("run {study} --out {out}"))?.run()?;
+    ensure!(output.code == Some(0), "{}", output.described());
+    let output = Proofload::new(&format!("report {out} --html {page}"))?.run()?;
     ensure!(output.code == Some(0), "{}", output.described());
     serve.stop()?;
+    let page = fs::read_to_string(folder.path().join("page.html"))?;
+    let (_, steps) =
+        page.split_once("100 iterations began, 100 were completed").context("the steps are on the page")?;
+    ensure!(steps.contains(">log in</th>") && steps.contains(">400</td>"), "{steps}");
+    let out = folder.path().join("out");
     let trial = fs::read_to_string(out.join("trials.jsonl"))?;
     let line = trial.lines().next().context("there is a trial")?;
     let trial: Value = serde_json::from_str(&line[line.find('{').context("it is JSON")?..])?;
@@ -144,6 +153,14 @@ fn an_answer_without_what_is_expected_fails() -> Result<()> {
         let class = if expectation == "500" { ErrorClass::Status } else { ErrorClass::Check };
         let failed = trial.errors.of(class);
         ensure!(failed == if fails { 8 } else { 0 }, "{expectation}: {}", output.described());
+    }
+    // Most of a long body is dropped in the kernel.
+    let long = Serve::start("--body 100KiB")?;
+    for (expectation, fails) in [("size:= 100KiB", 0), ("size:<= 99KiB", 8)] {
+        let words = format!("-u 2 -n 8 -q --expect={}", expectation.replace(' ', ""));
+        let output = Proofload::http(&long.url(), &words)?.run()?;
+        let trial = output.trial_even_if_crowded(i32::from(fails > 0))?;
+        ensure!(trial.errors.of(ErrorClass::Check) == fails, "{expectation}: {}", output.described());
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use http1::{Error, Fed, Response, ResponseReader};
-use record::{ErrorClass, Iterations, ScriptResult, StepResult};
+use record::{ErrorClass, Iterations, Origin, ScriptResult, StepResult};
 use script::{Advance, Outcome, Script, User, WorkerState};
 
 use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
@@ -51,7 +51,8 @@ impl Scripted {
         let Some(log) = &self.log else { return };
         if error.is_none() {
             self.completed += 1;
-            if log.every == 0 || !self.completed.is_multiple_of(log.every) {
+            let due = |completed: u64| (completed as f64 * log.sample_ratio) as u64;
+            if due(self.completed) == due(self.completed - 1) {
                 return;
             }
         }
@@ -170,8 +171,12 @@ impl Exchange for Scripted {
     }
 
     fn failed(&mut self, slot: SlotId, request: &InFlight, class: ErrorClass, now_ns: u64) -> Option<u64> {
-        self.write_down(slot, request, now_ns, None, Some(class));
         self.users[slot as usize].user.failed(&self.script);
+        // As the recorder counts: what this machine could not send is no request.
+        if class.origin() == Origin::Local && request.sent_ns == 0 {
+            return None;
+        }
+        self.write_down(slot, request, now_ns, None, Some(class));
         let step = self.step_mut(slot);
         step.failed += 1;
         step.errors.add(class, 1);

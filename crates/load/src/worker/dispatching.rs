@@ -299,6 +299,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
+    /// Whether nothing is under way, waits, pauses, or is to go on in the next pass.
+    pub(super) fn has_ended(&self, now_ns: u64) -> bool {
+        let goes_on = |id: &SlotId| self.slots[*id as usize].in_iteration;
+        self.assigned == 0
+            && !self.has_backlog()
+            && !self.has_pauses(now_ns)
+            && !self.deferred.iter().any(goes_on)
+    }
+
     /// Runs the deferred steps once. A step that fails again waits for the next pass.
     fn run_deferred(&mut self) {
         if self.deferred.is_empty() {
@@ -309,7 +318,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let slot = &self.slots[id as usize];
             let since_ns = slot.free_since_ns.min(now_ns);
             if slot.in_iteration {
-                self.begin_step(id, since_ns, since_ns, now_ns);
+                if self.may_go_on(now_ns) {
+                    self.begin_step(id, since_ns, since_ns, now_ns);
+                }
             } else if !self.source.is_open() {
                 self.begin(id, since_ns, since_ns, now_ns);
             } else if slot.phase == Phase::Vacant {

@@ -235,6 +235,15 @@ impl Common<'_> {
         let mut read = Step { shown: &shown, mistakes };
         let weight = read.number("weight", text.weight.as_deref(), 1_000_000).unwrap_or(1);
         let at_most = read.number("at_most", text.at_most.as_deref(), 1_000_000).unwrap_or(DEFAULT_AT_MOST);
+        if at_most == 0 {
+            read.add("at_most", "with 0 the step would never run: give at least 1".to_owned());
+        }
+        if text.steps.iter().any(|step| step.weight.is_some()) {
+            read.add(
+                "weight",
+                "steps within a group all run in order: give weights to steps outside of groups".to_owned(),
+            );
+        }
         let pause = read.parsed("pause", text.pause.as_deref(), |text| text.parse::<Distribution>());
         let goes_on_after_failure = match text.on_failure.as_deref() {
             None | Some("end") => false,

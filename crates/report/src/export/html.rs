@@ -26,6 +26,7 @@ mod path;
 mod percentiles;
 mod representative;
 mod series;
+mod session;
 mod validity;
 
 use limits::Limits;
@@ -77,6 +78,7 @@ impl Page<'_> {
             factors::section(self),
             percentiles::section(self),
             series::section(self),
+            session::section(self),
             flows::section(self),
             lateness::section(self),
             about::advice(self),

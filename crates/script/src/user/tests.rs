@@ -145,7 +145,7 @@ fn cookies_and_redirects_are_followed_on_the_same_host() {
         sent,
         [
             "POST /a/b Content-Length: 0".to_owned(),
-            format!("GET /a/../d?x=1 {cookie}"),
+            format!("GET /d?x=1 {cookie}"),
             format!("POST /e {cookie} Content-Length: 0"),
             format!("GET /c {cookie}"),
         ]
@@ -228,6 +228,30 @@ fn values_are_found_in_every_part_of_an_answer() {
         iteration(&plan, &[&answer(body)]),
         (vec!["GET /a".to_owned(), "GET /9/abc/me/7/200".to_owned()], false)
     );
+}
+
+#[test]
+fn a_body_that_cannot_be_read_proves_nothing() {
+    let holds = |check: &str, answer: &str| {
+        let mut only = request("GET", "/a", &[]);
+        only.checks.push(check.to_owned());
+        !iteration(&script(vec![step("a", only)]), &[answer]).1
+    };
+    let (json, page) = ("200 OK\r\n\r\n{\"error\": null, \"id\": 7}", "200 OK\r\n\r\n<h1>failed</h1>");
+    let corrupt = "200 OK\r\nContent-Encoding: gzip\r\n\r\nno gzip at all";
+    for (check, answer, as_said) in [
+        ("json:$.error = null", json, true),
+        ("json:$.id = null", json, false),
+        ("json:$.id != 8", json, true),
+        ("json:$.other != 8", json, true),
+        ("json:$.id != 8", page, false),
+        ("no-text:error", page, true),
+        ("no-text:error", corrupt, false),
+        ("text:gzip", corrupt, false),
+        ("size:14B", corrupt, true),
+    ] {
+        assert_eq!(holds(check, answer), as_said, "{check} of {answer}");
+    }
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! What the steps of sessions came to, for representative trials.
+
+use maud::{Markup, html};
+use record::ScriptResult;
+
+use super::{
+    Page, Section,
+    parts::{Column, folded, left_out, table},
+    representative::{RepresentativeTrial, representative_trials},
+};
+use crate::plot::{short_number, short_time_us};
+
+/// Trials that are shown unfolded.
+const MAX_UNFOLDED: usize = 6;
+
+pub(super) fn section(page: &Page) -> Option<Section> {
+    let all: Vec<RepresentativeTrial> =
+        representative_trials(page).into_iter().filter(|trial| script(trial).is_some()).collect();
+    if all.is_empty() {
+        return None;
+    }
+    let body = html! {
+        p { "What each step of the session came to, in the trials that are shown second by second. Redirects that were followed \
+         count as requests of their step. Times are response times of completed requests." }
+        (folded(&all, (MAX_UNFOLDED, page.limits.figures), ("trial", "selected trial"), |trial| trial_table(page, trial)))
+    };
+    Some(Section { anchor: "steps", heading: "Steps of the session", body })
+}
+
+/// What a session came to; none for other loads.
+fn script<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a ScriptResult> {
+    let http = selected.entry.trial.http()?;
+    http.plan.script.as_ref().filter(|plan| plan.is_session())?;
+    http.script.as_ref()
+}
+
+fn trial_table(page: &Page, selected: &RepresentativeTrial) -> Markup {
+    let Some(script) = script(selected) else { return html! {} };
+    let columns = [
+        (Column::Name, "step"),
+        (Column::Number, "completed"),
+        (Column::Number, "failed"),
+        (Column::Number, "p50"),
+        (Column::Number, "p99"),
+        (Column::Number, "max"),
+    ];
+    let rows: Vec<Vec<String>> = script
+        .steps
+        .iter()
+        .take(page.limits.lines)
+        .map(|step| {
+            let times = [0.5, 0.99, 1.0].map(|quantile| match step.response_time.is_empty() {
+                true => "–".to_owned(),
+                false => short_time_us(step.response_time.quantile_ns(quantile) as f64 / 1e3),
+            });
+            let counts = [step.completed, step.failed].map(|count| short_number(count as f64));
+            [page.text(&step.name)].into_iter().chain(counts).chain(times).collect()
+        })
+        .collect();
+    let ended = script.iterations;
+    let caption = format!(
+        "Trial {}, {}: {} iterations began, {} were completed, {} failed",
+        selected.entry.index,
+        page.text(&selected.why),
+        short_number(ended.begun as f64),
+        short_number(ended.completed as f64),
+        short_number(ended.failed as f64),
+    );
+    html! {
+        (table(&caption, &columns, &rows))
+        (left_out(rows.len(), script.steps.len(), "step"))
+    }
+}
