@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use http1::ResponseReader;
-use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan};
+use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
 use script::{Advance, Script, User, WorkerState};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -19,29 +19,19 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         ("s", "status"),
     ];
     let all = "{{j}} {{h}} {{c}} {{r|json}} {{s}}";
-    let request = |target: &str| RequestPlan {
-        request: Request {
-            method: "POST".to_owned(),
-            target: target.to_owned(),
-            headers: vec![("Host".to_owned(), "h".to_owned()), ("X".to_owned(), all.to_owned())],
-            body: b"{{b}}".to_vec(),
-        },
-        literal_body: false,
-        expect: "200-999".parse::<StatusSet>().unwrap(),
+    let request = |target: &str| Request {
+        method: "POST".to_owned(),
+        target: target.to_owned(),
+        headers: vec![("Host".to_owned(), "h".to_owned()), ("X".to_owned(), all.to_owned())],
+        body: b"{{b}}".to_vec(),
+    };
+    let plan = |target: &str| RequestPlan {
         checks: vec!["no-text:nothing".to_owned(), "size:>= 0".to_owned()],
         take: takes.map(|(name, place)| (name.to_owned(), place.to_owned())).to_vec(),
         goes_on_after_failure: true,
+        ..RequestPlan::new(request(target), "200-999".parse::<StatusSet>().unwrap())
     };
-    let step = |target: &str| StepPlan {
-        name: target.to_owned(),
-        weight: 1,
-        only_if: None,
-        repeat: None,
-        repeat_while: None,
-        at_most: 1,
-        pause: None,
-        does: StepAction::Request(Box::new(request(target))),
-    };
+    let step = |target: &str| StepPlan::once(target, plan(target).into());
     let steps = vec![step("/a/b"), step("/{{h}}?{{c|url}}"), step("/{{r}}/{{j|base64}}")];
     let plan = ScriptPlan { steps, cookies: true, redirects: 2, ..ScriptPlan::default() };
     Script::new(&plan, true, false).unwrap()

@@ -17,9 +17,7 @@ use load::{
     wire::simulated::{Action, SimulatedWire, Target},
     worker::{Finished, Worker},
 };
-use record::{
-    Distribution, HttpPlan, LoadModel, Request, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan,
-};
+use record::{Distribution, HttpPlan, LoadModel, Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
 use testing::plans;
 
 /// The loads whose instructions are counted. `templates` is for a stopwatch: its clock does not run under valgrind.
@@ -101,24 +99,8 @@ fn plan(load: &str) -> Result<HttpPlan> {
 /// The plan with a request of three templates. The request of the plan itself has the length of what they become.
 fn templates(plan: HttpPlan) -> HttpPlan {
     let with_target = |target: &str| Request { target: target.to_owned(), ..plan.request.clone() };
-    let request = RequestPlan {
-        request: with_target("/items/{{time_ms}}/{{hex 8}}/{{string 8}}"),
-        literal_body: false,
-        expect: StatusSet::success(),
-        checks: Vec::new(),
-        take: Vec::new(),
-        goes_on_after_failure: false,
-    };
-    let step = StepPlan {
-        name: "items".to_owned(),
-        weight: 1,
-        only_if: None,
-        repeat: None,
-        repeat_while: None,
-        at_most: 1,
-        pause: None,
-        does: StepAction::Request(Box::new(request)),
-    };
+    let request = with_target("/items/{{time_ms}}/{{hex 8}}/{{string 8}}");
+    let step = StepPlan::once("items", RequestPlan::new(request, StatusSet::success()).into());
     let script = Some(ScriptPlan { steps: vec![step], ..ScriptPlan::default() });
     HttpPlan { request: with_target("/items/1800000000123/01234567/abcdefgh"), script, ..plan.clone() }
 }

@@ -14,9 +14,6 @@ use super::{
     text::{Mistakes, Shielded, expanded, is_token, read_body},
 };
 
-/// Most runs of a step with `repeat_while`, unless `at_most` says another number.
-const DEFAULT_AT_MOST: u32 = 1_000;
-
 /// A step as the user wrote it: a request, or a group of steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StepText {
@@ -202,24 +199,9 @@ impl HttpWorkload {
 impl Common<'_> {
     /// The step of a workload without steps.
     fn only_step(&self, literal_body: bool) -> StepPlan {
-        let request = RequestPlan {
-            request: self.request.clone(),
-            literal_body,
-            expect: self.expect.clone(),
-            checks: self.checks.to_vec(),
-            take: Vec::new(),
-            goes_on_after_failure: false,
-        };
-        StepPlan {
-            name: format!("{} {}", self.request.method, secrets::mask(&self.request.target)),
-            weight: 1,
-            only_if: None,
-            repeat: None,
-            repeat_while: None,
-            at_most: DEFAULT_AT_MOST,
-            pause: None,
-            does: StepAction::Request(Box::new(request)),
-        }
+        let name = format!("{} {}", self.request.method, secrets::mask(&self.request.target));
+        let plain = RequestPlan::new(self.request.clone(), self.expect.clone());
+        StepPlan::once(name, RequestPlan { literal_body, checks: self.checks.to_vec(), ..plain }.into())
     }
 
     fn steps(&self, texts: &[StepText], prefix: &str, mistakes: &mut Mistakes) -> Vec<StepPlan> {
@@ -234,8 +216,8 @@ impl Common<'_> {
         let shown = text.name.as_ref().map_or_else(|| place.to_owned(), |name| format!("step '{name}'"));
         let mut read = Step { shown: &shown, mistakes };
         let weight = read.number("weight", text.weight.as_deref(), 1_000_000).unwrap_or(1);
-        let at_most = read.number("at_most", text.at_most.as_deref(), 1_000_000).unwrap_or(DEFAULT_AT_MOST);
-        if at_most == 0 {
+        let at_most = read.number("at_most", text.at_most.as_deref(), 1_000_000);
+        if at_most == Some(0) {
             read.add("at_most", "with 0 the step would never run: give at least 1".to_owned());
         }
         if text.steps.iter().any(|step| step.weight.is_some()) {
@@ -287,15 +269,15 @@ impl Common<'_> {
                 (StepAction::Group { steps: Vec::new() }, place.to_owned())
             }
         };
+        let step = StepPlan::once(text.name.clone().unwrap_or(name), does);
         StepPlan {
-            name: text.name.clone().unwrap_or(name),
             weight,
             only_if: text.only_if.clone(),
             repeat: text.repeat.clone(),
             repeat_while: text.repeat_while.clone(),
-            at_most,
+            at_most: at_most.unwrap_or(step.at_most),
             pause,
-            does,
+            ..step
         }
     }
 

@@ -142,6 +142,25 @@ pub struct StepPlan {
     pub does: StepAction,
 }
 
+/// Most runs of a step that repeats while a condition holds, where nothing else is said.
+const DEFAULT_AT_MOST: u32 = 1_000;
+
+impl StepPlan {
+    /// A step that runs once in each iteration, with the load's think time after it.
+    pub fn once(name: impl Into<String>, does: StepAction) -> Self {
+        Self {
+            name: name.into(),
+            weight: 1,
+            only_if: None,
+            repeat: None,
+            repeat_while: None,
+            at_most: DEFAULT_AT_MOST,
+            pause: None,
+            does,
+        }
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "does", rename_all = "snake_case")]
@@ -153,6 +172,12 @@ pub enum StepAction {
         /// The steps.
         steps: Vec<StepPlan>,
     },
+}
+
+impl From<RequestPlan> for StepAction {
+    fn from(request: RequestPlan) -> Self {
+        Self::Request(Box::new(request))
+    }
 }
 
 /// A request made of templates, and what its answer must be.
@@ -174,4 +199,18 @@ pub struct RequestPlan {
     /// Whether the iteration goes on after the step failed.
     #[serde(default)]
     pub goes_on_after_failure: bool,
+}
+
+impl RequestPlan {
+    /// A request of templates that succeeds with these statuses, whatever else the answer has.
+    pub fn new(request: Request, expect: StatusSet) -> Self {
+        Self {
+            request,
+            literal_body: false,
+            expect,
+            checks: Vec::new(),
+            take: Vec::new(),
+            goes_on_after_failure: false,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan};
+use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
 
 use super::*;
 use crate::{Script, User};
@@ -9,24 +9,9 @@ use crate::{Script, User};
 fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
     let request =
         Request { method: "POST".to_owned(), target: "/".to_owned(), headers: Vec::new(), body: text.into() };
-    let request = RequestPlan {
-        request,
-        literal_body: false,
-        expect: StatusSet::success(),
-        checks: Vec::new(),
-        take: vec![("taken".to_owned(), "body".to_owned())],
-        goes_on_after_failure: false,
-    };
-    let step = StepPlan {
-        name: "a".to_owned(),
-        weight: 1,
-        only_if: None,
-        repeat: None,
-        repeat_while: None,
-        at_most: 1,
-        pause: None,
-        does: StepAction::Request(Box::new(request)),
-    };
+    let mut request = RequestPlan::new(request, StatusSet::success());
+    request.take.push(("taken".to_owned(), "body".to_owned()));
+    let step = StepPlan::once("a", request.into());
     let plan = ScriptPlan { steps: vec![step], ..ScriptPlan::default() };
     let script = Script::new(&plan, true, false).map_err(|mistakes| mistakes[0].message.clone())?;
     let mut state = WorkerState::new(&script, 7, 1, 3);

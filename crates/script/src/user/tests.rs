@@ -7,32 +7,13 @@ use crate::ScriptMistake;
 fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> RequestPlan {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let host = ("Host".to_owned(), "h:80".to_owned());
-    RequestPlan {
-        request: Request {
-            method: method.to_owned(),
-            target: target.to_owned(),
-            headers: std::iter::once(host).chain(headers).collect(),
-            body: Vec::new(),
-        },
-        literal_body: false,
-        expect: StatusSet::success(),
-        checks: Vec::new(),
-        take: Vec::new(),
-        goes_on_after_failure: false,
-    }
+    let headers = std::iter::once(host).chain(headers).collect();
+    let request = Request { method: method.to_owned(), target: target.to_owned(), headers, body: Vec::new() };
+    RequestPlan::new(request, StatusSet::success())
 }
 
 fn step(name: &str, request: RequestPlan) -> StepPlan {
-    StepPlan {
-        name: name.to_owned(),
-        weight: 1,
-        only_if: None,
-        repeat: None,
-        repeat_while: None,
-        at_most: 3,
-        pause: None,
-        does: StepAction::Request(Box::new(request)),
-    }
+    StepPlan { at_most: 3, ..StepPlan::once(name, request.into()) }
 }
 
 fn get(name: &str) -> StepPlan {
