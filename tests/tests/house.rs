@@ -61,12 +61,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What cargo tells of the crates of the workspace in a folder.
-fn packages(folder: &str) -> Vec<Value> {
+/// What cargo tells of the crates of the workspace.
+fn packages() -> Vec<Value> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let metadata = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(root().join(folder))
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
@@ -76,7 +76,7 @@ fn packages(folder: &str) -> Vec<Value> {
 
 /// Which of our crates each of them uses, tests left out.
 fn crate_uses() -> BTreeMap<String, BTreeSet<String>> {
-    let crates = packages("");
+    let crates = packages();
     let names: BTreeSet<&str> = crates.iter().filter_map(|own| own["name"].as_str()).collect();
     let uses = |own: &Value| {
         let uses = own["dependencies"].as_array().unwrap().iter().filter(|used| used["kind"].is_null());
@@ -103,7 +103,7 @@ fn crates_use_each_other_as_the_design_says() {
 #[test]
 fn a_library_has_one_version() {
     let mut wanted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for own in &packages("") {
+    for own in &packages() {
         for used in own["dependencies"].as_array().unwrap().iter().filter(|used| used["path"].is_null()) {
             let version = used["req"].as_str().unwrap().to_owned();
             wanted.entry(used["name"].as_str().unwrap().to_owned()).or_default().insert(version);
@@ -111,7 +111,7 @@ fn a_library_has_one_version() {
     }
     let several: Vec<_> = wanted.iter().filter(|(_, versions)| versions.len() > 1).collect();
     assert!(wanted.len() > 50 && several.is_empty(), "{several:#?}");
-    for own in packages("") {
+    for own in packages() {
         let manifest = own["manifest_path"].as_str().unwrap();
         let text = fs::read_to_string(manifest).unwrap();
         let (_, dependencies) = text.split_once("dependencies]").unwrap_or_default();

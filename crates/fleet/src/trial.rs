@@ -107,10 +107,11 @@ pub fn run(
     let arguments_of_each = arguments.into_iter().cycle().take(count);
     let mut workers: Processes<FromWorker> =
         Processes::start(arguments_of_each).map_err(FleetError::Start)?;
+    let secrets = secrets::mask::learned();
     for index in 0..count {
         let share = Share { index: index as u64, of: count as u64 };
-        let secrets = secrets::mask::learned();
-        let message = ToWorker::Prepare { plan: Box::new((**plan).clone()), share, secrets };
+        let (plan, secrets) = (Box::new((**plan).clone()), secrets.clone());
+        let message = ToWorker::Prepare { plan, share, secrets };
         // A worker that has ended has sent its reason, which `await_ready` receives.
         let _ = workers.send(index, &message);
     }

@@ -5,7 +5,7 @@ use secrets::{mask, reference};
 
 /// Masks the secrets of a plan.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
-    let url = mask::mask_learned_text(&secrets::mask_url(&plan.url));
+    let url = shown_url(&plan.url);
     let is_public = url == plan.url && !reference::has_reference(&url);
     let mut request = masked_request(plan.request);
     if !is_public {
@@ -29,13 +29,17 @@ fn mask_steps(steps: &mut [StepPlan]) {
         match &mut step.does {
             StepAction::Request(plan) => {
                 let request = masked_request(std::mem::take(&mut plan.request));
-                let masked = secrets::mask_url(&format!("http://host{}", request.target));
-                let target = target_of(&mask::mask_learned_text(&masked));
+                let target = target_of(&shown_url(&format!("http://host{}", request.target)));
                 plan.request = Request { target, ..request };
             }
             StepAction::Group { steps } => mask_steps(steps),
         }
     }
+}
+
+/// A URL without what its parameters' names and what was learned say is secret.
+fn shown_url(url: &str) -> String {
+    mask::mask_learned_text(&secrets::mask_url(url))
 }
 
 /// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.

@@ -108,6 +108,7 @@ struct Compiler<'a> {
     secure: bool,
     cookies: bool,
     redirects: bool,
+    traces: bool,
     mistakes: &'a mut Vec<ScriptMistake>,
     program: Program,
 }
@@ -120,9 +121,10 @@ impl Program {
         secure: bool,
         mistakes: &mut Vec<ScriptMistake>,
     ) -> Self {
-        let (cookies, redirects) = (plan.cookies, plan.redirects > 0);
+        let (cookies, redirects, traces) = (plan.cookies, plan.redirects > 0, plan.log.is_some());
         let program = Self::default();
-        let mut compiler = Compiler { names, keepalive, secure, cookies, redirects, mistakes, program };
+        let mut compiler =
+            Compiler { names, keepalive, secure, cookies, redirects, traces, mistakes, program };
         let mut weights = 0;
         for (number, step) in plan.steps.iter().enumerate() {
             if number == 0 || plan.weighted {
@@ -261,7 +263,10 @@ impl Compiler<'_> {
         let target =
             self.checked(step, "url", Template::parse(&request.target, self.names)).unwrap_or_default();
         let mut fields = Vec::new();
-        for (name, value) in &request.headers {
+        // With a log, each request has a trace of its own; two fields would be no trace at all.
+        let is_sent = |name: &str| !(self.traces && name.eq_ignore_ascii_case("traceparent"));
+        let headers: Vec<_> = request.headers.iter().filter(|(name, _)| is_sent(name)).collect();
+        for (name, value) in headers {
             let value = Template::parse(value, self.names).map_err(|why| format!("{name}: {why}"));
             if let Some(value) = self.checked(step, "headers", value) {
                 fields.push((format!("{name}: ").into_bytes().into(), value));

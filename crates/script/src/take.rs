@@ -1,6 +1,7 @@
 //! Values taken from answers, by JSON path, header, cookie, regular expression, status or whole body.
 
 use regex::bytes::Regex;
+use serde_json::Value;
 use serde_json_path::JsonPath;
 
 use crate::{
@@ -72,12 +73,8 @@ impl Finder {
                 (pair[..at].trim_ascii() == name.as_bytes()).then(|| pair[at + 1..].trim_ascii().to_vec())
             }),
             Self::Json(path) => {
-                let value: serde_json::Value = serde_json::from_slice(answer.body()?).ok()?;
-                match path.query(&value).first()? {
-                    serde_json::Value::Null => None,
-                    serde_json::Value::String(text) => Some(text.clone().into_bytes()),
-                    other => Some(other.to_string().into_bytes()),
-                }
+                let value = json(answer)?;
+                path.query(&value).first().filter(|value| !value.is_null()).map(text_of)
             }
             Self::Regex(expression) => {
                 let captures = expression.captures(answer.body()?)?;
@@ -90,22 +87,32 @@ impl Finder {
     /// Whether the answer has the value, and it is as it must be.
     pub(crate) fn is_as(&self, answer: &Answer, relation: Option<&(Relation, String)>) -> bool {
         let Some((relation, wanted)) = relation else { return self.find(answer).is_some() };
-        // A body that cannot be read proves nothing, not even that a value is another.
-        let json = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).ok();
-        match self {
+        let found = match self {
+            // A body that cannot be read proves nothing, not even that a value is another.
             Self::Json(path) => {
-                let Some(value) = answer.body().and_then(json) else { return false };
-                if path.query(&value).first().is_some_and(serde_json::Value::is_null) {
-                    return relation.holds(b"null", wanted);
-                }
+                let Some(value) = json(answer) else { return false };
+                path.query(&value).first().map(text_of)
             }
             Self::Body | Self::Regex(_) if answer.body().is_none() => return false,
-            _ => {}
-        }
-        match self.find(answer) {
+            _ => self.find(answer),
+        };
+        match found {
             Some(value) => relation.holds(&value, wanted),
             // What is missing is unequal to everything.
             None => *relation == Relation::Unequal,
         }
+    }
+}
+
+/// The body as JSON; none if it is not.
+fn json(answer: &Answer) -> Option<Value> {
+    serde_json::from_slice(answer.body()?).ok()
+}
+
+/// A value as a text: without quotes, if it is one.
+fn text_of(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => text.clone().into_bytes(),
+        other => other.to_string().into_bytes(),
     }
 }

@@ -157,9 +157,7 @@ impl User {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.is_spoilt = false;
         for (name, value) in &request.fields {
-            // Two fields would be no trace at all, and the log has the one of ours.
-            if (by_get && is_of_body(name)) || (script.traces && name.eq_ignore_ascii_case(b"traceparent: "))
-            {
+            if by_get && is_of_body(name) {
                 continue;
             }
             out.extend_from_slice(name);
