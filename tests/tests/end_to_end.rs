@@ -48,7 +48,7 @@ fn sample(name: &str, is_beside: bool) {
     let _beside = is_beside.then(beside_others);
     let _alone = (!is_beside).then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
-    assert!(bar.check(Scale::Sample), "bar {name} was not reached; its lines are above");
+    bar.check(Scale::Sample).unwrap_or_else(|missed| panic!("bar {name} was not reached:\n{missed}"));
 }
 
 macro_rules! samples {

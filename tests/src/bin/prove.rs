@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let limit = raise_descriptor_limit();
     println!("{}, open files {limit}", description());
     let scale = if arguments.sample { Scale::Sample } else { Scale::Full };
-    let failed: Vec<&str> = bars.iter().filter(|bar| !bar.check(scale)).map(|bar| bar.name).collect();
+    let failed: Vec<&str> = bars.iter().filter(|bar| bar.check(scale).is_err()).map(|bar| bar.name).collect();
     if failed.is_empty() {
         println!("all {} bars reached", bars.len());
         ExitCode::SUCCESS
