@@ -35,7 +35,7 @@ use crate::{
 pub(crate) const SYNC_BYTES: u64 = 256 << 20;
 
 /// Chunks that are verified at once: their files stay open, of which a server has only so many.
-const MAX_SETTLING: usize = 32;
+const MAX_SETTLING: usize = 64;
 
 /// Where the files go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,8 @@ impl Carrier {
     /// Carries chunks over a channel until there are none, or the channel is lost.
     pub(crate) async fn carry_chunks(self: Rc<Self>, channel: Rc<Channel>) {
         loop {
-            let turn = Arc::clone(&channel.turn).lock_owned().await;
+            let turns = Arc::clone(&channel.turns);
+            let Ok(turn) = turns.acquire_owned().await else { return };
             let Some(work) = channel.unless_lost(self.queue.take_chunk()).await else { return };
             let done = match &work.step {
                 Step::Carry(chunk, span) => {
@@ -108,7 +109,11 @@ impl Carrier {
                     span.sent();
                     done
                 }
-                Step::Finish => self.finish(&channel, &work.file).await,
+                // Some round trips without data: another chunk goes meanwhile.
+                Step::Finish => {
+                    drop(turn);
+                    self.finish(&channel, &work.file).await
+                }
             };
             self.queue.carried(&work);
             match done {

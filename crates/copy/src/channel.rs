@@ -17,7 +17,7 @@ use sftp::{Extension, Frames, Limits, Reply, Request, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
-    sync::{Mutex, Notify, OnceCell, mpsc, oneshot},
+    sync::{Notify, OnceCell, Semaphore, mpsc, oneshot},
     task::spawn_local,
     time::timeout,
 };
@@ -40,14 +40,17 @@ const USUAL_BYTES: usize = 32 << 10;
 /// The most of them, which is what OpenSSH takes.
 const MAX_BYTES: usize = 255 << 10;
 
+/// Chunks that a channel sends at once: while the file of one is opened, the other has the channel.
+const TURNS: usize = 3;
+
 /// A channel to a server.
 #[derive(Debug)]
 pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Rc<RefCell<Waiting>>,
     window: Rc<Governor>,
-    /// Who sends chunks: one after the other, so that the first is there before the last has begun.
-    pub(crate) turn: Arc<Mutex<()>>,
+    /// Who sends chunks: [`TURNS`], so that the first is there soon after the last has begun.
+    pub(crate) turns: Arc<Semaphore>,
     ended: Rc<Notify>,
     is_retired: Cell<bool>,
     next_id: Rc<Cell<u32>>,
@@ -97,7 +100,7 @@ impl Channel {
             ended,
             is_retired: Cell::new(false),
             window: Governor::new(Bounds::CHANNEL, None, true),
-            turn: Arc::default(),
+            turns: Arc::new(Semaphore::new(TURNS)),
             next_id: Rc::default(),
             handles: RefCell::default(),
             has_limits: false,

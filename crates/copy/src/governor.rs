@@ -25,6 +25,8 @@ const STALLED_ROUND_TRIPS: u32 = 6;
 const MADE_UP: Duration = Duration::from_millis(250);
 /// The largest request, and the smallest where its data has more.
 const REQUEST_BYTES: [usize; 2] = [32 << 10, 255 << 10];
+/// Requests in a second of a limited rate.
+const LIMITED_PER_S: usize = 40;
 /// What all channels together may have on the way beyond the multiple, as a time at the rate of all.
 const SPARE_TIME: Duration = Duration::from_millis(100);
 /// The least and the most of it for each.
@@ -194,10 +196,12 @@ impl Governor {
         free_bytes < (self.bound_bytes.get() / 10).max(self.request_bytes())
     }
 
-    /// Bytes of a request, several of which are to be on the way over each channel.
+    /// Bytes of a request, several of which are to be on the way over each channel. Under a limit, they are what goes in a short
+    /// time, so that others see no bursts.
     pub(crate) fn request_bytes(&self) -> usize {
-        (self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize)
-            .clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
+        let fitting = self.bound_bytes.get() / 4 / self.channels.get().max(1) as usize;
+        let limited = self.limit_bytes_per_s.map_or(usize::MAX, |limit| limit as usize / LIMITED_PER_S);
+        fitting.min(limited).clamp(REQUEST_BYTES[0], REQUEST_BYTES[1])
     }
 
     /// What each channel may have on the way beyond the multiple of what it delivers. Answers take longer than the smallest round

@@ -23,8 +23,9 @@ const MAX_CHANNELS: u32 = 6;
 const USUAL_CHANNELS: u32 = 2;
 /// Shells there that hash, one for a connection.
 const MAX_HASHERS: u32 = 2;
-/// Chunks that a channel carries at once: the next goes while the last is answered.
-const CHUNK_LANES: usize = 3;
+/// Chunks that a channel carries at once: one is sent and the file of the next is opened, while the last is answered and files that
+/// are whole get their names.
+const CHUNK_LANES: usize = 8;
 /// Small files that a channel carries at once.
 const SMALL_LANES: usize = 32;
 /// Attempts to connect again, one after the other, before a connection is given up.

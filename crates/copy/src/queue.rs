@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, VecDeque},
     rc::Rc,
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -33,6 +34,8 @@ pub(crate) enum Step {
 
 /// No new chunk is begun while those that are under way are as many as arrive in this time: whatever breaks a copy, so much is lost.
 const BEGUN_S: f64 = 2.0;
+/// And in so many round trips, in which a file is looked at and opened, and its bytes are answered.
+const BEGUN_ROUND_TRIPS: f64 = 8.0;
 /// The least of them.
 const LEAST_BEGUN: usize = 4;
 
@@ -95,9 +98,10 @@ impl Queue {
         .await
     }
 
-    /// Bytes per second that the path carries.
-    pub(crate) fn expect_rate(&self, rate: f64) {
-        self.most_begun.set((rate * BEGUN_S) as usize / CHUNK_BYTES as usize);
+    /// Bytes per second that the path carries, and its round trip.
+    pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
+        let time_s = BEGUN_S + BEGUN_ROUND_TRIPS * round_trip.as_secs_f64();
+        self.most_begun.set((rate * time_s) as usize / CHUNK_BYTES as usize);
     }
 
     fn has_many_begun(&self) -> bool {
@@ -255,7 +259,7 @@ mod tests {
             chunks.push(chunk);
         }
         assert_eq!(chunks.iter().max(), Some(&3), "{chunks:?}");
-        queue.expect_rate(20.0 * CHUNK_BYTES as f64 / BEGUN_S);
+        queue.expect(20.0 * CHUNK_BYTES as f64 / BEGUN_S, Duration::ZERO);
         let next = queue.take_chunk().await.unwrap();
         assert!(matches!(next.step, Step::Carry(4, _)));
     }

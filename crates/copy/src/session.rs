@@ -127,7 +127,7 @@ impl Session {
             }
             let now = Instant::now();
             governor.tick(now, 0);
-            queue.expect_rate(governor.rate());
+            queue.expect(governor.rate(), governor.round_trip());
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();

@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Bytes from one offset to another, of which those at the front are on the way.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub(crate) struct Span {
     end: Cell<u64>,
     /// Spans of the same chunk that are not there yet.
     open: Rc<Cell<u32>>,
-    /// The channel's turn, until all is on the way.
-    turn: RefCell<Option<OwnedMutexGuard<()>>>,
+    /// One of the channel's turns, until all is on the way.
+    turn: RefCell<Option<OwnedSemaphorePermit>>,
 }
 
 impl Span {
@@ -36,8 +36,8 @@ impl Span {
         (bytes > 0).then_some((offset, bytes))
     }
 
-    /// Keeps a channel's turn to send.
-    pub(crate) fn keep(&self, turn: OwnedMutexGuard<()>) {
+    /// Keeps one of a channel's turns to send.
+    pub(crate) fn keep(&self, turn: OwnedSemaphorePermit) {
         *self.turn.borrow_mut() = Some(turn);
     }
 

@@ -36,11 +36,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     let long = Beside { flow_s: 26, file_bytes: 300_000_000, shared: (10, 24) };
     let beside = scale.pick(short, long);
     path.make("file", beside.file_bytes)?;
-    // Without the first second and the last, six are left: in two, where a second begins is 2 %.
-    path.make("limited", scale.pick(40_000_000, 100_000_000))?;
     for (way, name) in scale.pick(&[(Way::Up, "up")][..], &[(Way::Up, "up"), (Way::Down, "down")]) {
         for kbit in scale.pick(&[40_000_u32][..], &[5_000, 40_000, 80_000]) {
-            limited(&mut outcome, &path, (*way, name), *kbit)?;
+            limited(&mut outcome, &path, (*way, name), (*kbit, scale.pick(11, 24)))?;
         }
     }
     let shapes = [("polite", "--polite"), ("default", "")];
@@ -60,14 +58,22 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The rate under a limit, after the first second and before the last.
-fn limited(outcome: &mut Outcome, path: &CopyPath, (way, name): (Way, &str), kbit: u32) -> Result<()> {
-    let file = if kbit < 20_000 { path.make("small", 10_000_000).map(|_| "small")? } else { "limited" };
-    let copied = path.copy(&format!("-l {kbit} --no-verify"), way, file, "copy")?;
+/// The first seconds under a limit, in which connections still start, and what waits for them is carried later.
+const STARTING_S: usize = 3;
+
+/// The rate under a limit: the slope of what has arrived over time, since a single second begins within a request.
+fn limited(
+    outcome: &mut Outcome,
+    path: &CopyPath,
+    (way, name): (Way, &str),
+    (kbit, seconds): (u32, u64),
+) -> Result<()> {
+    path.make("limited", u64::from(kbit) * 125 * seconds)?;
+    let copied = path.copy(&format!("-l {kbit} --no-verify"), way, "limited", "copy")?;
     let rates = copied.report["rate_bytes_per_s"].as_array().cloned().unwrap_or_default();
     let rates: Vec<f64> = rates.iter().filter_map(Value::as_f64).collect();
-    let steady = rates.get(1..rates.len().saturating_sub(1)).unwrap_or_default();
-    let share = steady.iter().sum::<f64>() / steady.len().max(1) as f64 * 8.0 / (f64::from(kbit) * 1e3);
+    let steady = rates.get(STARTING_S..rates.len().saturating_sub(1)).unwrap_or_default();
+    let share = slope(steady) * 8.0 / (f64::from(kbit) * 1e3);
     outcome.time().figure(
         &format!("limit_{name}_{kbit}_kbit"),
         format!("{share:.4}"),
@@ -75,6 +81,23 @@ fn limited(outcome: &mut Outcome, path: &CopyPath, (way, name): (Way, &str), kbi
         (0.98..=1.02).contains(&share),
     );
     Ok(())
+}
+
+/// The slope of the sum of these values over their number, by least squares.
+fn slope(values: &[f64]) -> f64 {
+    let mut sum = 0.0;
+    let sums = std::iter::once(0.0).chain(values.iter().map(|value| {
+        sum += value;
+        sum
+    }));
+    let middle = values.len() as f64 / 2.0;
+    let (mut above, mut below) = (0.0, 0.0);
+    for (number, sum) in sums.enumerate() {
+        let x = number as f64 - middle;
+        above += x * sum;
+        below += x * x;
+    }
+    above / below
 }
 
 /// The share of what TCP can carry that one flow has beside a copy.
@@ -92,4 +115,16 @@ fn left_to_another(path: &CopyPath, options: &str, beside: Beside) -> Result<f64
         .collect();
     let shared = rates.get(beside.shared.0..beside.shared.1).context("iperf3 ended early")?;
     Ok(shared.iter().sum::<f64>() / shared.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_is_that_of_the_sums() {
+        assert!((slope(&[5.0; 8]) - 5.0).abs() < 1e-9);
+        // What a second lacks, the next has: the ends weigh no more than their distance.
+        assert!((slope(&[4.0, 6.0, 5.0, 5.0, 5.0, 5.0, 6.0, 4.0]) - 5.0).abs() < 0.2);
+    }
 }

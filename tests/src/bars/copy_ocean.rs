@@ -34,6 +34,9 @@ fn run(scale: Scale) -> Result<Outcome> {
     if is_wanted("clean") {
         clean(&mut outcome)?;
     }
+    if ["half", "small", "set"].into_iter().any(is_wanted) {
+        sets(&mut outcome)?;
+    }
     if is_wanted("untuned") {
         untuned(&mut outcome)?;
     }
@@ -88,21 +91,37 @@ fn clean(outcome: &mut Outcome) -> Result<()> {
             ratio >= 0.9,
         );
     }
-    path.make("half", 500_000_000)?;
-    let ours = path.copy("", Way::Up, "half", "copy")?.wall_s;
-    let scp = path.scp("", Way::Up, "half", "copy")?.wall_s;
-    let bound = format!(">= 10 times scp; {ours:.1} s and {scp:.1} s for 500 MB");
-    outcome.time().figure("half_gb_ratio", format!("{:.1}", scp / ours), bound, scp / ours >= 10.0);
-    small_files(outcome, &path, 10_000, 60.0)?;
-    let (count, bytes) = (680, 5_000_000);
-    for number in 0..count {
-        path.make(&format!("set/{number}"), bytes)?;
+    path.down()
+}
+
+/// Half a gigabyte, many small files, and the files of the published test at a tenth of their size.
+fn sets(outcome: &mut Outcome) -> Result<()> {
+    let path = CopyPath::up(Some(1_000), TUNED, DELAY, 3 * FILE_BYTES)?;
+    if is_wanted("half") {
+        path.make("half", 500_000_000)?;
+        let ours = path.copy("", Way::Up, "half", "copy")?.wall_s;
+        let scp = path.scp("", Way::Up, "half", "copy")?.wall_s;
+        let bound = format!(">= 10 times scp; {ours:.1} s and {scp:.1} s for 500 MB");
+        outcome.time().figure("half_gb_ratio", format!("{:.1}", scp / ours), bound, scp / ours >= 10.0);
     }
-    let total = (count * bytes) as f64;
-    let most_s = total / (0.95 * path.goodput) + 6.0;
-    let took_s = path.copy("", Way::Up, "set", "copy")?.wall_s;
-    let bound = format!("<= {most_s:.1} s");
-    outcome.time().figure("680_of_5_mb", format!("{took_s:.1}s"), bound, took_s <= most_s);
+    if is_wanted("small") {
+        small_files(outcome, &path, 10_000, 60.0)?;
+    }
+    if is_wanted("set") {
+        let (count, bytes) = (680, 5_000_000);
+        for number in 0..count {
+            path.make(&format!("set/{number}"), bytes)?;
+        }
+        let total = (count * bytes) as f64;
+        let most_s = total / (0.95 * path.goodput) + 6.0;
+        let copied = path.copy("", Way::Up, "set", "copy")?;
+        outcome.note(format!(
+            "680_of_5_mb: bytes per second in each second: {}",
+            copied.report["rate_bytes_per_s"]
+        ));
+        let (took_s, bound) = (copied.wall_s, format!("<= {most_s:.1} s"));
+        outcome.time().figure("680_of_5_mb", format!("{took_s:.1}s"), bound, took_s <= most_s);
+    }
     path.down()
 }
 
@@ -145,10 +164,10 @@ fn lossy(outcome: &mut Outcome, congestion: &str) -> Result<()> {
         let copied = path.copy("--no-verify", Way::Up, "file", "copy")?;
         let rates = copied.report["rate_bytes_per_s"].as_array().cloned().unwrap_or_default();
         let rates: Vec<f64> = rates.iter().filter_map(serde_json::Value::as_f64).collect();
-        // As iperf3 leaves out its first 8 s.
+        // As iperf3 leaves out its first 8 s. Both are measured for as long: what the start has left in the windows fades for a minute.
         let steady = rates.get(8..rates.len().saturating_sub(1)).unwrap_or_default();
         ours.push(steady.iter().sum::<f64>() / steady.len().max(1) as f64);
-        theirs.push(path.iperf3(copied.number("connections") as u64, 10)?);
+        theirs.push(path.iperf3(copied.number("connections") as u64, steady.len() as u32)?);
     }
     path.down()?;
     let ratio = ours.median() / theirs.median();
