@@ -84,11 +84,6 @@ pub enum Request<'a> {
         /// Of the new directory; OpenSSH reads the permissions alone.
         attributes: Attributes,
     },
-    /// Removes an empty directory.
-    Rmdir {
-        /// The directory.
-        path: &'a [u8],
-    },
     /// Asks for the absolute path behind links. Answer: one name.
     Realpath {
         /// The path.
@@ -128,31 +123,6 @@ pub enum Request<'a> {
         /// The name that it gets.
         to: &'a [u8],
     },
-    /// [`Extension::Lsetstat`]: sets attributes of a file, of a link itself.
-    Lsetstat {
-        /// The file.
-        path: &'a [u8],
-        /// What to set.
-        attributes: Attributes,
-    },
-    /// [`Extension::CopyData`]: copies bytes from one open file to another, within the server.
-    CopyData {
-        /// The file to read.
-        from: &'a [u8],
-        /// Where to begin, in bytes.
-        from_offset: u64,
-        /// Number of bytes. 0: up to the end of the file.
-        length: u64,
-        /// The file to write.
-        to: &'a [u8],
-        /// Where to begin, in bytes.
-        to_offset: u64,
-    },
-    /// [`Extension::ExpandPath`]: like `Realpath`, and knows `~` and `~user`. Answer: one name.
-    ExpandPath {
-        /// The path.
-        path: &'a [u8],
-    },
 }
 
 /// What a file is opened for. Combined by `|`.
@@ -164,12 +134,8 @@ impl OpenFlags {
     pub const READ: OpenFlags = OpenFlags(1);
     /// To be written.
     pub const WRITE: OpenFlags = OpenFlags(2);
-    /// Every write goes to the end of the file.
-    pub const APPEND: OpenFlags = OpenFlags(4);
     /// The file is created if it is not there.
     pub const CREATE: OpenFlags = OpenFlags(8);
-    /// What the file holds is dropped. Needs [`OpenFlags::CREATE`].
-    pub const TRUNCATE: OpenFlags = OpenFlags(0x10);
     /// Fails if the file is there. Needs [`OpenFlags::CREATE`].
     pub const EXCLUSIVE: OpenFlags = OpenFlags(0x20);
 }
@@ -227,7 +193,6 @@ impl Request<'_> {
             Request::Readdir { handle } => strings(out, 12, id, &[handle]),
             Request::Remove { path } => strings(out, 13, id, &[path]),
             Request::Mkdir { path, attributes } => with_attributes(out, 14, id, path, &attributes),
-            Request::Rmdir { path } => strings(out, 15, id, &[path]),
             Request::Realpath { path } => strings(out, 16, id, &[path]),
             Request::Stat { path } => strings(out, 17, id, &[path]),
             Request::Rename { from, to } => strings(out, 18, id, &[from, to]),
@@ -239,22 +204,6 @@ impl Request<'_> {
                 put_string(out, from);
                 put_string(out, to);
             }),
-            Request::Lsetstat { path, attributes } => extended(out, id, Extension::Lsetstat, |out| {
-                put_string(out, path);
-                attributes.write(out);
-            }),
-            Request::CopyData { from, from_offset, length, to, to_offset } => {
-                extended(out, id, Extension::CopyData, |out| {
-                    put_string(out, from);
-                    put_u64(out, from_offset);
-                    put_u64(out, length);
-                    put_string(out, to);
-                    put_u64(out, to_offset);
-                });
-            }
-            Request::ExpandPath { path } => {
-                extended(out, id, Extension::ExpandPath, |out| put_string(out, path));
-            }
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The server's first packet: its version, and which extensions it offers.
 
-use std::fmt;
-
 use crate::{Error, fields::Fields};
 
 /// The version of the protocol that is spoken here.
@@ -16,24 +14,11 @@ pub enum Extension {
     Fsync,
     /// `posix-rename@openssh.com`: a rename that replaces what is there, at once.
     PosixRename,
-    /// `lsetstat@openssh.com`: sets attributes of a symbolic link itself.
-    Lsetstat,
-    /// `copy-data`: copies within the server.
-    CopyData,
-    /// `expand-path@openssh.com`: like REALPATH, and knows `~` and `~user`.
-    ExpandPath,
 }
 
 impl Extension {
     /// All of them.
-    pub const ALL: [Extension; 6] = [
-        Extension::Limits,
-        Extension::Fsync,
-        Extension::PosixRename,
-        Extension::Lsetstat,
-        Extension::CopyData,
-        Extension::ExpandPath,
-    ];
+    pub const ALL: [Extension; 3] = [Extension::Limits, Extension::Fsync, Extension::PosixRename];
 
     /// Its name on the wire.
     pub fn name(self) -> &'static str {
@@ -41,16 +26,7 @@ impl Extension {
             Extension::Limits => "limits@openssh.com",
             Extension::Fsync => "fsync@openssh.com",
             Extension::PosixRename => "posix-rename@openssh.com",
-            Extension::Lsetstat => "lsetstat@openssh.com",
-            Extension::CopyData => "copy-data",
-            Extension::ExpandPath => "expand-path@openssh.com",
         }
-    }
-}
-
-impl fmt::Display for Extension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -64,12 +40,7 @@ pub struct Server {
 impl Server {
     /// Whether the server offers an extension in the version that the requests of this crate are of, which is 1 for all.
     pub fn has(&self, extension: Extension) -> bool {
-        self.version_of(extension) == Some(1)
-    }
-
-    /// The version of an extension that the server offers. `None` if it offers none, or one whose version is no number.
-    pub fn version_of(&self, extension: Extension) -> Option<u32> {
-        self.versions[extension as usize]
+        self.versions[extension as usize] == Some(1)
     }
 }
 

@@ -178,7 +178,7 @@ fn begun() -> (tempfile::TempDir, Session) {
         reply => panic!("{reply:?}"),
     });
     for extension in Extension::ALL {
-        assert!(server.has(extension), "{extension}: {:?}", server.version_of(extension));
+        assert!(server.has(extension), "{extension:?}");
     }
     (folder, session)
 }
@@ -243,14 +243,7 @@ fn a_file_is_written_out_of_order_and_read_back() {
     assert!(read == data);
     let behind = Request::Read { handle: &handle, offset: data.len() as u64, length: 1 };
     assert_eq!(session.refused(behind), Code::EndOfFile);
-
-    let copy = session.create(b"d/copy");
-    let length = piece as u64;
-    session.ok(Request::CopyData { from: &handle, from_offset: 5, length, to: &copy, to_offset: 2 });
-    let copied = [b"\0\0", &data[5..][..piece]].concat();
-    assert!(fs::read(folder.path().join("d/copy")).unwrap() == copied);
     session.ok(Request::Close { handle: &handle });
-    session.ok(Request::Close { handle: &copy });
     session.end();
 }
 
@@ -299,9 +292,8 @@ fn links_renames_and_paths() {
     assert_eq!(session.path(Request::Readlink { path: b"link" }), b"c");
     let times = Times { accessed_s: 7, modified_s: 8 };
     let attributes = Attributes { times: Some(times), ..Attributes::default() };
-    session.ok(Request::Lsetstat { path: b"link", attributes });
     let link = session.attributes(Request::Lstat { path: b"link" });
-    assert_eq!((link.file_type(), link.times), (Some(FileType::Symlink), Some(times)));
+    assert_eq!(link.file_type(), Some(FileType::Symlink));
     let file = session.attributes(Request::Stat { path: b"link" });
     assert_eq!((file.file_type(), file.size), (Some(FileType::Regular), Some(1)));
     assert_ne!(file.times, Some(times));
@@ -310,8 +302,6 @@ fn links_renames_and_paths() {
 
     assert_eq!(session.path(Request::Realpath { path: b"." }), root.as_os_str().as_bytes());
     assert_eq!(session.path(Request::Realpath { path: b"link" }), root.join("c").as_os_str().as_bytes());
-    let expanded = session.path(Request::ExpandPath { path: b"~/c" });
-    assert!(expanded.starts_with(b"/") && expanded.ends_with(b"/c"), "{}", expanded.escape_ascii());
 
     let attributes = Attributes { permissions: Some(0o700), ..Attributes::default() };
     session.ok(Request::Mkdir { path: b"d", attributes });
@@ -320,6 +310,5 @@ fn links_renames_and_paths() {
     assert_eq!(session.refused(Request::Lstat { path: b"d/none" }), Code::NoSuchFile);
     // What OpenSSH makes of EBADF.
     assert_eq!(session.refused(Request::Close { handle: b"none" }), Code::NoSuchFile);
-    session.ok(Request::Rmdir { path: b"d" });
     session.end();
 }
