@@ -27,6 +27,7 @@ mod listen;
 mod listen_accept;
 mod memory;
 mod tool;
+mod wrk2;
 
 use tool::Tool;
 
@@ -47,7 +48,7 @@ struct Arguments {
 /// The figure of the instructions that the measuring loop executes per request.
 const LOOP_COST: &str = "loop-cost";
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "keepalive",
     "post-200",
     "1k",
@@ -57,6 +58,7 @@ const NAMES: [&str; 19] = [
     "https-64k",
     "https-new-connection",
     "memory-10k",
+    wrk2::NAME,
     link::CPU,
     link::FAST,
     "listen-written",
@@ -115,6 +117,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
     }
     drop(nginx);
+    if is_selected(arguments, &[wrk2::NAME]) {
+        all_used &= wrk2::measure(cores, rounds.min(5))?;
+    }
     if is_selected(arguments, &[link::CPU]) {
         all_used &= link::measure_cpu(rounds.min(5))?;
     }
