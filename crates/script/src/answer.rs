@@ -94,13 +94,13 @@ impl Answer {
             if needs.location && field.name.eq_ignore_ascii_case("location") {
                 self.location = Some(field.value.to_vec());
             }
-            let is_gzip =
-                |value: &[u8]| value.eq_ignore_ascii_case(b"gzip") || value.eq_ignore_ascii_case(b"x-gzip");
-            if needs.reads_body()
-                && field.name.eq_ignore_ascii_case("content-encoding")
-                && is_gzip(field.value)
-            {
-                self.decoder = Some(Box::new(MultiGzDecoder::new(Vec::new())));
+            if needs.reads_body() && field.name.eq_ignore_ascii_case("content-encoding") {
+                let is = |coding: &str| field.value.eq_ignore_ascii_case(coding.as_bytes());
+                if is("gzip") || is("x-gzip") {
+                    self.decoder = Some(Box::new(MultiGzDecoder::new(Vec::new())));
+                } else {
+                    self.is_undecodable = !is("identity");
+                }
             }
         }
     }
@@ -125,7 +125,13 @@ impl Answer {
 
     /// Ends the body: gives what the decoder still holds.
     pub(crate) fn end(&mut self, needs: &Needs) {
-        let Some(decoder) = self.decoder.take() else { return };
+        let decoder = self.decoder.take();
+        if self.body_bytes == 0 {
+            // An answer without a body may still name its coding, as those to HEAD do.
+            self.is_undecodable = false;
+            return;
+        }
+        let Some(decoder) = decoder else { return };
         match decoder.finish() {
             Ok(decoded) => self.add_decoded(&decoded, needs),
             Err(_) => self.is_undecodable = true,

@@ -70,26 +70,30 @@ impl Cookies {
         }
     }
 
-    /// Appends the field `Cookie` of a request to `target`, if it has any cookie. `now_s`: seconds since 1970.
-    pub(crate) fn write_field(&self, target: &[u8], is_secure: bool, now_s: i64, out: &mut Vec<u8>) {
+    /// Appends the cookies of a request to `target`, `before` the first of them, and `; ` between them. Returns whether there are
+    /// any. `now_s`: seconds since 1970.
+    pub(crate) fn write(
+        &self,
+        target: &[u8],
+        is_secure: bool,
+        now_s: i64,
+        before: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
         let path = path_of(target);
         let fits = |cookie: &&Cookie| {
             (is_secure || !cookie.secure) && covers(&cookie.path, path) && cookie.ends_s > now_s
         };
         let mut fitting: Vec<&Cookie> = self.all.iter().filter(fits).collect();
-        if fitting.is_empty() {
-            return;
-        }
         // Longer paths first; the sort is stable, so that earlier cookies come first.
         fitting.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        out.extend_from_slice(b"Cookie: ");
         for (number, cookie) in fitting.iter().enumerate() {
-            out.extend_from_slice(if number > 0 { b"; " } else { b"" });
+            out.extend_from_slice(if number > 0 { b"; " } else { before });
             out.extend_from_slice(&cookie.name);
             out.push(b'=');
             out.extend_from_slice(&cookie.value);
         }
-        out.extend_from_slice(b"\r\n");
+        !fitting.is_empty()
     }
 }
 
@@ -123,7 +127,9 @@ mod tests {
             cookies.set(field.as_bytes(), b"/shop/login?x=/y", NOW_S);
         }
         let mut out = Vec::new();
-        cookies.write_field(target.as_bytes(), is_secure, NOW_S + 60, &mut out);
+        if cookies.write(target.as_bytes(), is_secure, NOW_S + 60, b"Cookie: ", &mut out) {
+            out.extend_from_slice(b"\r\n");
+        }
         String::from_utf8(out).unwrap()
     }
 

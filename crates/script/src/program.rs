@@ -59,12 +59,13 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    pub(crate) fn count(&self, values: &Values) -> u32 {
+    /// None if the value is no number.
+    pub(crate) fn count(&self, values: &Values) -> Option<u32> {
         match self {
-            Self::Fixed(n) => *n,
+            Self::Fixed(n) => Some(*n),
             Self::Named(place) => {
-                let text = std::str::from_utf8(values.get(*place)).unwrap_or_default();
-                text.trim().parse().unwrap_or(0).min(MAX_RUNS)
+                let number: u64 = std::str::from_utf8(values.get(*place)).ok()?.trim().parse().ok()?;
+                Some(number.min(MAX_RUNS.into()) as u32)
             }
         }
     }

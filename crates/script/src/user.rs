@@ -156,6 +156,8 @@ impl User {
         out.extend_from_slice(&self.target);
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.is_spoilt = false;
+        let now_s = if script.cookies { state.now().as_second() } else { 0 };
+        let mut keeps_cookies = script.cookies;
         for (name, value) in &request.fields {
             if by_get && is_of_body(name) {
                 continue;
@@ -168,6 +170,11 @@ impl User {
                     (*byte, self.is_spoilt) = (b' ', true);
                 }
             }
+            // There is only one such field in a request (RFC 6265, 5.4): kept cookies follow one's own.
+            if keeps_cookies && name.eq_ignore_ascii_case(b"cookie: ") {
+                self.cookies.write(&self.target, request.is_secure, now_s, b"; ", out);
+                keeps_cookies = false;
+            }
             out.extend_from_slice(b"\r\n");
         }
         if script.traces {
@@ -177,9 +184,8 @@ impl User {
             out.extend_from_slice(&self.trace);
             out.extend_from_slice(b"\r\n");
         }
-        if script.cookies {
-            let now_s = state.now().as_second();
-            self.cookies.write_field(&self.target, request.is_secure, now_s, out);
+        if keeps_cookies && self.cookies.write(&self.target, request.is_secure, now_s, b"Cookie: ", out) {
+            out.extend_from_slice(b"\r\n");
         }
         let head_end: &[u8] = if request.closes { b"Connection: close\r\n\r\n" } else { b"\r\n" };
         let mut body = std::mem::take(&mut state.body);
@@ -314,8 +320,9 @@ impl User {
                     }
                 }
                 Operation::Begin { turn, times, to } => {
-                    self.turns[*turn] = times.count(&self.values);
-                    if self.turns[*turn] == 0 {
+                    let Some(times) = times.count(&self.values) else { break };
+                    self.turns[*turn] = times;
+                    if times == 0 {
                         self.next = *to;
                     }
                 }

@@ -45,7 +45,7 @@ fn documented_study(url: &str) -> Result<String> {
 #[test]
 fn the_documented_login_is_used_and_renewed() -> Result<()> {
     let _others = beside_others();
-    let (serve, folder) = recorded("--token-lifetime 1ms")?;
+    let (serve, folder) = recorded("--token-lifetime 1us")?;
     let study = folder.path().join("login.toml");
     fs::write(&study, documented_study(&serve.url())?)?;
     let out = folder.path().join("out");
@@ -68,7 +68,7 @@ fn the_documented_login_is_used_and_renewed() -> Result<()> {
     ensure!(script["iterations"]["completed"] == 100, "{script}");
     let count = |step: usize| script["steps"][step]["completed"].as_u64().unwrap_or_default();
     ensure!(count(0) == 100 && count(1) == 400, "{script}");
-    ensure!(count(2) > 0, "with tokens that live 1 ms, some must have expired: {script}");
+    ensure!(count(2) > 0, "with tokens that live 1 us, they must have expired: {script}");
     let connections = by_connection(&folder)?;
     ensure!(connections.len() == 20, "{} connections", connections.len());
     for lines in connections.values() {

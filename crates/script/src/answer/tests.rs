@@ -15,6 +15,7 @@ fn read(body: &[u8], encoding: &str, needs: &Needs, piece: usize) -> Answer {
         let mut sink = AnswerSink { answer: &mut answer, needs };
         reader.feed(piece, false, &mut sink).unwrap();
     }
+    answer.body_bytes = body.len() as u64;
     answer.end(needs);
     answer
 }

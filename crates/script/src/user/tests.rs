@@ -108,6 +108,28 @@ fn steps_repeat_by_number_and_by_condition() {
 }
 
 #[test]
+fn a_value_that_is_no_number_repeats_nothing_and_fails_the_iteration() {
+    let mut first = request("GET", "/a", &[]);
+    first.take.push(("times".to_owned(), "json:$".to_owned()));
+    let again = StepPlan { repeat: Some("times".to_owned()), ..get("b") };
+    let plan = script(vec![step("a", first), again, get("c")]);
+    for (times, sent, has_failed) in
+        [("2", 4, false), ("0", 2, false), ("\"many\"", 1, true), ("-1", 1, true)]
+    {
+        let (requests, failed) = iteration(&plan, &[&format!("200 OK\r\n\r\n{times}")]);
+        assert_eq!((requests.len(), failed), (sent, has_failed), "{times}");
+    }
+}
+
+#[test]
+fn kept_cookies_follow_ones_own_in_one_field() {
+    let own = request("GET", "/b", &[("cookie", "theme=dark")]);
+    let plan = ScriptPlan { cookies: true, ..script(vec![step("a", own.clone()), step("b", own)]) };
+    let (sent, _) = iteration(&plan, &["200 OK\r\nSet-Cookie: s=1\r\n\r\n"]);
+    assert_eq!(sent, ["GET /b\r\ncookie: theme=dark", "GET /b\r\ncookie: theme=dark; s=1"]);
+}
+
+#[test]
 fn cookies_and_redirects_are_followed_on_the_same_host() {
     let plan = ScriptPlan {
         cookies: true,
@@ -230,6 +252,9 @@ fn a_body_that_cannot_be_read_proves_nothing() {
         ("no-text:error", corrupt, false),
         ("text:gzip", corrupt, false),
         ("size:14B", corrupt, true),
+        ("no-text:error", "200 OK\r\nContent-Encoding: br\r\n\r\nsomething", false),
+        ("no-text:error", "200 OK\r\nContent-Encoding: identity\r\n\r\nsomething", true),
+        ("no-text:error", "200 OK\r\nContent-Encoding: gzip\r\n\r\n", true),
     ] {
         assert_eq!(holds(check, answer), as_said, "{check} of {answer}");
     }
