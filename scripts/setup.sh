@@ -78,6 +78,7 @@ find_missing() {
         has mkfs.ext4 && has debugfs || packages+=(e2fsprogs)
         # What runs in the labs of the tests.
         has haproxy || packages+=(haproxy)
+        has tinyproxy || packages+=(tinyproxy-bin)
         has sshd || packages+=(openssh-server)
         has ssh || packages+=(openssh-client)
         [[ -x /usr/lib/openssh/sftp-server ]] || packages+=(openssh-sftp-server)

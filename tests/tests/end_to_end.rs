@@ -16,6 +16,7 @@ mod serving;
 mod sessions;
 mod stages;
 mod study;
+mod ways;
 
 use std::{
     fs,

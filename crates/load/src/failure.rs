@@ -28,6 +28,7 @@ pub(crate) fn stream_failure(error: impl Into<ConnectionError>) -> ErrorClass {
         ConnectionError::Kernel(errno) => errno,
         ConnectionError::Tls(failure) => return tls_failure(failure),
         ConnectionError::CutOff => return ErrorClass::Truncated,
+        ConnectionError::Proxy => return ErrorClass::ProxyRefused,
     };
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,

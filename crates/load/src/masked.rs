@@ -13,7 +13,11 @@ pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
     }
     let mut script = plan.script;
     script.iter_mut().for_each(|script| mask_steps(&mut script.steps));
-    HttpPlan { url, request, script, ..plan }
+    let mut connection = plan.connection;
+    for (name, value) in connection.tunnel.iter_mut().flat_map(|tunnel| &mut tunnel.headers) {
+        *value = mask::mask_header(name, value);
+    }
+    HttpPlan { url, request, script, connection, ..plan }
 }
 
 fn masked_request(request: Request) -> Request {

@@ -217,6 +217,9 @@ fn descriptor_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
 }
 
 fn port_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
+    if plan.connection.unix_socket.is_some() {
+        return u64::MAX;
+    }
     limits.ports.saturating_mul(plan.sources.len().max(1) as u64).saturating_mul(plan.targets.len() as u64)
 }
 
@@ -320,7 +323,8 @@ fn pin_to(cpu: u32) -> bool {
 
 /// `count` loopback addresses, if all targets are on IPv4 loopback. This machine has all of 127/8.
 fn loopback_sources(targets: &[SocketAddr], count: u64) -> Option<Vec<IpAddr>> {
-    let all_loopback = targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
+    let all_loopback = !targets.is_empty()
+        && targets.iter().all(|target| matches!(target.ip(), IpAddr::V4(ip) if ip.is_loopback()));
     let first = u32::from(Ipv4Addr::LOCALHOST);
     (all_loopback && count <= MAX_SOURCES)
         .then(|| (0..count as u32).map(|i| IpAddr::V4(Ipv4Addr::from(first + i))).collect())

@@ -3,6 +3,7 @@
 mod usage;
 
 use std::{
+    io,
     num::NonZeroU64,
     sync::{
         Arc,
@@ -15,6 +16,7 @@ use std::{
 use record::{CpuUse, Histogram, HttpPlan};
 use rustix::{
     io::Errno,
+    net::SocketAddrUnix,
     thread::{CpuSet, sched_setaffinity, set_current_timer_slack},
 };
 use script::Script;
@@ -31,7 +33,9 @@ use crate::{
     wire::{
         kernel::KernelWire,
         layer::{Layer, Plain},
+        preface::Preface,
         secure::Secure,
+        way::Way,
     },
     worker::{Finished, Worker},
     worker_result::WorkerResult,
@@ -44,7 +48,7 @@ use usage::{ProcessUse, ThreadTime};
 pub enum RunError {
     /// A worker thread could not be set up.
     #[error("cannot set up a worker thread: {0}; see `ulimit -n` and `ulimit -u`")]
-    Setup(std::io::Error),
+    Setup(io::Error),
     /// A thread could not be pinned.
     #[error(
         "cannot pin a worker thread to processor {cpu}: {source}; choose from the processors of `taskset -p $$`"
@@ -53,7 +57,7 @@ pub enum RunError {
         /// The processor asked for.
         cpu: u32,
         /// The kernel's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// TLS could not be set up.
     #[error("cannot set up TLS: {0}")]
@@ -63,7 +67,7 @@ pub enum RunError {
     Script(String),
     /// Receipts of events could not be written.
     #[error("{0}")]
-    Receipts(std::io::Error),
+    Receipts(io::Error),
     /// A worker thread panicked.
     #[error("a worker thread panicked; this is a bug in proofload, please report it with its message above")]
     Panicked,
@@ -239,9 +243,9 @@ impl ThreadContext {
         // The default timer slack prolongs sleeps by up to 50 µs, to save wake-ups.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         self.pin()?;
-        let nodelay = wants_nodelay(&self.plan);
+        let way = way_of(&self.plan).map_err(RunError::Setup)?;
         let spin_ns = self.plan.spin_ns;
-        let wire = |slots| KernelWire::new(layer(slots), slots, nodelay, spin_ns);
+        let wire = |slots| KernelWire::new(layer(slots), slots, way, spin_ns);
         let script = self.script.as_ref();
         let mut worker =
             Worker::<_, X>::new(Arc::clone(&self.plan), self.share, script, self.recorder, self.stop, wire)
@@ -303,6 +307,16 @@ impl ThreadContext {
     }
 }
 
+/// How a plan's connections are made.
+fn way_of(plan: &HttpPlan) -> io::Result<Way> {
+    let path = plan.connection.unix_socket.as_ref();
+    Ok(Way {
+        nodelay: wants_nodelay(plan),
+        unix_socket: path.map(SocketAddrUnix::new).transpose()?,
+        preface: Preface::of(&plan.connection),
+    })
+}
+
 /// Whether Nagle's algorithm must be off: bytes must leave at once even while earlier ones are unacknowledged. Event bodies
 /// are not in the plan's request and are counted from the event plan.
 fn wants_nodelay(plan: &HttpPlan) -> bool {
@@ -310,7 +324,13 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
     });
     // The end of TLS's handshake and the first request leave one after the other.
-    plan.tls.is_some() || plan.script.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
+    let has_preface = plan.connection.tunnel.is_some() || plan.connection.proxy_protocol;
+    has_preface
+        || plan.tls.is_some()
+        || plan.script.is_some()
+        || plan.keepalive
+        || plan.pipeline > 1
+        || body_bytes > 1_000
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use http1::ResponseReader;
+use record::{ConnectionPlan, HttpPlan};
 
 use crate::recorder::InFlight;
 
@@ -14,6 +15,10 @@ pub(crate) enum Phase {
     Vacant,
     /// The connection is being opened.
     Connecting,
+    /// The connection is established, and what comes before all else on it is not done: see [`Wire::has_preface`].
+    ///
+    /// [`Wire::has_preface`]: crate::wire::Wire::has_preface
+    Preface,
     /// The connection is established, and its own handshake is not done: see `Wire::HAS_HANDSHAKE`.
     Handshaking,
     /// The connection is open.
@@ -57,6 +62,56 @@ impl UserCycles {
     }
 }
 
+/// How long a connection is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lifetime {
+    max_requests: u64,
+    max_age_ns: u64,
+}
+
+impl Lifetime {
+    /// That of a plan's connections, if it is limited.
+    pub(crate) fn of(plan: &HttpPlan) -> Option<Self> {
+        let ConnectionPlan { max_requests, max_age_ns, .. } = plan.connection;
+        (max_requests.is_some() || max_age_ns.is_some()).then(|| Self {
+            max_requests: max_requests.unwrap_or(u64::MAX),
+            max_age_ns: max_age_ns.unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Whether the connection of a slot takes no further request after an answer at `now_ns`.
+    pub(crate) fn has_ended(&self, slot: &Slot, now_ns: u64) -> bool {
+        let age_ns = now_ns.saturating_sub(slot.opened_ns);
+        slot.answers >= self.max_requests || age_ns >= self.max_age_ns
+    }
+}
+
+/// How long parts of a request may take, in nanoseconds; `u64::MAX` if only the whole is limited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// The whole request, its connection included.
+    pub whole_ns: u64,
+    /// TCP's handshake.
+    pub connect_ns: u64,
+    /// TLS's handshake.
+    pub handshake_ns: u64,
+    /// From sending to the end of the answer.
+    pub answer_ns: u64,
+}
+
+impl Timeouts {
+    /// Those of a plan.
+    pub(crate) fn of(plan: &HttpPlan) -> Self {
+        let HttpPlan { connection, timeout_ns, .. } = plan;
+        Self {
+            whole_ns: *timeout_ns,
+            connect_ns: connection.connect_timeout_ns.unwrap_or(u64::MAX),
+            handshake_ns: connection.handshake_timeout_ns.unwrap_or(u64::MAX),
+            answer_ns: connection.answer_timeout_ns.unwrap_or(u64::MAX),
+        }
+    }
+}
+
 /// One connection and the requests on it.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -94,10 +149,14 @@ pub(crate) struct Slot {
     pub was_open: bool,
     /// The connection closes after the current answer.
     pub closes: bool,
+    /// When the connection began to take requests.
+    pub opened_ns: u64,
+    /// Number of answers that the connection has received, if its lifetime is limited.
+    pub answers: u64,
     /// A lost connection is opened again at once, without waiting for a request.
     pub reopens: bool,
-    /// The timers hold a deadline of this slot.
-    pub deadline_armed: bool,
+    /// When the timers check this slot's deadline; 0 if they do not.
+    pub deadline_armed_ns: u64,
     /// The loop waits until the connection is writable.
     pub awaits_writable: bool,
     /// The slot is in the pool's queue of idle or vacant slots.
@@ -126,6 +185,7 @@ impl Slot {
         self.reader = ResponseReader::default();
         self.awaits_writable = false;
         self.closes = false;
+        self.answers = 0;
         self.free_since_ns = now_ns;
     }
 
@@ -139,11 +199,28 @@ impl Slot {
         self.phase == Phase::Open && !self.awaits_retry && self.requests.len() < depth
     }
 
-    /// When the connection attempt or the oldest request in flight began, if there is one.
-    pub(crate) fn waiting_since_ns(&self) -> Option<u64> {
+    /// When the connection attempt or the oldest request in flight has taken too long, if there is one.
+    #[inline]
+    pub(crate) fn deadline_ns(&self, timeouts: &Timeouts) -> Option<u64> {
+        let whole_ns = |since_ns: u64| since_ns.saturating_add(timeouts.whole_ns);
+        let of_attempt_ns = |since_ns: u64, most_ns: u64| {
+            Some(whole_ns(self.connecting_since_ns).min(since_ns.saturating_add(most_ns)))
+        };
         match self.phase {
-            Phase::Connecting | Phase::Handshaking => Some(self.connecting_since_ns),
-            _ => self.requests.front().map(|request| request.started_ns),
+            Phase::Connecting => of_attempt_ns(self.connecting_since_ns, timeouts.connect_ns),
+            Phase::Preface => of_attempt_ns(self.connecting_since_ns, u64::MAX),
+            // While its bytes lay unread, the handshake waited for this machine.
+            Phase::Handshaking => {
+                of_attempt_ns(self.handshake_since_ns + self.handshake_unread_ns, timeouts.handshake_ns)
+            }
+            Phase::Vacant | Phase::Open | Phase::Retired => {
+                let request = self.requests.front()?;
+                let answer_ns = match request.sent_ns {
+                    0 => u64::MAX,
+                    sent_ns => sent_ns.saturating_add(timeouts.answer_ns),
+                };
+                Some(whole_ns(request.started_ns).min(answer_ns))
+            }
         }
     }
 }

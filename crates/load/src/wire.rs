@@ -5,10 +5,12 @@
 
 pub(crate) mod kernel;
 pub(crate) mod layer;
+pub(crate) mod preface;
 pub(crate) mod secure;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod stamps;
+pub(crate) mod way;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -23,8 +25,8 @@ pub type SlotId = u32;
 /// The addresses of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Route {
-    /// Address to connect to.
-    pub target: SocketAddr,
+    /// Address to connect to; `None` for the Unix socket that the wire was made for.
+    pub target: Option<SocketAddr>,
     /// Local address; the kernel chooses if `None`.
     pub source: Option<IpAddr>,
 }
@@ -53,6 +55,8 @@ pub enum ConnectionError {
     Tls(tls::Failure),
     /// The peer ended the stream in a way that an attacker could imitate: bytes may be missing.
     CutOff,
+    /// The proxy opened no tunnel.
+    Proxy,
 }
 
 impl ConnectionError {
@@ -76,6 +80,15 @@ pub struct Agreed {
     pub cipher: &'static str,
     /// Whether an earlier session was resumed.
     pub is_resumed: bool,
+}
+
+/// How far what comes before all else on a connection is, after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PrefaceStep {
+    /// Whether it is complete.
+    pub is_done: bool,
+    /// As [`HandshakeStep::unread_ns`].
+    pub unread_ns: Option<u64>,
 }
 
 /// How far the handshake of a connection is, after a step.
@@ -152,6 +165,20 @@ pub trait Wire {
     /// # Errors
     /// Why the attempt failed.
     fn connect_result(&mut self, slot: SlotId) -> Result<(), Errno>;
+
+    /// Whether something comes before all else on a connection: the tunnel of a proxy, or a line of the PROXY protocol.
+    fn has_preface(&self) -> bool {
+        false
+    }
+
+    /// Takes what comes before all else on an established connection as far as it goes without waiting.
+    ///
+    /// # Errors
+    /// Why the connection is of no use.
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+        let _ = slot;
+        Ok(PrefaceStep { is_done: true, unread_ns: Some(0) })
+    }
 
     /// Takes the handshake of an established connection as far as it goes without waiting.
     ///

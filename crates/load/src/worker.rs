@@ -28,7 +28,7 @@ use crate::{
     exchange::{Exchange, ExchangeContext, RunningScript},
     recorder::Recorder,
     share::Share,
-    slot::{Phase, Slot},
+    slot::{Lifetime, Phase, Slot, Timeouts},
     source::RequestSource,
     wire::{Event, SlotId, Waited, Wake, Wire},
     worker_result::WorkerResult,
@@ -72,6 +72,10 @@ pub struct Worker<W: Wire, X: Exchange> {
     buffer: Vec<u8>,
     stop: Arc<AtomicBool>,
     sending: bool,
+    timeouts: Timeouts,
+    lifetime: Option<Lifetime>,
+    /// A connection takes requests as soon as TCP has made it: nothing comes before them.
+    sends_at_once: bool,
     /// Requests assigned to slots that have not ended.
     assigned: u64,
     /// Requests that are not the first of their iteration.
@@ -133,8 +137,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let log = script.and_then(|script| script.log.as_ref());
         let script = script.map(|script| &script.script);
         let context = ExchangeContext { plan: &plan, share, first_slot, slots, script, log };
+        let wire = wire(slots as usize)?;
         Ok(Self {
-            wire: wire(slots as usize)?,
+            timeouts: Timeouts::of(&plan),
+            lifetime: Lifetime::of(&plan),
+            sends_at_once: !W::HAS_HANDSHAKE && !wire.has_preface(),
+            wire,
             exchange: X::new(&context),
             source,
             slots: (0..slots).map(|_| Slot::new(loops)).collect(),
@@ -326,11 +334,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         (until_ns, if batching_ns > 0 { Wake::Batched(batching_ns) } else { Wake::Loosely })
     }
 
-    /// When the wait for answers ends. Absences extend it.
-    fn drain_deadline_ns(&self, end_ns: u64) -> u64 {
-        end_ns + self.plan.drain_ns + self.delay_at_end_ns
-    }
-
     fn next_timer_ns(&self) -> Option<u64> {
         self.timers.peek().map(|&Reverse((at_ns, ..))| at_ns)
     }
@@ -369,15 +372,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         }
                     }
                 }
-                Phase::Handshaking => {
-                    self.advance_handshake(event.slot);
+                Phase::Preface | Phase::Handshaking => {
+                    self.advance_opening(event.slot);
                     if event.closed && self.slots[event.slot as usize].phase == Phase::Open {
                         self.read(event.slot, true);
                     }
                 }
                 Phase::Open => {
                     if event.writable && slot.unsent > 0 {
-                        self.transmit(event.slot);
+                        self.send(event.slot);
                     }
                     let same = self.slots[event.slot as usize].generation == event.generation;
                     if event.readable && same {

@@ -3,6 +3,7 @@
 //! Every quantity is text here (`5k`, `300ms`), so that factors can substitute it. All mistakes are reported together, each
 //! with its field.
 
+mod connection;
 mod description;
 mod events;
 mod headers;
@@ -13,18 +14,14 @@ mod script;
 mod text;
 mod tls;
 
-use std::net::{SocketAddr, ToSocketAddrs};
-
-use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
-use settings::options::Kind;
-use url::Url;
-
 use crate::{FieldMistake, MachineLimits};
 use options::Field as _;
 pub use options::HttpOption;
+use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use script::Expectations;
 pub use script::StepText;
-use text::{Mistakes, parse_addresses, parse_url, positive, time_ns};
+use settings::options::Kind;
+use text::{Mistakes, parse_addresses, parse_url, positive, time_ns, timeout_ns};
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
@@ -32,6 +29,7 @@ const SESSIONS: &str = "Templates and answers";
 const GUARDS: &str = "Guards";
 const EVENTS: &str = "Numbered events";
 const TLS: &str = "TLS, with an https:// URL";
+const CONNECTIONS: &str = "Connections";
 const MACHINE: &str = "Machine";
 
 /// Requests per second that one worker thread is expected to carry, for the default number of threads.
@@ -135,6 +133,29 @@ options::workload! {
     abort_if: Option<String> = "abort_if", Kind::Text, "RULE", GUARDS, "", "errors > 10% for 5s" and { label: "abort if" };
     /// Refuse any load above this: users, or requests per second
     ceiling: Option<String> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
+    /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT or NAME:PORT, several with commas
+    connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", CONNECTIONS, "", "10.0.0.3:80,10.0.0.4:80";
+    /// Connect to this Unix socket instead of the URL's host
+    unix_socket: Option<String> = "unix_socket", Kind::Text, "PATH", CONNECTIONS, "", "/run/app.sock"
+        and { is_file: true, label: "Unix socket" };
+    /// Reach the target through a tunnel of this HTTP proxy (CONNECT), which finds the target's address by itself. What the proxy
+    /// takes is measured with the target
+    proxy: Option<String> = "proxy", Kind::Text, "URL", CONNECTIONS, "", "http://10.0.0.2:3128" { short: Some('x') };
+    /// Begin each connection with the line of the PROXY protocol (version 1) that a load balancer would send, with the
+    /// connection's own addresses
+    proxy_protocol: bool = "proxy_protocol", Kind::Flag, "", CONNECTIONS, "", "true";
+    /// Longest time until a connection of TCP is made
+    connect_timeout: Option<String> = "connect_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "1s"
+        and { label: "connect timeout" };
+    /// Longest time from sending a request to the end of its answer
+    answer_timeout: Option<String> = "answer_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "500ms"
+        and { label: "answer timeout" };
+    /// Requests after which a connection is closed, and the next request opens another
+    connection_requests: Option<String> = "connection_requests", Kind::Count(1), "N", CONNECTIONS, "", "100"
+        and { label: "requests per connection" };
+    /// Age from which on a connection is closed after its next answer
+    connection_lifetime: Option<String> = "connection_lifetime", Kind::Time, "TIME", CONNECTIONS, "", "60s"
+        and { label: "connection lifetime" };
     /// Do not check the target's certificate, as curl's -k
     insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
     /// Trust the authorities in this PEM file, not the system's (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt)
@@ -156,6 +177,9 @@ options::workload! {
     no_resumption: bool = "resumption", Kind::On, "", TLS, "", "false";
     /// The protocols to offer (ALPN), with commas; none offers none
     alpn: Option<String> = "alpn", Kind::Text, "NAMES", TLS, "http/1.1", "none";
+    /// Longest time of TLS's handshake
+    handshake_timeout: Option<String> = "handshake_timeout", Kind::Time, "TIME", TLS, "that of the request", "2s"
+        and { label: "handshake timeout" };
     /// Add a line of JSON to this file for every failed request and for a sample of the others, each with its times, its status
     /// and the traceparent (W3C Trace Context) that was sent along
     log: Option<String> = "log", Kind::Text, "FILE", SESSIONS, "", "requests.ndjson" and { is_file: true };
@@ -171,8 +195,6 @@ options::workload! {
     cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
     /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
     source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
-    /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT, several with commas
-    connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.3:80,10.0.0.4:80";
     /// Longest polling, instead of sleeping, before a send is due; 0 never polls
     spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
@@ -191,7 +213,7 @@ impl HttpWorkload {
         let mut mistakes = Mistakes::default();
         let parsed = mistakes.read("url", parse_url(&self.url).map(Some));
         let url = parsed.as_ref().map(|parsed| &parsed.url);
-        let targets = self.targets(url, &mut mistakes);
+        let (targets, connection) = self.connection(url, &mut mistakes);
         let request = self.request(parsed.as_ref(), &mut mistakes);
         let tls = self.tls(url, &mut mistakes);
         let expectations = mistakes.read("expect", Expectations::parse(&self.expect));
@@ -209,14 +231,11 @@ impl HttpWorkload {
         let pipeline =
             mistakes.optional("pipeline", self.pipeline.as_deref(), positive).unwrap_or(1).clamp(1, 10_000)
                 as u32;
-        if pipeline > 1 && self.no_keepalive {
+        if pipeline > 1 && (self.no_keepalive || connection.max_requests.or(connection.max_age_ns).is_some())
+        {
             mistakes
                 .add("pipeline", "it needs kept connections: leave out the pipeline, or keep connections");
         }
-        let timeout = |text: &str| match time_ns(text) {
-            Ok(0) => Err("0 would fail every request; give a time such as 30s".to_owned()),
-            read => read,
-        };
         let plan = HttpPlan {
             url: self.url.clone(),
             targets,
@@ -227,11 +246,12 @@ impl HttpWorkload {
             load,
             duration_ns,
             requests,
+            connection,
             keepalive: !self.no_keepalive,
             pipeline,
             expect,
             timeout_ns: mistakes
-                .optional("timeout", self.timeout.as_deref(), timeout)
+                .optional("timeout", self.timeout.as_deref(), timeout_ns)
                 .unwrap_or(30_000_000_000),
             drain_ns: mistakes.optional("drain", self.drain.as_deref(), time_ns).unwrap_or(2_000_000_000),
             threads,
@@ -256,32 +276,6 @@ impl HttpWorkload {
         match self.events {
             Some(_) => StatusSet::acknowledged(),
             None => StatusSet::success(),
-        }
-    }
-
-    fn targets(&self, url: Option<&Url>, mistakes: &mut Mistakes) -> Vec<SocketAddr> {
-        if let Some(list) = &self.connect_to {
-            let parsed: Result<Vec<SocketAddr>, _> = list.split(',').map(|a| a.trim().parse()).collect();
-            return parsed.unwrap_or_else(|_| {
-                let message = format!("'{list}' is not a list of ADDRESS:PORT such as 10.0.0.3:80");
-                mistakes.add("connect_to", message);
-                Vec::new()
-            });
-        }
-        let Some(url) = url else { return Vec::new() };
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port_or_known_default().unwrap_or(80);
-        match (host, port).to_socket_addrs() {
-            // The first address, as other clients do; `connect_to` can name several.
-            Ok(mut addresses) => addresses.next().into_iter().collect(),
-            Err(error) => {
-                let message = format!(
-                    "cannot find the address of '{host}': {error}; check the name, or give an address with --connect-to \
-                     ADDRESS:PORT, in a study with connect_to"
-                );
-                mistakes.add("url", message);
-                Vec::new()
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Descriptions of why the requests of a trial failed.
 
 use crate::{
+    HttpPlan,
     errors::{ErrorClass, ErrorCounts, Origin},
     trial::{HttpTrial, Measured, Trial},
     units::{show_count, show_time_ns},
@@ -29,7 +30,8 @@ impl HttpTrial {
     /// As [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let at = self.address();
-        let timeout = show_time_ns(self.plan.timeout_ns);
+        let HttpPlan { connection, timeout_ns, .. } = &self.plan;
+        let within = |part_ns: Option<u64>| show_time_ns(part_ns.unwrap_or(u64::MAX).min(*timeout_ns));
         let Some(class) = most_frequent(&self.errors).or_else(|| most_frequent(&self.connection_errors))
         else {
             let waited = show_time_ns((elapsed_s * 1e9) as u64);
@@ -42,9 +44,19 @@ impl HttpTrial {
         Some(match class {
             ErrorClass::ConnectRefused => format!("nothing listens at {at} (connection refused)"),
             ErrorClass::ConnectTimeout => {
+                let timeout = within(connection.connect_timeout_ns);
                 format!(
                     "no connection to {at} was established within {timeout}: nothing answers there, or its accept queue is full"
                 )
+            }
+            ErrorClass::ProxyRefused => {
+                let to = connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
+                format!(
+                    "the proxy at {at} opened no tunnel to {to}; see its log, or try `curl -p -x http://{at} URL`"
+                )
+            }
+            ErrorClass::ProxyTimeout => {
+                format!("the proxy at {at} opened no tunnel within {}", within(None))
             }
             ErrorClass::TlsExpired => {
                 format!("the certificate of {at} has expired (--insecure does not check it)")
@@ -74,7 +86,10 @@ impl HttpTrial {
             ErrorClass::TlsClientRefused => format!("{at} refused the client certificate (--cert)"),
             ErrorClass::NotTls => format!("{at} does not speak TLS; its plain port needs http://"),
             ErrorClass::TlsClosed => format!("{at} closed or reset its connections during the TLS handshake"),
-            ErrorClass::TlsTimeout => format!("{at} completed no TLS handshake within {timeout}"),
+            ErrorClass::TlsTimeout => {
+                let timeout = within(connection.handshake_timeout_ns);
+                format!("{at} completed no TLS handshake within {timeout}")
+            }
             ErrorClass::TlsDecrypt => format!("{at} sent bytes that cannot be decrypted"),
             ErrorClass::TlsOther => format!("{at} broke the TLS protocol, or sent an alert"),
             ErrorClass::ConnectReset | ErrorClass::Reset => format!("{at} reset its connections"),
@@ -82,7 +97,9 @@ impl HttpTrial {
             ErrorClass::ClosedEarly => format!("{at} closed its connections without an answer"),
             ErrorClass::ClosedUnused => format!("{at} closed connections before they carried a request"),
             ErrorClass::Truncated => format!("{at} closed its connections within an answer"),
-            ErrorClass::Timeout => format!("{at} gave no complete answer within {timeout}"),
+            ErrorClass::Timeout => {
+                format!("{at} gave no complete answer within {}", within(connection.answer_timeout_ns))
+            }
             ErrorClass::Malformed | ErrorClass::Framing | ErrorClass::TooLarge | ErrorClass::Unsolicited => {
                 format!("{at} does not answer in valid HTTP/1.1 ({})", class.meaning())
             }
@@ -116,7 +133,10 @@ impl HttpTrial {
 
     fn address(&self) -> String {
         match &self.plan.targets[..] {
-            [] => self.plan.url.clone(),
+            [] => match &self.plan.connection.unix_socket {
+                Some(path) => path.display().to_string(),
+                None => self.plan.url.clone(),
+            },
             [only] => only.to_string(),
             [first, others @ ..] => format!("{first} and {} more", others.len()),
         }

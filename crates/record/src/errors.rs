@@ -58,6 +58,8 @@ error_classes! {
     ConnectTimeout "connect_timeout" Network "no connection within the timeout",
     ConnectReset "connect_reset" Network "connection reset while it was being made",
     Unreachable "unreachable" Network "no route to the target",
+    ProxyRefused "proxy_refused" Network "the proxy refused the tunnel, or closed the connection before it answered",
+    ProxyTimeout "proxy_timeout" Network "no answer of the proxy within the timeout",
     TlsExpired "tls_expired" Network "certificate of the target has expired",
     TlsNotYetValid "tls_not_yet_valid" Network "certificate of the target is not valid yet",
     TlsWrongName "tls_wrong_name" Network "certificate of the target is for another name",
@@ -94,7 +96,7 @@ impl ErrorClass {
 
     /// Whether the request was given up because of its timeout, so that its time is censored.
     pub fn is_timeout(self) -> bool {
-        matches!(self, Self::Timeout | Self::ConnectTimeout | Self::TlsTimeout)
+        matches!(self, Self::Timeout | Self::ConnectTimeout | Self::ProxyTimeout | Self::TlsTimeout)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The plan of an HTTP trial: what is sent, when, and from where.
 
+mod connection;
 mod guard;
 mod script;
 mod tls;
@@ -14,6 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use connection::{ConnectionPlan, TunnelPlan};
 pub use guard::AbortRule;
 pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
 pub use tls::TlsPlan;
@@ -29,7 +31,8 @@ use crate::{
 pub struct HttpPlan {
     /// The requested URL. In results, secrets are masked here and in the request.
     pub url: String,
-    /// Addresses of the target, used in rotation; at least one.
+    /// Addresses that connections are made to, in rotation: of the target, or of the proxy before it. None if `connection` names
+    /// a Unix socket.
     pub targets: Vec<SocketAddr>,
     /// The request to send.
     pub request: Request,
@@ -48,6 +51,9 @@ pub struct HttpPlan {
     pub duration_ns: Option<u64>,
     /// Total number of requests after which new sends stop.
     pub requests: Option<u64>,
+    /// How connections are made, and how long they are used.
+    #[serde(default, skip_serializing_if = "ConnectionPlan::is_plain")]
+    pub connection: ConnectionPlan,
     /// Whether a connection carries more than one request.
     pub keepalive: bool,
     /// Largest number of requests in flight on a connection; 1 means no pipelining.
@@ -110,6 +116,11 @@ impl HttpPlan {
             LoadModel::Closed { .. } => None,
         };
         self.duration_ns.or_else(by_stages)
+    }
+
+    /// The longest time that an answer is waited for, in nanoseconds.
+    pub fn longest_answer_ns(&self) -> u64 {
+        self.timeout_ns.min(self.connection.answer_timeout_ns.unwrap_or(u64::MAX))
     }
 
     /// Length of the intervals of the time series, in nanoseconds: 1 s, or 0.1 s for an open load shorter than 4 s, because

@@ -65,7 +65,11 @@ pub(crate) fn this_machine() -> io::Result<WatchedHost> {
 
 /// The part of this machine in a trial without a lab.
 pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
-    let targets = trial.http().map_or(&[][..], |http| &http.plan.targets);
+    let plan = trial.http().map(|http| &http.plan);
+    if plan.is_some_and(|plan| plan.connection.unix_socket.is_some()) {
+        return Role::Both;
+    }
+    let targets = plan.map_or(&[][..], |plan| &plan.targets);
     // Only an address of this machine can be bound.
     let is_here = |target: &SocketAddr| UdpSocket::bind((target.ip(), 0)).is_ok();
     if targets.iter().any(is_here) { Role::Both } else { Role::Load }

@@ -35,7 +35,7 @@ pub(crate) fn growth_of(trial: &HttpTrial, goal: &GoalQuantity) -> Option<Growth
     let bound_s = match goal {
         GoalQuantity::ResponseTime { bound_ns } => *bound_ns,
         // Without a bound, the longest time that answers are waited for takes its place.
-        GoalQuantity::Errors => trial.plan.timeout_ns.min(trial.plan.drain_ns),
+        GoalQuantity::Errors => trial.plan.longest_answer_ns().min(trial.plan.drain_ns),
         GoalQuantity::ConnectTime { .. }
         | GoalQuantity::Lost
         | GoalQuantity::Duplicated

@@ -289,7 +289,7 @@ fn may_have_changed_result(away: LinkAway, late_packets: u64, trial: &Trial, goa
             | GoalQuantity::Duplicated
             | GoalQuantity::Corrupt
             | GoalQuantity::Declared { .. } => {
-                return away.total_ns >= http.plan.timeout_ns.min(http.plan.drain_ns);
+                return away.total_ns >= http.plan.longest_answer_ns().min(http.plan.drain_ns);
             }
         };
         let shorter = Goal { quantity, ..goal.clone() };

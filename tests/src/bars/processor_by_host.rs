@@ -83,8 +83,13 @@ fn whole(outcome: &mut Outcome, first: u32, last: u32) -> Result<()> {
         let share = |s: f64| 100.0 * s / wall_s;
         sums.push(share(sum_s + unowned.idle.total_s));
         // The kernel counts idleness by itself.
-        let idle_ms: u64 =
-            counters.machine.values.iter().filter(|(name, _)| name.ends_with(".idle_ms")).map(|(_, ms)| ms).sum();
+        let idle_ms: u64 = counters
+            .machine
+            .values
+            .iter()
+            .filter(|(name, _)| name.ends_with(".idle_ms"))
+            .map(|(_, ms)| ms)
+            .sum();
         sums_with_stat.push(share(sum_s) + idle_ms as f64 / 10.0 / (counters.elapsed_s * cores));
         let truth_s =
             trial["quantities"]["worked_ns"].as_f64().context("the spinning program said nothing")? / 1e9;

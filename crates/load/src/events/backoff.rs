@@ -52,6 +52,8 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::ConnectTimeout
         | ErrorClass::ConnectReset
         | ErrorClass::Unreachable
+        | ErrorClass::ProxyRefused
+        | ErrorClass::ProxyTimeout
         | ErrorClass::Reset
         | ErrorClass::ClosedEarly
         | ErrorClass::ClosedUnused

@@ -4,6 +4,7 @@
 
 use std::{
     mem,
+    net::SocketAddr,
     ops::RangeInclusive,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
@@ -16,15 +17,17 @@ use rustix::{
     buffer::spare_capacity,
     event::epoll,
     io::Errno,
-    net::{self, AddressFamily, SocketFlags, SocketType},
+    net::{self, AddressFamily, SocketType},
     thread::{NanosleepRelativeResult, nanosleep},
     time::{ClockId, Timespec, clock_getres},
 };
 
 use super::{
-    ConnectionError, Event, HandshakeStep, Received, Route, SlotId, Waited, Wake, Wire,
+    ConnectionError, Event, HandshakeStep, PrefaceStep, Received, Route, SlotId, Waited, Wake, Wire,
     layer::{Io, Layer, Plain},
+    preface::PrefaceState,
     stamps::Stamps,
+    way::{self, Way},
 };
 
 /// The kernel's `TCP_INFO` of a connection (tcp(7)). Fields that an older kernel does not know are 0.
@@ -57,7 +60,7 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
     stamps: Stamps,
     /// Resolution of times that the kernel counts in its own ticks.
     tick_ns: u64,
-    nodelay: bool,
+    way: Way,
     spin: SpinTail,
     waited_ns: u64,
     spun_ns: u64,
@@ -66,16 +69,16 @@ pub(crate) struct KernelWire<L: Layer = Plain> {
 /// A socket, and what the layer above it knows of the connection.
 struct Connection<L: Layer> {
     socket: OwnedFd,
+    preface: Option<Box<PrefaceState>>,
     state: L::State,
 }
 
 impl<L: Layer> KernelWire<L> {
-    /// A wire with `slots` slots. `nodelay` switches Nagle's algorithm off. `max_spin_ns`: longest polling before a precise
-    /// wake-up, in nanoseconds.
+    /// A wire with `slots` slots. `max_spin_ns`: longest polling before a precise wake-up, in nanoseconds.
     ///
     /// # Errors
     /// When the kernel has no descriptor left for the epoll instance.
-    pub(crate) fn new(layer: L, slots: usize, nodelay: bool, max_spin_ns: u64) -> Result<Self, Errno> {
+    pub(crate) fn new(layer: L, slots: usize, way: Way, max_spin_ns: u64) -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             layer,
@@ -84,7 +87,7 @@ impl<L: Layer> KernelWire<L> {
             was_interrupted: false,
             stamps: Stamps::new(),
             tick_ns: clock_getres(ClockId::MonotonicCoarse).tv_nsec.unsigned_abs(),
-            nodelay,
+            way,
             spin: SpinTail::new(max_spin_ns),
             waited_ns: 0,
             spun_ns: 0,
@@ -101,6 +104,11 @@ impl<L: Layer> KernelWire<L> {
 
     fn socket(&self, slot: SlotId) -> Result<BorrowedFd<'_>, Errno> {
         self.connections[slot as usize].as_ref().map(|open| open.socket.as_fd()).ok_or(Errno::NOTCONN)
+    }
+
+    fn begin(&mut self, slot: SlotId, socket: OwnedFd) {
+        let state = self.layer.begin(slot);
+        self.connections[slot as usize] = Some(Connection { socket, preface: None, state });
     }
 
     /// How long ago the last segment in sequence came, which the kernel rounds down to its ticks.
@@ -177,25 +185,28 @@ impl<L: Layer> Wire for KernelWire<L> {
     }
 
     fn connect(&mut self, slot: SlotId, route: &Route) -> Result<(), Errno> {
-        let family = if route.target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-        if self.nodelay {
+        let Some(target) = route.target else {
+            let socket = self.way.connect_unix()?;
+            self.begin(slot, socket);
+            return Ok(());
+        };
+        let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = net::socket_with(family, SocketType::STREAM, way::SOCKET_FLAGS, None)?;
+        if self.way.nodelay {
             net::sockopt::set_tcp_nodelay(&socket, true)?;
         }
         if let Some(source) = route.source {
             // Leaves the choice of the port to connect(), which can use a port for several targets; bind() cannot. The option
             // is of IPv4, but IPv6 sockets accept it since Linux 4.2.
             let _ = setsockopt(&socket, IpBindAddressNoPort, &true);
-            net::bind(&socket, &std::net::SocketAddr::new(source, 0))?;
+            net::bind(&socket, &SocketAddr::new(source, 0))?;
         }
-        match net::connect(&socket, &route.target) {
+        match net::connect(&socket, &target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
         Stamps::enable(socket.as_fd());
-        let state = self.layer.begin(slot);
-        self.connections[slot as usize] = Some(Connection { socket, state });
+        self.begin(slot, socket);
         Ok(())
     }
 
@@ -239,6 +250,23 @@ impl<L: Layer> Wire for KernelWire<L> {
     fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
         self.layer.handshake(slot, &mut open.state, &mut Io::new(&open.socket, &mut self.stamps))
+    }
+
+    fn has_preface(&self) -> bool {
+        self.way.preface.is_some()
+    }
+
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+        let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
+        let Some(preface) = &self.way.preface else {
+            return Ok(PrefaceStep { is_done: true, unread_ns: Some(0) });
+        };
+        let state = open.preface.get_or_insert_with(|| Box::new(preface.begin(way::addresses(&open.socket))));
+        let step = state.advance(&mut Io::new(&open.socket, &mut self.stamps))?;
+        if step.is_done {
+            open.preface = None;
+        }
+        Ok(step)
     }
 
     fn tickets(&self) -> u64 {
@@ -320,7 +348,7 @@ mod tests {
 
     #[test]
     fn precise_waits_end_on_time_and_count_their_polling() {
-        let mut wire = KernelWire::new(Plain, 1, true, 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, Way::default(), 500_000).unwrap();
         // A single wait may wake after the deadline and then does not poll.
         for _ in 0..20 {
             let until = wire.now_ns() + 3_000_000;
@@ -332,7 +360,7 @@ mod tests {
 
     #[test]
     fn loose_waits_do_not_poll() {
-        let mut wire = KernelWire::new(Plain, 1, true, 500_000).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, Way::default(), 500_000).unwrap();
         let until = wire.now_ns() + 3_000_000;
         wire.wait(Some(until), Wake::Loosely, &mut Vec::new());
         assert_eq!((wire.now_ns() >= until, wire.spun_ns()), (true, 0));
@@ -341,9 +369,9 @@ mod tests {
     #[test]
     fn batched_events_come_after_the_batching_delay() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut wire = KernelWire::new(Plain, 1, true, 0).unwrap();
+        let mut wire = KernelWire::new(Plain, 1, Way::default(), 0).unwrap();
         let began_ns = wire.now_ns();
-        wire.connect(0, &Route { target: listener.local_addr().unwrap(), source: None }).unwrap();
+        wire.connect(0, &Route { target: listener.local_addr().ok(), source: None }).unwrap();
         wire.watch(0, 1, true).unwrap();
         let mut events = Vec::new();
         let waited = wire.wait(Some(began_ns + 9_000_000_000), Wake::Batched(3_000_000), &mut events);

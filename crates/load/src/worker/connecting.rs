@@ -23,8 +23,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let n = self.first_slot + u64::from(id);
         let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
         let turn = n / self.plan.sources.len().max(1) as u64;
-        let target = self.plan.targets[(turn % self.plan.targets.len() as u64) as usize];
-        Route { target, source: pick(&self.plan.sources) }
+        let target = turn.checked_rem(self.plan.targets.len() as u64);
+        Route { target: target.map(|at| self.plan.targets[at as usize]), source: pick(&self.plan.sources) }
     }
 
     /// Opens a slot's connection. Requests that wait on the slot are sent as soon as it is open.
@@ -41,14 +41,14 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         // Over loopback, and often over virtual links, the handshake is complete by now. Sending at once saves the wait
         // for its event.
-        let has_request = !W::HAS_HANDSHAKE && self.slots[id as usize].unsent > 0;
+        let has_request = self.sends_at_once && self.slots[id as usize].unsent > 0;
         let early = has_request && self.early_send_failures < MAX_EARLY_SEND_FAILURES;
         if early {
             self.transmit(id);
             match self.slots[id as usize].phase {
                 Phase::Connecting => self.early_send_failures += 1,
                 Phase::Open => self.early_send_failures = 0,
-                Phase::Handshaking | Phase::Vacant | Phase::Retired => return,
+                Phase::Preface | Phase::Handshaking | Phase::Vacant | Phase::Retired => return,
             }
         }
         let slot = &self.slots[id as usize];
@@ -75,38 +75,75 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         self.recorder.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
         slot.was_open = true;
-        if W::HAS_HANDSHAKE {
-            slot.phase = Phase::Handshaking;
-            (slot.handshake_since_ns, slot.handshake_unread_ns) = (now_ns, 0);
-        } else {
+        if self.sends_at_once {
             self.opened(id, now_ns);
+        } else {
+            slot.phase = Phase::Preface;
         }
+    }
+
+    /// Takes a connection that is being made as far as it goes.
+    pub(super) fn advance_opening(&mut self, id: SlotId) {
+        match self.slots[id as usize].phase {
+            Phase::Preface => self.advance_preface(id),
+            _ => self.advance_handshake(id),
+        }
+    }
+
+    /// Takes what comes before all else on a connection as far as it goes, and then the handshake.
+    fn advance_preface(&mut self, id: SlotId) {
+        let result = self.wire.preface(id);
+        let now_ns = self.clock();
+        let step = match result {
+            Ok(step) => step,
+            Err(error) => return self.connection_lost(id, connect_failure(error), 0, now_ns),
+        };
+        self.note_unread(id, step.unread_ns, now_ns);
+        if !step.is_done {
+            return;
+        }
+        if !W::HAS_HANDSHAKE {
+            self.opened(id, now_ns);
+            return self.take_up(id);
+        }
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Handshaking;
+        (slot.handshake_since_ns, slot.handshake_unread_ns) = (now_ns, 0);
+        self.arm_deadline(id);
+        self.advance_handshake(id);
+    }
+
+    /// Accounts for the time for which bytes of a connection that is being made were unread. Returns it.
+    fn note_unread(&mut self, id: SlotId, unread_ns: Option<u64>, now_ns: u64) -> u64 {
+        let unread_ns = unread_ns.unwrap_or_else(|| self.unnoticed_ns(now_ns));
+        if unread_ns >= MIN_ABSENCE_NS {
+            let slot = &mut self.slots[id as usize];
+            slot.requests.iter_mut().for_each(|request| request.own_ns += unread_ns);
+            self.record_absence(now_ns, unread_ns);
+        }
+        unread_ns
     }
 
     /// The connection takes requests from now on.
     fn opened(&mut self, id: SlotId, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Open;
+        slot.opened_ns = now_ns;
         slot.free_since_ns = now_ns;
         slot.reopens = true;
         self.connecting -= 1;
     }
 
     /// Takes a connection's handshake as far as it goes, and sends the requests that wait for it.
-    pub(super) fn advance_handshake(&mut self, id: SlotId) {
+    fn advance_handshake(&mut self, id: SlotId) {
         let result = self.wire.handshake(id);
         let now_ns = self.clock();
         let step = match result {
             Ok(step) => step,
             Err(error) => return self.connection_lost(id, handshake_failure(error), 0, now_ns),
         };
-        let unread_ns = step.unread_ns.unwrap_or_else(|| self.unnoticed_ns(now_ns));
-        let slot = &mut self.slots[id as usize];
-        slot.handshake_unread_ns += unread_ns;
-        if unread_ns >= MIN_ABSENCE_NS {
-            slot.requests.iter_mut().for_each(|request| request.own_ns += unread_ns);
-            self.record_absence(now_ns, unread_ns);
-        }
+        let unread_ns = self.note_unread(id, step.unread_ns, now_ns);
+        self.slots[id as usize].handshake_unread_ns += unread_ns;
         let Some(agreed) = step.agreed else { return };
         let slot = &self.slots[id as usize];
         let took_ns = now_ns.saturating_sub(slot.handshake_since_ns + slot.handshake_unread_ns);
@@ -150,7 +187,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// connection closed (with `class` too if the connection never opened or timed out). `answered` requests have just been
     /// answered on the connection.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
-        let was_connecting = matches!(self.slots[id as usize].phase, Phase::Connecting | Phase::Handshaking);
+        let was_connecting =
+            matches!(self.slots[id as usize].phase, Phase::Connecting | Phase::Preface | Phase::Handshaking);
         if was_connecting && self.slots[id as usize].connects_delayed && class.origin() != Origin::Local {
             self.recorder.connect_delayed();
         }
@@ -189,7 +227,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let slot = &mut self.slots[id as usize];
         match slot.phase {
             Phase::Connecting => self.connecting -= 1,
-            Phase::Handshaking => {
+            Phase::Preface | Phase::Handshaking => {
                 self.connecting -= 1;
                 self.recorder.disconnected();
             }
@@ -215,45 +253,59 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.source.retire(slot);
     }
 
+    /// Has the timers check a slot's deadline, unless they do so before. A slot has few deadline timers, because keeping one
+    /// exact would cost every request.
     pub(super) fn arm_deadline(&mut self, id: SlotId) {
         let slot = &mut self.slots[id as usize];
-        if let (false, Some(since_ns)) = (slot.deadline_armed, slot.waiting_since_ns()) {
-            slot.deadline_armed = true;
-            self.timers.push(Reverse((since_ns + self.plan.timeout_ns, id, Timer::Deadline)));
+        let armed_ns = slot.deadline_armed_ns;
+        if let Some(at_ns) = slot.deadline_ns(&self.timeouts)
+            && (armed_ns == 0 || at_ns < armed_ns)
+        {
+            slot.deadline_armed_ns = at_ns;
+            self.timers.push(Reverse((at_ns, id, Timer::Deadline)));
         }
     }
 
-    /// Checks a deadline that has fired, and arms it again if it was early. A slot has at most one deadline timer, because
-    /// keeping it exact would cost every request.
-    pub(super) fn check_deadline(&mut self, id: SlotId, now_ns: u64) {
+    /// Checks a deadline whose timer was set to `at_ns`, and arms it again if it was early.
+    pub(super) fn check_deadline(&mut self, id: SlotId, at_ns: u64, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
-        slot.deadline_armed = false;
-        let Some(since_ns) = slot.waiting_since_ns() else { return };
-        if since_ns + self.plan.timeout_ns > now_ns {
+        if slot.deadline_armed_ns != at_ns {
+            // An earlier timer has come instead.
+            return;
+        }
+        slot.deadline_armed_ns = 0;
+        let is_over = |deadline_ns: Option<u64>| deadline_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if !is_over(slot.deadline_ns(&self.timeouts)) {
             self.arm_deadline(id);
             return;
         }
         let (generation, phase) = (slot.generation, slot.phase);
         // The answer may be unread, or the connection open but unnoticed.
         match phase {
-            Phase::Connecting if !W::HAS_HANDSHAKE => self.transmit(id),
-            Phase::Connecting if self.wire.round_trip_ns(id).is_some() => self.connect_ended(id),
+            Phase::Connecting if self.sends_at_once => self.transmit(id),
+            Phase::Connecting if self.is_established(id) => self.connect_ended(id),
             Phase::Connecting => {}
-            Phase::Handshaking => self.advance_handshake(id),
-            _ => self.read(id, false),
+            Phase::Preface | Phase::Handshaking => self.advance_opening(id),
+            Phase::Vacant | Phase::Open | Phase::Retired => self.read(id, false),
         }
         let slot = &self.slots[id as usize];
-        let still_waits = slot.waiting_since_ns().is_some_and(|at| at + self.plan.timeout_ns <= now_ns);
+        let still_waits = is_over(slot.deadline_ns(&self.timeouts));
         if slot.generation != generation || !still_waits || slot.phase != phase {
             self.arm_deadline(id);
             return;
         }
         let class = match phase {
             Phase::Connecting => ErrorClass::ConnectTimeout,
+            Phase::Preface => ErrorClass::ProxyTimeout,
             Phase::Handshaking => ErrorClass::TlsTimeout,
             _ => ErrorClass::Timeout,
         };
         self.connection_lost(id, class, 0, now_ns);
+    }
+
+    /// Whether a connection attempt has succeeded, perhaps without an event that was seen. To a Unix socket, it has at once.
+    fn is_established(&self, id: SlotId) -> bool {
+        self.plan.targets.is_empty() || self.wire.round_trip_ns(id).is_some()
     }
 
     pub(super) fn connect_ended(&mut self, id: SlotId) {
@@ -262,10 +314,10 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         match result {
             Ok(()) => {
                 self.established(id, now_ns);
-                if W::HAS_HANDSHAKE {
-                    self.advance_handshake(id);
-                } else {
+                if self.sends_at_once {
                     self.take_up(id);
+                } else {
+                    self.advance_preface(id);
                 }
             }
             Err(errno) => self.connection_lost(id, connect_failure(errno), 0, now_ns),

@@ -40,7 +40,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         now_ns = self.clock();
                     }
                 }
-                Timer::Deadline => self.check_deadline(slot, now_ns),
+                Timer::Deadline => self.check_deadline(slot, at_ns, now_ns),
                 Timer::Retry => {
                     self.retry(slot, now_ns);
                     now_ns = self.clock();
@@ -285,7 +285,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 slot.queued = true;
                 pool.vacant.push(id);
             }
-            Phase::Open | Phase::Connecting | Phase::Handshaking | Phase::Retired => {}
+            Phase::Open | Phase::Connecting | Phase::Preface | Phase::Handshaking | Phase::Retired => {}
         }
     }
 
@@ -293,7 +293,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// tries again.
     pub(super) fn schedule_reopen(&mut self, id: SlotId) {
         let slot = &mut self.slots[id as usize];
-        if slot.reopens && slot.phase == Phase::Vacant && id < self.source.initial() && self.sending {
+        // The next step of an iteration opens the connection by itself.
+        let is_due = slot.reopens && slot.phase == Phase::Vacant && !slot.in_iteration;
+        if is_due && id < self.source.initial() && self.sending {
             slot.reopens = false;
             self.deferred.push(id);
         }

@@ -13,6 +13,11 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.plan.duration_ns.or_else(|| self.source.end_ns()).map(|end_ns| self.t0_ns + end_ns)
     }
 
+    /// When the wait for answers ends. Absences extend it.
+    pub(super) fn drain_deadline_ns(&self, end_ns: u64) -> u64 {
+        end_ns + self.plan.drain_ns + self.delay_at_end_ns
+    }
+
     /// Whether iterations go on: until the end of sending or, in an open load, of waiting for answers.
     pub(super) fn may_go_on(&self, now_ns: u64) -> bool {
         let is_open = self.source.is_open();

@@ -201,6 +201,10 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             slot.free_since_ns = time.received_ns;
         }
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
+        if let Some(lifetime) = &self.lifetime {
+            slot.answers += 1;
+            slot.closes |= lifetime.has_ended(slot, time.received_ns);
+        }
         self.has_long_bodies = response.body_bytes >= 2 * MIN_DISCARD_BYTES;
         let first_byte_ns = slot.first_byte_ns;
         let failure = match self.exchange.answered(id, &request, response, time) {

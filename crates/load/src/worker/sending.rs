@@ -18,13 +18,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         match self.slots[id as usize].phase {
             Phase::Open => {
                 self.transmit(id);
-                self.arm_deadline(id);
+                // A deadline that is armed already is that of an earlier request, or of its connection.
+                if self.slots[id as usize].deadline_armed_ns == 0 || self.timeouts.answer_ns < u64::MAX {
+                    self.arm_deadline(id);
+                }
             }
             Phase::Vacant if self.slots[id as usize].unsent > 0 => {
                 let now_ns = self.slots[id as usize].requests.front().map_or(0, |r| r.started_ns);
                 self.open(id, now_ns);
             }
-            Phase::Vacant | Phase::Connecting | Phase::Handshaking | Phase::Retired => {}
+            Phase::Vacant | Phase::Connecting | Phase::Preface | Phase::Handshaking | Phase::Retired => {}
         }
     }
 
@@ -38,7 +41,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
             let bytes = self.exchange.bytes(id, slot.unsent as usize, slot.sent_bytes as usize);
             let wanted = bytes.len();
-            let early = !W::HAS_HANDSHAKE && slot.phase == Phase::Connecting;
+            let early = slot.phase == Phase::Connecting;
             // A request that waited for its connection or for buffer space leaves now. Any other leaves when it is assigned,
             // a time that has just been read.
             let assigned_ns = slot.requests[slot.requests.len() - 1].started_ns;

@@ -1,6 +1,7 @@
 //! The loop on virtual time, against targets whose every answer is known.
 
 mod absences;
+mod connections;
 mod events;
 mod failures;
 mod handshakes;

@@ -54,9 +54,16 @@ impl HttpWorkload {
             let field = parse_header(header).ok().filter(|field| field.is_secret)?;
             Some((format!("the header {}", field.name), field.value))
         }));
-        let url = reference::expand_url(&self.url).unwrap_or_default();
+        let sent = |url: &str| reference::expand_url(url).unwrap_or_default();
+        let (url, proxy) = (sent(&self.url), sent(self.proxy.as_deref().unwrap_or_default()));
         secrets.extend(mask::secrets_in_url(&url));
-        let texts = [("the URL", Some(&self.url), url), ("the body", self.body.as_ref(), String::new())];
+        let of_proxy = mask::secrets_in_url(&proxy).into_iter();
+        secrets.extend(of_proxy.map(|(name, value)| (format!("{name} of the proxy"), value)));
+        let texts = [
+            ("the URL", Some(&self.url), url),
+            ("the proxy", self.proxy.as_ref(), proxy),
+            ("the body", self.body.as_ref(), String::new()),
+        ];
         for (name, text, sent) in texts {
             let Some(text) = text.filter(|text| reference::has_reference(text)) else { continue };
             let sent = if sent.is_empty() { expanded(text).unwrap_or_default() } else { sent };
@@ -69,7 +76,8 @@ impl HttpWorkload {
     pub fn masked(&self) -> Self {
         let headers = masked_all(&self.headers);
         let steps = self.steps.iter().map(StepText::masked).collect();
-        Self { url: mask_url(&self.url), headers, steps, ..self.clone() }
+        let proxy = self.proxy.as_deref().map(mask_url);
+        Self { url: mask_url(&self.url), proxy, headers, steps, ..self.clone() }
     }
 }
 

@@ -187,6 +187,14 @@ pub(super) fn time_ns(text: &str) -> Result<u64, String> {
     parse_time(text).map(|time| time.as_nanos() as u64).map_err(|e| e.to_string())
 }
 
+/// A time within which something must end.
+pub(super) fn timeout_ns(text: &str) -> Result<u64, String> {
+    match time_ns(text) {
+        Ok(0) => Err("0 would fail every request; give a time such as 30s".to_owned()),
+        read => read,
+    }
+}
+
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }

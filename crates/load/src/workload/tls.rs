@@ -59,6 +59,7 @@ impl HttpWorkload {
             ("ciphers", self.ciphers.is_some()),
             ("resumption", self.no_resumption),
             ("alpn", self.alpn.is_some()),
+            ("handshake_timeout", self.handshake_timeout.is_some()),
         ];
         for (field, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             mistakes.add(field, "it is for TLS, and the URL is plain: write https://, or leave it out");

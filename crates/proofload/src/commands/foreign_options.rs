@@ -5,7 +5,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::peers::table::{
     Fate::{Default, Refused},
-    Given, PROXY, Row, long, row,
+    Given, Row, long, row,
 };
 
 const SCRIPT: &str = "Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
@@ -39,7 +39,6 @@ const FOREIGN_OPTIONS: &[Row] = &[
     row('z', "", "VALUE", Refused("write --duration {}")),
     row('D', "", "VALUE", Refused("write --body @{}")),
     row('a', "", "VALUE", Refused("write the login into the URL: http://USER:PASSWORD@…")),
-    row('x', "proxy", "VALUE", Refused(PROXY)),
     long("rps", "VALUE", Refused("write --rate {}, of all connections together")),
     long("qps", "VALUE", Refused("write --rate {}, of all connections together")),
     long("vus", "VALUE", Refused("write --users {}")),
@@ -57,6 +56,9 @@ const FOREIGN_OPTIONS: &[Row] = &[
     long("data-binary", "VALUE", Refused(BODY)),
     long("request", "VALUE", Refused("write -X {}")),
     long("max-time", "VALUE", Refused("write --timeout {}")),
+    long("resolve", "VALUE", Refused("write --connect-to ADDRESS:PORT; names stay as the URL has them")),
+    long("haproxy-protocol", "", Refused("write --proxy-protocol")),
+    long("response-timeout", "VALUE", Refused("write --answer-timeout {}")),
     long("location", "", Refused("write --redirects 10")),
 ];
 

@@ -247,7 +247,9 @@ impl<'d> Resolver<'d> {
                 Vec::new()
             }
         };
-        if let (Some(hosts), Some(target)) = (&hosts, &target)
+        // Through a proxy or a file, a load needs no route of its own.
+        let has_other_way = ["proxy", "unix_socket"].iter().any(|key| workload.contains_key(*key));
+        if let (Some(hosts), Some(target), false) = (&hosts, &target, has_other_way)
             && !check_routes(reader, &hosts.plan, &from, target)
         {
             return None;

@@ -33,7 +33,8 @@ pub(super) fn connect_to_all_hosts(
         // The authority may begin with user info.
         url.and_then(|url| url.split('/').next()).and_then(|url| url.rsplit('@').next()) == Some(authority)
     });
-    if hosts.len() > 1 && goes_there && workload.connect_to.is_none() {
+    let has_way = workload.connect_to.is_some() || workload.proxy.is_some() || workload.unix_socket.is_some();
+    if hosts.len() > 1 && goes_there && !has_way {
         let all =
             hosts.iter().filter_map(|host| Some(SocketAddr::new(address_of(*host)?, *port).to_string()));
         workload.connect_to = Some(all.collect::<Vec<_>>().join(","));

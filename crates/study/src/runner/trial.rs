@@ -340,7 +340,7 @@ pub(super) fn backlog(trial: &Trial) -> Duration {
 pub(super) fn decision(goals: &[Goal], plan: &HttpPlan) -> Option<Decision> {
     let bound = |goal: &Goal| goal.quantity.bound_ns();
     let loss_ratio = goals.iter().map(|goal| goal.loss_ratio).reduce(f64::max)?;
-    let waited_ns = plan.timeout_ns.min(plan.drain_ns);
+    let waited_ns = plan.longest_answer_ns().min(plan.drain_ns);
     Some(Decision {
         response_time_ns: goals.iter().filter_map(bound).min().unwrap_or(waited_ns),
         longest_ns: goals.iter().map(|goal| bound(goal).unwrap_or(waited_ns)).max()?,

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool, mpsc},
 };
 
-use record::{ErrorClass, HttpPlan};
+use record::{ConnectionPlan, ErrorClass, HttpPlan};
 use rustix::io::Errno;
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
     share::Share,
     testing,
     wire::{
-        Agreed, ConnectionError, Event, HandshakeStep, Received, Route, SlotId, Waited, Wake, Wire,
-        simulated::SimulatedWire,
+        Agreed, ConnectionError, Event, HandshakeStep, PrefaceStep, Received, Route, SlotId, Waited, Wake,
+        Wire, simulated::SimulatedWire,
     },
     worker::{
         Finished, Worker,
@@ -26,14 +26,34 @@ use crate::{
 
 const AGREED: Agreed = Agreed { version: "TLS 1.3", cipher: "a cipher", is_resumed: false };
 
-/// A simulated wire whose connections need a handshake: the target's part arrives a constant time after it began.
+/// A simulated wire whose connections need a handshake, and perhaps a tunnel before it: the other side's part of each arrives a
+/// constant time after it began.
 struct SecureWire {
     inner: SimulatedWire<Steady>,
     takes_ns: u64,
+    /// How long a tunnel takes, if there is one.
+    tunnel_ns: Option<u64>,
     /// Of each slot: the generation to report, and when the target's part of its handshake arrives.
     handshakes: Vec<(u32, Option<u64>)>,
     /// Parts to report, each with its time.
     coming: Vec<(u64, SlotId)>,
+}
+
+impl SecureWire {
+    /// Begins to wait for the other side's part, or for how long it has lain unread once it has arrived.
+    fn awaited(&mut self, slot: SlotId, takes_ns: u64) -> Option<u64> {
+        let now_ns = self.now_ns();
+        let arrives_ns = &mut self.handshakes[slot as usize].1;
+        let Some(at_ns) = *arrives_ns else {
+            *arrives_ns = Some(now_ns + takes_ns);
+            self.coming.push((now_ns + takes_ns, slot));
+            return None;
+        };
+        (at_ns <= now_ns).then(|| {
+            *arrives_ns = None;
+            now_ns - at_ns
+        })
+    }
 }
 
 impl Wire for SecureWire {
@@ -56,19 +76,22 @@ impl Wire for SecureWire {
         self.inner.connect_result(slot)
     }
 
-    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
-        let now_ns = self.now_ns();
-        let arrives_ns = &mut self.handshakes[slot as usize].1;
-        let (agreed, unread_ns) = match *arrives_ns {
-            None => {
-                *arrives_ns = Some(now_ns + self.takes_ns);
-                self.coming.push((now_ns + self.takes_ns, slot));
-                (None, 0)
-            }
-            Some(at_ns) if at_ns > now_ns => (None, 0),
-            Some(at_ns) => (Some(AGREED), now_ns - at_ns),
+    fn has_preface(&self) -> bool {
+        self.tunnel_ns.is_some()
+    }
+
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+        let Some(tunnel_ns) = self.tunnel_ns else {
+            return Ok(PrefaceStep { is_done: true, unread_ns: Some(0) });
         };
-        Ok(HandshakeStep { agreed, unread_ns: Some(unread_ns), may_have_more: false })
+        let unread_ns = self.awaited(slot, tunnel_ns);
+        Ok(PrefaceStep { is_done: unread_ns.is_some(), unread_ns: unread_ns.or(Some(0)) })
+    }
+
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+        let unread_ns = self.awaited(slot, self.takes_ns);
+        let agreed = unread_ns.map(|_| AGREED);
+        Ok(HandshakeStep { agreed, unread_ns: unread_ns.or(Some(0)), may_have_more: false })
     }
 
     fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
@@ -127,10 +150,18 @@ impl Wire for SecureWire {
     }
 }
 
-/// Runs two users with five requests each, each on a connection of its own.
+/// Two users with five requests each, each on a connection of its own.
+fn plan(connection: ConnectionPlan) -> HttpPlan {
+    let plan = HttpPlan { keepalive: false, requests: Some(10), timeout_ns: S, ..testing::closed(2) };
+    HttpPlan { connection, ..plan }
+}
+
 fn run(takes_ns: u64, stops: &[(u64, u64)]) -> WorkerResult {
-    let plan =
-        Arc::new(HttpPlan { keepalive: false, requests: Some(10), timeout_ns: S, ..testing::closed(2) });
+    run_plan(plan(ConnectionPlan::default()), takes_ns, None, stops)
+}
+
+fn run_plan(plan: HttpPlan, takes_ns: u64, tunnel_ns: Option<u64>, stops: &[(u64, u64)]) -> WorkerResult {
+    let plan = Arc::new(plan);
     let (tick_sender, ticks) = mpsc::channel();
     let (_spares, spare) = mpsc::channel();
     let recorder = Recorder::new(0, tick_sender, spare, &plan);
@@ -138,11 +169,13 @@ fn run(takes_ns: u64, stops: &[(u64, u64)]) -> WorkerResult {
     let wire = |slots| {
         let mut inner = SimulatedWire::new(Steady { after_ns: MS }, length, slots);
         inner.stops = stops.iter().copied().collect();
-        Ok::<_, Errno>(SecureWire { inner, takes_ns, handshakes: vec![(0, None); slots], coming: Vec::new() })
+        let handshakes = vec![(0, None); slots];
+        Ok::<_, Errno>(SecureWire { inner, takes_ns, tunnel_ns, handshakes, coming: Vec::new() })
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let worker =
+    let mut worker =
         Worker::<_, crate::exchange::Fixed>::new(plan, Share::WHOLE, None, recorder, stop, wire).unwrap();
+    worker.prepare();
     let t0_ns = worker.now_ns() + MS;
     let Finished { mut result, .. } = worker.run(t0_ns);
     for tick in ticks {
@@ -183,4 +216,43 @@ fn a_handshake_without_an_end_times_out_in_its_own_class() {
     assert_eq!(http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::TlsTimeout, 10)]);
     assert_eq!((http.counts.connections_opened, http.counts.handshakes), (10, 0));
     assert_eq!(http.response_time.censored.count(), 10);
+    // Five times 100 ms, and not five times the second that a request may take.
+    let connection = ConnectionPlan { handshake_timeout_ns: Some(100 * MS), ..ConnectionPlan::default() };
+    let result = run_plan(plan(connection.clone()), 60 * S, None, &[]);
+    assert_eq!(result.http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::TlsTimeout, 10)]);
+    assert!(result.elapsed_ns < S, "{} ns", result.elapsed_ns);
+    // A tunnel before the handshake has only the time of the request.
+    assert!(run_plan(plan(connection), 99 * MS, Some(500 * MS), &[]).http.errors.is_empty());
+}
+
+#[test]
+fn a_tunnel_is_no_part_of_the_handshake() {
+    let tunnelled = |stops| run_plan(plan(ConnectionPlan::default()), 3 * MS, Some(5 * MS), stops).http;
+    let http = tunnelled(&[]);
+    assert_eq!((http.counts.completed, http.counts.handshakes, http.handshake_time.count()), (10, 10, 10));
+    let is_about = |ns: u64, truth_ns: u64| ns.abs_diff(truth_ns) <= truth_ns / 500;
+    assert!(is_about(http.handshake_time.max_ns(), 3 * MS) && http.connect_time.max_ns() < MS);
+    assert!(is_about(http.response_time.observed.max_ns(), 9 * MS + 10_000));
+    // The loop stops within the first tunnel: the tunnel's part lay unread.
+    let http = tunnelled(&[(S + 3 * MS, 50 * MS)]);
+    assert_eq!((http.counts.completed, http.handshake_time.count()), (10, 10));
+    assert!(http.handshake_time.max_ns() < 4 * MS, "{} ns", http.handshake_time.max_ns());
+    assert!(http.response_time.percentile(1.0).is_own() && http.away.longest_s > 0.04, "{:?}", http.away);
+}
+
+#[test]
+fn a_tunnel_that_does_not_open_times_out_in_its_own_class() {
+    let http = run_plan(plan(ConnectionPlan::default()), MS, Some(60 * S), &[]).http;
+    assert_eq!(http.errors.iter().collect::<Vec<_>>(), [(ErrorClass::ProxyTimeout, 10)]);
+    assert_eq!((http.counts.connections_opened, http.counts.handshakes), (10, 0));
+    // The connections of a pool are made before the start, through tunnels as well.
+    let open = HttpPlan { timeout_ns: S, ..testing::open(100.0, 1, 4) };
+    let pool = run_plan(open.clone(), 3 * MS, Some(5 * MS), &[]).http;
+    assert_eq!((pool.counts.completed, pool.counts.handshakes), (100, 4));
+    assert!(pool.response_time.observed.max_ns() < 2 * MS, "{} ns", pool.response_time.observed.max_ns());
+    let pool = run_plan(open, MS, Some(60 * S), &[]).http;
+    assert!(
+        pool.counts.completed == 0 && pool.connection_errors.of(ErrorClass::ProxyTimeout) > 0,
+        "{pool:?}"
+    );
 }

@@ -126,6 +126,18 @@ impl CurlLine {
             .options
             .retain(|(name, value)| *name != "header" || !value.as_deref().is_some_and(is_removal));
         route::set(&url, given, &mut translated);
+        let has_proxy = given.last("-x").is_some_and(|proxy| !proxy.is_empty());
+        if has_proxy && (given.has("--resolve") || given.has("--connect-to")) {
+            translated
+                .mistakes
+                .push("-x: the proxy finds the address: leave out --resolve and --connect-to".to_owned());
+        }
+        if has_proxy && !given.has("-p") && is_plain(&url) {
+            translated.mistakes.push(
+                "-x: curl would hand the proxy each request, and only tunnels are made: add -p, or give an https:// URL"
+                    .to_owned(),
+            );
+        }
         let body = body.map(|body| body.bytes);
         if translated.mistakes.is_empty() {
             Ok(Self { url, translated, body })
@@ -264,6 +276,13 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         }
         "tlsv1.2" => translated.set("tls-min", Some("1.2".to_owned())),
         "tlsv1.3" => translated.set("tls-min", Some("1.3".to_owned())),
+        // An empty value is curl's way to say that there is none.
+        "proxy" if value.is_empty() => {}
+        "proxy" => {
+            let proxy =
+                if value.contains("://") { literal(value) } else { format!("http://{}", literal(value)) };
+            translated.set("proxy", Some(proxy));
+        }
         "location" => {
             // A redirect must not look like the page that it leads to.
             translated.set("expect", Some("2xx".to_owned()));
@@ -275,6 +294,10 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         }
         _ => {}
     }
+}
+
+fn is_plain(url: &str) -> bool {
+    url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
 }
 
 /// Adds a field of curl's own, unless the line gives or removes it.

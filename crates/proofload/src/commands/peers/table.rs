@@ -40,10 +40,6 @@ pub(crate) const fn long(long: &'static str, value: &'static str, fate: Fate) ->
     Row { letter: None, long, value, fate }
 }
 
-/// Why an option for a proxy is refused.
-pub(crate) const PROXY: &str =
-    "a proxy would be measured with the service: leave it out, or measure the proxy by its own URL";
-
 /// Options of proofload that every such command has too.
 pub(super) const OWN: &[Row] = &[
     long("json", "FILE", Fate::Becomes("json")),

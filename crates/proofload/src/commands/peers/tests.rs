@@ -106,7 +106,7 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         ("wrk2 -c 10 http://127.0.0.1/", "-R 2000"),
         ("ab -n 5 -g out.tsv http://127.0.0.1/", "--hlog"),
         ("ab -n 5 -e out.csv -w http://127.0.0.1/", "--json"),
-        ("ab -X proxy:80 http://127.0.0.1/", "proxy would be measured"),
+        ("ab -X proxy:80 http://127.0.0.1/", "--proxy"),
         ("ab -f SSL3 http://127.0.0.1/", "TLS1.2"),
         ("wrk --conections 5 http://127.0.0.1/", "--connections"),
     ] {

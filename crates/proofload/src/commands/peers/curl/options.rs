@@ -2,7 +2,7 @@
 
 use super::super::table::{
     Fate::{Becomes, Default, Ignored, Own, Refused},
-    PROXY, Row, long, row,
+    Row, long, row,
 };
 
 const OUTPUT: &str = "answers are counted, not kept";
@@ -11,6 +11,7 @@ const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1
 const AUTH: &str =
     "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";
 const GET_AFTER_POST: &str = "a redirected POST becomes a GET, as browsers do";
+const SOCKS: &str = "only tunnels of HTTP proxies are known: give -x http://HOST:PORT, or leave it out";
 const ONE: &str = "a trial sends one request again and again: leave it out";
 
 /// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
@@ -53,12 +54,9 @@ pub(super) const ROWS: &[Row] = &[
     long("resolve", "HOST:PORT:ADDRESS", READ),
     long("connect-to", "HOST:PORT:HOST:PORT", READ),
     long("interface", "ADDRESS", Becomes("source")),
+    long("unix-socket", "PATH", Becomes("unix-socket")),
     row('m', "max-time", "SECONDS", Becomes("timeout")),
-    long(
-        "connect-timeout",
-        "SECONDS",
-        Ignored("the time of --max-time, 30 s unless given, includes the connection"),
-    ),
+    long("connect-timeout", "SECONDS", Becomes("connect-timeout")),
     row('k', "insecure", "", Becomes("insecure")),
     long("cacert", "FILE", Becomes("cacert")),
     row('E', "cert", "FILE", Becomes("cert")),
@@ -108,11 +106,17 @@ pub(super) const ROWS: &[Row] = &[
     long("http2-prior-knowledge", "", Refused(VERSIONS)),
     long("http3", "", Refused(VERSIONS)),
     long("http3-only", "", Refused(VERSIONS)),
-    row('x', "proxy", "PROXY", Refused(PROXY)),
-    row('U', "proxy-user", "USER:PASSWORD", Refused(PROXY)),
-    long("socks5", "PROXY", Refused(PROXY)),
-    long("socks5-hostname", "PROXY", Refused(PROXY)),
-    row('p', "proxytunnel", "", Refused(PROXY)),
+    row('x', "proxy", "PROXY", READ),
+    row(
+        'U',
+        "proxy-user",
+        "USER:PASSWORD",
+        Refused("write the login into the proxy's URL: -x http://USER:PASSWORD@HOST:PORT"),
+    ),
+    long("haproxy-protocol", "", Becomes("proxy-protocol")),
+    long("socks5", "PROXY", Refused(SOCKS)),
+    long("socks5-hostname", "PROXY", Refused(SOCKS)),
+    row('p', "proxytunnel", "", READ),
     long("digest", "", Refused(AUTH)),
     long("ntlm", "", Refused(AUTH)),
     long("negotiate", "", Refused(AUTH)),
@@ -120,7 +124,6 @@ pub(super) const ROWS: &[Row] = &[
     long("aws-sigv4", "PROVIDER", Refused(AUTH)),
     row('n', "netrc", "", Refused("write the login with -u USER:PASSWORD")),
     row('K', "config", "FILE", Refused("write the options of the file on the line")),
-    long("unix-socket", "PATH", Refused("connections are of TCP: give the service's address")),
     long("request-target", "PATH", Refused("write the path into the URL")),
     long("path-as-is", "", Refused("dots in a path are resolved: write the path that they lead to")),
     long("limit-rate", "SPEED", Refused("to slow the load down, leave it out and give --rate")),

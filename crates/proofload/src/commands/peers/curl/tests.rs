@@ -106,6 +106,13 @@ fn the_way_to_the_target_is_that_of_curl() {
     assert_eq!(address("--connect-to ::127.0.0.2:").as_deref(), Some("127.0.0.2:81"));
     assert_eq!(address("--connect-to b.example::127.0.0.2:"), None);
     assert!(why("curl --resolve a:b http://a.example:81/").contains("HOST:PORT:ADDRESS"));
+    let line = "curl -p -x u:p@127.0.0.1:3128 --haproxy-protocol --connect-timeout 3 http://a.example:81/";
+    let workload = read(line).unwrap().0;
+    assert_eq!(workload.proxy.as_deref(), Some("http://u:p@127.0.0.1:3128"));
+    assert_eq!((workload.proxy_protocol, workload.connect_timeout.as_deref()), (true, Some("3")));
+    let workload = read("curl --unix-socket /run/docker.sock http://localhost/info").unwrap().0;
+    assert_eq!(workload.unix_socket.as_deref(), Some("/run/docker.sock"));
+    assert!(why("curl -x 127.0.0.1:3128 http://a.example:81/").contains("-x: curl would hand the proxy"));
 }
 
 #[test]
@@ -113,7 +120,7 @@ fn what_is_ignored_is_said() {
     let (workload, notes) =
         read("curl -sSL -o /dev/null -w '%{http_code}' --connect-timeout 3 -m 5 127.0.0.1").unwrap();
     assert_eq!((workload.timeout.as_deref(), workload.expect.join(" ").as_str()), (Some("5"), "2xx"));
-    for name in ["-L", "-o", "-w", "--connect-timeout"] {
+    for name in ["-L", "-o", "-w"] {
         assert!(notes.iter().any(|note| note.starts_with(name)), "{name}: {notes:?}");
     }
 }
@@ -122,7 +129,7 @@ fn what_is_ignored_is_said() {
 fn all_refusals_come_at_once() {
     let all = why("curl -x p --http2 -K file -u name 'http://127.0.0.1/[1-3]'");
     for words in [
-        "-x: a proxy",
+        "-x: curl would hand",
         "--http2: requests are of HTTP/1.1",
         "-K: ",
         "--user: curl would ask",

@@ -1,0 +1,44 @@
+//! How the connections of a wire are made.
+
+use std::{net::SocketAddr, os::fd::OwnedFd};
+
+use rustix::{
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
+
+use super::preface::Preface;
+
+pub(super) const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// How the connections of a wire are made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Way {
+    /// Whether Nagle's algorithm is off.
+    pub nodelay: bool,
+    /// The Unix socket that connections without an address lead to.
+    pub unix_socket: Option<SocketAddrUnix>,
+    /// What comes before all else on each connection.
+    pub preface: Option<Preface>,
+}
+
+impl Way {
+    /// A connection to the Unix socket, which needs no wait.
+    pub(super) fn connect_unix(&self) -> Result<OwnedFd, Errno> {
+        let path = self.unix_socket.as_ref().ok_or(Errno::DESTADDRREQ)?;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
+        net::connect(&socket, path).map_err(|errno| match errno {
+            // The target's accept queue is full. TCP would wait for room; here the attempt has failed.
+            Errno::AGAIN | Errno::NOENT => Errno::CONNREFUSED,
+            other => other,
+        })?;
+        Ok(socket)
+    }
+}
+
+/// The connection's own address and the peer's, if both are addresses of IP.
+pub(super) fn addresses(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
+    let own = SocketAddr::try_from(net::getsockname(socket).ok()?).ok()?;
+    let peer = SocketAddr::try_from(net::getpeername(socket).ok()??).ok()?;
+    Some((own, peer))
+}

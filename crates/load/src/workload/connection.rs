@@ -1,0 +1,124 @@
+//! How the connections of a workload are made, and how long they are used.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use record::{ConnectionPlan, TunnelPlan};
+use rustix::net::SocketAddrUnix;
+use url::Url;
+
+use super::{
+    HttpWorkload,
+    headers::basic_auth_field,
+    text::{Mistakes, parse_url, positive, time_ns, timeout_ns},
+};
+
+impl HttpWorkload {
+    /// The addresses to connect to, and how.
+    pub(super) fn connection(
+        &self,
+        url: Option<&Url>,
+        mistakes: &mut Mistakes,
+    ) -> (Vec<SocketAddr>, ConnectionPlan) {
+        let mut timeout =
+            |field, text: &Option<String>| mistakes.optional(field, text.as_deref(), timeout_ns);
+        let mut plan = ConnectionPlan {
+            unix_socket: self.unix_socket.as_ref().map(Into::into),
+            tunnel: None,
+            proxy_protocol: self.proxy_protocol,
+            connect_timeout_ns: timeout("connect_timeout", &self.connect_timeout),
+            handshake_timeout_ns: timeout("handshake_timeout", &self.handshake_timeout),
+            answer_timeout_ns: timeout("answer_timeout", &self.answer_timeout),
+            max_requests: mistakes.optional(
+                "connection_requests",
+                self.connection_requests.as_deref(),
+                positive,
+            ),
+            max_age_ns: mistakes.optional(
+                "connection_lifetime",
+                self.connection_lifetime.as_deref(),
+                time_ns,
+            ),
+        };
+        self.check_connection(mistakes);
+        let targets = match (&self.unix_socket, &self.proxy, &self.connect_to) {
+            (Some(_), ..) => Vec::new(),
+            (None, Some(proxy), _) => {
+                let found = mistakes.read("proxy", proxy_of(proxy, url).map(Some));
+                let (address, tunnel) = found.unzip();
+                plan.tunnel = tunnel;
+                address.into_iter().collect()
+            }
+            (None, None, Some(list)) => mistakes.read("connect_to", addresses_of(list)),
+            (None, None, None) => url.map_or_else(Vec::new, |url| {
+                mistakes.read("url", address_of(url, NO_ADDRESS).map(|address| vec![address]))
+            }),
+        };
+        (targets, plan)
+    }
+
+    fn check_connection(&self, mistakes: &mut Mistakes) {
+        let ways = [
+            ("unix_socket", self.unix_socket.is_some()),
+            ("proxy", self.proxy.is_some()),
+            ("connect_to", self.connect_to.is_some()),
+        ];
+        let mut given = ways.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            mistakes
+                .add(second, format!("{first} already says where connections lead: leave out one of them"));
+        }
+        let path = self.unix_socket.as_deref();
+        if path.is_some_and(|path| path.is_empty() || SocketAddrUnix::new(path).is_err()) {
+            mistakes.add("unix_socket", "the kernel takes paths of 1 to 107 bytes");
+        }
+        if self.unix_socket.is_some() && self.source.is_some() {
+            mistakes.add("source", "a Unix socket has no addresses: leave out one of them");
+        }
+        if self.no_keepalive && self.connection_requests.is_some() {
+            mistakes.add(
+                "connection_requests",
+                "every request has a connection of its own: leave out one of them",
+            );
+        }
+    }
+}
+
+/// What to do if the URL's host has no address.
+const NO_ADDRESS: &str =
+    "check the name, or give an address with --connect-to ADDRESS:PORT, in a study with connect_to";
+
+/// The first address of a URL's host, as other clients take it; `connect_to` can name several.
+fn address_of(url: &Url, remedy: &str) -> Result<SocketAddr, String> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let found = (host, url.port_or_known_default().unwrap_or(80)).to_socket_addrs();
+    let fail = |why: String| format!("cannot find the address of '{host}': {why}; {remedy}");
+    let first = found.map_err(|error| fail(error.to_string()))?.next();
+    first.ok_or_else(|| fail("it has none".to_owned()))
+}
+
+/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`; of a name, the first.
+fn addresses_of(list: &str) -> Result<Vec<SocketAddr>, String> {
+    let address = |text: &str| {
+        let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+        found.ok_or_else(|| {
+            format!("'{text}' is not an ADDRESS:PORT such as 10.0.0.3:80, or a NAME:PORT that has an address")
+        })
+    };
+    list.split(',').map(|text| address(text.trim())).collect()
+}
+
+/// The address of a proxy, and the tunnel through it to the host of `url`.
+fn proxy_of(written: &str, url: Option<&Url>) -> Result<(SocketAddr, TunnelPlan), String> {
+    let proxy = parse_url(written)?.url;
+    if proxy.scheme() != "http" {
+        return Err("proxies are spoken to without TLS: give http://ADDRESS:PORT".to_owned());
+    }
+    if proxy.path() != "/" || proxy.query().is_some() {
+        return Err("a proxy has no path: give http://ADDRESS:PORT".to_owned());
+    }
+    let address = address_of(&proxy, "check the proxy's name")?;
+    let host = url.and_then(Url::host_str).unwrap_or_default();
+    let port = url.and_then(Url::port_or_known_default).unwrap_or(80);
+    let login = basic_auth_field(&proxy)?.map(|(_, value)| ("Proxy-Authorization".to_owned(), value));
+    Ok((address, TunnelPlan { to: format!("{host}:{port}"), headers: login.into_iter().collect() }))
+}

@@ -1,0 +1,52 @@
+//! How connections are made, and how long they are used.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How connections are made, and how long they are used. By default they lead to an address, and nothing ends them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ConnectionPlan {
+    /// The target's Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix_socket: Option<PathBuf>,
+    /// The tunnel to the target, if there is a proxy before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelPlan>,
+    /// Whether each connection begins with a line of the PROXY protocol, version 1, which names its own addresses.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub proxy_protocol: bool,
+    /// Longest time until TCP's connection is made, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_timeout_ns: Option<u64>,
+    /// Longest time of TLS's handshake, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake_timeout_ns: Option<u64>,
+    /// Longest time from sending a request to the end of its answer, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_timeout_ns: Option<u64>,
+    /// Largest number of requests on a connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_requests: Option<u64>,
+    /// Age of a connection from which on it takes no further request, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age_ns: Option<u64>,
+}
+
+/// A tunnel through an HTTP proxy, which the method CONNECT opens (RFC 9110, section 9.3.6).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TunnelPlan {
+    /// Where the tunnel leads: the target's name or address, and its port.
+    pub to: String,
+    /// Header fields for the proxy, in order, beside `Host`.
+    pub headers: Vec<(String, String)>,
+}
+
+impl ConnectionPlan {
+    /// Whether nothing is set.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,209 @@
+//! The ways to a target: a Unix socket, a proxy's tunnel, the PROXY protocol; and how long connections are used.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use proofload_tests::{
+    Nginx, NginxOptions, Proofload, Serve,
+    nginx::{Secure, free_address},
+    process::{Launch, Process},
+    temporary::TemporaryFolder,
+};
+use record::ErrorClass;
+use rustix::process::Signal;
+use testing::until;
+
+use super::{beside_others, completed, run};
+
+/// HAProxy with frontends that answer by themselves, each with the address that it takes for the client's.
+fn haproxy(folder: &TemporaryFolder, binds: &[String]) -> Result<Process> {
+    let mut text =
+        "defaults\n mode http\n timeout client 5s\n timeout connect 5s\n timeout server 5s\n".to_owned();
+    for (number, bind) in binds.iter().enumerate() {
+        text += &format!(
+            "frontend f{number}\n bind {bind}\n http-request return status 200 hdr X-Source \"%[src]\" \
+             content-type text/plain string hello\n"
+        );
+    }
+    let file = folder.file("haproxy.cfg");
+    fs::write(&file, text)?;
+    Launch::new("haproxy").args(["-db", "-f", &file]).start()
+}
+
+fn listens(what: &str, address: SocketAddr) {
+    until(what, || TcpStream::connect(address).is_ok());
+}
+
+#[test]
+fn a_unix_socket_leads_to_the_target() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let path = folder.file("app.sock");
+    let _haproxy = haproxy(&folder, &[format!("unix@{path}")])?;
+    until("HAProxy listens", || UnixStream::connect(&path).is_ok());
+    // The name of the URL leads nowhere.
+    let url = "http://nowhere.invalid/";
+    for words in ["-c 4 -n 400", "-c 4 -n 100 --no-keepalive", "-R 500 -d 1s", "-c 2 -n 50 --proxy-protocol"]
+    {
+        let output = run(url, &format!("--unix-socket {path} {words}"))?;
+        if words.ends_with("--proxy-protocol") {
+            let trial = output.trial_even_if_crowded(1)?;
+            ensure!(trial.counts.completed == 0, "this frontend takes no such line: {}", output.described());
+            continue;
+        }
+        let requests =
+            if words.contains("-R") { 500 } else { words.split(' ').nth(3).context("-n")?.parse()? };
+        let trial = completed(&output, requests)?;
+        ensure!(trial.plan.targets.is_empty(), "{:?}", trial.plan.targets);
+    }
+    let output = run(url, &format!("--unix-socket {} -n 5 -c 1", folder.file("missing.sock")))?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.errors.of(ErrorClass::ConnectRefused) == 5, "{}", output.described());
+    ensure!(output.stdout.contains("missing.sock"), "{}", output.described());
+    let output = run(url, &format!("--unix-socket {path} --connect-to 127.0.0.1:1 -n 5"))?;
+    ensure!(output.code == Some(2) && output.stderr.contains("--connect-to: "), "{}", output.described());
+    Ok(())
+}
+
+#[test]
+fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let nginx = Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })?;
+    let authority = nginx.authority_file();
+    let both = [
+        fs::read(authority.replace("ca.pem", "cert.pem"))?,
+        fs::read(authority.replace("ca.pem", "key.pem"))?,
+    ];
+    fs::write(folder.file("both.pem"), both.concat())?;
+    let (plain, secure) = (free_address()?, free_address()?);
+    let binds = [
+        format!("{plain} accept-proxy"),
+        format!("{secure} accept-proxy ssl crt {}", folder.file("both.pem")),
+    ];
+    let _haproxy = haproxy(&folder, &binds)?;
+    listens("HAProxy listens", secure);
+    for url in [format!("http://{plain}/"), format!("https://{secure}/")] {
+        let words = format!(
+            "-c 3 -n 30 -t 1 --proxy-protocol --source 127.0.0.7 {}",
+            if url.starts_with("https") { "--insecure" } else { "" }
+        );
+        let output = run(&url, &format!("{words} --expect header:X-Source=127.0.0.7"))?;
+        completed(&output, 30)?;
+        // The control: without the line, HAProxy takes no request.
+        let output = run(&url, &words.replace("--proxy-protocol", ""))?;
+        let trial = output.trial_even_if_crowded(1)?;
+        ensure!(trial.counts.completed == 0 && trial.counts.failed == 30, "{}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
+fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let nginx = Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })?;
+    let (proxy, closed) = (free_address()?, free_address()?);
+    let log = folder.file("log");
+    let config = format!(
+        "Port {}\nListen 127.0.0.1\nTimeout 60\nMaxClients 50\nLogFile \"{log}\"\nLogLevel Connect\nBasicAuth ann secret\n",
+        proxy.port()
+    );
+    fs::write(folder.file("tinyproxy.conf"), config)?;
+    let mut tinyproxy =
+        Launch::new("tinyproxy").args(["-d", "-c", &folder.file("tinyproxy.conf")]).start()?;
+    listens("tinyproxy listens", proxy);
+    let tunnels = || -> Result<usize> { Ok(fs::read_to_string(&log)?.matches(": CONNECT ").count()) };
+    let trusted = format!("--cacert {}", nginx.authority_file());
+    for (url, words) in [(nginx.secure_url("/"), trusted.as_str()), (nginx.url("/"), "")] {
+        let before = tunnels()?;
+        let output = run(&url, &format!("-x http://ann:secret@{proxy} -c 4 -n 200 {words}"))?;
+        let trial = completed(&output, 200)?;
+        ensure!(trial.counts.received_body_bytes == 200 * 13, "{}", output.described());
+        ensure!(tunnels()? - before == 4, "{} tunnels: {}", tunnels()? - before, fs::read_to_string(&log)?);
+        ensure!(!output.stdout.contains("secret"), "{}", output.described());
+        let kept = serde_json::to_string(&trial.plan)?;
+        ensure!(!kept.contains("secret") && !kept.contains("YW5uOnNlY3JldA"), "{kept}");
+    }
+    for (login, why) in [("", "opened no tunnel"), ("ann:wrong@", "opened no tunnel")] {
+        let output = run(&nginx.url("/"), &format!("-x http://{login}{proxy} -c 1 -n 5"))?;
+        let trial = output.trial_even_if_crowded(1)?;
+        ensure!(trial.errors.of(ErrorClass::ProxyRefused) == 5, "{}", output.described());
+        ensure!(output.stdout.contains(why), "{}", output.described());
+    }
+    // Nothing listens where the tunnel leads.
+    let output = run(&format!("http://{closed}/"), &format!("-x http://ann:secret@{proxy} -c 1 -n 5"))?;
+    ensure!(
+        output.trial_even_if_crowded(1)?.errors.of(ErrorClass::ProxyRefused) == 5,
+        "{}",
+        output.described()
+    );
+    // The kernel still takes connections for a proxy that has stopped.
+    tinyproxy.signal(Signal::STOP);
+    let output = run(&nginx.url("/"), &format!("-x http://ann:secret@{proxy} -c 2 -n 4 --timeout 300ms"))?;
+    tinyproxy.signal(Signal::CONT);
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.errors.of(ErrorClass::ProxyTimeout) == 4, "{}", output.described());
+    Ok(())
+}
+
+#[test]
+fn connections_live_as_long_as_they_are_told() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    completed(&run(&serve.url(), "-u 4 --loops 100 --connection-requests 10")?, 400)?;
+    ensure!(serve.stop()?.connections_accepted == 40, "10 requests on each of 40 connections");
+    let serve = Serve::start("")?;
+    let output = run(&serve.url(), "-c 2 -R 200 -d 1s --connection-lifetime 100ms")?;
+    let trial = completed(&output, 200)?;
+    let (opened, accepted) = (trial.counts.connections_opened, serve.stop()?.connections_accepted);
+    ensure!(
+        opened == accepted && (12..=24).contains(&opened),
+        "{opened}, {accepted}: {}",
+        output.described()
+    );
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_takes_too_long_fails_before_the_whole_request_would() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("--delay 400ms")?;
+    let begun = Instant::now();
+    let output = run(&serve.url(), "-c 2 -n 6 --answer-timeout 100ms")?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.errors.of(ErrorClass::Timeout) == 6, "{}", output.described());
+    ensure!(output.stdout.contains("within 100 ms"), "{}", output.described());
+    ensure!(begun.elapsed().as_secs() < 20, "it waited for the timeout of the whole request");
+    completed(&run(&serve.url(), "-c 2 -n 4 --answer-timeout 10s")?, 4)?;
+    Ok(())
+}
+
+#[test]
+fn a_connection_that_ends_between_steps_neither_repeats_nor_hurries_them() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let record = folder.file("record.jsonl");
+    let serve = Serve::start(&format!("--record {record}"))?;
+    let (study, out) = (folder.file("study.toml"), folder.file("out"));
+    // An open load with a pool: a lost connection is opened again at once, and a step waits for its pause.
+    let text = format!(
+        "title = \"t\"\n[workload.http]\nurl = \"{}\"\nrate = 50\nconnections = 8\nduration = \"1s\"\nconnection_requests = 1\n\
+         [[workload.http.steps]]\nrequest = \"GET /a\"\npause = \"40ms\"\n[[workload.http.steps]]\nrequest = \"GET /b\"\n[trial]\nvoid_attempts = 0\n",
+        serve.url()
+    );
+    fs::write(&study, text)?;
+    let output = Proofload::new(&format!("run {study} --out {out} -q"))?.run()?;
+    ensure!(matches!(output.code, Some(0 | 3)), "{}", output.described());
+    let report = serve.stop()?;
+    let targets = fs::read_to_string(&record)?;
+    let count = |target: &str| targets.matches(&format!("\"target\":\"{target}\"")).count();
+    ensure!((count("/a"), count("/b")) == (50, 50), "{} and {} requests", count("/a"), count("/b"));
+    ensure!(report.connections_accepted >= 100, "{} connections", report.connections_accepted);
+    Ok(())
+}
