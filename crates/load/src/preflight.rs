@@ -4,13 +4,18 @@
 //! numbers and a remedy.
 
 use std::{
-    io,
+    fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    os::unix::fs::FileTypeExt,
+    path::Path,
     thread,
 };
 
 use record::{HttpPlan, LoadModel};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::{
+    fs::{Access, access},
+    thread::{CpuSet, sched_setaffinity},
+};
 
 use crate::{FieldMistake, MachineLimits, pool, workload::FixedByUser};
 
@@ -274,6 +279,7 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     let addresses: Vec<IpAddr> = plan.sources.iter().copied().filter(|source| !is_local(*source)).collect();
     let processors = missing_processors(&plan.cpus);
     let mut mistakes = Vec::new();
+    mistakes.extend(plan.connection.unix_socket.as_deref().and_then(unreachable_socket));
     if let [first, more @ ..] = &addresses[..] {
         let message = match more.len() {
             0 => format!("{first} is no address of this machine; see `ip addr`"),
@@ -290,6 +296,22 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
         mistakes.push(FieldMistake { field: "cpus", message });
     }
     mistakes
+}
+
+/// Why nobody can connect to what lies under a path; none if nothing does yet.
+fn unreachable_socket(path: &Path) -> Option<FieldMistake> {
+    let shown = path.display();
+    let message = match fs::metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => format!("{shown} is not a socket"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{shown}: permission denied; run as a user who may enter its folder")
+        }
+        Ok(_) if access(path, Access::WRITE_OK).is_err() => {
+            format!("{shown}: permission denied; run as a user who may write to it")
+        }
+        _ => return None,
+    };
+    Some(FieldMistake { field: "unix_socket", message })
 }
 
 /// Whether this machine has an address. Binding UDP shows it without keeping a port.

@@ -145,7 +145,7 @@ pub(crate) struct Slot {
     pub cycles: UserCycles,
     /// Requests that the user may still begin.
     pub loops_left: u64,
-    /// The slot had a connection before.
+    /// The slot had a connection before, which this side has not ended by itself.
     pub was_open: bool,
     /// The connection closes after the current answer.
     pub closes: bool,

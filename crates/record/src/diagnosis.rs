@@ -42,6 +42,11 @@ impl HttpTrial {
             });
         };
         Some(match class {
+            ErrorClass::ConnectRefused if connection.unix_socket.is_some() => {
+                format!(
+                    "nothing listens at {at}, or its accept queue is full (the listener's backlog, net.core.somaxconn)"
+                )
+            }
             ErrorClass::ConnectRefused => format!("nothing listens at {at} (connection refused)"),
             ErrorClass::ConnectTimeout => {
                 let timeout = within(connection.connect_timeout_ns);
@@ -52,7 +57,8 @@ impl HttpTrial {
             ErrorClass::ProxyRefused => {
                 let to = connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
                 format!(
-                    "the proxy at {at} opened no tunnel to {to}; see its log, or try `curl -p -x http://{at} URL`"
+                    "the proxy at {at} opened no tunnel to {to} (a login, a port or a name that it refuses?); `curl -p -x http://LOGIN@{at} URL` \
+                     shows its answer"
                 )
             }
             ErrorClass::ProxyTimeout => {

@@ -59,16 +59,19 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    /// None if the value is no number.
+    /// None if the value is no whole number.
     pub(crate) fn count(&self, values: &Values) -> Option<u32> {
         match self {
             Self::Fixed(n) => Some(*n),
-            Self::Named(place) => {
-                let number: u64 = std::str::from_utf8(values.get(*place)).ok()?.trim().parse().ok()?;
-                Some(number.min(MAX_RUNS.into()) as u32)
-            }
+            Self::Named(place) => runs(values.get(*place)),
         }
     }
+}
+
+/// How often a value says that something is to be repeated. None if it is no whole number.
+pub(crate) fn runs(value: &[u8]) -> Option<u32> {
+    let number: u64 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    Some(number.min(MAX_RUNS.into()) as u32)
 }
 
 /// A step that sends a request.
@@ -79,8 +82,8 @@ pub(crate) struct Step {
     pub(crate) pause: Option<Distribution>,
     pub(crate) expect: StatusSet,
     pub(crate) checks: Vec<Check>,
-    /// Values to take: their place, and where they are in the answer.
-    pub(crate) takes: Vec<(usize, Finder)>,
+    /// Values to take: their place, where they are in the answer, and whether a step is repeated so often.
+    pub(crate) takes: Vec<(usize, Finder, bool)>,
     pub(crate) needs: Needs,
     pub(crate) goes_on_after_failure: bool,
 }
@@ -146,7 +149,20 @@ impl Program {
             let message = "all weights are 0: no step would ever be drawn".to_owned();
             compiler.mistakes.push(ScriptMistake { step: String::new(), key: "weight", message });
         }
+        compiler.program.mark_numbers();
         compiler.program
+    }
+
+    /// Notes of which taken values a step is repeated so often.
+    fn mark_numbers(&mut self) {
+        let of_repeat = |operation: &Operation| match operation {
+            Operation::Begin { times: Times::Named(Place::Taken(place)), .. } => Some(*place),
+            _ => None,
+        };
+        let numbers: Vec<usize> = self.operations.iter().filter_map(of_repeat).collect();
+        for (place, _, is_number) in self.requests.iter_mut().flat_map(|step| &mut step.takes) {
+            *is_number = numbers.contains(place);
+        }
     }
 }
 
@@ -242,7 +258,7 @@ impl Compiler<'_> {
             if let Some(finder) = self.checked(step, "take", finder)
                 && let Some(Place::Taken(place)) = self.names.find(name)
             {
-                takes.push((place, finder));
+                takes.push((place, finder, false));
             }
         }
         let request = self.template(step, plan);

@@ -8,7 +8,7 @@ use crate::{
     Script,
     answer::{Answer, AnswerSink},
     cookies::Cookies,
-    program::{Operation, Step},
+    program::{Operation, Step, runs},
     redirect::resolve,
     state::{Values, WorkerState},
     template::{percent_encode, push_hex},
@@ -278,10 +278,10 @@ impl User {
             return Outcome::Failed(ErrorClass::Check);
         }
         let mut is_complete = !self.is_spoilt;
-        for (place, finder) in &step.takes {
+        for (place, finder, is_number) in &step.takes {
             match finder.find(&self.answer) {
-                Some(value) => self.values.take(*place, value),
-                None => is_complete = false,
+                Some(value) if !is_number || runs(&value).is_some() => self.values.take(*place, value),
+                _ => is_complete = false,
             }
         }
         if is_complete { Outcome::Good } else { Outcome::Failed(ErrorClass::Value) }

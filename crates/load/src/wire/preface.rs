@@ -111,6 +111,10 @@ impl PrefaceState {
 /// Whether a proxy's answer opens the tunnel; `None` as long as its head is incomplete. Bytes behind the head are refused: through
 /// the tunnel, the target does not speak first.
 fn opens_tunnel(answer: &[u8]) -> Option<bool> {
+    let start = b"HTTP/1.";
+    if !answer.starts_with(&start[..answer.len().min(start.len())]) {
+        return Some(false);
+    }
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
     let is_http = answer.starts_with(b"HTTP/1.0 ") || answer.starts_with(b"HTTP/1.1 ");
     let status = &answer[..end][9.min(end)..];

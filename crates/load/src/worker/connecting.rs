@@ -102,6 +102,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if !step.is_done {
             return;
         }
+        if self.gave_up_opening(id, ErrorClass::ProxyTimeout, now_ns) {
+            return;
+        }
         if !W::HAS_HANDSHAKE {
             self.opened(id, now_ns);
             return self.take_up(id);
@@ -122,6 +125,21 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.record_absence(now_ns, unread_ns);
         }
         unread_ns
+    }
+
+    /// Fails what waits for a connection that was made after the request's whole time, as what took so long.
+    fn gave_up_opening(&mut self, id: SlotId, class: ErrorClass, now_ns: u64) -> bool {
+        let is_late = self.is_late(id, now_ns);
+        if is_late {
+            self.connection_lost(id, class, 0, now_ns);
+        }
+        is_late
+    }
+
+    /// Whether the oldest request of a slot has had its whole time.
+    fn is_late(&self, id: SlotId, now_ns: u64) -> bool {
+        let oldest = self.slots[id as usize].requests.front();
+        oldest.is_some_and(|request| request.started_ns.saturating_add(self.timeouts.whole_ns) <= now_ns)
     }
 
     /// The connection takes requests from now on.
@@ -148,6 +166,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let slot = &self.slots[id as usize];
         let took_ns = now_ns.saturating_sub(slot.handshake_since_ns + slot.handshake_unread_ns);
         self.recorder.agreed(took_ns, agreed);
+        if self.gave_up_opening(id, ErrorClass::TlsTimeout, now_ns) {
+            return;
+        }
         self.opened(id, now_ns);
         self.take_up(id);
         if step.may_have_more && self.slots[id as usize].phase == Phase::Open {
@@ -207,6 +228,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
         }
         self.drop_connection(id, now_ns);
+        let is_given_up = class.is_timeout() || class.is_tls() || class == ErrorClass::ProxyRefused;
+        self.slots[id as usize].was_open &= !is_given_up;
         if was_connecting && requests.is_empty() && class.origin() != Origin::Local {
             // A pool's connection that is opened before the start: no request counts the error.
             self.recorder.connection_error(class);
@@ -282,6 +305,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let (generation, phase) = (slot.generation, slot.phase);
         // The answer may be unread, or the connection open but unnoticed.
         match phase {
+            Phase::Connecting if self.is_late(id, now_ns) => {}
             Phase::Connecting if self.sends_at_once => self.transmit(id),
             Phase::Connecting if self.is_established(id) => self.connect_ended(id),
             Phase::Connecting => {}

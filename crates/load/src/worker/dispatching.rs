@@ -40,7 +40,10 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         now_ns = self.clock();
                     }
                 }
-                Timer::Deadline => self.check_deadline(slot, at_ns, now_ns),
+                Timer::Deadline => {
+                    self.check_deadline(slot, at_ns, now_ns);
+                    now_ns = self.clock();
+                }
                 Timer::Retry => {
                     self.retry(slot, now_ns);
                     now_ns = self.clock();

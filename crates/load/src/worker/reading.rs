@@ -190,7 +190,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             slot.reader = http1::ResponseReader::new(http1::Limits::default());
             slot.closes = true;
         }
-        slot.last_answer_ns = time.received_ns;
+        // Without a receive time, the answer may have come when the loop was away: from then on, the user was ready.
+        let ready_ns = time.received_ns.saturating_sub(time.uncertainty_ns).max(request.sent_ns);
+        slot.last_answer_ns = ready_ns;
         if !self.has_answers {
             self.has_answers = true;
             self.absences.first_answered(time.read_ns, self.load_state());
@@ -198,12 +200,15 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let slot = &mut self.slots[id as usize];
         // A slot that was not full was free before.
         if slot.requests.len() + 1 >= self.plan.pipeline as usize {
-            slot.free_since_ns = time.received_ns;
+            slot.free_since_ns = ready_ns;
         }
         slot.closes |= !response.keep_alive || !self.plan.keepalive;
         if let Some(lifetime) = &self.lifetime {
             slot.answers += 1;
-            slot.closes |= lifetime.has_ended(slot, time.received_ns);
+            if lifetime.has_ended(slot, time.received_ns) {
+                // The next connection is no sign that the target has closed this one.
+                (slot.closes, slot.was_open) = (true, false);
+            }
         }
         self.has_long_bodies = response.body_bytes >= 2 * MIN_DISCARD_BYTES;
         let first_byte_ns = slot.first_byte_ns;

@@ -9,7 +9,7 @@ use url::Url;
 use super::{
     HttpWorkload,
     headers::basic_auth_field,
-    text::{Mistakes, parse_url, positive, time_ns, timeout_ns},
+    text::{Mistakes, parse_url, positive, timeout_ns},
 };
 
 impl HttpWorkload {
@@ -36,7 +36,7 @@ impl HttpWorkload {
             max_age_ns: mistakes.optional(
                 "connection_lifetime",
                 self.connection_lifetime.as_deref(),
-                time_ns,
+                timeout_ns,
             ),
         };
         self.check_connection(mistakes);
@@ -74,11 +74,15 @@ impl HttpWorkload {
         if self.unix_socket.is_some() && self.source.is_some() {
             mistakes.add("source", "a Unix socket has no addresses: leave out one of them");
         }
-        if self.no_keepalive && self.connection_requests.is_some() {
-            mistakes.add(
-                "connection_requests",
-                "every request has a connection of its own: leave out one of them",
-            );
+        let lives = [
+            ("connection_requests", &self.connection_requests),
+            ("connection_lifetime", &self.connection_lifetime),
+        ];
+        for (field, _) in lives.into_iter().filter(|(_, life)| self.no_keepalive && life.is_some()) {
+            mistakes.add(field, "every request has a connection of its own: leave out one of them");
+        }
+        if self.unix_socket.is_some() && self.connect_timeout.is_some() {
+            mistakes.add("connect_timeout", "a Unix socket connects at once or not at all: leave it out");
         }
     }
 }

@@ -108,17 +108,26 @@ fn steps_repeat_by_number_and_by_condition() {
 }
 
 #[test]
-fn a_value_that_is_no_number_repeats_nothing_and_fails_the_iteration() {
+fn a_value_that_is_no_number_fails_the_request_that_gave_it() {
     let mut first = request("GET", "/a", &[]);
     first.take.push(("times".to_owned(), "json:$".to_owned()));
     let again = StepPlan { repeat: Some("times".to_owned()), ..get("b") };
     let plan = script(vec![step("a", first), again, get("c")]);
     for (times, sent, has_failed) in
-        [("2", 4, false), ("0", 2, false), ("\"many\"", 1, true), ("-1", 1, true)]
+        [("2", 4, false), ("0", 2, false), ("\"many\"", 1, true), ("-1", 1, true), ("2.5", 1, true)]
     {
         let (requests, failed) = iteration(&plan, &[&format!("200 OK\r\n\r\n{times}")]);
         assert_eq!((requests.len(), failed), (sent, has_failed), "{times}");
     }
+    let script = Script::new(&plan, true, false).unwrap();
+    let mut state = WorkerState::new(&script, 1, 0, 1);
+    let mut user = User::new(&script, 1);
+    assert!(user.begin(&script, &mut state));
+    user.render(&script, &mut state, &mut Vec::new());
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n1e99";
+    let fed = ResponseReader::default().feed(answer, false, &mut user.sink(&script)).unwrap();
+    let outcome = user.answered(&script, &fed.done.unwrap(), &state);
+    assert_eq!(outcome, Outcome::Failed(ErrorClass::Value));
 }
 
 #[test]

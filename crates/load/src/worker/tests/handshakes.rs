@@ -256,3 +256,16 @@ fn a_tunnel_that_does_not_open_times_out_in_its_own_class() {
         "{pool:?}"
     );
 }
+
+#[test]
+fn what_is_opened_too_late_carries_no_request() {
+    // The handshake ends when the request has had its whole time, and the loop sees both at once.
+    for (takes_ns, tunnel_ns, class) in
+        [(S - 10_000, None, ErrorClass::TlsTimeout), (MS, Some(S - 10_000), ErrorClass::ProxyTimeout)]
+    {
+        let http = run_plan(plan(ConnectionPlan::default()), takes_ns, tunnel_ns, &[]).http;
+        assert_eq!(http.errors.iter().collect::<Vec<_>>(), [(class, 10)]);
+        assert_eq!((http.counts.completed, http.counts.failed), (0, 10));
+        assert!(http.service_time.censored.max_ns() < 2 * S, "{} ns", http.service_time.censored.max_ns());
+    }
+}

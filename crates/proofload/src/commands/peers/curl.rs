@@ -278,6 +278,9 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "tlsv1.3" => translated.set("tls-min", Some("1.3".to_owned())),
         // An empty value is curl's way to say that there is none.
         "proxy" if value.is_empty() => {}
+        "proxy" if value.starts_with("socks") => refuse(translated, options::SOCKS),
+        // That of curl ends after TLS's handshake.
+        "connect-timeout" => translated.set("handshake-timeout", Some(value.to_owned())),
         "proxy" => {
             let proxy =
                 if value.contains("://") { literal(value) } else { format!("http://{}", literal(value)) };

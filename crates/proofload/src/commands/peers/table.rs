@@ -49,8 +49,8 @@ pub(super) const OWN: &[Row] = &[
 ];
 
 /// Options of proofload that only an https:// URL takes.
-pub(super) const TLS: [&str; 8] =
-    ["insecure", "cacert", "cert", "key", "sni", "tls-min", "tls-max", "ciphers"];
+pub(super) const TLS: [&str; 9] =
+    ["insecure", "cacert", "cert", "key", "sni", "tls-min", "tls-max", "ciphers", "handshake-timeout"];
 
 impl Row {
     /// The name that messages have for it.

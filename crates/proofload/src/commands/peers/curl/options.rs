@@ -11,7 +11,8 @@ const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1
 const AUTH: &str =
     "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";
 const GET_AFTER_POST: &str = "a redirected POST becomes a GET, as browsers do";
-const SOCKS: &str = "only tunnels of HTTP proxies are known: give -x http://HOST:PORT, or leave it out";
+pub(super) const SOCKS: &str =
+    "only tunnels of HTTP proxies are known: give -x http://HOST:PORT, or leave it out";
 const ONE: &str = "a trial sends one request again and again: leave it out";
 
 /// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
