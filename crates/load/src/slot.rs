@@ -141,6 +141,8 @@ pub(crate) struct Slot {
     pub first_byte_ns: u64,
     /// When the last answer arrived.
     pub last_answer_ns: u64,
+    /// From when on the user could go on after it: the earliest moment at which it may have arrived.
+    pub ready_ns: u64,
     /// Complete cycles of the user, if it thinks.
     pub cycles: UserCycles,
     /// Requests that the user may still begin.
@@ -157,6 +159,8 @@ pub(crate) struct Slot {
     pub reopens: bool,
     /// When the timers check this slot's deadline; 0 if they do not.
     pub deadline_armed_ns: u64,
+    /// A later time at which they would have checked it; 0 if there is none.
+    pub deadline_later_ns: u64,
     /// The loop waits until the connection is writable.
     pub awaits_writable: bool,
     /// The slot is in the pool's queue of idle or vacant slots.

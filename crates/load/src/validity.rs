@@ -189,7 +189,7 @@ fn cpu_exhausted(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, St
 fn processor_shared(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let decision = plan.decides?;
     let is_open = matches!(plan.load, LoadModel::Open { .. });
-    let is_timed = decision.response_time_ns < plan.longest_answer_ns().min(plan.drain_ns);
+    let is_timed = decision.response_time_ns < plan.timeout_ns.min(plan.drain_ns);
     let share = processor_wait_share(result).filter(|share| *share > MAX_WAIT_SHARE)?;
     let applies =
         (is_open || is_timed) && result.elapsed_ns >= MIN_TRIAL_NS && !is_decided_by_refusals(plan, result);

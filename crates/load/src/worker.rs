@@ -67,7 +67,7 @@ pub struct Worker<W: Wire, X: Exchange> {
     mean_service_ns: u64,
     timers: BinaryHeap<Reverse<(u64, SlotId, Timer)>>,
     /// Slots whose next step is deferred to the next pass, so that immediate failures cannot recurse.
-    deferred: Vec<SlotId>,
+    deferred: Vec<(SlotId, Deferred)>,
     recorder: Recorder,
     buffer: Vec<u8>,
     stop: Arc<AtomicBool>,
@@ -101,6 +101,15 @@ pub struct Finished<W> {
     pub(crate) script: Option<ScriptResult>,
     /// The wire, which counts its own waiting and polling time.
     pub(crate) wire: W,
+}
+
+/// What a slot does in the next pass.
+#[derive(Debug, Clone, Copy)]
+enum Deferred {
+    /// It begins its user's next request.
+    Next,
+    /// It opens its connection again.
+    Reopen,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -341,16 +350,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     #[inline]
     fn next_arrival_ns(&self) -> Option<u64> {
         self.source.next_arrival_ns().map(|due| self.t0_ns + due)
-    }
-
-    /// Whether iterations pause that go on afterwards.
-    fn has_pauses(&self, now_ns: u64) -> bool {
-        self.paused > 0 && self.may_go_on(now_ns)
-    }
-
-    /// Whether arrivals of an open load are still unsent.
-    fn has_backlog(&self) -> bool {
-        self.next_arrival_ns().is_some()
     }
 
     fn handle_events(&mut self, events: &mut Vec<Event>) {

@@ -118,11 +118,6 @@ impl HttpPlan {
         self.duration_ns.or_else(by_stages)
     }
 
-    /// The longest time that an answer is waited for, in nanoseconds.
-    pub fn longest_answer_ns(&self) -> u64 {
-        self.timeout_ns.min(self.connection.answer_timeout_ns.unwrap_or(u64::MAX))
-    }
-
     /// Length of the intervals of the time series, in nanoseconds: 1 s, or 0.1 s for an open load shorter than 4 s, because
     /// few intervals show no trend.
     pub fn interval_ns(&self) -> u64 {

@@ -44,8 +44,9 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
     let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let path = folder.file("app.sock");
-    let _haproxy = haproxy(&folder, &[format!("unix@{path}")])?;
-    until("HAProxy listens", || UnixStream::connect(&path).is_ok());
+    let told = folder.file("told.sock");
+    let _haproxy = haproxy(&folder, &[format!("unix@{path}"), format!("unix@{told} accept-proxy")])?;
+    until("HAProxy listens", || UnixStream::connect(&path).is_ok() && UnixStream::connect(&told).is_ok());
     // The name of the URL leads nowhere.
     let url = "http://nowhere.invalid/";
     for words in ["-c 4 -n 400", "-c 4 -n 100 --no-keepalive", "-R 500 -d 1s", "-c 2 -n 50 --proxy-protocol"]
@@ -53,7 +54,7 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
         let output = run(url, &format!("--unix-socket {path} {words}"))?;
         if words.ends_with("--proxy-protocol") {
             let trial = output.trial_even_if_crowded(1)?;
-            ensure!(trial.counts.completed == 0, "this frontend takes no such line: {}", output.described());
+            ensure!(trial.counts.failed == 50, "this frontend takes no such line: {}", output.described());
             continue;
         }
         let requests =
@@ -61,6 +62,7 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
         let trial = completed(&output, requests)?;
         ensure!(trial.plan.targets.is_empty(), "{:?}", trial.plan.targets);
     }
+    completed(&run(url, &format!("--unix-socket {told} -c 2 -n 50 --proxy-protocol"))?, 50)?;
     let output = run(url, &format!("--unix-socket {} -n 5 -c 1", folder.file("missing.sock")))?;
     let trial = output.trial_even_if_crowded(1)?;
     ensure!(trial.errors.of(ErrorClass::ConnectRefused) == 5, "{}", output.described());

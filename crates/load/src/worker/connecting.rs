@@ -102,7 +102,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if !step.is_done {
             return;
         }
-        if self.gave_up_opening(id, ErrorClass::ProxyTimeout, now_ns) {
+        if self.wire.has_preface() && self.gave_up_opening(id, ErrorClass::ProxyTimeout, now_ns) {
             return;
         }
         if !W::HAS_HANDSHAKE {
@@ -216,7 +216,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let requests = std::mem::take(&mut self.slots[id as usize].requests);
         let mut failed = 0;
         for (i, request) in requests.iter().enumerate() {
-            let same = i == 0 || was_connecting || class == ErrorClass::Timeout;
+            let same = i == 0 || was_connecting || class.is_timeout();
             let class = if same { class } else { ErrorClass::ClosedEarly };
             if let Some(due_ns) = self.exchange.failed(id, request, class, now_ns) {
                 self.retry_later(id, request, due_ns, now_ns);
@@ -281,17 +281,26 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn arm_deadline(&mut self, id: SlotId) {
         let slot = &mut self.slots[id as usize];
         let armed_ns = slot.deadline_armed_ns;
-        if let Some(at_ns) = slot.deadline_ns(&self.timeouts)
-            && (armed_ns == 0 || at_ns < armed_ns)
-        {
-            slot.deadline_armed_ns = at_ns;
-            self.timers.push(Reverse((at_ns, id, Timer::Deadline)));
+        let Some(at_ns) = slot.deadline_ns(&self.timeouts).filter(|&at_ns| armed_ns == 0 || at_ns < armed_ns)
+        else {
+            return;
+        };
+        // A later timer that is still set serves again, or they would pile up.
+        slot.deadline_later_ns = slot.deadline_later_ns.max(armed_ns);
+        if (1..=at_ns).contains(&slot.deadline_later_ns) {
+            slot.deadline_armed_ns = std::mem::take(&mut slot.deadline_later_ns);
+            return;
         }
+        slot.deadline_armed_ns = at_ns;
+        self.timers.push(Reverse((at_ns, id, Timer::Deadline)));
     }
 
     /// Checks a deadline whose timer was set to `at_ns`, and arms it again if it was early.
     pub(super) fn check_deadline(&mut self, id: SlotId, at_ns: u64, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
+        if slot.deadline_later_ns == at_ns {
+            slot.deadline_later_ns = 0;
+        }
         if slot.deadline_armed_ns != at_ns {
             // An earlier timer has come instead.
             return;
@@ -305,8 +314,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let (generation, phase) = (slot.generation, slot.phase);
         // The answer may be unread, or the connection open but unnoticed.
         match phase {
-            Phase::Connecting if self.is_late(id, now_ns) => {}
-            Phase::Connecting if self.sends_at_once => self.transmit(id),
+            Phase::Connecting if self.sends_at_once && !self.is_late(id, now_ns) => self.transmit(id),
             Phase::Connecting if self.is_established(id) => self.connect_ended(id),
             Phase::Connecting => {}
             Phase::Preface | Phase::Handshaking => self.advance_opening(id),
@@ -324,6 +332,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             Phase::Handshaking => ErrorClass::TlsTimeout,
             _ => ErrorClass::Timeout,
         };
+        // What was read meanwhile may have begun other requests.
+        let now_ns = self.clock();
         self.connection_lost(id, class, 0, now_ns);
     }
 
@@ -338,6 +348,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         match result {
             Ok(()) => {
                 self.established(id, now_ns);
+                if self.gave_up_opening(id, ErrorClass::ConnectTimeout, now_ns) {
+                    return;
+                }
                 if self.sends_at_once {
                     self.take_up(id);
                 } else {

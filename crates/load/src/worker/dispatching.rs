@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use record::Fault;
 
-use super::{Timer, Worker};
+use super::{Deferred, Timer, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
     exchange::{Exchange, Next},
@@ -189,7 +189,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let requests = answered + failed;
         self.assigned -= u64::from(requests);
         // A user is ready when the answer has arrived, however late it was read.
-        let ready_ns = if answered > 0 { self.slots[id as usize].last_answer_ns } else { now_ns };
+        let ready_ns = if answered > 0 { self.slots[id as usize].ready_ns } else { now_ns };
         let mut own_pause_ns = None;
         if X::HAS_STEPS {
             match self.exchange.next(id) {
@@ -219,7 +219,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     }
                     self.send(id);
                 } else if self.reconnecting {
-                    self.deferred.push(id);
+                    self.deferred.push((id, Deferred::Next));
                 } else {
                     self.reconnecting = true;
                     self.begin(id, now_ns, ready_ns, now_ns);
@@ -251,7 +251,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if self.slots[id as usize].phase == Phase::Open {
             self.begin_step(id, now_ns, ready_ns, now_ns);
         } else if self.reconnecting {
-            self.deferred.push(id);
+            self.deferred.push((id, Deferred::Next));
         } else {
             self.reconnecting = true;
             self.begin_step(id, now_ns, ready_ns, now_ns);
@@ -300,13 +300,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let is_due = slot.reopens && slot.phase == Phase::Vacant && !slot.in_iteration;
         if is_due && id < self.source.initial() && self.sending {
             slot.reopens = false;
-            self.deferred.push(id);
+            self.deferred.push((id, Deferred::Reopen));
         }
     }
 
     /// Whether nothing is under way, waits, pauses, or is to go on in the next pass.
     pub(super) fn has_ended(&self, now_ns: u64) -> bool {
-        let goes_on = |id: &SlotId| self.slots[*id as usize].in_iteration;
+        let goes_on = |(id, _): &(SlotId, Deferred)| self.slots[*id as usize].in_iteration;
         self.assigned == 0
             && !self.has_backlog()
             && !self.has_pauses(now_ns)
@@ -318,18 +318,19 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         if self.deferred.is_empty() {
             return;
         }
-        for id in std::mem::take(&mut self.deferred) {
+        for (id, what) in std::mem::take(&mut self.deferred) {
             let now_ns = self.clock();
             let slot = &self.slots[id as usize];
             let since_ns = slot.free_since_ns.min(now_ns);
-            if slot.in_iteration {
-                if self.may_go_on(now_ns) {
-                    self.begin_step(id, since_ns, since_ns, now_ns);
+            match what {
+                // An arrival may have taken the slot meanwhile.
+                Deferred::Reopen if slot.phase == Phase::Vacant && !slot.in_iteration => {
+                    self.open(id, now_ns)
                 }
-            } else if !self.source.is_open() {
-                self.begin(id, since_ns, since_ns, now_ns);
-            } else if slot.phase == Phase::Vacant {
-                self.open(id, now_ns);
+                Deferred::Reopen => {}
+                Deferred::Next if !slot.in_iteration => self.begin(id, since_ns, since_ns, now_ns),
+                Deferred::Next if self.may_go_on(now_ns) => self.begin_step(id, since_ns, since_ns, now_ns),
+                Deferred::Next => {}
             }
         }
     }

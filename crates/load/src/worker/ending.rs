@@ -18,6 +18,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         end_ns + self.plan.drain_ns + self.delay_at_end_ns
     }
 
+    /// Whether iterations pause that go on afterwards.
+    pub(super) fn has_pauses(&self, now_ns: u64) -> bool {
+        self.paused > 0 && self.may_go_on(now_ns)
+    }
+
+    /// Whether arrivals of an open load are still unsent.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.next_arrival_ns().is_some()
+    }
+
     /// Whether iterations go on: until the end of sending or, in an open load, of waiting for answers.
     pub(super) fn may_go_on(&self, now_ns: u64) -> bool {
         let is_open = self.source.is_open();

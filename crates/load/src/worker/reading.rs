@@ -192,7 +192,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
         // Without a receive time, the answer may have come when the loop was away: from then on, the user was ready.
         let ready_ns = time.received_ns.saturating_sub(time.uncertainty_ns).max(request.sent_ns);
-        slot.last_answer_ns = ready_ns;
+        (slot.last_answer_ns, slot.ready_ns) = (time.received_ns, ready_ns);
         if !self.has_answers {
             self.has_answers = true;
             self.absences.first_answered(time.read_ns, self.load_state());
@@ -223,7 +223,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         };
         let took_ns = time.received_ns.saturating_sub(request.sent_ns);
         self.mean_service_ns = self.mean_service_ns - self.mean_service_ns / 64 + took_ns / 64;
-        self.slots[id as usize].cycles.answered(time.received_ns.saturating_sub(request.intended_ns));
+        self.slots[id as usize].cycles.answered(ready_ns.saturating_sub(request.intended_ns));
         self.recorder.answered(&request, response, failure, first_byte_ns, time);
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::HttpPlan;
+
 /// How connections are made, and how long they are used. By default they lead to an address, and nothing ends them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -48,5 +50,12 @@ impl ConnectionPlan {
     /// Whether nothing is set.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl HttpPlan {
+    /// The longest time that an answer is waited for, in nanoseconds.
+    pub fn longest_answer_ns(&self) -> u64 {
+        self.timeout_ns.min(self.connection.answer_timeout_ns.unwrap_or(u64::MAX))
     }
 }

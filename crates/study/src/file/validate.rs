@@ -222,11 +222,11 @@ impl<'d> Validator<'_, 'd> {
         at: std::ops::Range<usize>,
     ) {
         for goal in &self.outline.goals {
-            if goal.goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.longest_answer_ns()) {
+            if goal.goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
                 let message = format!(
                     "no request can be this slow: a request that takes longer than the timeout of {} has failed; give a longer \
                      timeout or a lower bound",
-                    show_nominal_time_ns(plan.longest_answer_ns())
+                    show_nominal_time_ns(plan.timeout_ns)
                 );
                 reader.mistake(goal.span.clone(), message);
             }

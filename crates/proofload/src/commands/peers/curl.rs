@@ -282,8 +282,12 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         // That of curl ends after TLS's handshake.
         "connect-timeout" => translated.set("handshake-timeout", Some(value.to_owned())),
         "proxy" => {
-            let proxy =
-                if value.contains("://") { literal(value) } else { format!("http://{}", literal(value)) };
+            let proxy = literal(value.trim_end_matches('/'));
+            let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+            // The port that curl takes by itself.
+            let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
+            let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            let proxy = if has_port { proxy } else { format!("{proxy}:1080") };
             translated.set("proxy", Some(proxy));
         }
         "location" => {

@@ -109,6 +109,7 @@ fn the_way_to_the_target_is_that_of_curl() {
     let line = "curl -p -x u:p@127.0.0.1:3128 --haproxy-protocol --connect-timeout 3 http://a.example:81/";
     let workload = read(line).unwrap().0;
     assert_eq!(workload.proxy.as_deref(), Some("http://u:p@127.0.0.1:3128"));
+    assert_eq!(read("curl -p -x [::1] http://a/").unwrap().0.proxy.as_deref(), Some("http://[::1]:1080"));
     assert_eq!((workload.proxy_protocol, workload.connect_timeout.as_deref()), (true, Some("3")));
     let workload = read("curl --unix-socket /run/docker.sock http://localhost/info").unwrap().0;
     assert_eq!(workload.unix_socket.as_deref(), Some("/run/docker.sock"));
