@@ -101,13 +101,16 @@ impl Kind {
     fn find(self) -> Option<PathBuf> {
         match self {
             Self::Ours => binary().ok(),
-            Self::Oha => {
-                let own = repository().join("target/peers/bin/oha");
-                if own.is_file() { Some(own) } else { program("oha") }
-            }
+            Self::Oha => peer(self.name()),
             Self::Wrk | Self::Ab | Self::H2load => program(self.name()),
         }
     }
+}
+
+/// A program that was built for the benchmarks, or is in the PATH.
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
+    let own = repository().join("target/peers/bin").join(name);
+    if own.is_file() { Some(own) } else { program(name) }
 }
 
 impl Tool {

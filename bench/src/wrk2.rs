@@ -8,14 +8,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{
-    Proofload, Serve,
-    machine::{Cores, program},
-    process::Launch,
-    repository,
-};
+use proofload_tests::{Proofload, Serve, machine::Cores, process::Launch};
+use record::units::parse_time;
 
-use crate::figure::Figure;
+use crate::{figure::Figure, tool::peer};
 
 /// The name of the figures.
 pub(crate) const NAME: &str = "open-rate";
@@ -36,7 +32,7 @@ pub(crate) fn measure(cores: Cores, rounds: u32) -> Result<bool> {
     println!(
         "\n== {NAME}: {RATE_PER_S} requests per second on {CONNECTIONS} connections, answered after 500 us"
     );
-    let wrk2 = find();
+    let wrk2 = peer("wrk2");
     if wrk2.is_none() {
         println!(
             "   wrk2: not measured; build it (https://github.com/giltene/wrk2), and put it into the PATH or to target/peers/bin/wrk2"
@@ -47,7 +43,8 @@ pub(crate) fn measure(cores: Cores, rounds: u32) -> Result<bool> {
     for round in 0..rounds {
         let mut tools = vec![("ours", None)];
         tools.extend(wrk2.as_ref().map(|path| ("wrk2", Some(path))));
-        tools.rotate_left(round as usize % wrk2.iter().count().saturating_add(1));
+        let first = round as usize % tools.len();
+        tools.rotate_left(first);
         for (tool, path) in tools {
             let run = one_run(cores, path);
             match &run {
@@ -69,11 +66,6 @@ pub(crate) fn measure(cores: Cores, rounds: u32) -> Result<bool> {
         print!("{}", figure.lines());
     }
     Ok(all_used)
-}
-
-fn find() -> Option<PathBuf> {
-    let own = repository().join("target/peers/bin/wrk2");
-    if own.is_file() { Some(own) } else { program("wrk2") }
 }
 
 /// By how much the quantiles that a run prints exceed those of the target's own waits, in microseconds.
@@ -108,15 +100,7 @@ fn printed_us(output: &str) -> Result<[f64; 2]> {
     let of = |quantile: &str| -> Result<f64> {
         let line = output.lines().find_map(|line| line.trim().strip_prefix(quantile));
         let value = line.with_context(|| format!("wrk2 printed no {quantile}: {output}"))?.trim();
-        let at = value.find(|c: char| c.is_ascii_alphabetic()).context("a unit")?;
-        let (number, unit) = value.split_at(at);
-        let scale = match unit {
-            "us" => 1.0,
-            "ms" => 1e3,
-            "s" => 1e6,
-            other => anyhow::bail!("wrk2's unit {other}"),
-        };
-        Ok(number.parse::<f64>()? * scale)
+        Ok(parse_time(value)?.as_secs_f64() * 1e6)
     };
     Ok([of("50.000%")?, of("99.000%")?])
 }

@@ -310,10 +310,12 @@ impl ThreadContext {
 /// How a plan's connections are made.
 fn way_of(plan: &HttpPlan) -> io::Result<Way> {
     let path = plan.connection.unix_socket.as_ref();
+    let preface = Preface::of(&plan.connection);
     Ok(Way {
-        nodelay: wants_nodelay(plan),
+        // The end of a preface and the first request leave one after the other.
+        nodelay: preface.is_some() || wants_nodelay(plan),
         unix_socket: path.map(SocketAddrUnix::new).transpose()?,
-        preface: Preface::of(&plan.connection),
+        preface,
     })
 }
 
@@ -324,13 +326,7 @@ fn wants_nodelay(plan: &HttpPlan) -> bool {
         events.numbering().event_bytes().saturating_mul(events.per_request as usize)
     });
     // The end of TLS's handshake and the first request leave one after the other.
-    let has_preface = plan.connection.tunnel.is_some() || plan.connection.proxy_protocol;
-    has_preface
-        || plan.tls.is_some()
-        || plan.script.is_some()
-        || plan.keepalive
-        || plan.pipeline > 1
-        || body_bytes > 1_000
+    plan.tls.is_some() || plan.script.is_some() || plan.keepalive || plan.pipeline > 1 || body_bytes > 1_000
 }
 
 #[cfg(test)]

@@ -14,13 +14,14 @@ mod script;
 mod text;
 mod tls;
 
+use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
+use settings::options::Kind;
+
 use crate::{FieldMistake, MachineLimits};
 use options::Field as _;
 pub use options::HttpOption;
-use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use script::Expectations;
 pub use script::StepText;
-use settings::options::Kind;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns, timeout_ns};
 
 const LOAD: &str = "Load";

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use proofload_tests::{
     Nginx, NginxOptions, Proofload, Serve,
     nginx::{Secure, free_address},
@@ -49,19 +49,16 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
     until("HAProxy listens", || UnixStream::connect(&path).is_ok() && UnixStream::connect(&told).is_ok());
     // The name of the URL leads nowhere.
     let url = "http://nowhere.invalid/";
-    for words in ["-c 4 -n 400", "-c 4 -n 100 --no-keepalive", "-R 500 -d 1s", "-c 2 -n 50 --proxy-protocol"]
+    for (words, requests) in
+        [("-c 4 -n 400", 400), ("-c 4 -n 100 --no-keepalive", 100), ("-R 500 -d 1s", 500)]
     {
         let output = run(url, &format!("--unix-socket {path} {words}"))?;
-        if words.ends_with("--proxy-protocol") {
-            let trial = output.trial_even_if_crowded(1)?;
-            ensure!(trial.counts.failed == 50, "this frontend takes no such line: {}", output.described());
-            continue;
-        }
-        let requests =
-            if words.contains("-R") { 500 } else { words.split(' ').nth(3).context("-n")?.parse()? };
         let trial = completed(&output, requests)?;
         ensure!(trial.plan.targets.is_empty(), "{:?}", trial.plan.targets);
     }
+    let output = run(url, &format!("--unix-socket {path} -c 2 -n 50 --proxy-protocol"))?;
+    let failed = output.trial_even_if_crowded(1)?.counts.failed;
+    ensure!(failed == 50, "this frontend takes no such line: {}", output.described());
     completed(&run(url, &format!("--unix-socket {told} -c 2 -n 50 --proxy-protocol"))?, 50)?;
     let output = run(url, &format!("--unix-socket {} -n 5 -c 1", folder.file("missing.sock")))?;
     let trial = output.trial_even_if_crowded(1)?;
