@@ -123,7 +123,7 @@ impl Channel {
     /// When the channel is lost.
     pub(crate) async fn ask_limits(&self) -> Result<Duration, Trouble> {
         let asked = Instant::now();
-        let request = if self.has_limits { Request::Limits } else { Request::Realpath { path: b"." } };
+        let request = if self.has_limits { Request::Limits } else { Request::Realpath(b".") };
         match self.ask(&request).await {
             Ok(Said::Extended(limits)) => {
                 if let Ok(limits) = Limits::read(&limits) {

@@ -83,7 +83,7 @@ impl Carrier {
     ) -> Result<(), Trouble> {
         let handle = self.handle_down(channel, file).await?;
         // Each channel has opened the path at its own time, and may have got another file.
-        let opened = channel.begin(&Request::Fstat { handle: &handle })?;
+        let opened = channel.begin(&Request::Fstat(&handle))?;
         self.fetch(channel, &handle, &prepared.local, span).await?;
         unchanged(&file.item, opened.attributes().await?)
     }
@@ -255,7 +255,7 @@ impl Carrier {
                            file and copy that";
                 return Err(Trouble::Local(why.to_owned()));
             }
-            let now = channel.begin(&Request::Fstat { handle: &handle })?;
+            let now = channel.begin(&Request::Fstat(&handle))?;
             unchanged(&file.item, now.attributes().await?)?;
             let verified = if self.manner.verify {
                 let here = self.local_hash(&local, 0, size_bytes).await?.to_string();

@@ -23,7 +23,7 @@ impl Handle {
 
     /// Closes it now; the answer tells whether all is written.
     pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending, Trouble> {
-        channel.begin(&Request::Close { handle: &take(&mut self.bytes) })
+        channel.begin(&Request::Close(&take(&mut self.bytes)))
     }
 }
 
@@ -40,7 +40,7 @@ impl Drop for Handle {
         if !self.bytes.is_empty() {
             let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
             let mut packet = Vec::new();
-            Request::Close { handle: &self.bytes }.write(id, &mut packet);
+            Request::Close(&self.bytes).write(id, &mut packet);
             // Nobody waits for the answer.
             let _ = self.outgoing.send(packet);
         }

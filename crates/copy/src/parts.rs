@@ -61,7 +61,7 @@ impl Carrier {
         let mut asked = Vec::new();
         for (channel, path) in self.parts.take().into_values() {
             match self.manner.direction {
-                Direction::Up => asked.extend(channel.begin(&Request::Remove { path: &path })),
+                Direction::Up => asked.extend(channel.begin(&Request::Remove(&path))),
                 Direction::Down => drop(fs::remove_file(os(&path))),
             }
         }

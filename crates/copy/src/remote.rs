@@ -48,7 +48,7 @@ impl Channel {
 
     /// Attributes of what a path leads to; none if there is nothing. A server that calls it a link would have it made as one.
     pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
-        match self.attributes(Request::Stat { path }).await? {
+        match self.attributes(Request::Stat(path)).await? {
             Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
             found => Ok(found),
         }
@@ -56,7 +56,7 @@ impl Channel {
 
     /// Attributes of a path itself, even if it is a link.
     pub(crate) async fn lstat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
-        self.attributes(Request::Lstat { path }).await
+        self.attributes(Request::Lstat(path)).await
     }
 
     async fn name(&self, request: Request<'_>) -> Result<Vec<u8>, Trouble> {
@@ -68,12 +68,12 @@ impl Channel {
 
     /// The absolute path behind links.
     pub(crate) async fn real_path(&self, path: &[u8]) -> Result<Vec<u8>, Trouble> {
-        self.name(Request::Realpath { path }).await
+        self.name(Request::Realpath(path)).await
     }
 
     /// What a link points to.
     pub(crate) async fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Trouble> {
-        self.name(Request::Readlink { path }).await
+        self.name(Request::Readlink(path)).await
     }
 
     pub(crate) async fn symlink(&self, target: &[u8], link: &[u8]) -> Result<(), Trouble> {
@@ -81,7 +81,7 @@ impl Channel {
     }
 
     pub(crate) async fn remove(&self, path: &[u8]) -> Result<(), Trouble> {
-        self.done(Request::Remove { path }).await
+        self.done(Request::Remove(path)).await
     }
 
     /// Asks to make a folder, unless it is there.
@@ -90,7 +90,7 @@ impl Channel {
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
         // Below the folder that the user named, no link leads elsewhere.
-        let known = if folder.is_named { Request::Stat { path } } else { Request::Lstat { path } };
+        let known = if folder.is_named { Request::Stat(path) } else { Request::Lstat(path) };
         Ok(NewFolder { made, known: self.begin(&known)? })
     }
 
@@ -120,7 +120,7 @@ impl Channel {
         // have been set aside over a connection that was lost.
         let aside = aside(from);
         if self.lstat(to).await?.is_some() {
-            let _ = self.begin(&Request::Remove { path: &aside })?;
+            let _ = self.begin(&Request::Remove(&aside))?;
             // Both at once, so that no loss of the connection comes between them.
             let _ = self.begin(&Request::Rename { from: to, to: &aside })?;
         }
@@ -155,10 +155,10 @@ impl Channel {
         path: &[u8],
         left: &Cell<usize>,
     ) -> Result<(Vec<Entry>, Vec<Vec<u8>>), Trouble> {
-        let handle = self.opened(self.ask(&Request::Opendir { path }).await?)?;
+        let handle = self.opened(self.ask(&Request::Opendir(path)).await?)?;
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
         loop {
-            match self.ask(&Request::Readdir { handle: &handle }).await? {
+            match self.ask(&Request::Readdir(&handle)).await? {
                 Said::Names(names) if !names.is_empty() => {
                     left.set(left.get().saturating_sub(names.len()));
                     for (name, attributes) in names {

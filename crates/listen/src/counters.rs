@@ -31,10 +31,10 @@ impl Count {
 }
 
 /// The counters of one thread, on their own cache lines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    statuses: Box<[Count]>,
+    statuses: Statuses,
     refused: [Count; NAMES.len()],
     events: [Count; 3],
     pub accepted_events_lost: Count,
@@ -52,25 +52,13 @@ pub(crate) struct Counters {
     answer_time: Mutex<Histogram>,
 }
 
-impl Default for Counters {
+/// A counter for each status.
+#[derive(Debug)]
+struct Statuses([Count; STATUSES]);
+
+impl Default for Statuses {
     fn default() -> Self {
-        Self {
-            statuses: (0..STATUSES).map(|_| Count::default()).collect(),
-            refused: std::array::from_fn(|_| Count::default()),
-            events: Default::default(),
-            accepted_events_lost: Count::default(),
-            accepted_events_settled: Count::default(),
-            replayed: Count::default(),
-            received_bytes: Count::default(),
-            sent_bytes: Count::default(),
-            stored_bytes: Count::default(),
-            connections_accepted: Count::default(),
-            connections_refused: Count::default(),
-            connections_timed_out: Count::default(),
-            accept_errors: Count::default(),
-            unanswered: Count::default(),
-            answer_time: Mutex::default(),
-        }
+        Self(std::array::from_fn(|_| Count::default()))
     }
 }
 
@@ -78,7 +66,7 @@ impl Counters {
     /// Counts an answer by its status.
     #[inline]
     pub(crate) fn count_answer(&self, status: u16) {
-        if let Some(count) = self.statuses.get(usize::from(status)) {
+        if let Some(count) = self.statuses.0.get(usize::from(status)) {
             count.add(1);
         }
     }
@@ -103,7 +91,8 @@ impl Counters {
 
     /// Number of answers by status, without zeros.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
-        let counted = self.statuses.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
+        let counted =
+            self.statuses.0.iter().enumerate().map(|(status, count)| (status as u16, count.value()));
         counted.filter(|&(_, count)| count > 0)
     }
 

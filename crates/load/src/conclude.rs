@@ -254,20 +254,18 @@ fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
             show_count(planned)
         );
     }
+    let connections = show_count(planned);
     let service_s = result.http.service_time.observed.mean_ns() / 1e9;
-    let bound = if service_s > 0.0 {
-        format!(
-            ": at a mean service time of {:.1} ms they carry at most {} requests/s (Little's law)",
-            service_s * 1e3,
-            show_count((planned as f64 * f64::from(plan.pipeline) / service_s).round() as u64)
-        )
-    } else {
-        String::new()
-    };
+    if service_s <= 0.0 {
+        return format!(
+            "{waiting}: {connections} connections were established, and none has carried an answer"
+        );
+    }
     format!(
-        "{waiting}, because all {} connections were busy{bound}. To see whether the target can do more, give more \
-         --connections",
-        show_count(planned)
+        "{waiting}, because all {connections} connections were busy: at a mean service time of {:.1} ms they carry at most {} \
+         requests/s (Little's law). To see whether the target can do more, give more --connections",
+        service_s * 1e3,
+        show_count((planned as f64 * f64::from(plan.pipeline) / service_s).round() as u64)
     )
 }
 

@@ -19,7 +19,7 @@ use crate::{
     recorder::{InFlight, PendingRetry, ReceiveTime},
     request_log::LogSender,
     share::Share,
-    wire::SlotId,
+    wire::{SlotId, Wire},
 };
 
 pub use fixed::Fixed;
@@ -170,10 +170,16 @@ pub trait Exchange: Sized {
         let _ = slot;
     }
 
+    /// A slot has an open connection.
+    #[inline]
+    fn connected<W: Wire>(&mut self, slot: SlotId, wire: &W) {
+        let _ = (slot, wire);
+    }
+
     /// The trial ends before a slot's request has its answer.
     #[inline]
-    fn trial_ended(&mut self, slot: SlotId, was_sent: bool) {
-        let _ = (slot, was_sent);
+    fn trial_ended(&mut self, slot: SlotId, request: &InFlight) {
+        let _ = (slot, request);
     }
 
     /// What is known at the end.

@@ -28,7 +28,7 @@ pub(crate) fn stream_failure(error: impl Into<ConnectionError>) -> ErrorClass {
         ConnectionError::Kernel(errno) => errno,
         ConnectionError::Tls(failure) => return tls_failure(failure),
         ConnectionError::CutOff => return ErrorClass::Truncated,
-        ConnectionError::Proxy => return ErrorClass::ProxyRefused,
+        ConnectionError::Proxy(status) => return proxy_failure(status),
     };
     match errno {
         Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => ErrorClass::Reset,
@@ -44,6 +44,14 @@ pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
         ErrorClass::Reset | ErrorClass::Truncated => ErrorClass::TlsClosed,
         ErrorClass::Timeout => ErrorClass::TlsTimeout,
         other => other,
+    }
+}
+
+fn proxy_failure(status: u16) -> ErrorClass {
+    match status {
+        401 | 407 => ErrorClass::ProxyLogin,
+        500..600 => ErrorClass::ProxyUnreachable,
+        _ => ErrorClass::ProxyRefused,
     }
 }
 

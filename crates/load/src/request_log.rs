@@ -3,6 +3,7 @@
 use std::{
     fs::{File, OpenOptions, Permissions},
     io::{self, Write},
+    net::SocketAddr,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
@@ -20,12 +21,16 @@ pub(crate) struct LogEntry {
     pub(crate) step: usize,
     pub(crate) user: u64,
     pub(crate) iteration: u64,
+    /// As it may be shown.
     pub(crate) target: Box<[u8]>,
     pub(crate) trace: Box<[u8]>,
+    /// This side's address of the connection, if it was sent on one that has addresses.
+    pub(crate) connection: Option<SocketAddr>,
     pub(crate) due_ns: i128,
     /// None if no byte was sent.
     pub(crate) sent_ns: Option<i128>,
-    pub(crate) ended_ns: i128,
+    /// None if the trial ended before.
+    pub(crate) ended_ns: Option<i128>,
     pub(crate) status: Option<u16>,
     pub(crate) error: Option<ErrorClass>,
 }
@@ -35,13 +40,14 @@ pub(crate) struct LogEntry {
 struct Line<'a> {
     due_unix_s: f64,
     sent_unix_s: Option<f64>,
-    ended_unix_s: f64,
+    ended_unix_s: Option<f64>,
     step: &'a str,
     user: u64,
     iteration: u64,
     target: &'a str,
     status: Option<u16>,
     error: Option<ErrorClass>,
+    connection: Option<SocketAddr>,
     traceparent: &'a str,
 }
 
@@ -115,13 +121,14 @@ fn push_line(entry: &LogEntry, steps: &[String], lines: &mut Vec<u8>) -> io::Res
     let line = Line {
         due_unix_s: seconds(entry.due_ns),
         sent_unix_s: entry.sent_ns.map(seconds),
-        ended_unix_s: seconds(entry.ended_ns),
+        ended_unix_s: entry.ended_ns.map(seconds),
         step: steps.get(entry.step).map_or("", |step| step),
         user: entry.user,
         iteration: entry.iteration,
         target: &secrets::mask(&target),
         status: entry.status,
         error: entry.error,
+        connection: entry.connection,
         traceparent: &String::from_utf8_lossy(&entry.trace),
     };
     serde_json::to_writer(&mut *lines, &line)?;

@@ -55,8 +55,8 @@ pub enum ConnectionError {
     Tls(tls::Failure),
     /// The peer ended the stream in a way that an attacker could imitate: bytes may be missing.
     CutOff,
-    /// The proxy opened no tunnel.
-    Proxy,
+    /// The proxy opened no tunnel. It answered with this status; 0 if it gave no answer of HTTP.
+    Proxy(u16),
 }
 
 impl ConnectionError {
@@ -217,6 +217,12 @@ pub trait Wire {
 
     /// For how long a connection has been open that has not received bytes yet: lower and upper bound in nanoseconds, if known.
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>>;
+
+    /// This side's address of an open connection, if it has one.
+    fn local_address(&self, slot: SlotId) -> Option<SocketAddr> {
+        let _ = slot;
+        None
+    }
 
     /// Closes a slot's connection and empties the slot.
     fn close(&mut self, slot: SlotId);

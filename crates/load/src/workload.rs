@@ -267,6 +267,7 @@ impl HttpWorkload {
             abort_if: mistakes.optional("abort_if", self.abort_if.as_deref(), str::parse),
             fault: mistakes.optional("fault", self.fault.as_deref(), str::parse),
         };
+        connection::check_timeouts(&plan, &mut mistakes);
         self.check_ceiling(&plan.load, &mut mistakes);
         self.check_script(&plan, &mut mistakes);
         mistakes.into_result(plan)

@@ -2,6 +2,8 @@
 
 use clap::{Arg, Command, builder::StyledStr};
 
+/// The program itself.
+const PROGRAM: &str = "proofload";
 /// Width that help is made for, in characters.
 const MAX_WIDTH: usize = 100;
 
@@ -10,218 +12,27 @@ const OF_OTHERS: [&str; 3] = ["wrk", "wrk2", "ab"];
 
 /// What the short help of a command shows beside its arguments.
 struct ShortHelp {
-    /// The command; empty for the program itself.
+    /// The command; `proofload` for the program itself.
     command: &'static str,
-    /// Long names of options, or letters of those that have no other name.
-    options: &'static [&'static str],
-    examples: [&'static str; 4],
+    /// Long names of options, or letters of those that have no other name, with spaces.
+    options: &'static str,
+    examples: Vec<&'static str>,
 }
 
-const SHORT_HELPS: &[ShortHelp] = &[
-    ShortHelp {
-        command: "",
-        options: &[],
-        examples: [
-            "proofload http -c 50 -d 10s http://127.0.0.1:8080/",
-            "proofload limit rate --p99 10ms http://127.0.0.1:8080/",
-            "proofload run studies/quickstart.toml",
-            "proofload report results/FOLDER --html report.html",
-        ],
-    },
-    ShortHelp {
-        command: "http",
-        options: &[
-            "users",
-            "rate",
-            "duration",
-            "requests",
-            "connections",
-            "header",
-            "body",
-            "timeout",
-            "curl",
-            "json",
-            "out",
-            "html",
-        ],
-        examples: [
-            "proofload http -u 200 -d 30s http://127.0.0.1:8080/",
-            "proofload http -R 5k -c 64 -d 30s http://127.0.0.1:8080/",
-            "proofload http -u 50 -d 10s -- curl -X PUT -d @body.json http://127.0.0.1:8080/item",
-            "proofload http -d 10s --json - http://127.0.0.1:8080/ | jq .response_time",
-        ],
-    },
-    ShortHelp {
-        command: "limit",
-        options: &["p99", "errors", "width", "min", "max", "budget", "trial", "out", "json"],
-        examples: [
-            "proofload limit rate --p99 50ms http://127.0.0.1:8080/",
-            "proofload limit users --errors 0 http://127.0.0.1:8080/",
-            "proofload limit connections http://127.0.0.1:8080/",
-            "proofload limit rate --p99 50ms --width 2% --budget 5m http://127.0.0.1:8080/",
-        ],
-    },
-    ShortHelp {
-        command: "run",
-        options: &["set", "dry-run", "resume", "out", "json", "quiet"],
-        examples: [
-            "proofload run studies/quickstart.toml",
-            "proofload run study.toml --dry-run",
-            "proofload run study.toml --set users=100,200 --set trial.repeats=3",
-            "proofload run study.toml --out result --resume",
-        ],
-    },
-    ShortHelp {
-        command: "report",
-        options: &["html", "json", "junit", "openmetrics", "github"],
-        examples: [
-            "proofload report result",
-            "proofload report result --html report.html",
-            "proofload report result --junit junit.xml",
-            "proofload report result --json - | jq .outcomes",
-        ],
-    },
-    ShortHelp {
-        command: "compare",
-        options: &["factor", "fail-if-worse", "confidence", "quantities", "json"],
-        examples: [
-            "proofload compare before after",
-            "proofload compare before after --fail-if-worse 5%",
-            "proofload compare result --factor target=nginx,haproxy",
-            "proofload compare before after --quantities response_p99_us,lower_bound",
-        ],
-    },
-    ShortHelp {
-        command: "serve",
-        options: &[
-            "listen",
-            "duration",
-            "body",
-            "delay",
-            "capacity",
-            "service-time",
-            "stall",
-            "misbehave",
-            "threads",
-        ],
-        examples: [
-            "proofload serve",
-            "proofload serve --delay 300ms",
-            "proofload serve --capacity 8 --service-time 4ms --queue 100",
-            "proofload serve --misbehave error=1%,reset=0.1%",
-        ],
-    },
-    ShortHelp {
-        command: "listen",
-        options: &[
-            "config",
-            "check",
-            "listen",
-            "path",
-            "format",
-            "rotate-size",
-            "compress",
-            "ack",
-            "threads",
-        ],
-        examples: [
-            "proofload listen --path 'events/${tag}.%Y-%m-%d.log'",
-            "proofload listen --ack synced --compress zstd",
-            "proofload listen --config listen.toml --check",
-            "curl -d '{\"a\":1}' http://127.0.0.1:9880/my.tag",
-        ],
-    },
-    ShortHelp {
-        command: "audit",
-        options: &["receipts", "level", "json"],
-        examples: [
-            "proofload audit --receipts receipts events",
-            "proofload audit --receipts receipts 'events/**/*.log.zst'",
-            "proofload audit --receipts receipts --level synced events",
-            "proofload audit --receipts a --receipts b --json - events",
-        ],
-    },
-    ShortHelp {
-        command: "copy",
-        options: &[
-            "recursive",
-            "preserve",
-            "dry-run",
-            "exclude",
-            "limit",
-            "no-verify",
-            "no-fsync",
-            "json",
-            "quiet",
-        ],
-        examples: [
-            "proofload copy data.tar web:/srv/",
-            "proofload copy -rp results me@far:runs",
-            "proofload copy -J gate far:'*.fits' .",
-            "proofload copy -rn --exclude '*.tmp' . far:work",
-        ],
-    },
-    ShortHelp {
-        command: "wrk",
-        options: &[
-            "connections",
-            "duration",
-            "threads",
-            "header",
-            "latency",
-            "timeout",
-            "json",
-            "out",
-            "html",
-        ],
-        examples: [
-            "proofload wrk -t2 -c100 -d30s http://127.0.0.1:8080/",
-            "proofload wrk -c 64 -d 10s --latency http://127.0.0.1:8080/",
-            "proofload wrk -c 64 -d 10s -H 'Accept: text/html' http://127.0.0.1:8080/",
-            "proofload wrk -c 64 -d 10s --json result.json http://127.0.0.1:8080/",
-        ],
-    },
-    ShortHelp {
-        command: "wrk2",
-        options: &[
-            "rate",
-            "connections",
-            "duration",
-            "threads",
-            "latency",
-            "u_latency",
-            "timeout",
-            "json",
-            "out",
-        ],
-        examples: [
-            "proofload wrk2 -t2 -c100 -d30s -R2000 http://127.0.0.1:8080/",
-            "proofload wrk2 -c 64 -d 10s -R 5k -L http://127.0.0.1:8080/",
-            "proofload wrk2 -c 64 -d 10s -R 5k -U http://127.0.0.1:8080/",
-            "proofload wrk2 -c 64 -d 10s -R 5k --html page.html http://127.0.0.1:8080/",
-        ],
-    },
-    ShortHelp {
-        command: "ab",
-        options: &["n", "c", "t", "k", "p", "T", "H", "m", "s", "json", "html"],
-        examples: [
-            "proofload ab -n 1000 -c 10 http://127.0.0.1:8080/",
-            "proofload ab -k -t 30 -c 64 http://127.0.0.1:8080/",
-            "proofload ab -n 1000 -p body.json -T application/json http://127.0.0.1:8080/item",
-            "proofload ab -n 1000 -c 10 --json result.json http://127.0.0.1:8080/",
-        ],
-    },
-    ShortHelp {
-        command: "link",
-        options: &["rate", "delay", "jitter", "loss", "queue", "back", "driver", "certify", "duration"],
-        examples: [
-            "proofload link client server --rate 1gbit --delay 114ms",
-            "proofload link client server --rate 100mbit --loss 0.1%",
-            "proofload link client server --rate 20mbit --back rate=5mbit",
-            "proofload link client server --delay 5ms --certify",
-        ],
-    },
-];
+/// Each command with its options, and below it its examples.
+const SHORT_HELPS: &str = include_str!("short_help.txt");
+
+/// The short help of every command.
+fn short_helps() -> impl Iterator<Item = ShortHelp> {
+    let is_example = |line: &&str| line.starts_with("  ");
+    let heads = SHORT_HELPS.lines().enumerate().filter(move |(_, line)| !is_example(line));
+    heads.filter_map(move |(number, head)| {
+        let (command, options) = head.split_once(':')?;
+        let examples =
+            SHORT_HELPS.lines().skip(number + 1).take_while(is_example).map(str::trim_start).collect();
+        Some(ShortHelp { command, options, examples })
+    })
+}
 
 /// The short help, if these words of a command line ask for one. `cli` is made only then: most starts are not for help.
 pub(crate) fn asked(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
@@ -229,11 +40,11 @@ pub(crate) fn asked(cli: impl FnOnce() -> Command, words: &[String]) -> Option<S
     if !before_others.clone().any(|word| word == "-h") {
         return None;
     }
-    let name = before_others.clone().find(|word| !word.starts_with('-')).map_or("", String::as_str);
-    let short = SHORT_HELPS.iter().find(|short| short.command == name)?;
+    let name = before_others.clone().find(|word| !word.starts_with('-')).map_or(PROGRAM, String::as_str);
+    let short = short_helps().find(|short| short.command == name)?;
     let mut cli = cli();
     cli.build();
-    let command = if name.is_empty() { &mut cli } else { cli.find_subcommand_mut(name)? };
+    let command = if name == PROGRAM { &mut cli } else { cli.find_subcommand_mut(name)? };
     Some(short.text(command))
 }
 
@@ -244,7 +55,7 @@ impl ShortHelp {
         let mut lines =
             vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
         let mut rows = Vec::new();
-        if self.command.is_empty() {
+        if self.command == PROGRAM {
             let shown = command.get_subcommands().filter(|own| {
                 !own.is_hide_set() && own.get_name() != "help" && !OF_OTHERS.contains(&own.get_name())
             });
@@ -252,10 +63,10 @@ impl ShortHelp {
         }
         let positionals = command.get_positionals().filter(|own| !own.is_hide_set());
         rows.extend(positionals.map(|own| (own.to_string(), help_of(own.get_help()))));
-        for name in self.options {
+        for name in self.options.split_whitespace() {
             let option = command.get_arguments().find(|own| {
                 let letter = own.get_short().filter(|_| own.get_long().is_none());
-                own.get_long() == Some(name) || letter.is_some_and(|letter| **name == letter.to_string())
+                own.get_long() == Some(name) || letter.is_some_and(|letter| name == letter.to_string())
             });
             rows.extend(option.map(|own| (left_of(own), help_of(own.get_help()))));
         }
@@ -267,7 +78,7 @@ impl ShortHelp {
         lines.push("\nExamples:".to_owned());
         lines.extend(self.examples.iter().map(|example| format!("  {example}")));
         let (others, command) = match self.command {
-            "" => (format!("Lines of {} are taken too. ", OF_OTHERS.join(", ")), "COMMAND"),
+            PROGRAM => (format!("Lines of {} are taken too. ", OF_OTHERS.join(", ")), "COMMAND"),
             own => (String::new(), own),
         };
         lines.push(format!("\n{others}Everything else, exit statuses too: proofload {command} --help\n"));
@@ -315,12 +126,14 @@ mod tests {
 
     #[test]
     fn every_command_has_a_short_help_that_fits_a_screen() {
-        for short in SHORT_HELPS {
-            let text = help(format!("proofload {} -h", short.command).replace("  ", " ").as_str()).unwrap();
+        assert_eq!(short_helps().count(), 14);
+        for short in short_helps() {
+            let words = format!("proofload {} -h", short.command).replace("proofload proofload", "proofload");
+            let text = help(&words).unwrap();
             assert!(text.lines().count() <= 25, "{} lines: {text}", text.lines().count());
             let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > MAX_WIDTH).collect();
             assert!(wide.is_empty(), "{wide:#?}");
-            for option in short.options {
+            for option in short.options.split_whitespace() {
                 let name = if option.len() == 1 { format!("-{option} ") } else { format!("--{option}") };
                 assert!(text.contains(&name), "{name} is missing: {text}");
             }
@@ -329,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_examples_are_command_lines() {
-        for example in SHORT_HELPS.iter().flat_map(|short| short.examples) {
+        for example in short_helps().flat_map(|short| short.examples) {
             let words = shlex::split(example.split(" | ").next().unwrap()).unwrap();
             if words[0] == "proofload" {
                 let read = crate::Cli::command().try_get_matches_from(&words);

@@ -30,6 +30,7 @@ impl HttpTrial {
     /// As [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
         let at = self.address();
+        let to = self.plan.connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
         let HttpPlan { connection, timeout_ns, .. } = &self.plan;
         let within = |part_ns: Option<u64>| show_time_ns(part_ns.unwrap_or(u64::MAX).min(*timeout_ns));
         let Some(class) = most_frequent(&self.errors).or_else(|| most_frequent(&self.connection_errors))
@@ -41,6 +42,9 @@ impl HttpTrial {
                 _ => format!("{at} left requests unanswered for up to {waited}"),
             });
         };
+        // Only what lies behind an open tunnel is the target.
+        let is_behind = connection.tunnel.is_some() && !class.is_connect() && !class.is_proxy();
+        let at = if is_behind { format!("{to} (through the proxy at {at})") } else { at };
         Some(match class {
             ErrorClass::ConnectRefused if connection.unix_socket.is_some() => {
                 format!(
@@ -54,13 +58,16 @@ impl HttpTrial {
                     "no connection to {at} was established within {timeout}: nothing answers there, or its accept queue is full"
                 )
             }
-            ErrorClass::ProxyRefused => {
-                let to = connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
+            ErrorClass::ProxyLogin => {
                 format!(
-                    "the proxy at {at} opened no tunnel to {to} (a login, a port or a name that it refuses?); `curl -p -x http://LOGIN@{at} URL` \
-                     shows its answer"
+                    "the proxy at {at} wants a login, or another one; give --proxy http://USER:PASSWORD@{at}"
                 )
             }
+            ErrorClass::ProxyUnreachable => format!("the proxy at {at} did not reach {to}; is it up?"),
+            ErrorClass::ProxyRefused => format!(
+                "the proxy at {at} opened no tunnel to {to} (a port or a name that it refuses?); `curl -p -x http://{at} URL` \
+                 shows its answer"
+            ),
             ErrorClass::ProxyTimeout => {
                 format!("the proxy at {at} opened no tunnel within {}", within(None))
             }

@@ -58,6 +58,8 @@ error_classes! {
     ConnectTimeout "connect_timeout" Network "no connection within the timeout",
     ConnectReset "connect_reset" Network "connection reset while it was being made",
     Unreachable "unreachable" Network "no route to the target",
+    ProxyLogin "proxy_login" Network "the proxy wants a login, or another one (401, 407)",
+    ProxyUnreachable "proxy_unreachable" Network "the proxy did not reach the target (5xx)",
     ProxyRefused "proxy_refused" Network "the proxy refused the tunnel, or closed the connection before it answered",
     ProxyTimeout "proxy_timeout" Network "no answer of the proxy within the timeout",
     TlsExpired "tls_expired" Network "certificate of the target has expired",
@@ -94,6 +96,16 @@ impl ErrorClass {
         (Self::TlsExpired..=Self::TlsOther).contains(&self)
     }
 
+    /// Whether no connection was made.
+    pub fn is_connect(self) -> bool {
+        (Self::ConnectRefused..=Self::Unreachable).contains(&self)
+    }
+
+    /// Whether a proxy opened no tunnel.
+    pub fn is_proxy(self) -> bool {
+        (Self::ProxyLogin..=Self::ProxyTimeout).contains(&self)
+    }
+
     /// Whether the request was given up because of its timeout, so that its time is censored.
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::Timeout | Self::ConnectTimeout | Self::ProxyTimeout | Self::TlsTimeout)
@@ -128,9 +140,8 @@ impl ErrorCounts {
 
     /// Connections that the target or the network refused, including those that the target closed unused.
     pub fn connect_failures(&self) -> u64 {
-        use ErrorClass::{ClosedUnused, ConnectRefused, ConnectReset, ConnectTimeout, Unreachable};
-        let classes = [ConnectRefused, ConnectTimeout, ConnectReset, Unreachable, ClosedUnused];
-        classes.into_iter().map(|class| self.of(class)).sum()
+        let is_of_connection = |class: ErrorClass| class.is_connect() || class == ErrorClass::ClosedUnused;
+        self.iter().filter(|(class, _)| is_of_connection(*class)).map(|(_, n)| n).sum()
     }
 
     /// Whether there are no failures.

@@ -95,22 +95,20 @@ pub(crate) fn answers_with(results: &Results, readings: &[Reading]) -> Vec<Answe
         .collect()
 }
 
+impl Answer {
+    fn without_bounds(setting: usize, goal: usize, name: &str, answer: (Status, String)) -> Self {
+        let (status, sentence) = answer;
+        Self { setting, goal, goal_name: name.to_owned(), block: None, status, bounds: None, sentence }
+    }
+}
+
 fn searched(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Answer> {
     let searches = searches_of(results, setting);
     if searches.is_empty() {
         let goals = results.plan.goals.iter().enumerate();
         return goals
             .map(|(goal, plan)| {
-                let (status, sentence) = sentence::nothing_found(results, readings);
-                Answer {
-                    setting,
-                    goal,
-                    goal_name: plan.name.clone(),
-                    block: None,
-                    status,
-                    bounds: None,
-                    sentence,
-                }
+                Answer::without_bounds(setting, goal, &plan.name, sentence::nothing_found(results, readings))
             })
             .collect();
     }
@@ -191,16 +189,8 @@ fn repeated(results: &Results, setting: usize, readings: &[&Reading]) -> Vec<Ans
         .map(|(goal, plan)| {
             let judged: Vec<bool> = valid.iter().filter_map(|reading| reading.met[goal]).collect();
             let met = judged.iter().filter(|&&met| met).count();
-            let (status, sentence) = sentence::repeated(results, setting, goal, met, judged.len(), readings);
-            Answer {
-                setting,
-                goal,
-                goal_name: plan.name.clone(),
-                block: None,
-                status,
-                bounds: None,
-                sentence,
-            }
+            let answer = sentence::repeated(results, setting, goal, met, judged.len(), readings);
+            Answer::without_bounds(setting, goal, &plan.name, answer)
         })
         .collect()
 }

@@ -1,11 +1,11 @@
-//! A user's cookies (RFC 6265), for one host.
+//! A user's cookies (RFC 6265) of one host.
 
 use jiff::fmt::rfc2822;
 
 /// Most cookies of a user, as in browsers.
 const MAX_COOKIES: usize = 180;
 
-/// A user's cookies. All requests of a trial go to one host, so that domains do not matter.
+/// A user's cookies. All requests of a trial go to one host, so that a cookie's domain matters only when it is set.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Cookies {
     all: Vec<Cookie>,
@@ -26,8 +26,9 @@ impl Cookies {
         self.all.clear();
     }
 
-    /// Takes the value of a `Set-Cookie` field of an answer to `target`. `now_s`: seconds since 1970.
-    pub(crate) fn set(&mut self, field: &[u8], target: &[u8], now_s: i64) {
+    /// Takes the value of a `Set-Cookie` field of an answer to `target` at `origin`, such as `http://host:80`. `now_s`: seconds
+    /// since 1970.
+    pub(crate) fn set(&mut self, field: &[u8], origin: &[u8], target: &[u8], now_s: i64) {
         let mut parts = field.split(|&byte| byte == b';');
         let Some(pair) = parts.next() else { return };
         let Some(equals) = pair.iter().position(|&byte| byte == b'=') else { return };
@@ -45,6 +46,8 @@ impl Cookies {
             let text = || std::str::from_utf8(value).ok();
             if name.eq_ignore_ascii_case(b"path") && value.starts_with(b"/") {
                 path = Some(value);
+            } else if name.eq_ignore_ascii_case(b"domain") && !is_of_domain(host_of(origin), value) {
+                return;
             } else if name.eq_ignore_ascii_case(b"secure") {
                 secure = true;
             } else if name.eq_ignore_ascii_case(b"max-age") {
@@ -97,6 +100,28 @@ impl Cookies {
     }
 }
 
+/// The host of an origin. A Host field of one's own may have templates, of which nothing is known.
+fn host_of(origin: &[u8]) -> &[u8] {
+    let at = origin.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
+    let authority = &origin[at..];
+    let end = if authority.starts_with(b"[") { b']' } else { b':' };
+    authority
+        .split_inclusive(|&byte| byte == end)
+        .next()
+        .map_or(authority, |host| host.strip_suffix(b":").unwrap_or(host))
+}
+
+/// Whether a host may set a cookie for a domain (RFC 6265, 5.1.3 and 5.3): its own, or one that it is in.
+fn is_of_domain(host: &[u8], domain: &[u8]) -> bool {
+    let domain = domain.strip_prefix(b".").unwrap_or(domain);
+    let is_address = std::str::from_utf8(host).is_ok_and(|host| host.parse::<std::net::Ipv4Addr>().is_ok());
+    let (Some(at), false) = (host.len().checked_sub(domain.len()), domain.is_empty()) else {
+        return domain.is_empty();
+    };
+    let is_within = at == 0 || (host[at - 1] == b'.' && domain.contains(&b'.') && !is_address);
+    memchr::memmem::find(host, b"{{").is_some() || (is_within && host[at..].eq_ignore_ascii_case(domain))
+}
+
 fn path_of(target: &[u8]) -> &[u8] {
     target.split(|&byte| byte == b'?').next().unwrap_or_default()
 }
@@ -124,7 +149,7 @@ mod tests {
     fn sent(fields: &[&str], target: &str, is_secure: bool) -> String {
         let mut cookies = Cookies::default();
         for field in fields {
-            cookies.set(field.as_bytes(), b"/shop/login?x=/y", NOW_S);
+            cookies.set(field.as_bytes(), b"http://shop.example.org:80", b"/shop/login?x=/y", NOW_S);
         }
         let mut out = Vec::new();
         if cookies.write(target.as_bytes(), is_secure, NOW_S + 60, b"Cookie: ", &mut out) {
@@ -141,6 +166,32 @@ mod tests {
         assert_eq!(sent(&["a=1; Path=/; Secure"], "/", true), "Cookie: a=1\r\n");
         assert_eq!(sent(&["a=1; Path=/", "a=2; Path=/"], "/", false), "Cookie: a=2\r\n");
         assert_eq!(sent(&["a=1\r\n b: c; Path=/", "d; Path=/"], "/", false), "");
+    }
+
+    #[test]
+    fn a_host_sets_cookies_for_itself_and_the_domains_it_is_in() {
+        for (origin, domain, is_kept) in [
+            ("http://shop.example.org", "shop.example.org", true),
+            ("http://shop.example.org:81", ".Example.ORG", true),
+            ("http://shop.example.org", "", true),
+            ("http://shop.example.org", "other.org", false),
+            ("http://shop.example.org", "op.example.org", false),
+            ("http://shop.example.org", "org", false),
+            ("http://localhost:8080", "localhost", true),
+            ("http://10.0.0.1", "10.0.0.1", true),
+            ("http://10.0.0.1", "0.0.1", false),
+            ("http://[::1]:80", "[::1]", true),
+            ("https://{{host}}", "example.org", true),
+        ] {
+            assert_eq!(
+                is_of_domain(host_of(origin.as_bytes()), domain.as_bytes()),
+                is_kept,
+                "{origin} {domain}"
+            );
+            let mut cookies = Cookies::default();
+            cookies.set(format!("a=1; Path=/; Domain={domain}").as_bytes(), origin.as_bytes(), b"/", NOW_S);
+            assert_eq!(cookies.write(b"/", true, NOW_S, b"", &mut Vec::new()), is_kept, "{origin} {domain}");
+        }
     }
 
     #[test]

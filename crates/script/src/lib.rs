@@ -30,7 +30,7 @@ pub use state::WorkerState;
 pub use user::{Advance, Outcome, User};
 
 use feeder::Feeder;
-use names::Names;
+use names::{Names, Place};
 use program::Program;
 
 /// A compiled script, which all workers of a process share.
@@ -40,6 +40,8 @@ pub struct Script {
     feeders: Vec<Arc<Feeder>>,
     /// Number of values that steps take.
     taken: usize,
+    /// What templates can name.
+    places: Vec<(String, Place)>,
     cookies: bool,
     redirects: u32,
     /// Whether every request has a `traceparent` of its own.
@@ -83,6 +85,7 @@ impl Script {
         Ok(Self {
             program,
             taken: names.taken(),
+            places: names.into_places(),
             feeders,
             cookies: plan.cookies,
             redirects: plan.redirects,

@@ -77,6 +77,11 @@ impl Names {
         names
     }
 
+    /// All names, with where their values are.
+    pub(crate) fn into_places(self) -> Vec<(String, Place)> {
+        self.places.into_iter().collect()
+    }
+
     /// Number of values that steps take.
     pub(crate) fn taken(&self) -> usize {
         self.taken

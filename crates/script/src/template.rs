@@ -212,7 +212,7 @@ impl Encoding {
         match self {
             Self::Plain => out.extend_from_slice(plain),
             Self::Url => {
-                percent_encode(plain, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte), out);
+                percent_encode(plain, is_unreserved, out);
             }
             Self::Json => {
                 let text = serde_json::to_string(&String::from_utf8_lossy(plain)).unwrap_or_default();
@@ -223,6 +223,11 @@ impl Encoding {
             Self::Base64 => out.extend_from_slice(BASE64.encode(plain).as_bytes()),
         }
     }
+}
+
+/// Whether a byte stays as it is in each part of a URL (RFC 3986, 2.3).
+pub(crate) fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
 /// Appends bytes, percent-encoded but for those that may stay (RFC 3986).

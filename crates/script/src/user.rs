@@ -11,7 +11,7 @@ use crate::{
     program::{Operation, Step, runs},
     redirect::resolve,
     state::{Values, WorkerState},
-    template::{percent_encode, push_hex},
+    template::{is_unreserved, percent_encode, push_hex},
 };
 
 /// Most operations between two requests. A program that needs more repeats steps that are never sent.
@@ -119,9 +119,19 @@ impl User {
         (self.values.user, self.values.iteration)
     }
 
-    /// The target of the current request.
-    pub fn target(&self) -> &[u8] {
-        &self.target
+    /// The target of the current request, with a mask for each of this user's values whose name is a secret's.
+    pub fn masked_target(&self, script: &Script, is_secret: impl Fn(&str) -> bool) -> Vec<u8> {
+        let mut masked = self.target.clone();
+        let mut encoded = Vec::new();
+        for (_, place) in script.places.iter().filter(|(name, _)| is_secret(name)) {
+            let value = self.values.get(*place);
+            encoded.clear();
+            percent_encode(value, is_unreserved, &mut encoded);
+            for form in [value, &encoded] {
+                masked = replace(&masked, form, b"***");
+            }
+        }
+        masked
     }
 
     /// The `traceparent` of the current request; empty if the script has no log.
@@ -228,7 +238,7 @@ impl User {
         if script.cookies {
             let now_s = state.now().as_second();
             for field in &self.answer.cookies {
-                self.cookies.set(field, &self.target, now_s);
+                self.cookies.set(field, &step.request.origin, &self.target, now_s);
             }
         }
         if self.redirects_left > 0 && !self.is_spoilt && self.follows_redirect(response.status, step) {
@@ -343,6 +353,21 @@ impl User {
         self.has_failed = true;
         false
     }
+}
+
+/// The text with `with` instead of each `what`.
+fn replace(text: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while !what.is_empty()
+        && let Some(at) = memchr::memmem::find(rest, what)
+    {
+        replaced.extend_from_slice(&rest[..at]);
+        replaced.extend_from_slice(with);
+        rest = &rest[at + what.len()..];
+    }
+    replaced.extend_from_slice(rest);
+    replaced
 }
 
 /// Percent-encodes the bytes of a target that no request line may carry (RFC 9112, 3.2.1).

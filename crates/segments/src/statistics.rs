@@ -67,7 +67,7 @@ impl Counter {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub written_bytes: Counter,
     pub written_parts: Counter,
@@ -79,37 +79,30 @@ pub(crate) struct Counters {
     pub foreign_changes: Counter,
     pub symlink_failures: Counter,
     pub compressed_segments: Counter,
-    sync_us: Mutex<Histogram<u64>>,
+    sync_us: Durations,
 }
 
-impl Default for Counters {
+/// Durations in microseconds.
+#[derive(Debug)]
+struct Durations(Mutex<Histogram<u64>>);
+
+impl Default for Durations {
     fn default() -> Self {
         let hour_us = 3_600_000_000;
-        let histogram = Histogram::new_with_max(hour_us, 3).expect("3 digits up to an hour are valid bounds");
-        Self {
-            written_bytes: Counter::default(),
-            written_parts: Counter::default(),
-            failed_parts: Counter::default(),
-            writes: Counter::default(),
-            sync_failures: Counter::default(),
-            open_segments: Counter::default(),
-            rotations: Counter::default(),
-            foreign_changes: Counter::default(),
-            symlink_failures: Counter::default(),
-            compressed_segments: Counter::default(),
-            sync_us: Mutex::new(histogram),
-        }
+        Self(Mutex::new(
+            Histogram::new_with_max(hour_us, 3).expect("3 digits up to an hour are valid bounds"),
+        ))
     }
 }
 
 impl Counters {
     pub(crate) fn synced(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.sync_us.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(us);
+        self.sync_us.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(us);
     }
 
     pub(crate) fn read(&self, queued_bytes: usize) -> Statistics {
-        let sync_us = self.sync_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let sync_us = self.sync_us.0.lock().unwrap_or_else(PoisonError::into_inner);
         Statistics {
             written_bytes: self.written_bytes.value(),
             written_parts: self.written_parts.value(),

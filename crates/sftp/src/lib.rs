@@ -13,7 +13,7 @@
 //! use sftp::{Answer, Frames, Reply, Request, write_init};
 //! let mut out = Vec::new();
 //! write_init(&mut out);
-//! Request::Close { handle: b"h" }.write(7, &mut out);
+//! Request::Close(b"h").write(7, &mut out);
 //!
 //! let mut frames = Frames::new();
 //! let received = b"\0\0\0\x05\x02\0\0\0\x03\0\0\0\x09\x65\0\0\0\x07\0\0\0\0";

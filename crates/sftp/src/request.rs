@@ -20,10 +20,7 @@ pub enum Request<'a> {
         attributes: Attributes,
     },
     /// Closes a file or a directory. A server may tell here that earlier writes failed.
-    Close {
-        /// The file or the directory.
-        handle: &'a [u8],
-    },
+    Close(&'a [u8]),
     /// Reads from a file. Answer: data, or the end of the file.
     Read {
         /// The file.
@@ -34,20 +31,11 @@ pub enum Request<'a> {
         length: u32,
     },
     /// Asks for the attributes of a file, of a link itself.
-    Lstat {
-        /// The file.
-        path: &'a [u8],
-    },
+    Lstat(&'a [u8]),
     /// Asks for the attributes of a file, behind links.
-    Stat {
-        /// The file.
-        path: &'a [u8],
-    },
+    Stat(&'a [u8]),
     /// Asks for the attributes of an open file.
-    Fstat {
-        /// The file.
-        handle: &'a [u8],
-    },
+    Fstat(&'a [u8]),
     /// Sets attributes of a file, behind links.
     Setstat {
         /// The file.
@@ -63,20 +51,11 @@ pub enum Request<'a> {
         attributes: Attributes,
     },
     /// Opens a directory. Answer: a handle.
-    Opendir {
-        /// The directory.
-        path: &'a [u8],
-    },
+    Opendir(&'a [u8]),
     /// Reads the next entries of a directory. Answer: names, or the end of the directory.
-    Readdir {
-        /// The directory.
-        handle: &'a [u8],
-    },
+    Readdir(&'a [u8]),
     /// Removes a file, which is no directory.
-    Remove {
-        /// The file.
-        path: &'a [u8],
-    },
+    Remove(&'a [u8]),
     /// Makes a directory.
     Mkdir {
         /// The directory.
@@ -85,10 +64,7 @@ pub enum Request<'a> {
         attributes: Attributes,
     },
     /// Asks for the absolute path behind links. Answer: one name.
-    Realpath {
-        /// The path.
-        path: &'a [u8],
-    },
+    Realpath(&'a [u8]),
     /// Renames a file, and fails if the new name is taken.
     Rename {
         /// The name that it has.
@@ -97,10 +73,7 @@ pub enum Request<'a> {
         to: &'a [u8],
     },
     /// Asks what a symbolic link points to. Answer: one name.
-    Readlink {
-        /// The link.
-        path: &'a [u8],
-    },
+    Readlink(&'a [u8]),
     /// Makes a symbolic link. Sent in the order of OpenSSH, which is not that of the draft: the target first. Most other
     /// servers followed OpenSSH.
     Symlink {
@@ -179,24 +152,24 @@ impl Request<'_> {
                 put_u32(out, flags.0);
                 attributes.write(out);
             }),
-            Request::Close { handle } => strings(out, 4, id, &[handle]),
+            Request::Close(handle) => strings(out, 4, id, &[handle]),
             Request::Read { handle, offset, length } => packet(out, 5, id, 0, |out| {
                 put_string(out, handle);
                 put_u64(out, offset);
                 put_u32(out, length);
             }),
-            Request::Lstat { path } => strings(out, 7, id, &[path]),
-            Request::Fstat { handle } => strings(out, 8, id, &[handle]),
+            Request::Lstat(path) => strings(out, 7, id, &[path]),
+            Request::Fstat(handle) => strings(out, 8, id, &[handle]),
             Request::Setstat { path, attributes } => with_attributes(out, 9, id, path, &attributes),
             Request::Fsetstat { handle, attributes } => with_attributes(out, 10, id, handle, &attributes),
-            Request::Opendir { path } => strings(out, 11, id, &[path]),
-            Request::Readdir { handle } => strings(out, 12, id, &[handle]),
-            Request::Remove { path } => strings(out, 13, id, &[path]),
+            Request::Opendir(path) => strings(out, 11, id, &[path]),
+            Request::Readdir(handle) => strings(out, 12, id, &[handle]),
+            Request::Remove(path) => strings(out, 13, id, &[path]),
             Request::Mkdir { path, attributes } => with_attributes(out, 14, id, path, &attributes),
-            Request::Realpath { path } => strings(out, 16, id, &[path]),
-            Request::Stat { path } => strings(out, 17, id, &[path]),
+            Request::Realpath(path) => strings(out, 16, id, &[path]),
+            Request::Stat(path) => strings(out, 17, id, &[path]),
             Request::Rename { from, to } => strings(out, 18, id, &[from, to]),
-            Request::Readlink { path } => strings(out, 19, id, &[path]),
+            Request::Readlink(path) => strings(out, 19, id, &[path]),
             Request::Symlink { target, link } => strings(out, 20, id, &[target, link]),
             Request::Limits => extended(out, id, Extension::Limits, |_| {}),
             Request::Fsync { handle } => extended(out, id, Extension::Fsync, |out| put_string(out, handle)),

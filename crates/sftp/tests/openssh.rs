@@ -131,10 +131,10 @@ impl Session {
     }
 
     fn entries(&mut self, path: &[u8]) -> BTreeMap<Vec<u8>, Attributes> {
-        let handle = self.handle(Request::Opendir { path });
+        let handle = self.handle(Request::Opendir(path));
         let mut entries = BTreeMap::new();
         loop {
-            match self.ask(Request::Readdir { handle: &handle }) {
+            match self.ask(Request::Readdir(&handle)) {
                 Owned::Names(_, names) => {
                     entries.extend(names.into_iter().map(|(name, _, attributes)| (name, attributes)));
                 }
@@ -142,7 +142,7 @@ impl Session {
                 reply => panic!("{reply:?}"),
             }
         }
-        self.ok(Request::Close { handle: &handle });
+        self.ok(Request::Close(&handle));
         entries
     }
 
@@ -215,10 +215,10 @@ fn a_file_is_written_out_of_order_and_read_back() {
     let times = Times { accessed_s: 1_000_000_000, modified_s: 4_000_000_000 };
     let attributes = Attributes { permissions: Some(0o640), times: Some(times), ..Attributes::default() };
     session.ok(Request::Fsetstat { handle: &handle, attributes });
-    let told = session.attributes(Request::Fstat { handle: &handle });
+    let told = session.attributes(Request::Fstat(&handle));
     assert_eq!((told.size, told.permissions), (Some(data.len() as u64), Some(0o100_640)));
     assert_eq!((told.times, told.file_type()), (Some(times), Some(FileType::Regular)));
-    session.ok(Request::Close { handle: &handle });
+    session.ok(Request::Close(&handle));
     assert!(fs::read(folder.path().join("d/f")).unwrap() == data);
     assert_eq!(fs::metadata(folder.path().join("d/f")).unwrap().mtime(), 4_000_000_000);
 
@@ -243,7 +243,7 @@ fn a_file_is_written_out_of_order_and_read_back() {
     assert!(read == data);
     let behind = Request::Read { handle: &handle, offset: data.len() as u64, length: 1 };
     assert_eq!(session.refused(behind), Code::EndOfFile);
-    session.ok(Request::Close { handle: &handle });
+    session.ok(Request::Close(&handle));
     session.end();
 }
 
@@ -256,9 +256,9 @@ fn names_are_any_bytes() {
         let handle = session.create(name);
         let attributes = Attributes { size: Some(size as u64), ..Attributes::default() };
         session.ok(Request::Fsetstat { handle: &handle, attributes });
-        session.ok(Request::Close { handle: &handle });
+        session.ok(Request::Close(&handle));
         assert!(is_safe_name(name));
-        let told = session.attributes(Request::Lstat { path: name });
+        let told = session.attributes(Request::Lstat(name));
         assert_eq!((told.size, told.file_type()), (Some(size as u64), Some(FileType::Regular)));
     }
     let mut entries = session.entries(b".");
@@ -267,7 +267,7 @@ fn names_are_any_bytes() {
     assert_eq!(entries.len(), names.len());
     for (size, name) in names.iter().enumerate() {
         assert_eq!(entries[*name].size, Some(size as u64));
-        session.ok(Request::Remove { path: name });
+        session.ok(Request::Remove(name));
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     session.end();
@@ -279,7 +279,7 @@ fn links_renames_and_paths() {
     let root = fs::canonicalize(folder.path()).unwrap();
     for name in [&b"a"[..], b"b"] {
         let handle = session.create(name);
-        session.ok(Request::Close { handle: &handle });
+        session.ok(Request::Close(&handle));
     }
     fs::write(root.join("a"), "a").unwrap();
     assert_eq!(session.refused(Request::Rename { from: b"a", to: b"b" }), Code::Failure);
@@ -289,26 +289,26 @@ fn links_renames_and_paths() {
 
     session.ok(Request::Symlink { target: b"c", link: b"link" });
     assert_eq!(fs::read_link(root.join("link")).unwrap(), Path::new("c"));
-    assert_eq!(session.path(Request::Readlink { path: b"link" }), b"c");
+    assert_eq!(session.path(Request::Readlink(b"link")), b"c");
     let times = Times { accessed_s: 7, modified_s: 8 };
     let attributes = Attributes { times: Some(times), ..Attributes::default() };
-    let link = session.attributes(Request::Lstat { path: b"link" });
+    let link = session.attributes(Request::Lstat(b"link"));
     assert_eq!(link.file_type(), Some(FileType::Symlink));
-    let file = session.attributes(Request::Stat { path: b"link" });
+    let file = session.attributes(Request::Stat(b"link"));
     assert_eq!((file.file_type(), file.size), (Some(FileType::Regular), Some(1)));
     assert_ne!(file.times, Some(times));
     session.ok(Request::Setstat { path: b"link", attributes });
-    assert_eq!(session.attributes(Request::Stat { path: b"c" }).times, Some(times));
+    assert_eq!(session.attributes(Request::Stat(b"c")).times, Some(times));
 
-    assert_eq!(session.path(Request::Realpath { path: b"." }), root.as_os_str().as_bytes());
-    assert_eq!(session.path(Request::Realpath { path: b"link" }), root.join("c").as_os_str().as_bytes());
+    assert_eq!(session.path(Request::Realpath(b".")), root.as_os_str().as_bytes());
+    assert_eq!(session.path(Request::Realpath(b"link")), root.join("c").as_os_str().as_bytes());
 
     let attributes = Attributes { permissions: Some(0o700), ..Attributes::default() };
     session.ok(Request::Mkdir { path: b"d", attributes });
     assert_eq!(session.refused(Request::Mkdir { path: b"d", attributes }), Code::Failure);
-    assert_eq!(session.attributes(Request::Lstat { path: b"d" }).permissions, Some(0o040_700));
-    assert_eq!(session.refused(Request::Lstat { path: b"d/none" }), Code::NoSuchFile);
+    assert_eq!(session.attributes(Request::Lstat(b"d")).permissions, Some(0o040_700));
+    assert_eq!(session.refused(Request::Lstat(b"d/none")), Code::NoSuchFile);
     // What OpenSSH makes of EBADF.
-    assert_eq!(session.refused(Request::Close { handle: b"none" }), Code::NoSuchFile);
+    assert_eq!(session.refused(Request::Close(b"none")), Code::NoSuchFile);
     session.end();
 }

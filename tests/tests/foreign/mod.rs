@@ -1,7 +1,10 @@
 //! Command lines of wrk, wrk2, ab and curl: what proofload sends for each is what the list says, and what the program
 //! itself sends.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
@@ -38,19 +41,22 @@ fn run(foreign: &ForeignLine) -> Result<Output> {
 
 /// What the program itself sends for a line; nothing if it is not installed.
 fn original(foreign: &ForeignLine, recorder: &Recorder) -> Result<Vec<SentRequest>> {
+    // wrk2's README calls it wrk.
     let is_wrk2 = foreign.program() == "wrk2" || (foreign.program() == "wrk" && foreign.line.contains("-R"));
-    if is_wrk2 || !is_installed(foreign.program()) {
-        return Ok(Vec::new());
-    }
-    let line =
-        if foreign.program() == "curl" { foreign.line.clone() } else { quoted_url(&short(foreign, false)) };
+    let program = if is_wrk2 { "wrk2" } else { foreign.program() };
+    let Some(path) = installed(program) else { return Ok(Vec::new()) };
+    let line = if program == "curl" { foreign.line.clone() } else { quoted_url(&short(foreign, false)) };
+    let line = line.replacen(foreign.program(), &path.display().to_string(), 1);
     let finished = Launch::new("bash").args(["-c", &line]).run(Duration::from_secs(60))?;
     ensure!(finished.code == Some(0), "`{line}` ended with {:?}: {}", finished.code, finished.stderr);
     Ok(recorder.take())
 }
 
-fn is_installed(program: &str) -> bool {
-    ["/usr/bin", "/usr/local/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+/// Where a program is; wrk2 where its user has built it.
+fn installed(program: &str) -> Option<PathBuf> {
+    let built = proofload_tests::repository().join("target/peers/bin");
+    let folders = [PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin"), built];
+    folders.map(|folder| folder.join(program)).into_iter().find(|path| path.exists())
 }
 
 /// The line with its URL in quotes, which the manuals leave to the reader.

@@ -1,6 +1,6 @@
 //! Templates, feeders, expectations and sessions, against a target that writes down what it gets.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, net::SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Proofload, Serve, temporary::TemporaryFolder};
@@ -214,9 +214,10 @@ fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
     let failed = trial.counts.failed;
     let completed = trial.counts.completed;
     serve.stop()?;
-    let mut targets = BTreeMap::new();
-    for lines in by_connection(&folder)?.into_values() {
+    let (mut targets, mut numbers) = (BTreeMap::new(), BTreeMap::new());
+    for (number, lines) in by_connection(&folder)? {
         for line in lines {
+            numbers.insert(header(&line, "traceparent").to_owned(), number);
             let target = line["target"].as_str().unwrap_or_default().to_owned();
             ensure!(
                 targets.insert(header(&line, "traceparent").to_owned(), target).is_none(),
@@ -228,10 +229,14 @@ fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
     let text = fs::read_to_string(&log)?;
     ensure!(!text.contains("secret-"), "the log has a secret");
     let (mut failures, mut others) = (0, 0);
+    let mut addresses = BTreeMap::new();
     for line in text.lines() {
         let line: Value = serde_json::from_str(line)?;
         let trace = line["traceparent"].as_str().unwrap_or_default();
         let target = targets.get(trace).with_context(|| format!("the target did not see {trace}"))?;
+        let address: SocketAddr = line["connection"].as_str().context("an address")?.parse()?;
+        let same = *addresses.entry(address).or_insert(numbers[trace]);
+        ensure!(same == numbers[trace], "{address} is the connections {same} and {}", numbers[trace]);
         let path = |target: &str| target.split('?').next().unwrap_or_default().to_owned();
         ensure!(path(line["target"].as_str().unwrap_or_default()) == path(target), "{line} is {target}");
         let time = |key: &str| line[key].as_f64().unwrap_or_default();
@@ -249,6 +254,48 @@ fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
     ensure!(failures == failed && failed > 0, "{failures} of {failed} failures");
     // Each of two workers logs every tenth.
     ensure!((completed / 10 - 1..=completed / 10).contains(&others), "{others} of {completed}");
+    Ok(())
+}
+
+#[test]
+fn the_log_has_what_was_under_way_and_no_secret_of_a_user() -> Result<()> {
+    let _others = beside_others();
+    let (serve, folder) = recorded("--delay 20s")?;
+    let (rows, log) = (folder.path().join("rows.csv"), folder.path().join("log.ndjson"));
+    fs::write(&rows, "token,name\nt0p s3cret,ann\n")?;
+    let url = format!("{}items/{{{{token|url}}}}/{{{{name}}}}", serve.url());
+    let words = format!("-u 3 -d 300ms --drain 100ms -q --feeder {} --log {}", rows.display(), log.display());
+    Proofload::http(&url, &words)?.run()?.trial_even_if_crowded(1)?;
+    let text = fs::read_to_string(&log)?;
+    ensure!(text.lines().count() == 3, "{text}");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        ensure!(line["target"] == "/items/***/ann", "{line}");
+        ensure!(line["sent_unix_s"].is_number() && line["ended_unix_s"].is_null(), "{line}");
+        ensure!(line["status"].is_null() && line["error"].is_null(), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_large_body_is_searched_in_bounded_memory() -> Result<()> {
+    let _others = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let body = folder.path().join("body");
+    let mut bytes = vec![b'x'; 100 << 20];
+    bytes.extend_from_slice(b"needle");
+    fs::write(&body, bytes)?;
+    let serve = Serve::start(&format!("--body-file {}", body.display()))?;
+    let found = |text: &str| {
+        // 16 users whose bodies were kept would need 1.6 GB.
+        let limit = ["prlimit", "--as=600000000"];
+        let run = Proofload::http(&serve.url(), &format!("-u 16 -n 16 -q --expect text:{text}"))?;
+        run.with(|launch| launch.under(limit)).run()
+    };
+    let trial = found("needle")?;
+    ensure!(trial.trial_even_if_crowded(0)?.counts.completed == 16, "{}", trial.described());
+    let trial = found("straw")?;
+    ensure!(trial.trial_even_if_crowded(1)?.errors.of(ErrorClass::Check) == 16, "{}", trial.described());
     Ok(())
 }
 

@@ -6,7 +6,9 @@ mod listeners;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{Output, Proofload, proofload::binary, temporary::TemporaryFolder};
+use proofload_tests::{
+    Output, Proofload, nginx::free_address, proofload::binary, temporary::TemporaryFolder,
+};
 use record::{BoundKind, Ending, ResultFolder, StudyResult};
 use rustix::process::Signal;
 use testing::until;
@@ -58,6 +60,20 @@ fn report(folder: &TemporaryFolder, words: &str) -> Result<String> {
     let output = Proofload::new(&format!("report {} {words}", folder.file("result")))?.run()?;
     ensure!(output.code == Some(0), "{}", output.described());
     Ok(output.stdout)
+}
+
+#[test]
+fn a_study_without_goals_that_nothing_answers_fails() -> Result<()> {
+    let _shared = beside_others();
+    let closed = free_address()?;
+    let text = format!(
+        "title = \"nobody\"\n[workload.http]\nurl = \"http://{closed}/\"\nusers = 2\nrequests = 10\n[trial]\nvoid_attempts = 5\n"
+    );
+    let (folder, output) = run_study(&text, "")?;
+    ensure!(output.code == Some(2), "{}", output.described());
+    ensure!(output.stdout.contains("nothing listens at"), "{}", output.described());
+    ensure!(result(&folder)?.ending == Ending::Finished, "the study ran");
+    Ok(())
 }
 
 #[test]

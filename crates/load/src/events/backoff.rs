@@ -52,7 +52,9 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::ConnectTimeout
         | ErrorClass::ConnectReset
         | ErrorClass::Unreachable
+        | ErrorClass::ProxyLogin
         | ErrorClass::ProxyRefused
+        | ErrorClass::ProxyUnreachable
         | ErrorClass::ProxyTimeout
         | ErrorClass::Reset
         | ErrorClass::ClosedEarly

@@ -90,8 +90,8 @@ impl Exchange for Numbered {
         self.events.given_up(slot);
     }
 
-    fn trial_ended(&mut self, slot: SlotId, was_sent: bool) {
-        self.events.trial_ended(slot, was_sent);
+    fn trial_ended(&mut self, slot: SlotId, request: &InFlight) {
+        self.events.trial_ended(slot, request.sent_ns != 0);
     }
 
     fn conclude(self) -> Concluded {

@@ -1,6 +1,7 @@
 //! Requests of templates, in the steps of each user's iterations.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -8,12 +9,13 @@ use std::{
 use http1::{Error, Fed, Response, ResponseReader};
 use record::{ErrorClass, Iterations, Origin, ScriptResult, StepResult};
 use script::{Advance, Outcome, Script, User, WorkerState};
+use secrets::names::is_secret_header;
 
 use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
 use crate::{
     recorder::{InFlight, ReceiveTime},
     request_log::{LogEntry, LogSender},
-    wire::SlotId,
+    wire::{SlotId, Wire},
 };
 
 /// The users of a worker, each with the request that it sends next. In an open load, a slot is a user too.
@@ -36,38 +38,42 @@ struct ScriptedUser {
     /// The request that is sent, or was sent last.
     bytes: Vec<u8>,
     in_iteration: bool,
+    /// This side's address of its last connection, for the log.
+    connection: Option<SocketAddr>,
 }
 
 impl Scripted {
-    /// Writes a request down that ended at `ended_ns`.
+    /// Writes a request down that ended at `ended_ns`, or not before the trial.
     fn write_down(
         &mut self,
         slot: SlotId,
         request: &InFlight,
-        ended_ns: u64,
+        ended_ns: Option<u64>,
         status: Option<u16>,
         error: Option<ErrorClass>,
     ) {
         let Some(log) = &self.log else { return };
-        if error.is_none() {
+        if status.is_some() && error.is_none() {
             self.completed += 1;
             let due = |completed: u64| (completed as f64 * log.sample_ratio) as u64;
             if due(self.completed) == due(self.completed - 1) {
                 return;
             }
         }
-        let user = &self.users[slot as usize].user;
+        let ScriptedUser { user, connection, .. } = &self.users[slot as usize];
         let (number, iteration) = user.numbers();
+        let sent_ns = (request.sent_ns != 0).then_some(request.sent_ns);
         let unix_ns = |ns: u64| self.to_unix_ns + i128::from(ns);
         let was_written = log.send(LogEntry {
             step: user.step(),
             user: number,
             iteration,
-            target: user.target().into(),
+            target: user.masked_target(&self.script, is_secret_header).into(),
             trace: user.trace().into(),
             due_ns: unix_ns(request.intended_ns),
-            sent_ns: (request.sent_ns != 0).then(|| unix_ns(request.sent_ns)),
-            ended_ns: unix_ns(ended_ns),
+            connection: connection.filter(|_| sent_ns.is_some()),
+            sent_ns: sent_ns.map(unix_ns),
+            ended_ns: ended_ns.map(unix_ns),
             status,
             error,
         });
@@ -92,6 +98,7 @@ impl Exchange for Scripted {
             user: User::new(&script, first_slot + slot + 1),
             bytes: Vec::new(),
             in_iteration: false,
+            connection: None,
         });
         Self {
             state: WorkerState::new(&script, plan.seed, share.index, share.of),
@@ -154,7 +161,7 @@ impl Exchange for Scripted {
         self.state.set_now(self.to_unix_ns + i128::from(time.read_ns));
         let outcome = self.users[slot as usize].user.answered(&self.script, response, &self.state);
         let error = if let Outcome::Failed(class) = outcome { Some(class) } else { None };
-        self.write_down(slot, request, time.received_ns, Some(response.status), error);
+        self.write_down(slot, request, Some(time.received_ns), Some(response.status), error);
         let step = self.step_mut(slot);
         match outcome {
             Outcome::Good => {
@@ -176,7 +183,7 @@ impl Exchange for Scripted {
         if class.origin() == Origin::Local && request.sent_ns == 0 {
             return None;
         }
-        self.write_down(slot, request, now_ns, None, Some(class));
+        self.write_down(slot, request, Some(now_ns), None, Some(class));
         let step = self.step_mut(slot);
         step.failed += 1;
         step.errors.add(class, 1);
@@ -194,6 +201,16 @@ impl Exchange for Scripted {
                 Next::End(pause_ns)
             }
         }
+    }
+
+    fn connected<W: Wire>(&mut self, slot: SlotId, wire: &W) {
+        if self.log.is_some() {
+            self.users[slot as usize].connection = wire.local_address(slot);
+        }
+    }
+
+    fn trial_ended(&mut self, slot: SlotId, request: &InFlight) {
+        self.write_down(slot, request, None, None, None);
     }
 
     fn conclude(self) -> Concluded {

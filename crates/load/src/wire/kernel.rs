@@ -279,6 +279,11 @@ impl<L: Layer> Wire for KernelWire<L> {
         (info.tcpi_rcv_ooopack > 0).then(|| self.last_received_ns(&info))
     }
 
+    fn local_address(&self, slot: SlotId) -> Option<SocketAddr> {
+        let open = self.connections[slot as usize].as_ref()?;
+        way::addresses(&open.socket).map(|(own, _)| own)
+    }
+
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {
         // The kernel counts the end of the handshake as the first time that something was received.
         Some(self.last_received_ns(&tcp_info(self.socket(slot).ok()?)?))

@@ -78,7 +78,7 @@ impl PrefaceState {
     fn failure(&self, error: &io::Error) -> ConnectionError {
         match Errno::from_io_error(error) {
             Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) if self.answer.is_some() => {
-                ConnectionError::Proxy
+                ConnectionError::Proxy(0)
             }
             errno => ConnectionError::Kernel(errno.unwrap_or(Errno::IO)),
         }
@@ -90,39 +90,50 @@ impl PrefaceState {
         let mut buffer = [0; 1024];
         loop {
             match io.read(&mut buffer) {
-                Ok(0) => return Err(ConnectionError::Proxy),
+                Ok(0) => return Err(ConnectionError::Proxy(0)),
                 Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(self.failure(&error)),
             }
-            match opens_tunnel(answer) {
+            match status_of(answer) {
                 None if answer.len() <= MAX_HEAD_BYTES => {}
-                Some(true) => {
+                Some(200..300) => {
                     self.answer = None;
                     self.unsent = std::mem::take(&mut self.line);
                     return Ok(true);
                 }
-                None | Some(false) => return Err(ConnectionError::Proxy),
+                status => return Err(ConnectionError::Proxy(status.unwrap_or(0))),
             }
         }
     }
 }
 
-/// Whether a proxy's answer opens the tunnel; `None` as long as its head is incomplete. Bytes behind the head are refused: through
-/// the tunnel, the target does not speak first.
-fn opens_tunnel(answer: &[u8]) -> Option<bool> {
+/// The status of a proxy's answer, of which 2xx opens the tunnel; `None` as long as the answer's head is incomplete, and 0 if it is no
+/// HTTP. Bytes behind the head of an open tunnel are no HTTP either: the target does not speak first.
+fn status_of(answer: &[u8]) -> Option<u16> {
     let start = b"HTTP/1.";
     if !answer.starts_with(&start[..answer.len().min(start.len())]) {
-        return Some(false);
+        return Some(0);
     }
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
-    let is_http = answer.starts_with(b"HTTP/1.0 ") || answer.starts_with(b"HTTP/1.1 ");
-    let status = &answer[..end][9.min(end)..];
-    let is_success = matches!(
-        status,
-        [b'2', b'0'..=b'9', b'0'..=b'9'] | [b'2', b'0'..=b'9', b'0'..=b'9', b' ' | b'\r', ..]
-    );
-    Some(is_http && is_success && end + 4 == answer.len())
+    let status = match &answer[start.len()..end] {
+        [b'0' | b'1', b' ', status @ ..] => status,
+        _ => &[],
+    };
+    let status = match status {
+        [a, b, c] | [a, b, c, b' ' | b'\r', ..] => number_of([*a, *b, *c]),
+        _ => 0,
+    };
+    let speaks_first = (200..300).contains(&status) && end + 4 < answer.len();
+    Some(if speaks_first { 0 } else { status })
+}
+
+/// The number of three digits; 0 if they are none.
+fn number_of(digits: [u8; 3]) -> u16 {
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    digits.iter().fold(0, |number, digit| 10 * number + u16::from(digit - b'0'))
 }
 
 fn request_for(tunnel: &TunnelPlan) -> Vec<u8> {
@@ -154,20 +165,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_complete_answer_of_success_opens_a_tunnel() {
-        for (answer, opens) in [
-            ("HTTP/1.1 200 Connection established\r\n\r\n", Some(true)),
-            ("HTTP/1.0 200 OK\r\nVia: 1.0 x\r\n\r\n", Some(true)),
-            ("HTTP/1.1 204\r\n\r\n", Some(true)),
+    fn the_status_of_a_complete_answer_is_read() {
+        for (answer, status) in [
+            ("HTTP/1.1 200 Connection established\r\n\r\n", Some(200)),
+            ("HTTP/1.0 200 OK\r\nVia: 1.0 x\r\n\r\n", Some(200)),
+            ("HTTP/1.1 204\r\n\r\n", Some(204)),
             ("HTTP/1.1 200 OK\r\nVia: x\r\n", None),
             ("", None),
-            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", Some(false)),
-            ("HTTP/1.1 2000\r\n\r\n", Some(false)),
-            ("HTTP/2 200\r\n\r\n", Some(false)),
-            ("\r\n\r\n", Some(false)),
-            ("HTTP/1.1 200 OK\r\n\r\nhello", Some(false)),
+            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\nsome page", Some(407)),
+            ("HTTP/1.1 2000\r\n\r\n", Some(0)),
+            ("HTTP/1.1 +20\r\n\r\n", Some(0)),
+            ("HTTP/2 200\r\n\r\n", Some(0)),
+            ("\r\n\r\n", Some(0)),
+            ("HTTP/1.1 200 OK\r\n\r\nhello", Some(0)),
         ] {
-            assert_eq!(opens_tunnel(answer.as_bytes()), opens, "{answer:?}");
+            assert_eq!(status_of(answer.as_bytes()), status, "{answer:?}");
         }
     }
 
@@ -198,9 +210,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_makes_the_reader_fail(answer in proptest::collection::vec(any::<u8>(), 0..64), status in 0..1000_u16) {
-            let _ = opens_tunnel(&answer);
+            let _ = status_of(&answer);
             let head = format!("HTTP/1.1 {status:03} x\r\n\r\n");
-            prop_assert_eq!(opens_tunnel(head.as_bytes()), Some((200..300).contains(&status)));
+            prop_assert_eq!(status_of(head.as_bytes()), Some(status));
         }
     }
 }

@@ -150,6 +150,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         slot.free_since_ns = now_ns;
         slot.reopens = true;
         self.connecting -= 1;
+        self.exchange.connected(id, &self.wire);
     }
 
     /// Takes a connection's handshake as far as it goes, and sends the requests that wait for it.
@@ -228,7 +229,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
         }
         self.drop_connection(id, now_ns);
-        let is_given_up = class.is_timeout() || class.is_tls() || class == ErrorClass::ProxyRefused;
+        let is_given_up = class.is_timeout() || class.is_tls() || class.is_proxy();
         self.slots[id as usize].was_open &= !is_given_up;
         if was_connecting && requests.is_empty() && class.origin() != Origin::Local {
             // A pool's connection that is opened before the start: no request counts the error.

@@ -52,7 +52,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn end_requests(&mut self, now_ns: u64) {
         for (id, slot) in (0..).zip(&self.slots) {
             for request in &slot.requests {
-                self.exchange.trial_ended(id, request.sent_ns != 0);
+                self.exchange.trial_ended(id, request);
             }
             if let Some(retry) = self.exchange.take_pending_retry(id) {
                 self.exchange.given_up(id);

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use record::{ConnectionPlan, TunnelPlan};
+use record::{ConnectionPlan, HttpPlan, TunnelPlan, units::show_time_ns};
 use rustix::net::SocketAddrUnix;
 use url::Url;
 
@@ -58,12 +58,12 @@ impl HttpWorkload {
 
     fn check_connection(&self, mistakes: &mut Mistakes) {
         let ways = [
-            ("unix_socket", self.unix_socket.is_some()),
-            ("proxy", self.proxy.is_some()),
-            ("connect_to", self.connect_to.is_some()),
+            ("unix_socket", "the Unix socket", self.unix_socket.is_some()),
+            ("proxy", "the proxy", self.proxy.is_some()),
+            ("connect_to", "the address to connect to", self.connect_to.is_some()),
         ];
-        let mut given = ways.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
-        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        let mut given = ways.iter().filter(|(.., is_given)| *is_given);
+        if let (Some((_, first, _)), Some((second, ..))) = (given.next(), given.next()) {
             mistakes
                 .add(second, format!("{first} already says where connections lead: leave out one of them"));
         }
@@ -83,6 +83,22 @@ impl HttpWorkload {
         }
         if self.unix_socket.is_some() && self.connect_timeout.is_some() {
             mistakes.add("connect_timeout", "a Unix socket connects at once or not at all: leave it out");
+        }
+    }
+}
+
+/// Refuses times of parts that are longer than that of the whole request, which would end it before.
+pub(super) fn check_timeouts(plan: &HttpPlan, mistakes: &mut Mistakes) {
+    let ConnectionPlan { connect_timeout_ns, handshake_timeout_ns, answer_timeout_ns, .. } = plan.connection;
+    let parts = [
+        ("connect_timeout", connect_timeout_ns),
+        ("handshake_timeout", handshake_timeout_ns),
+        ("answer_timeout", answer_timeout_ns),
+    ];
+    for (field, part_ns) in parts {
+        if part_ns.is_some_and(|part_ns| part_ns > plan.timeout_ns) {
+            let whole = show_time_ns(plan.timeout_ns);
+            mistakes.add(field, format!("it has no effect, because a whole request fails after {whole} (timeout): give the timeout more"));
         }
     }
 }

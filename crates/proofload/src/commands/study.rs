@@ -182,6 +182,8 @@ fn exit_status(result: &StudyResult) -> Exit {
         || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
     if is_missed {
         Exit::GoalsNotMet
+    } else if has_warning(result, &["nothing_completed"]) {
+        Exit::WrongUse
     } else if is_void {
         Exit::Void
     } else {

@@ -23,6 +23,8 @@ pub(crate) struct CurlLine {
     body: Option<Vec<u8>>,
 }
 
+/// How long a request may take by default, in seconds.
+const DEFAULT_TIMEOUT_S: f64 = 30.0;
 /// Most redirects that curl follows, unless --max-redirs says another number.
 const CURL_REDIRECTS: &str = "50";
 /// The encodings that curl asks for with `--compressed`, as Debian builds it.
@@ -87,6 +89,12 @@ impl CurlLine {
                 .unwrap_or_else(|why| translated.mistakes.push(format!("--{}: {why}", row.long)));
             set_option(row.long, value, &mut translated);
         }
+        if given.has("-L") || given.has("--location-trusted") {
+            // For curl, -1 is as many as there are.
+            let most = given.last("--max-redirs").filter(|most| *most != "-1").unwrap_or(CURL_REDIRECTS);
+            translated.set("redirects", Some(most.to_owned()));
+        }
+        set_connect_timeout(given, &mut translated);
         let url = if given.has("-G") { body.in_query(url) } else { body.beside_query(url) };
         let body = if given.has("-G") { None } else { body.finish() };
         let method = match (&body, given.has("-I"), given.has("-T")) {
@@ -279,8 +287,6 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         // An empty value is curl's way to say that there is none.
         "proxy" if value.is_empty() => {}
         "proxy" if value.starts_with("socks") => refuse(translated, options::SOCKS),
-        // That of curl ends after TLS's handshake.
-        "connect-timeout" => translated.set("handshake-timeout", Some(value.to_owned())),
         "proxy" => {
             let proxy = literal(value.trim_end_matches('/'));
             let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
@@ -290,16 +296,31 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
             let proxy = if has_port { proxy } else { format!("{proxy}:1080") };
             translated.set("proxy", Some(proxy));
         }
-        "location" => {
+        "location" | "location-trusted" => {
             // A redirect must not look like the page that it leads to.
             translated.set("expect", Some("2xx".to_owned()));
-            translated.set_default("redirects", CURL_REDIRECTS);
             translated.notes.push(
                 "-L: redirects to the same host are followed; one to another host fails its request"
                     .to_owned(),
             );
         }
         _ => {}
+    }
+}
+
+/// Sets the time that curl gives a connection, which ends after TLS's handshake. Where the whole request has less, it means nothing.
+fn set_connect_timeout(given: &Given, translated: &mut Translated) {
+    let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    let Some(connect) = given.last("--connect-timeout") else { return };
+    let whole_s = given.last("-m").map_or(DEFAULT_TIMEOUT_S, seconds);
+    if seconds(connect) <= whole_s {
+        for name in ["connect-timeout", "handshake-timeout"] {
+            translated.set(name, Some(connect.to_owned()));
+        }
+    } else if !given.has("-m") {
+        translated.notes.push(format!(
+            "--connect-timeout {connect} changes nothing here: a whole request has {DEFAULT_TIMEOUT_S} s, unless -m says another time"
+        ));
     }
 }
 
