@@ -114,12 +114,13 @@ fn host_of(origin: &[u8]) -> &[u8] {
 /// Whether a host may set a cookie for a domain (RFC 6265, 5.1.3 and 5.3): its own, or one that it is in.
 fn is_of_domain(host: &[u8], domain: &[u8]) -> bool {
     let domain = domain.strip_prefix(b".").unwrap_or(domain);
+    if domain.is_empty() || memchr::memmem::find(host, b"{{").is_some() {
+        return true;
+    }
     let is_address = std::str::from_utf8(host).is_ok_and(|host| host.parse::<std::net::Ipv4Addr>().is_ok());
-    let (Some(at), false) = (host.len().checked_sub(domain.len()), domain.is_empty()) else {
-        return domain.is_empty();
-    };
+    let Some(at) = host.len().checked_sub(domain.len()) else { return false };
     let is_within = at == 0 || (host[at - 1] == b'.' && domain.contains(&b'.') && !is_address);
-    memchr::memmem::find(host, b"{{").is_some() || (is_within && host[at..].eq_ignore_ascii_case(domain))
+    is_within && host[at..].eq_ignore_ascii_case(domain)
 }
 
 fn path_of(target: &[u8]) -> &[u8] {

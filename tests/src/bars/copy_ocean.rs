@@ -1,5 +1,7 @@
 //! Copies over 1 Gbit/s and a round trip of 228 ms: one large file, many small ones, and packets that are lost.
 
+use std::{fs, path::Path};
+
 use anyhow::Result;
 
 use super::{Bar, Outcome, Runs, Scale, is_wanted};
@@ -36,6 +38,12 @@ fn run(scale: Scale) -> Result<Outcome> {
     }
     if ["half", "small", "set"].into_iter().any(is_wanted) {
         sets(&mut outcome)?;
+    }
+    // 34 GB of disk are needed, so that nobody gets it unasked.
+    if std::env::var("PROVE_CASES").is_ok() && is_wanted("reference") {
+        let path = CopyPath::up(Some(1_000), TUNED, DELAY, 34_000_000_000)?;
+        published(&mut outcome, &path, 50_000_000)?;
+        path.down()?;
     }
     if is_wanted("untuned") {
         untuned(&mut outcome)?;
@@ -108,21 +116,28 @@ fn sets(outcome: &mut Outcome) -> Result<()> {
         small_files(outcome, &path, 10_000, 60.0)?;
     }
     if is_wanted("set") {
-        let (count, bytes) = (680, 5_000_000);
-        for number in 0..count {
-            path.make(&format!("set/{number}"), bytes)?;
-        }
-        let total = (count * bytes) as f64;
-        let most_s = total / (0.95 * path.goodput) + 6.0;
-        let copied = path.copy("", Way::Up, "set", "copy")?;
-        outcome.note(format!(
-            "680_of_5_mb: bytes per second in each second: {}",
-            copied.report["rate_bytes_per_s"]
-        ));
-        let (took_s, bound) = (copied.wall_s, format!("<= {most_s:.1} s"));
-        outcome.time().figure("680_of_5_mb", format!("{took_s:.1}s"), bound, took_s <= most_s);
+        published(outcome, &path, 5_000_000)?;
     }
     path.down()
+}
+
+/// The 680 files of the published test, each of so many bytes.
+fn published(outcome: &mut Outcome, path: &CopyPath, bytes: u64) -> Result<()> {
+    let count = 680;
+    let first = path.make("set/0", bytes)?;
+    for number in 1..count {
+        // Names of one file: the disk need not hold the set twice.
+        let name = Path::new(&first).with_file_name(number.to_string());
+        fs::hard_link(&first, name)?;
+    }
+    let most_s = (count * bytes) as f64 / (0.95 * path.goodput) + 6.0;
+    let copied = path.copy("", Way::Up, "set", "copy")?;
+    let name = format!("680_of_{}_mb", bytes / 1_000_000);
+    let rates = &copied.report["rate_bytes_per_s"];
+    outcome.note(format!("{name}: bytes per second in each second: {rates}"));
+    let (took_s, bound) = (copied.wall_s, format!("<= {most_s:.1} s"));
+    outcome.time().figure(&name, format!("{took_s:.1}s"), bound, took_s <= most_s);
+    Ok(())
 }
 
 fn small_files(outcome: &mut Outcome, path: &CopyPath, count: u32, most_s: f64) -> Result<()> {
