@@ -347,7 +347,11 @@ async fn receive(
     let why = match (words.is_empty(), why) {
         (false, _) => words,
         (true, Some(why)) => why,
-        (true, None) => "the connection ended".to_owned(),
+        // ssh, which says errors alone here, ends so where ServerAliveInterval has passed three times.
+        (true, None) => {
+            "the connection ended without a word of ssh, as it does where the server is not responding"
+                .to_owned()
+        }
     };
     let mut waiting = waiting.borrow_mut();
     waiting.lost = Some(why.clone());

@@ -5,8 +5,7 @@ use record::{CommandTrial, Flow};
 
 use super::{
     Page, Section,
-    parts::folded,
-    representative::{RepresentativeTrial, representative_trials},
+    representative::{RepresentativeTrial, SectionOfTrials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds},
@@ -19,18 +18,18 @@ const MAX_UNFOLDED: usize = 12;
 const MAX_LINES: usize = 6;
 
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let all: Vec<RepresentativeTrial> =
-        representative_trials(page).into_iter().filter(|trial| programs(trial).is_some()).collect();
-    if all.is_empty() {
-        return None;
-    }
-    let body = html! {
-        p { "Traffic on the interfaces of the load's hosts and on emulated links while the programs ran, for the valid trial \
+    let introduction = "Traffic on the interfaces of the load's hosts and on emulated links while the programs ran, for the valid trial \
          nearest to the median of each setting and for the first void trial. On interfaces, bytes are counted by the kernel, \
-         including headers; on links, they are bytes on the wire." }
-        (folded(&all, (MAX_UNFOLDED, page.limits.figures.max(MAX_UNFOLDED)), ("trial", "selected trial"), |trial| trial_chart(page, trial)))
+         including headers; on links, they are bytes on the wire.";
+    let most = page.limits.figures.max(MAX_UNFOLDED);
+    let section = SectionOfTrials {
+        anchor: "flows",
+        heading: "Rate over time",
+        introduction,
+        unfolded: MAX_UNFOLDED,
+        most,
     };
-    Some(Section { anchor: "flows", heading: "Rate over time", body })
+    section.of(page, |trial| programs(trial).is_some(), |trial| trial_chart(page, trial))
 }
 
 fn programs<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a CommandTrial> {

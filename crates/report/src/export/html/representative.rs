@@ -1,8 +1,9 @@
 //! Selects the trials that represent a study in the charts over time.
 
+use maud::{Markup, html};
 use record::{Goal, TrialEntry, quantity::main_figures};
 
-use super::Page;
+use super::{Page, Section, parts::folded};
 use crate::{
     answer::searches_of,
     reading::{is_decisive, median},
@@ -16,9 +17,39 @@ pub(super) struct RepresentativeTrial<'a> {
     pub why: String,
 }
 
+/// A section of the page that shows the selected trials, one after the other.
+pub(super) struct SectionOfTrials {
+    pub anchor: &'static str,
+    pub heading: &'static str,
+    pub introduction: &'static str,
+    /// How many of them are not folded.
+    pub unfolded: usize,
+    /// How many of them are shown at most.
+    pub most: usize,
+}
+
+impl SectionOfTrials {
+    /// The section with those of the trials that have something to show, if there are any.
+    pub(super) fn of<'a>(
+        self,
+        page: &'a Page,
+        has: impl Fn(&RepresentativeTrial<'a>) -> bool,
+        show: impl Fn(&RepresentativeTrial<'a>) -> Markup,
+    ) -> Option<Section> {
+        let mut trials = representative_trials(page);
+        trials.retain(has);
+        let Self { anchor, heading, introduction, unfolded, most } = self;
+        let body = html! {
+            p { (introduction) }
+            (folded(&trials, (unfolded, most), ("trial", "selected trial"), show))
+        };
+        (!trials.is_empty()).then_some(Section { anchor, heading, body })
+    }
+}
+
 /// Selects for each search the last trial at the lower bound and the first missed one at the upper bound, for each other
 /// setting the trial nearest to the median, and the first void trial of the study.
-pub(super) fn representative_trials<'a>(page: &'a Page) -> Vec<RepresentativeTrial<'a>> {
+fn representative_trials<'a>(page: &'a Page) -> Vec<RepresentativeTrial<'a>> {
     let settings = page.results.plan.settings.iter().enumerate();
     let mut selected: Vec<RepresentativeTrial> = settings
         .flat_map(

@@ -5,8 +5,8 @@ use record::Interval;
 
 use super::{
     Page, Section,
-    parts::{Column, details, folded, left_out, table},
-    representative::{RepresentativeTrial, representative_trials},
+    parts::{Column, details, left_out, table},
+    representative::{RepresentativeTrial, SectionOfTrials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds, short_time_us},
@@ -14,22 +14,18 @@ use crate::{
     text,
 };
 
-/// Trials that are shown unfolded.
-const MAX_UNFOLDED: usize = 2;
-
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let all: Vec<RepresentativeTrial> =
-        representative_trials(page).into_iter().filter(|trial| !intervals(trial).is_empty()).collect();
-    if all.is_empty() {
-        return None;
-    }
-    let body = html! {
-        p { "Single trials over time. For a search: the last trial at the lower bound and the first missed one at the upper \
+    let introduction = "Single trials over time. For a search: the last trial at the lower bound and the first missed one at the upper \
          bound; for other settings: the trial nearest to the median; and the first void trial of the study. The result \
-         folder has these data for all trials." }
-        (folded(&all, (MAX_UNFOLDED, page.limits.figures), ("trial", "selected trial"), |trial| trial_charts(page, trial)))
+         folder has these data for all trials.";
+    let section = SectionOfTrials {
+        anchor: "series",
+        heading: "Second by second",
+        introduction,
+        unfolded: 2,
+        most: page.limits.figures,
     };
-    Some(Section { anchor: "series", heading: "Second by second", body })
+    section.of(page, |trial| !intervals(trial).is_empty(), |trial| trial_charts(page, trial))
 }
 
 /// The time series of a trial of requests; empty for other kinds of trials.
@@ -120,28 +116,23 @@ fn line(steps: &[TimeStep], name: &str, class: &str, of: fn(&TimeStep) -> Option
     Layer::Line(Line::new(name, class, ends))
 }
 
-fn seconds(steps: &[TimeStep], label: &str) -> Axis {
-    let high = steps.last().map_or(1.0, |last| last.end_s).max(1e-3);
-    Axis::new(label, Scale::Linear { low: 0.0, high }, short_seconds)
-}
-
 fn values(steps: &[TimeStep], of: &[fn(&TimeStep) -> Option<f64>]) -> Vec<f64> {
     steps.iter().flat_map(|step| of.iter().filter_map(move |of| of(step))).collect()
 }
 
+/// A chart over the steps, as high as this. Of those below each other, the last one names the seconds.
+fn chart(steps: &[TimeStep], (title, height): (&str, f64), x: &str, y: Axis, layers: Vec<Layer>) -> Markup {
+    let high = steps.last().map_or(1.0, |last| last.end_s).max(1e-3);
+    let x = Axis::new(x, Scale::Linear { low: 0.0, high }, short_seconds);
+    Chart { title: title.to_owned(), height, x, y, layers }.svg()
+}
+
 fn rates(steps: &[TimeStep]) -> Markup {
     let scale = Scale::from_zero(values(steps, &[|s| s.sent_per_s, |s| s.completed_per_s]));
-    let chart = Chart {
-        title: "Requests sent and completed per second".to_owned(),
-        height: 120.0,
-        x: seconds(steps, ""),
-        y: Axis::new("requests per second", scale, short_number),
-        layers: vec![
-            line(steps, "completed", "s0", |s| s.completed_per_s),
-            line(steps, "sent", "s1", |s| s.sent_per_s),
-        ],
-    };
-    chart.svg()
+    let y = Axis::new("requests per second", scale, short_number);
+    let completed = line(steps, "completed", "s0", |s| s.completed_per_s);
+    let sent = line(steps, "sent", "s1", |s| s.sent_per_s);
+    chart(steps, ("Requests sent and completed per second", 120.0), "", y, vec![completed, sent])
 }
 
 fn times(steps: &[TimeStep]) -> Markup {
@@ -149,48 +140,37 @@ fn times(steps: &[TimeStep]) -> Markup {
     if all.is_empty() {
         return html! { p.note { "No request was completed, so there are no times." } };
     }
-    let chart = Chart {
-        title: "Response time of the requests completed in each second".to_owned(),
-        height: 150.0,
-        x: seconds(steps, ""),
-        y: Axis::new("response time", Scale::log(all), short_time_us),
-        layers: vec![
-            line(steps, "p50", "s0", |s| s.p50_us),
-            line(steps, "p99", "s1", |s| s.p99_us),
-            line(steps, "max", "s5", |s| s.max_us),
-        ],
-    };
-    chart.svg()
+    let y = Axis::new("response time", Scale::log(all), short_time_us);
+    let p50 = line(steps, "p50", "s0", |s| s.p50_us);
+    let p99 = line(steps, "p99", "s1", |s| s.p99_us);
+    let max = line(steps, "max", "s5", |s| s.max_us);
+    chart(
+        steps,
+        ("Response time of the requests completed in each second", 150.0),
+        "",
+        y,
+        vec![p50, p99, max],
+    )
 }
 
 fn failures(steps: &[TimeStep]) -> Markup {
-    let chart = Chart {
-        title: "Requests failed per second".to_owned(),
-        height: 80.0,
-        x: seconds(steps, ""),
-        y: Axis::new(
-            "failed requests per second",
-            Scale::from_zero(values(steps, &[|s| s.failed_per_s])),
-            short_number,
-        ),
-        layers: vec![line(steps, "", "not-met", |s| s.failed_per_s)],
-    };
-    chart.svg()
+    let scale = Scale::from_zero(values(steps, &[|s| s.failed_per_s]));
+    let y = Axis::new("failed requests per second", scale, short_number);
+    let failed = line(steps, "", "not-met", |s| s.failed_per_s);
+    chart(steps, ("Requests failed per second", 80.0), "", y, vec![failed])
 }
 
 fn connections(steps: &[TimeStep]) -> Markup {
-    let chart = Chart {
-        title: "Open connections at the end of each second".to_owned(),
-        height: 80.0,
-        x: seconds(steps, "seconds since the trial's start"),
-        y: Axis::new(
-            "open connections",
-            Scale::from_zero(values(steps, &[|s| Some(s.open_connections)])),
-            short_number,
-        ),
-        layers: vec![line(steps, "", "s2 plain", |s| Some(s.open_connections))],
-    };
-    chart.svg()
+    let scale = Scale::from_zero(values(steps, &[|s| Some(s.open_connections)]));
+    let y = Axis::new("open connections", scale, short_number);
+    let open = line(steps, "", "s2 plain", |s| Some(s.open_connections));
+    chart(
+        steps,
+        ("Open connections at the end of each second", 80.0),
+        "seconds since the trial's start",
+        y,
+        vec![open],
+    )
 }
 
 fn numbers(page: &Page, steps: &[TimeStep]) -> Markup {

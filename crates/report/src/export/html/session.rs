@@ -5,26 +5,22 @@ use record::ScriptResult;
 
 use super::{
     Page, Section,
-    parts::{Column, folded, left_out, table},
-    representative::{RepresentativeTrial, representative_trials},
+    parts::{Column, left_out, table},
+    representative::{RepresentativeTrial, SectionOfTrials},
 };
 use crate::plot::{short_number, short_time_us};
 
-/// Trials that are shown unfolded.
-const MAX_UNFOLDED: usize = 6;
-
 pub(super) fn section(page: &Page) -> Option<Section> {
-    let all: Vec<RepresentativeTrial> =
-        representative_trials(page).into_iter().filter(|trial| script(trial).is_some()).collect();
-    if all.is_empty() {
-        return None;
-    }
-    let body = html! {
-        p { "What each step of the session came to, in the trials that are shown second by second. Redirects that were followed \
-         count as requests of their step. Times are response times of completed requests." }
-        (folded(&all, (MAX_UNFOLDED, page.limits.figures), ("trial", "selected trial"), |trial| trial_table(page, trial)))
+    let introduction = "What each step of the session came to, in the trials that are shown second by second. Redirects that were followed \
+         count as requests of their step. Times are response times of completed requests.";
+    let section = SectionOfTrials {
+        anchor: "steps",
+        heading: "Steps of the session",
+        introduction,
+        unfolded: 6,
+        most: page.limits.figures,
     };
-    Some(Section { anchor: "steps", heading: "Steps of the session", body })
+    section.of(page, |trial| script(trial).is_some(), |trial| trial_table(page, trial))
 }
 
 /// What a session came to; none for other loads.
