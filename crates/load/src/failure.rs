@@ -47,10 +47,11 @@ pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
     }
 }
 
-fn proxy_failure(status: u16) -> ErrorClass {
+fn proxy_failure(status: Option<u16>) -> ErrorClass {
     match status {
-        401 | 407 => ErrorClass::ProxyLogin,
-        500..600 => ErrorClass::ProxyUnreachable,
+        Some(401 | 407) => ErrorClass::ProxyLogin,
+        Some(500..600) => ErrorClass::ProxyUnreachable,
+        Some(0) => ErrorClass::ProxyMalformed,
         _ => ErrorClass::ProxyRefused,
     }
 }
@@ -61,6 +62,7 @@ fn tls_failure(failure: Failure) -> ErrorClass {
         Failure::CertificateNotYetValid => ErrorClass::TlsNotYetValid,
         Failure::WrongName => ErrorClass::TlsWrongName,
         Failure::UnknownIssuer => ErrorClass::TlsUnknownIssuer,
+        Failure::SelfSigned => ErrorClass::TlsSelfSigned,
         Failure::BadCertificate => ErrorClass::TlsBadCertificate,
         Failure::ProtocolVersion => ErrorClass::TlsVersion,
         Failure::NoCommonCipher => ErrorClass::TlsCipher,

@@ -298,13 +298,16 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     mistakes
 }
 
-/// Why nobody can connect to what lies under a path; none if nothing does yet.
+/// Why nobody can connect to what lies under a path; none if somebody can.
 fn unreachable_socket(path: &Path) -> Option<FieldMistake> {
     let shown = path.display();
     let message = match fs::metadata(path) {
         Ok(there) if !there.file_type().is_socket() => format!("{shown} is not a socket"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             format!("{shown}: permission denied; run as a user who may enter its folder")
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("{shown} does not exist; is the service up?")
         }
         Ok(_) if access(path, Access::WRITE_OK).is_err() => {
             format!("{shown}: permission denied; run as a user who may write to it")

@@ -3,7 +3,7 @@
 mod handshakes;
 mod times;
 
-use std::sync::mpsc;
+use std::{net::SocketAddr, sync::mpsc};
 
 use http1::Response;
 use record::{Away, Counts, ErrorClass, Fault, Histogram, HttpPlan, Origin};
@@ -308,6 +308,16 @@ impl Recorder {
         self.result.delay_at_end_ns = delay_ns;
         self.result.sending_ns = now_ns - self.t0_ns;
         self.result.completed_in_time = self.result.http.counts.completed;
+    }
+
+    /// Counts the address at which requests failed.
+    pub(crate) fn failed_at(&mut self, address: SocketAddr, n: u64) {
+        *self.result.http.failed_at.entry(address).or_default() += n;
+    }
+
+    /// The longest time from sending a request to its answer so far.
+    pub(crate) fn longest_service_ns(&self) -> u64 {
+        self.result.http.service_time.observed.max_ns()
     }
 
     /// Adds the time that a user's complete cycles took.

@@ -56,9 +56,9 @@ impl UserCycles {
         *sum = sum.saturating_add(pause_ns);
     }
 
-    /// The sum of the complete cycles; 0 if there was no answer.
+    /// The sum of the cycles, those of failed requests included; 0 if there was no answer.
     pub(crate) fn sum_ns(&self) -> u64 {
-        self.answered_ns
+        if self.answered_ns == 0 { 0 } else { self.answered_ns.saturating_add(self.failed_ns) }
     }
 }
 
@@ -143,6 +143,8 @@ pub(crate) struct Slot {
     pub last_answer_ns: u64,
     /// From when on the user could go on after it: the earliest moment at which it may have arrived.
     pub ready_ns: u64,
+    /// When the last failure without an answer came.
+    pub last_failure_ns: u64,
     /// Complete cycles of the user, if it thinks.
     pub cycles: UserCycles,
     /// Requests that the user may still begin.

@@ -55,8 +55,8 @@ pub enum ConnectionError {
     Tls(tls::Failure),
     /// The peer ended the stream in a way that an attacker could imitate: bytes may be missing.
     CutOff,
-    /// The proxy opened no tunnel. It answered with this status; 0 if it gave no answer of HTTP.
-    Proxy(u16),
+    /// The proxy opened no tunnel. It answered with this status, with 0 if its answer was no HTTP; none if it closed.
+    Proxy(Option<u16>),
 }
 
 impl ConnectionError {

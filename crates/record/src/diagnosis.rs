@@ -51,6 +51,9 @@ impl HttpTrial {
                     "nothing listens at {at}, or its accept queue is full (the listener's backlog, net.core.somaxconn)"
                 )
             }
+            ErrorClass::ConnectRefused if connection.tunnel.is_some() => {
+                format!("no proxy listens at {at} (connection refused)")
+            }
             ErrorClass::ConnectRefused => format!("nothing listens at {at} (connection refused)"),
             ErrorClass::ConnectTimeout => {
                 let timeout = within(connection.connect_timeout_ns);
@@ -63,11 +66,18 @@ impl HttpTrial {
                     "the proxy at {at} wants a login, or another one; give --proxy http://USER:PASSWORD@{at}"
                 )
             }
-            ErrorClass::ProxyUnreachable => format!("the proxy at {at} did not reach {to}; is it up?"),
+            ErrorClass::ProxyUnreachable => {
+                format!("the proxy at {at} did not reach {to}; see whether something listens there")
+            }
             ErrorClass::ProxyRefused => format!(
                 "the proxy at {at} opened no tunnel to {to} (a port or a name that it refuses?); `curl -p -x http://{at} URL` \
                  shows its answer"
             ),
+            ErrorClass::ProxyMalformed => {
+                format!(
+                    "what listens at {at} does not answer as a proxy of HTTP does; `curl -v -p -x http://{at} URL` shows its answer"
+                )
+            }
             ErrorClass::ProxyTimeout => {
                 format!("the proxy at {at} opened no tunnel within {}", within(None))
             }
@@ -79,10 +89,14 @@ impl HttpTrial {
             }
             ErrorClass::TlsWrongName => {
                 let name = self.plan.tls.as_ref().map_or("", |tls| &tls.server_name);
-                format!("the certificate of {at} is not for the name {name} (--sni gives another name)")
+                format!("{at} has no certificate for the name {name} (--sni gives another name)")
             }
             ErrorClass::TlsUnknownIssuer => format!(
                 "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
+            ),
+            ErrorClass::TlsSelfSigned => format!(
+                "the certificate of {at} is an authority's own (self-signed, CA:TRUE): give the target one that an authority has \
+                 issued, or --insecure"
             ),
             ErrorClass::TlsBadCertificate => {
                 format!("the certificate of {at} is not valid (--insecure does not check it)")
@@ -151,7 +165,14 @@ impl HttpTrial {
                 None => self.plan.url.clone(),
             },
             [only] => only.to_string(),
-            [first, others @ ..] => format!("{first} and {} more", others.len()),
+            [first, others @ ..] => match self.failed_at.iter().max_by_key(|(_, n)| **n) {
+                // The one at which most failed, and whether it is alone.
+                Some((most, _)) if self.failed_at.len() == 1 => most.to_string(),
+                Some((most, n)) => {
+                    format!("{most} (of {} addresses, with {} failures)", others.len() + 1, show_count(*n))
+                }
+                None => format!("{first} (of {} addresses)", others.len() + 1),
+            },
         }
     }
 }
@@ -187,10 +208,11 @@ mod tests {
         assert_eq!(told(&http), "nothing listens at 127.0.0.1:1 (connection refused)");
         http.plan.targets.push("127.0.0.1:2".parse().unwrap());
         http.errors.add(ErrorClass::Timeout, 4);
-        assert_eq!(told(&http), "127.0.0.1:1 and 1 more gave no complete answer within 2.00 s");
+        assert_eq!(told(&http), "127.0.0.1:1 (of 2 addresses) gave no complete answer within 2.00 s");
+        http.failed_at.insert("127.0.0.1:2".parse().unwrap(), 3);
         http.errors.add(ErrorClass::Status, 5);
         http.statuses.extend([(204, 7), (500, 4)]);
-        assert_eq!(told(&http), "127.0.0.1:1 and 1 more answered 500, not 204 (--expect)");
+        assert_eq!(told(&http), "127.0.0.1:2 answered 500, not 204 (--expect)");
         http.statuses.insert(404, 1_000);
         assert!(
             told(&http).contains("answered 404 (1,000 times), 500 (4 times), not 204"),

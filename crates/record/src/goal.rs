@@ -192,7 +192,8 @@ fn errors(http: &HttpTrial, scheduled: u64, cut_off: u64) -> (f64, f64) {
     let counts = &http.counts;
     // A user's last request may be in flight when the trial ends. An arrival without an answer after the drain time is
     // lost.
-    let unanswered = if http.plan.load.is_open() { counts.in_flight - cut_off } else { 0 };
+    let unanswered = if http.plan.load.is_open() { counts.in_flight } else { http.hung() };
+    let unanswered = unanswered.saturating_sub(cut_off);
     let lost = counts.failed + counts.never_sent + unanswered;
     let ratio = |lost: u64| (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0);
     (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use rustix::io::Errno;
-use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible};
 
 /// Why a session cannot go on, or cannot go on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,7 +23,9 @@ pub enum Failure {
     WrongName,
     /// No trusted authority issued the peer's certificate.
     UnknownIssuer,
-    /// The peer's certificate is wrong in another way: its form, its signature, its purpose, revoked.
+    /// The peer's certificate is that of an authority, such as one that `openssl req -x509` makes.
+    SelfSigned,
+    /// The peer's certificate is wrong in another way: its form, its signature, its purpose.
     BadCertificate,
     /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
     ProtocolVersion,
@@ -44,6 +46,11 @@ pub enum Failure {
     Other,
 }
 
+/// Whether a certificate was refused because it is an authority's, and stands where a server's belongs.
+fn is_of_authority(error: &OtherError) -> bool {
+    matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
 impl Failure {
     /// Whether the session is sound, so that the call may be repeated.
     #[inline]
@@ -61,6 +68,7 @@ impl Failure {
             Self::CertificateNotYetValid => "certificate_not_yet_valid",
             Self::WrongName => "wrong_name",
             Self::UnknownIssuer => "unknown_issuer",
+            Self::SelfSigned => "self_signed",
             Self::BadCertificate => "bad_certificate",
             Self::ProtocolVersion => "protocol_version",
             Self::NoCommonCipher => "no_common_cipher",
@@ -112,6 +120,7 @@ impl Failure {
                 Self::WrongName
             }
             CertificateError::UnknownIssuer => Self::UnknownIssuer,
+            CertificateError::Other(other) if is_of_authority(other) => Self::SelfSigned,
             _ => Self::BadCertificate,
         }
     }
@@ -175,6 +184,7 @@ impl fmt::Display for Failure {
             Self::CertificateNotYetValid => "the peer's certificate is not valid yet",
             Self::WrongName => "the peer's certificate is for another name",
             Self::UnknownIssuer => "no trusted authority issued the peer's certificate",
+            Self::SelfSigned => "the peer's certificate is an authority's own",
             Self::BadCertificate => "the peer's certificate is not valid",
             Self::ProtocolVersion => "the two sides have no TLS version in common",
             Self::NoCommonCipher => "the two sides have no cipher in common",

@@ -25,7 +25,12 @@ impl Identity {
     /// [`ConfigError::File`], of the file that cannot be used.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
         let chain = read_certificates(certificates)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, &error))?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                ConfigError::File { path: key.to_owned(), cause: "has no private key".to_owned() }
+            }
+            error => fails(key, &error),
+        })?;
         Ok(Self { chain, key })
     }
 }

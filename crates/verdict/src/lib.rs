@@ -71,11 +71,21 @@ enum Finding {
     Irrelevant,
 }
 
+/// Counters are read one after the other, which takes some milliseconds: shares of a shorter time are not to be trusted.
+const MIN_ELAPSED_S: f64 = 0.2;
+
 /// Says what bounded a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
     verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
+    if observed.counters.elapsed_s < MIN_ELAPSED_S {
+        verdict.missing.push(format!(
+            "the trial was shorter than {} ms, so that its counters say nothing",
+            MIN_ELAPSED_S * 1e3
+        ));
+        return verdict;
+    }
     for (cause, rule) in rules::RULES {
         let finding = match rule(observed) {
             // What is named before explains long answers.

@@ -53,6 +53,7 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::ConnectReset
         | ErrorClass::Unreachable
         | ErrorClass::ProxyLogin
+        | ErrorClass::ProxyMalformed
         | ErrorClass::ProxyRefused
         | ErrorClass::ProxyUnreachable
         | ErrorClass::ProxyTimeout
@@ -72,6 +73,7 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::TlsWrongName
         | ErrorClass::TlsUnknownIssuer
         | ErrorClass::TlsBadCertificate
+        | ErrorClass::TlsSelfSigned
         | ErrorClass::TlsVersion
         | ErrorClass::TlsCipher
         | ErrorClass::TlsClientRequired

@@ -78,7 +78,7 @@ impl PrefaceState {
     fn failure(&self, error: &io::Error) -> ConnectionError {
         match Errno::from_io_error(error) {
             Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) if self.answer.is_some() => {
-                ConnectionError::Proxy(0)
+                ConnectionError::Proxy(None)
             }
             errno => ConnectionError::Kernel(errno.unwrap_or(Errno::IO)),
         }
@@ -90,7 +90,7 @@ impl PrefaceState {
         let mut buffer = [0; 1024];
         loop {
             match io.read(&mut buffer) {
-                Ok(0) => return Err(ConnectionError::Proxy(0)),
+                Ok(0) => return Err(ConnectionError::Proxy(None)),
                 Ok(bytes) => answer.extend_from_slice(&buffer[..bytes]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(self.failure(&error)),
@@ -102,7 +102,7 @@ impl PrefaceState {
                     self.unsent = std::mem::take(&mut self.line);
                     return Ok(true);
                 }
-                status => return Err(ConnectionError::Proxy(status.unwrap_or(0))),
+                status => return Err(ConnectionError::Proxy(Some(status.unwrap_or(0)))),
             }
         }
     }

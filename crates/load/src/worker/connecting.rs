@@ -20,11 +20,22 @@ const MAX_EARLY_SEND_FAILURES: u32 = 16;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn route(&self, id: SlotId) -> Route {
-        let n = self.first_slot + u64::from(id);
+        // The next connection of a slot leads to the next address.
+        let n = self.first_slot + u64::from(id) + u64::from(self.slots[id as usize].generation);
         let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
         let turn = n / self.plan.sources.len().max(1) as u64;
         let target = turn.checked_rem(self.plan.targets.len() as u64);
         Route { target: target.map(|at| self.plan.targets[at as usize]), source: pick(&self.plan.sources) }
+    }
+
+    /// Counts failed requests by the address of a slot's connection, if there are several.
+    pub(super) fn note_failures_at(&mut self, id: SlotId, n: u32) {
+        if n > 0
+            && self.plan.targets.len() > 1
+            && let Some(address) = self.route(id).target
+        {
+            self.recorder.failed_at(address, n.into());
+        }
     }
 
     /// Opens a slot's connection. Requests that wait on the slot are sent as soon as it is open.
@@ -74,7 +85,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             self.recorder.connect_delayed();
         }
         self.recorder.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
-        slot.was_open = true;
+        slot.was_open = self.plan.keepalive;
         if self.sends_at_once {
             self.opened(id, now_ns);
         } else {
@@ -225,9 +236,11 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 self.recorder.failed(request, class, now_ns);
                 let cycles = &mut self.slots[id as usize].cycles;
                 cycles.failed(now_ns.saturating_sub(request.intended_ns));
+                self.slots[id as usize].last_failure_ns = now_ns;
                 failed += 1;
             }
         }
+        self.note_failures_at(id, failed);
         self.drop_connection(id, now_ns);
         let is_given_up = class.is_timeout() || class.is_tls() || class.is_proxy();
         self.slots[id as usize].was_open &= !is_given_up;

@@ -7,6 +7,10 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
+/// A request that has waited for so long, and for twice as long as any answer took, when the trial ends was not cut off: the target
+/// hangs.
+const MIN_HANG_NS: u64 = 1_000_000_000;
+
 impl<W: Wire, X: Exchange> Worker<W, X> {
     /// The latest time at which requests begin, if known.
     pub(super) fn sending_end_ns(&self) -> Option<u64> {
@@ -61,8 +65,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let now_ns = self.clock();
         self.end_requests(now_ns);
         let (is_open, pauses) = (self.source.is_open(), self.source.pauses());
+        let end_ns = self.sending_end_ns().unwrap_or(now_ns).min(now_ns);
+        let hangs_from_ns = self.recorder.longest_service_ns().saturating_mul(2).max(MIN_HANG_NS);
         for (index, slot) in self.slots.iter_mut().enumerate() {
+            // How long a user has waited in vain counts; a request that the end cut off does not.
+            let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
             for request in slot.requests.drain(..) {
+                if now_ns.saturating_sub(request.started_ns) >= hangs_from_ns {
+                    slot.cycles.failed(end_ns.saturating_sub(request.intended_ns));
+                    waited_until_ns = end_ns;
+                }
                 if request.sent_ns != 0 {
                     self.recorder.left_in_flight(&request, is_open, now_ns);
                 } else {
@@ -74,7 +86,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 self.recorder.user_span(slot.cycles.sum_ns() / u64::from(self.plan.pipeline.max(1)));
             } else if !pauses && slot.last_answer_ns > 0 {
                 let start_ns = self.t0_ns + start_ns;
-                self.recorder.user_span(slot.last_answer_ns.saturating_sub(start_ns));
+                self.recorder.user_span(slot.last_answer_ns.max(waited_until_ns).saturating_sub(start_ns));
             }
         }
         self.recorder.tickets(self.wire.tickets());

@@ -129,6 +129,9 @@ fn addresses_of(list: &str) -> Result<Vec<SocketAddr>, String> {
 
 /// The address of a proxy, and the tunnel through it to the host of `url`.
 fn proxy_of(written: &str, url: Option<&Url>) -> Result<(SocketAddr, TunnelPlan), String> {
+    if written.starts_with("socks") {
+        return Err("SOCKS is not supported: give a proxy of HTTP, http://ADDRESS:PORT".to_owned());
+    }
     let proxy = parse_url(written)?.url;
     if proxy.scheme() != "http" {
         return Err("proxies are spoken to without TLS: give http://ADDRESS:PORT".to_owned());

@@ -1,6 +1,7 @@
 //! The request of a workload.
 
 use record::Request;
+use script::is_template;
 use url::Url;
 
 use super::{
@@ -54,8 +55,28 @@ impl HttpWorkload {
             own.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
         }
         own.append(&mut headers);
+        self.check_framing(&own, &body, mistakes);
         let target = parsed.map_or("/".to_owned(), |parsed| parsed.shielded.restore(&target(&parsed.url)));
         Request { method, target, headers: own, body }
+    }
+}
+
+impl HttpWorkload {
+    /// Refuses fields that say another length of the body than is sent: the target would wait for the rest.
+    fn check_framing(&self, fields: &[(String, String)], body: &[u8], mistakes: &mut Mistakes) {
+        // Bodies of templates, of steps and of events are made later.
+        let is_made_later =
+            !self.steps.is_empty() || self.events.is_some() || self.body.as_deref().is_some_and(is_template);
+        for (name, value) in fields {
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            let is_wrong = is("transfer-encoding")
+                || (is("content-length") && (is_made_later || value.trim() != body.len().to_string()));
+            if is_wrong {
+                let message =
+                    format!("{name}: the body is sent whole, with its own length: leave the field out");
+                mistakes.add("headers", message);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The measurements of a trial with HTTP requests.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub struct HttpTrial {
     pub connection_errors: ErrorCounts,
     /// Responses by status, including unexpected ones.
     pub statuses: BTreeMap<u16, u64>,
+    /// Failed requests by the address that they went to, where the load goes to several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_at: BTreeMap<SocketAddr, u64>,
     /// From the intended send to the last byte of the response.
     pub response_time: CensoredTimes,
     /// From the actual send to the last byte of the response.
@@ -111,6 +114,9 @@ impl HttpTrial {
         for (&status, &n) in &other.statuses {
             *self.statuses.entry(status).or_default() += n;
         }
+        for (&address, &n) in &other.failed_at {
+            *self.failed_at.entry(address).or_default() += n;
+        }
         self.response_time.merge(&other.response_time);
         self.service_time.merge(&other.service_time);
         self.connect_time.merge(&other.connect_time);
@@ -128,6 +134,14 @@ impl HttpTrial {
             (Some(script), Some(other)) => script.merge(other),
             (none, other) => *none = other.clone(),
         }
+    }
+
+    /// Requests in flight at the end that had waited for at least a second, and for twice as long as any answer took: the target
+    /// hangs. Others may have been cut off.
+    pub fn hung(&self) -> u64 {
+        let CensoredTimes { observed, censored, .. } = &self.service_time;
+        let least_ns = observed.max_ns().saturating_mul(2).max(1_000_000_000);
+        self.counts.in_flight.min(censored.count() - censored.count_up_to_ns(least_ns))
     }
 
     /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`]. For trials that are kept.
@@ -195,7 +209,7 @@ pub struct Counts {
     /// Session tickets received, each of which can resume a session of TLS 1.3 once.
     #[serde(default)]
     pub session_tickets: u64,
-    /// Connections established beyond the first of each user or slot.
+    /// Connections established in the place of kept ones that the target had closed or broken.
     pub reconnects: u64,
     /// Planned connections that this machine could not open.
     pub connections_unopened: u64,

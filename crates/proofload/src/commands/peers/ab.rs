@@ -107,8 +107,9 @@ impl Peer for Ab {
             true => translated.add_header("Connection", "Keep-Alive"),
             false => translated.set("no-keepalive", None),
         }
-        // ab does not look at certificates.
+        // ab does not look at certificates, and resumes no session.
         translated.set("insecure", None);
+        translated.set("no-resumption", None);
         (translated, Layout::Ab)
     }
 }

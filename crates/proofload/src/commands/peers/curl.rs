@@ -95,6 +95,7 @@ impl CurlLine {
             translated.set("redirects", Some(most.to_owned()));
         }
         set_connect_timeout(given, &mut translated);
+        translated.notes.extend(silent_differences(given));
         let url = if given.has("-G") { body.in_query(url) } else { body.beside_query(url) };
         let body = if given.has("-G") { None } else { body.finish() };
         let method = match (&body, given.has("-I"), given.has("-T")) {
@@ -273,6 +274,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         },
         "oauth2-bearer" => add_header(translated, "Authorization", &format!("Bearer {}", literal(value))),
         "user-agent" if !value.is_empty() => add_header(translated, "User-Agent", &literal(value)),
+        "referer" if value.trim_end_matches(";auto").is_empty() => {}
         "referer" => add_header(translated, "Referer", &literal(value.trim_end_matches(";auto"))),
         "range" => add_header(translated, "Range", &format!("bytes={value}")),
         "compressed" => add_header(translated, "Accept-Encoding", COMPRESSED),
@@ -306,6 +308,24 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         }
         _ => {}
     }
+}
+
+/// What curl would do, and is not done here, although the line does not show it.
+fn silent_differences(given: &Given) -> Vec<String> {
+    let mut notes = Vec::new();
+    let is_empty =
+        |value: &str| value.trim_end_matches(':').eq_ignore_ascii_case("user-agent") || value.is_empty();
+    if given.iter().any(|(row, value)| ["header", "user-agent"].contains(&row.long) && is_empty(value)) {
+        notes.push("User-Agent is sent all the same, and names proofload".to_owned());
+    }
+    let variables = ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+    if !given.has("-x")
+        && let Some(variable) =
+            variables.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+    {
+        notes.push(format!("{variable} is not read, as curl would do; -x gives a proxy"));
+    }
+    notes
 }
 
 /// Sets the time that curl gives a connection, which ends after TLS's handshake. Where the whole request has less, it means nothing.

@@ -49,8 +49,18 @@ pub(super) const OWN: &[Row] = &[
 ];
 
 /// Options of proofload that only an https:// URL takes.
-pub(super) const TLS: [&str; 9] =
-    ["insecure", "cacert", "cert", "key", "sni", "tls-min", "tls-max", "ciphers", "handshake-timeout"];
+pub(super) const TLS: [&str; 10] = [
+    "insecure",
+    "no-resumption",
+    "cacert",
+    "cert",
+    "key",
+    "sni",
+    "tls-min",
+    "tls-max",
+    "ciphers",
+    "handshake-timeout",
+];
 
 impl Row {
     /// The name that messages have for it.

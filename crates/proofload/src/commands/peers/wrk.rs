@@ -70,7 +70,10 @@ fn translate(given: &Given) -> (Translated, Layout) {
     }
     // Neither program looks at certificates.
     translated.set("insecure", None);
-    translated.notes.extend(unequal_threads(&translated));
+    match unequal_threads(&translated) {
+        Ok(note) => translated.notes.extend(note),
+        Err(mistake) => translated.mistakes.push(mistake),
+    }
     let is_distribution = given.has("-L");
     let layout = match given.has("-R") {
         true => Layout::Wrk2 { is_distribution, is_uncorrected: given.has("-U") },
@@ -79,18 +82,25 @@ fn translate(given: &Given) -> (Translated, Layout) {
     (translated, layout)
 }
 
-/// What wrk makes of connections that its threads cannot share evenly.
-fn unequal_threads(translated: &Translated) -> Option<String> {
+/// What wrk makes of connections that its threads cannot share evenly. It refuses fewer connections than threads.
+fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
     let count = |name: &str| {
         let option = translated.options.iter().find(|(given, _)| *given == name)?;
         parse_count(option.1.as_deref()?).ok()
     };
-    let (connections, threads) = (count("connections")?, count("threads")?);
-    let each = connections.checked_div(threads)?;
-    (each * threads != connections).then(|| {
+    let (Some(connections), Some(threads)) = (count("connections"), count("threads")) else {
+        return Ok(None);
+    };
+    if connections < threads {
+        return Err(format!(
+            "-c {connections}: wrk wants as many connections as threads, or more (-t {threads})"
+        ));
+    }
+    let each = connections / threads.max(1);
+    Ok((each * threads != connections).then(|| {
         format!(
             "wrk would open {} connections, {each} for each of its {threads} threads; all {connections} were planned here",
             each * threads
         )
-    })
+    }))
 }

@@ -97,7 +97,8 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     writeln!(
         out,
         "  {} requests in {}, {} read",
-        http.counts.completed,
+        // Answers that came afterwards are no part of the rate.
+        (http.throughput_per_s * http.measured_s).round(),
         time(http.measured_s * 1e9),
         size(http.counts.received_bytes as f64)
     )?;
