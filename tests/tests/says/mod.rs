@@ -3,7 +3,9 @@
 use std::{net::TcpListener, path::Path};
 
 use anyhow::{Result, ensure};
-use proofload_tests::{Nginx, NginxOptions, Output, Proofload, Serve, temporary::TemporaryFolder};
+use proofload_tests::{
+    Nginx, NginxOptions, Output, Proofload, Serve, nginx::free_address, temporary::TemporaryFolder,
+};
 
 use super::{beside_others, run};
 
@@ -129,5 +131,56 @@ fn what_is_void_is_not_decided() -> Result<()> {
         output.described()
     );
     serve.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_target_that_hangs_is_not_told_by_its_speed_before() -> Result<()> {
+    let _shared = beside_others();
+    // Each of 4 users meets an answer that never comes within its first thousand.
+    let serve = Serve::start("--delay 1ms --misbehave silent=1%")?;
+    let output = Proofload::http(&serve.url(), "-u 4 -d 3s --drain 500ms -q")?.run()?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.counts.in_flight == 4 && trial.hung() == 4, "{}", output.described());
+    ensure!(trial.measured_s >= 2.9, "over {} s: {}", trial.measured_s, output.described());
+    let expected = trial.counts.completed as f64 / trial.measured_s;
+    ensure!((trial.throughput_per_s / expected - 1.0).abs() < 0.01, "{}", output.described());
+    // A search does not find that it carries its users without an error.
+    let limit = format!(
+        "limit users {} --errors 0.1% --min 2 --max 4 --trial 2s --repeats 1 --budget 20s -q",
+        serve.url()
+    );
+    let output = Proofload::new(&limit)?.run()?;
+    ensure!(!output.stdout.contains("Carries at least 4 users"), "{}", output.described());
+    // Slow answers that the end cuts off are no errors.
+    let slow = Serve::start("--delay 1500ms")?;
+    let output = Proofload::http(&slow.url(), "-u 4 -d 2s --drain 100ms -q")?.run()?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(trial.counts.in_flight == 4 && trial.hung() == 0, "{}", output.described());
+    ensure!(trial.measured_s < 1.9, "over {} s: {}", trial.measured_s, output.described());
+    Ok(())
+}
+
+#[test]
+fn connections_go_to_each_address_in_turn_and_the_one_that_fails_is_named() -> Result<()> {
+    let _shared = beside_others();
+    let (first, second) = (Serve::start("")?, Serve::start("")?);
+    let address = |serve: &Serve| serve.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let (one, two, closed) = (address(&first), address(&second), free_address()?);
+    let run = |to: &str| {
+        Proofload::http("http://example.test/", &format!("-u 1 -n 30 --no-keepalive -q --connect-to {to}"))?
+            .run()
+    };
+    let output = run(&format!("{one},{two}"))?;
+    ensure!(output.trial_even_if_crowded(0)?.counts.completed == 30, "{}", output.described());
+    let output = run(&format!("{one},{closed}"))?;
+    let trial = output.trial_even_if_crowded(1)?;
+    ensure!(
+        trial.counts.failed == 15 && output.stdout.contains(&format!("nothing listens at {closed}")),
+        "{}",
+        output.described()
+    );
+    let counts = [first.stop()?.requests, second.stop()?.requests];
+    ensure!(counts == [30, 15], "{counts:?}");
     Ok(())
 }
