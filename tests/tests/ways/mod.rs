@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    os::unix::net::UnixStream,
+    os::unix::net::{UnixListener, UnixStream},
     time::Instant,
 };
 
@@ -61,9 +61,17 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
     ensure!(failed == 50, "this frontend takes no such line: {}", output.described());
     completed(&run(url, &format!("--unix-socket {told} -c 2 -n 50 --proxy-protocol"))?, 50)?;
     let output = run(url, &format!("--unix-socket {} -n 5 -c 1", folder.file("missing.sock")))?;
+    ensure!(
+        output.code == Some(2) && output.stderr.contains("missing.sock does not exist"),
+        "{}",
+        output.described()
+    );
+    // One whose listener has gone.
+    let gone = folder.file("gone.sock");
+    drop(UnixListener::bind(&gone)?);
+    let output = run(url, &format!("--unix-socket {gone} -n 5 -c 1"))?;
     let trial = output.trial_even_if_crowded(1)?;
     ensure!(trial.errors.of(ErrorClass::ConnectRefused) == 5, "{}", output.described());
-    ensure!(output.stdout.contains("missing.sock"), "{}", output.described());
     let output = run(url, &format!("--unix-socket {path} --connect-to 127.0.0.1:1 -n 5"))?;
     ensure!(output.code == Some(2) && output.stderr.contains("--connect-to: "), "{}", output.described());
     Ok(())

@@ -43,7 +43,8 @@ pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result
     }
     row("HTML transferred", format!("{} bytes", counts.received_body_bytes))?;
     row("Requests per second", format!("{:.2} [#/sec] (mean)", http.throughput_per_s))?;
-    row("Time per request", format!("{:.3} [ms] (mean)", ms(http.response_time.mean().ns)))?;
+    let mean = marked(http.response_time.mean(), |ns| format!("{:.3}", ms(ns)));
+    row("Time per request", format!("{mean} [ms] (mean)"))?;
     if http.throughput_per_s > 0.0 {
         let across = 1e3 / http.throughput_per_s;
         row("Time per request", format!("{across:.3} [ms] (mean, across all concurrent requests)"))?;
