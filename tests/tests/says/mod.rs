@@ -146,10 +146,9 @@ fn a_target_that_hangs_is_not_told_by_its_speed_before() -> Result<()> {
     let expected = trial.counts.completed as f64 / trial.measured_s;
     ensure!((trial.throughput_per_s / expected - 1.0).abs() < 0.01, "{}", output.described());
     // A search does not find that it carries its users without an error.
-    let limit = format!(
-        "limit users {} --errors 0.1% --min 2 --max 4 --trial 2s --repeats 1 --budget 20s -q",
-        serve.url()
-    );
+    let folder = TemporaryFolder::new()?;
+    let words = "--errors 0.1% --min 2 --max 4 --trial 2s --repeats 1 --budget 20s -q";
+    let limit = format!("limit users {} {words} --out {}", serve.url(), folder.file("result"));
     let output = Proofload::new(&limit)?.run()?;
     ensure!(!output.stdout.contains("Carries at least 4 users"), "{}", output.described());
     // Slow answers that the end cuts off are no errors.
