@@ -162,7 +162,7 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Ve
         result.http.script.as_ref().map(|script| script.log_lines_dropped).filter(|n| *n > 0)
     {
         let message = format!(
-            "{} lines are missing in the log of requests, because the disk was too slow; log a smaller share with --log-sample",
+            "{} lines are missing in the log of requests, because they came faster than the disk took them; log a smaller share with --log-sample",
             show_count(dropped)
         );
         warnings.push(Warning::new("log_incomplete", message));
@@ -258,7 +258,7 @@ fn connections_busy(plan: &HttpPlan, result: &WorkerResult) -> String {
     let service_s = result.http.service_time.observed.mean_ns() / 1e9;
     if service_s <= 0.0 {
         return format!(
-            "{waiting}: {connections} connections were established, and none has carried an answer"
+            "{waiting}: {connections} connections were established, and no request on them was completed"
         );
     }
     format!(

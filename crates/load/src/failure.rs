@@ -62,7 +62,7 @@ fn tls_failure(failure: Failure) -> ErrorClass {
         Failure::CertificateNotYetValid => ErrorClass::TlsNotYetValid,
         Failure::WrongName => ErrorClass::TlsWrongName,
         Failure::UnknownIssuer => ErrorClass::TlsUnknownIssuer,
-        Failure::SelfSigned => ErrorClass::TlsSelfSigned,
+        Failure::IsAuthority => ErrorClass::TlsIsAuthority,
         Failure::BadCertificate => ErrorClass::TlsBadCertificate,
         Failure::ProtocolVersion => ErrorClass::TlsVersion,
         Failure::NoCommonCipher => ErrorClass::TlsCipher,

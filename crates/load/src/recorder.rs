@@ -23,6 +23,8 @@ pub struct Recorder {
     /// Histograms of earlier ticks, cleared and returned, so that a tick allocates nothing.
     spare_histograms: mpsc::Receiver<Box<Histogram>>,
     interval: Box<Histogram>,
+    /// The longest time to an answer that was no success.
+    longest_failed_ns: u64,
     usual_status_count: u64,
     usual_status: u16,
     t0_ns: u64,
@@ -53,6 +55,7 @@ impl Recorder {
             ticks,
             spare_histograms,
             interval: Box::default(),
+            longest_failed_ns: 0,
             usual_status_count: 0,
             usual_status: 200,
             t0_ns: 0,
@@ -171,6 +174,8 @@ impl Recorder {
     ) {
         self.count_answer(response);
         if let Some(class) = failure {
+            let took_ns = time.received_ns.saturating_sub(request.sent_ns);
+            self.longest_failed_ns = self.longest_failed_ns.max(took_ns);
             self.failed(request, class, time.read_ns);
             return;
         }
@@ -256,11 +261,13 @@ impl Recorder {
         self.result.http.failure_time.record_ns(now_ns.saturating_sub(retry.intended_ns));
     }
 
-    /// Records a sent request that has no answer when the trial ends. `is_lost`: it counts as lost (open loads).
-    pub(crate) fn left_in_flight(&mut self, request: &InFlight, is_lost: bool, now_ns: u64) {
+    /// Records a sent request that has no answer when the trial ends: it counts as lost in an open load, or if it hangs.
+    pub(crate) fn left_in_flight(&mut self, request: &InFlight, (is_open, hangs): (bool, bool), now_ns: u64) {
         self.update_in_flight_integral(now_ns);
         self.in_flight -= 1;
         self.result.http.counts.in_flight += 1;
+        self.result.http.counts.hung += u64::from(hangs);
+        let is_lost = is_open || hangs;
         self.result.http.counts.lost_delayed += u64::from(is_lost && request.own_ns >= MIN_ABSENCE_NS);
         let response_ns = now_ns.saturating_sub(request.intended_ns);
         self.result.http.response_time.record_censored_ns(response_ns, request.own_ns);
@@ -310,14 +317,14 @@ impl Recorder {
         self.result.completed_in_time = self.result.http.counts.completed;
     }
 
-    /// Counts the address at which requests failed.
-    pub(crate) fn failed_at(&mut self, address: SocketAddr, n: u64) {
-        *self.result.http.failed_at.entry(address).or_default() += n;
+    /// Counts the address at which requests or a connection failed.
+    pub(crate) fn failed_at(&mut self, address: SocketAddr, class: ErrorClass, n: u64) {
+        self.result.http.failed_at.entry(address).or_default().add(class, n);
     }
 
-    /// The longest time from sending a request to its answer so far.
+    /// The longest time from sending a request to its answer so far, whatever the answer was worth.
     pub(crate) fn longest_service_ns(&self) -> u64 {
-        self.result.http.service_time.observed.max_ns()
+        self.result.http.service_time.observed.max_ns().max(self.longest_failed_ns)
     }
 
     /// Adds the time that a user's complete cycles took.

@@ -195,13 +195,14 @@ pub fn run(
 /// The plan's script, compiled for all threads, and its log.
 fn compiled(plan: &HttpPlan) -> Result<(Option<RunningScript>, Option<LogWriter>), RunError> {
     let Some(written) = &plan.script else { return Ok((None, None)) };
-    let script = Script::new(written, plan.keepalive, plan.tls.is_some()).map_err(|mistakes| {
+    let mut script = Script::new(written, plan.keepalive, plan.tls.is_some()).map_err(|mistakes| {
         let messages: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
         RunError::Script(messages.join("; "))
     })?;
     let steps = script.step_names().map(str::to_owned).collect();
     let log = written.log.as_ref().map(|log| request_log::open(log, steps)).transpose();
     let (sender, writer) = log.map_err(|error| RunError::Script(error.to_string()))?.unzip();
+    script.hide(secrets::names::is_secret_header);
     Ok((Some(RunningScript { log: sender, ..RunningScript::new(script) }), writer))
 }
 

@@ -29,22 +29,25 @@ impl Trial {
 impl HttpTrial {
     /// As [`Trial::main_failure`], for HTTP requests of a trial that took `elapsed_s` seconds.
     pub fn main_failure(&self, elapsed_s: f64) -> Option<String> {
-        let at = self.address();
-        let to = self.plan.connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
         let HttpPlan { connection, timeout_ns, .. } = &self.plan;
+        let to = connection.tunnel.as_ref().map_or("the target", |tunnel| &tunnel.to);
+        // Only what lies behind an open tunnel is the target.
+        let behind = |at: String| match &connection.tunnel {
+            Some(_) => format!("{to} (through the proxy at {at})"),
+            None => at,
+        };
         let within = |part_ns: Option<u64>| show_time_ns(part_ns.unwrap_or(u64::MAX).min(*timeout_ns));
         let Some(class) = most_frequent(&self.errors).or_else(|| most_frequent(&self.connection_errors))
         else {
-            let waited = show_time_ns((elapsed_s * 1e9) as u64);
+            let (at, waited) = (self.address(None), show_time_ns((elapsed_s * 1e9) as u64));
             let unanswered = self.counts.in_flight + self.counts.never_sent_busy > 0;
             return unanswered.then(|| match self.counts.connections_opened {
                 0 => format!("no connection to {at} was established within {waited}"),
-                _ => format!("{at} left requests unanswered for up to {waited}"),
+                _ => format!("{} left requests unanswered for up to {waited}", behind(at)),
             });
         };
-        // Only what lies behind an open tunnel is the target.
-        let is_behind = connection.tunnel.is_some() && !class.is_connect() && !class.is_proxy();
-        let at = if is_behind { format!("{to} (through the proxy at {at})") } else { at };
+        let at = self.address(Some(class));
+        let at = if class.is_connect() || class.is_proxy() { at } else { behind(at) };
         Some(match class {
             ErrorClass::ConnectRefused if connection.unix_socket.is_some() => {
                 format!(
@@ -94,9 +97,9 @@ impl HttpTrial {
             ErrorClass::TlsUnknownIssuer => format!(
                 "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
             ),
-            ErrorClass::TlsSelfSigned => format!(
-                "the certificate of {at} is an authority's own (self-signed, CA:TRUE): give the target one that an authority has \
-                 issued, or --insecure"
+            ErrorClass::TlsIsAuthority => format!(
+                "the certificate of {at} is an authority's own (CA:TRUE, as `openssl req -x509` makes it), which is no certificate of a \
+                 server; --insecure does not check it"
             ),
             ErrorClass::TlsBadCertificate => {
                 format!("the certificate of {at} is not valid (--insecure does not check it)")
@@ -158,21 +161,29 @@ impl HttpTrial {
         }
     }
 
-    fn address(&self) -> String {
+    /// The address at which failures of this class came.
+    fn address(&self, class: Option<ErrorClass>) -> String {
         match &self.plan.targets[..] {
             [] => match &self.plan.connection.unix_socket {
                 Some(path) => path.display().to_string(),
                 None => self.plan.url.clone(),
             },
             [only] => only.to_string(),
-            [first, others @ ..] => match self.failed_at.iter().max_by_key(|(_, n)| **n) {
-                // The one at which most failed, and whether it is alone.
-                Some((most, _)) if self.failed_at.len() == 1 => most.to_string(),
-                Some((most, n)) => {
-                    format!("{most} (of {} addresses, with {} failures)", others.len() + 1, show_count(*n))
+            [first, others @ ..] => {
+                let failed = class.map(|class| (class, self.failed_at.iter()));
+                let failed = failed
+                    .into_iter()
+                    .flat_map(|(class, all)| all.map(move |(at, errors)| (at, errors.of(class))));
+                let mut failed: Vec<_> = failed.filter(|(_, n)| *n > 0).collect();
+                failed.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+                match failed[..] {
+                    [(only, _)] => only.to_string(),
+                    [(most, _), ..] => {
+                        format!("{most} (and {} others of {} addresses)", failed.len() - 1, others.len() + 1)
+                    }
+                    [] => format!("one of {} addresses ({first}, …)", others.len() + 1),
                 }
-                None => format!("{first} (of {} addresses)", others.len() + 1),
-            },
+            }
         }
     }
 }
@@ -208,8 +219,12 @@ mod tests {
         assert_eq!(told(&http), "nothing listens at 127.0.0.1:1 (connection refused)");
         http.plan.targets.push("127.0.0.1:2".parse().unwrap());
         http.errors.add(ErrorClass::Timeout, 4);
-        assert_eq!(told(&http), "127.0.0.1:1 (of 2 addresses) gave no complete answer within 2.00 s");
-        http.failed_at.insert("127.0.0.1:2".parse().unwrap(), 3);
+        assert_eq!(told(&http), "one of 2 addresses (127.0.0.1:1, …) gave no complete answer within 2.00 s");
+        let at = |http: &mut HttpTrial, port: u16, class, n| {
+            http.failed_at.entry(([127, 0, 0, 1], port).into()).or_default().add(class, n);
+        };
+        at(&mut http, 1, ErrorClass::Timeout, 4);
+        at(&mut http, 2, ErrorClass::Status, 3);
         http.errors.add(ErrorClass::Status, 5);
         http.statuses.extend([(204, 7), (500, 4)]);
         assert_eq!(told(&http), "127.0.0.1:2 answered 500, not 204 (--expect)");

@@ -67,7 +67,7 @@ error_classes! {
     TlsNotYetValid "tls_not_yet_valid" Network "certificate of the target is not valid yet",
     TlsWrongName "tls_wrong_name" Network "certificate of the target is for another name",
     TlsUnknownIssuer "tls_unknown_issuer" Network "no trusted authority issued the target's certificate",
-    TlsSelfSigned "tls_self_signed" Network "certificate of the target is an authority's own (self-signed)",
+    TlsIsAuthority "tls_is_authority" Network "certificate of the target is an authority's own (CA:TRUE)",
     TlsBadCertificate "tls_bad_certificate" Network "certificate of the target is wrong in another way",
     TlsVersion "tls_version" Network "no TLS version in common with the target",
     TlsCipher "tls_cipher" Network "no cipher suite in common with the target",

@@ -190,9 +190,8 @@ fn missed(good: u64, planned: u64) -> f64 {
 /// The smallest possible and the measured share of failed requests.
 fn errors(http: &HttpTrial, scheduled: u64, cut_off: u64) -> (f64, f64) {
     let counts = &http.counts;
-    // A user's last request may be in flight when the trial ends. An arrival without an answer after the drain time is
-    // lost.
-    let unanswered = if http.plan.load.is_open() { counts.in_flight } else { http.hung() };
+    // The end may cut off a user's last request, unless it hangs. An arrival without an answer after the drain time is lost.
+    let unanswered = if http.plan.load.is_open() { counts.in_flight } else { counts.hung };
     let unanswered = unanswered.saturating_sub(cut_off);
     let lost = counts.failed + counts.never_sent + unanswered;
     let ratio = |lost: u64| (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0);

@@ -44,7 +44,8 @@ impl Feeder {
                 plan.file
             )
         })?;
-        let is_json = path.extension().is_some_and(|ending| ending == "ndjson" || ending == "jsonl");
+        let endings = ["ndjson", "jsonl", "json"];
+        let is_json = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
         let mut feeder =
             Self { columns: Vec::new(), values: Vec::new(), ends: Vec::new(), order: plan.order };
         let read = if is_json { feeder.read_ndjson(&bytes) } else { feeder.read_csv(&bytes) };
@@ -153,6 +154,10 @@ impl Feeder {
 }
 
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    // Each worker process reads it, and a pipe has its bytes once.
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no file, and is read several times"));
+    }
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -230,6 +235,9 @@ mod tests {
         assert!(refused("a.csv", "a,a\n1,2\n").contains("two columns have the name 'a'"));
         assert!(refused("a.csv", "a\n").contains("has no row"));
         assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
+        let pipe =
+            Feeder::read(&FeederPlan { file: "/dev/null".to_owned(), order: RowOrder::Once }).unwrap_err();
+        assert!(pipe.contains("it is no file"), "{pipe}");
         assert!(refused("a.ndjson", "[1]\n").starts_with("a.ndjson:1: not a JSON object"));
     }
 }

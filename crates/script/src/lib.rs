@@ -42,6 +42,8 @@ pub struct Script {
     taken: usize,
     /// What templates can name.
     places: Vec<(String, Place)>,
+    /// Values that no log shows.
+    secret: Vec<Place>,
     cookies: bool,
     redirects: u32,
     /// Whether every request has a `traceparent` of its own.
@@ -86,11 +88,18 @@ impl Script {
             program,
             taken: names.taken(),
             places: names.into_places(),
+            secret: Vec::new(),
             feeders,
             cookies: plan.cookies,
             redirects: plan.redirects,
             traces: plan.log.is_some(),
         })
+    }
+
+    /// Keeps the values of such names out of the targets that a log shows.
+    pub fn hide(&mut self, is_secret: impl Fn(&str) -> bool) {
+        let secret = self.places.iter().filter(|(name, _)| is_secret(name));
+        self.secret = secret.map(|(_, place)| *place).collect();
     }
 
     /// Names of the steps that send requests, by their index.

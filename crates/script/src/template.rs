@@ -104,6 +104,8 @@ enum Encoding {
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const HEX: &[u8] = b"0123456789abcdef";
 
+/// What is shown instead of a secret.
+pub(crate) const MASK: &[u8] = b"***";
 /// Most characters of a random text.
 const MAX_CHARACTERS: usize = 1 << 20;
 
@@ -136,20 +138,42 @@ impl Template {
 
     /// Appends the text with its values.
     pub(crate) fn render(&self, values: &Values, state: &mut WorkerState, out: &mut Vec<u8>) {
+        self.pieces.iter().for_each(|piece| piece.render(values, state, out));
+    }
+
+    /// As [`render`](Self::render); `shown` gets the same text with a mask for each value of `secret`.
+    pub(crate) fn render_twice(
+        &self,
+        values: &Values,
+        state: &mut WorkerState,
+        out: &mut Vec<u8>,
+        (shown, secret): (&mut Vec<u8>, &[Place]),
+    ) {
         for piece in &self.pieces {
+            let start = out.len();
+            piece.render(values, state, out);
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Value(Source::Named(place), Encoding::Plain) => {
-                    out.extend_from_slice(values.get(*place));
+                Piece::Value(Source::Named(place), _) if secret.contains(place) => {
+                    shown.extend_from_slice(MASK)
                 }
-                Piece::Value(source, Encoding::Plain) => source.render(values, state, out),
-                Piece::Value(source, encoding) => {
-                    let mut plain = std::mem::take(&mut state.scratch);
-                    plain.clear();
-                    source.render(values, state, &mut plain);
-                    encoding.write(&plain, out);
-                    state.scratch = plain;
-                }
+                _ => shown.extend_from_slice(&out[start..]),
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn render(&self, values: &Values, state: &mut WorkerState, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => out.extend_from_slice(text),
+            Self::Value(Source::Named(place), Encoding::Plain) => out.extend_from_slice(values.get(*place)),
+            Self::Value(source, Encoding::Plain) => source.render(values, state, out),
+            Self::Value(source, encoding) => {
+                let mut plain = std::mem::take(&mut state.scratch);
+                plain.clear();
+                source.render(values, state, &mut plain);
+                encoding.write(&plain, out);
+                state.scratch = plain;
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     program::{Operation, Step, runs},
     redirect::resolve,
     state::{Values, WorkerState},
-    template::{is_unreserved, percent_encode, push_hex},
+    template::{MASK, is_unreserved, percent_encode, push_hex},
 };
 
 /// Most operations between two requests. A program that needs more repeats steps that are never sent.
@@ -33,8 +33,9 @@ pub struct User {
     /// Where the last answer redirected to, and whether it must be asked for by GET.
     redirect: Option<(Vec<u8>, bool)>,
     redirects_left: u32,
-    /// The target of the current request.
+    /// The target of the current request, and the same with its secrets masked, if there is a log.
     target: Vec<u8>,
+    shown_target: Vec<u8>,
     /// The `traceparent` of the current request; empty without.
     trace: Vec<u8>,
     /// A value in the current request had a character that a header cannot carry.
@@ -82,6 +83,7 @@ impl User {
             redirect: None,
             redirects_left: 0,
             target: Vec::new(),
+            shown_target: Vec::new(),
             trace: Vec::new(),
             is_spoilt: false,
             has_failed: false,
@@ -119,19 +121,9 @@ impl User {
         (self.values.user, self.values.iteration)
     }
 
-    /// The target of the current request, with a mask for each of this user's values whose name is a secret's.
-    pub fn masked_target(&self, script: &Script, is_secret: impl Fn(&str) -> bool) -> Vec<u8> {
-        let mut masked = self.target.clone();
-        let mut encoded = Vec::new();
-        for (_, place) in script.places.iter().filter(|(name, _)| is_secret(name)) {
-            let value = self.values.get(*place);
-            encoded.clear();
-            percent_encode(value, is_unreserved, &mut encoded);
-            for form in [value, &encoded] {
-                masked = replace(&masked, form, b"***");
-            }
-        }
-        masked
+    /// The target of the current request with its secrets masked, if the script has a log.
+    pub fn shown_target(&self) -> &[u8] {
+        &self.shown_target
     }
 
     /// The `traceparent` of the current request; empty if the script has no log.
@@ -158,8 +150,16 @@ impl User {
         out.extend_from_slice(if by_get { b"GET" } else { request.method.as_bytes() });
         out.push(b' ');
         self.target.clear();
+        self.shown_target.clear();
         match redirect {
-            Some((target, _)) => self.target.extend_from_slice(&target),
+            Some((target, _)) => {
+                self.target.extend_from_slice(&target);
+                self.shown_target = self.masked(script, target);
+            }
+            None if script.traces => {
+                let shown = (&mut self.shown_target, &script.secret[..]);
+                request.target.render_twice(&self.values, state, &mut self.target, shown);
+            }
             None => request.target.render(&self.values, state, &mut self.target),
         }
         encode_unsendable(&mut self.target, &mut state.scratch);
@@ -220,6 +220,17 @@ impl User {
         if !is_redirect {
             self.redirects_left = script.redirects;
         }
+    }
+
+    /// A target that an answer gave, with a mask for each secret value that it repeats.
+    fn masked(&self, script: &Script, mut target: Vec<u8>) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        for value in script.secret.iter().map(|place| self.values.get(*place)) {
+            encoded.clear();
+            percent_encode(value, is_unreserved, &mut encoded);
+            target = replace(&replace(&target, value), &encoded);
+        }
+        target
     }
 
     /// The sink for the answer to the current request.
@@ -355,15 +366,15 @@ impl User {
     }
 }
 
-/// The text with `with` instead of each `what`.
-fn replace(text: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
+/// The text with a mask instead of each `what`.
+fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     let mut replaced = Vec::with_capacity(text.len());
     let mut rest = text;
     while !what.is_empty()
         && let Some(at) = memchr::memmem::find(rest, what)
     {
         replaced.extend_from_slice(&rest[..at]);
-        replaced.extend_from_slice(with);
+        replaced.extend_from_slice(MASK);
         rest = &rest[at + what.len()..];
     }
     replaced.extend_from_slice(rest);

@@ -24,7 +24,7 @@ pub enum Failure {
     /// No trusted authority issued the peer's certificate.
     UnknownIssuer,
     /// The peer's certificate is that of an authority, such as one that `openssl req -x509` makes.
-    SelfSigned,
+    IsAuthority,
     /// The peer's certificate is wrong in another way: its form, its signature, its purpose.
     BadCertificate,
     /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
@@ -68,7 +68,7 @@ impl Failure {
             Self::CertificateNotYetValid => "certificate_not_yet_valid",
             Self::WrongName => "wrong_name",
             Self::UnknownIssuer => "unknown_issuer",
-            Self::SelfSigned => "self_signed",
+            Self::IsAuthority => "is_authority",
             Self::BadCertificate => "bad_certificate",
             Self::ProtocolVersion => "protocol_version",
             Self::NoCommonCipher => "no_common_cipher",
@@ -120,7 +120,7 @@ impl Failure {
                 Self::WrongName
             }
             CertificateError::UnknownIssuer => Self::UnknownIssuer,
-            CertificateError::Other(other) if is_of_authority(other) => Self::SelfSigned,
+            CertificateError::Other(other) if is_of_authority(other) => Self::IsAuthority,
             _ => Self::BadCertificate,
         }
     }
@@ -184,7 +184,7 @@ impl fmt::Display for Failure {
             Self::CertificateNotYetValid => "the peer's certificate is not valid yet",
             Self::WrongName => "the peer's certificate is for another name",
             Self::UnknownIssuer => "no trusted authority issued the peer's certificate",
-            Self::SelfSigned => "the peer's certificate is an authority's own",
+            Self::IsAuthority => "the peer's certificate is an authority's own",
             Self::BadCertificate => "the peer's certificate is not valid",
             Self::ProtocolVersion => "the two sides have no TLS version in common",
             Self::NoCommonCipher => "the two sides have no cipher in common",

@@ -73,20 +73,21 @@ enum Finding {
 
 /// Counters are read one after the other, which takes some milliseconds: shares of a shorter time are not to be trusted.
 const MIN_ELAPSED_S: f64 = 0.2;
+/// Causes that are counted, however short the trial was.
+const COUNTED: [Cause; 5] =
+    [Cause::SourcePorts, Cause::Descriptors, Cause::Conntrack, Cause::AcceptQueue, Cause::SynQueue];
 
 /// Says what bounded a trial.
 pub fn judge(observed: &Observed<'_>) -> Verdict {
     let mut verdict = Verdict::default();
     let lost = observed.counters.hosts.iter().filter_map(|host| Some((&host.host, rules::is_lost(host)?)));
     verdict.missing.extend(lost.map(|(host, why)| format!("{host}: {why}")));
-    if observed.counters.elapsed_s < MIN_ELAPSED_S {
-        verdict.missing.push(format!(
-            "the trial was shorter than {} ms, so that its counters say nothing",
-            MIN_ELAPSED_S * 1e3
-        ));
-        return verdict;
+    let is_short = observed.counters.elapsed_s < MIN_ELAPSED_S;
+    if is_short {
+        let why = format!("shares of time: the trial was shorter than {} ms", MIN_ELAPSED_S * 1e3);
+        verdict.missing.push(why);
     }
-    for (cause, rule) in rules::RULES {
+    for (cause, rule) in rules::RULES.into_iter().filter(|(cause, _)| !is_short || COUNTED.contains(cause)) {
         let finding = match rule(observed) {
             // What is named before explains long answers.
             Finding::Bound { evidence, .. }
@@ -106,7 +107,8 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
         }
     }
     // What comes with a load that is carried has cost nothing yet. Users who wait may make less load than they could.
-    if let Some(evidence) = rules::carried(observed)
+    if !is_short
+        && let Some(evidence) = rules::carried(observed)
         && (observed.trial.is_open()
             || verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely))
     {

@@ -73,7 +73,7 @@ pub(super) fn is_transient(class: ErrorClass, status: Option<u16>, has_key: bool
         | ErrorClass::TlsWrongName
         | ErrorClass::TlsUnknownIssuer
         | ErrorClass::TlsBadCertificate
-        | ErrorClass::TlsSelfSigned
+        | ErrorClass::TlsIsAuthority
         | ErrorClass::TlsVersion
         | ErrorClass::TlsCipher
         | ErrorClass::TlsClientRequired

@@ -9,7 +9,6 @@ use std::{
 use http1::{Error, Fed, Response, ResponseReader};
 use record::{ErrorClass, Iterations, Origin, ScriptResult, StepResult};
 use script::{Advance, Outcome, Script, User, WorkerState};
-use secrets::names::is_secret_header;
 
 use super::{Concluded, Exchange, ExchangeContext, Judgement, Next};
 use crate::{
@@ -68,7 +67,7 @@ impl Scripted {
             step: user.step(),
             user: number,
             iteration,
-            target: user.masked_target(&self.script, is_secret_header).into(),
+            target: user.shown_target().into(),
             trace: user.trace().into(),
             due_ns: unix_ns(request.intended_ns),
             connection: connection.filter(|_| sent_ns.is_some()),

@@ -40,7 +40,7 @@ fn an_interval_has_what_happened_in_it_and_what_is_open_at_its_end() {
     assert_eq!((tick.open_connections, tick.in_flight), (1, 3));
     recorder.sent(&REQUEST, false);
     recorder.attempt_failed(&REQUEST, 6_000);
-    recorder.left_in_flight(&REQUEST, true, 7_000);
+    recorder.left_in_flight(&REQUEST, (true, false), 7_000);
     let result = recorder.finish(11_000, totals(5, Some(5)), true, Away::default());
     let tick = received.recv().unwrap();
     assert_eq!((tick.index, tick.end_ns, tick.sent, tick.failed), (1, 10_000, 1, 0));
@@ -66,8 +66,8 @@ fn losses_while_the_generator_caught_up_may_be_its_own() {
         type Loss = fn(&mut Recorder, &InFlight, &PendingRetry);
         let losses: [(Loss, u64); 5] = [
             (|recorder, request, _| recorder.failed(request, ErrorClass::Reset, 9_000), lost),
-            (|recorder, request, _| recorder.left_in_flight(request, true, 9_000), lost),
-            (|recorder, request, _| recorder.left_in_flight(request, false, 9_000), 0),
+            (|recorder, request, _| recorder.left_in_flight(request, (true, false), 9_000), lost),
+            (|recorder, request, _| recorder.left_in_flight(request, (false, false), 9_000), 0),
             (|recorder, _, retry| recorder.given_up(retry, 9_000), lost),
             (|recorder, _, retry| recorder.never_sent_busy(retry.intended_ns, retry.own_ns, 9_000), lost),
         ];

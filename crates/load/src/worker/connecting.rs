@@ -20,21 +20,22 @@ const MAX_EARLY_SEND_FAILURES: u32 = 16;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
     pub(super) fn route(&self, id: SlotId) -> Route {
-        // The next connection of a slot leads to the next address.
-        let n = self.first_slot + u64::from(id) + u64::from(self.slots[id as usize].generation);
+        let n = self.first_slot + u64::from(id);
         let pick = |list: &[IpAddr]| (!list.is_empty()).then(|| list[(n % list.len() as u64) as usize]);
-        let turn = n / self.plan.sources.len().max(1) as u64;
+        // The next connection of a slot leads to the next address, from the same one as before.
+        let turn = n / self.plan.sources.len().max(1) as u64 + u64::from(self.slots[id as usize].generation);
         let target = turn.checked_rem(self.plan.targets.len() as u64);
         Route { target: target.map(|at| self.plan.targets[at as usize]), source: pick(&self.plan.sources) }
     }
 
-    /// Counts failed requests by the address of a slot's connection, if there are several.
-    pub(super) fn note_failures_at(&mut self, id: SlotId, n: u32) {
+    /// Counts failures by the address of a slot's connection, if there are several.
+    pub(super) fn note_failures_at(&mut self, id: SlotId, class: ErrorClass, n: u32) {
         if n > 0
             && self.plan.targets.len() > 1
+            && class.origin() != Origin::Local
             && let Some(address) = self.route(id).target
         {
-            self.recorder.failed_at(address, n.into());
+            self.recorder.failed_at(address, class, n.into());
         }
     }
 
@@ -240,11 +241,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 failed += 1;
             }
         }
-        self.note_failures_at(id, failed);
+        // A connection without a request that ends after it was made has answered what it was asked.
+        let is_alone = was_connecting && requests.is_empty();
+        self.note_failures_at(id, class, failed.max(u32::from(is_alone)));
         self.drop_connection(id, now_ns);
         let is_given_up = class.is_timeout() || class.is_tls() || class.is_proxy();
         self.slots[id as usize].was_open &= !is_given_up;
-        if was_connecting && requests.is_empty() && class.origin() != Origin::Local {
+        if is_alone && class.origin() != Origin::Local {
             // A pool's connection that is opened before the start: no request counts the error.
             self.recorder.connection_error(class);
         }

@@ -7,8 +7,8 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// A request that has waited for so long, and for twice as long as any answer took, when the trial ends was not cut off: the target
-/// hangs.
+/// The target hangs where a request has waited for so long, and for twice as long as any answer took, when the trial ends. The end
+/// only cuts off others.
 const MIN_HANG_NS: u64 = 1_000_000_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -71,12 +71,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             // How long a user has waited in vain counts; a request that the end cut off does not.
             let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
             for request in slot.requests.drain(..) {
-                if now_ns.saturating_sub(request.started_ns) >= hangs_from_ns {
+                let hangs = now_ns.saturating_sub(request.started_ns) >= hangs_from_ns;
+                if hangs {
                     slot.cycles.failed(end_ns.saturating_sub(request.intended_ns));
                     waited_until_ns = end_ns;
                 }
                 if request.sent_ns != 0 {
-                    self.recorder.left_in_flight(&request, is_open, now_ns);
+                    self.recorder.left_in_flight(&request, (is_open, hangs), now_ns);
                 } else {
                     self.recorder.never_sent_busy(request.intended_ns, request.own_ns, now_ns);
                 }

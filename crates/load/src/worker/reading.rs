@@ -225,8 +225,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         self.mean_service_ns = self.mean_service_ns - self.mean_service_ns / 64 + took_ns / 64;
         self.slots[id as usize].cycles.answered(ready_ns.saturating_sub(request.intended_ns));
         self.recorder.answered(&request, response, failure, first_byte_ns, time);
-        if failure.is_some() {
-            self.note_failures_at(id, 1);
+        if let Some(class) = failure {
+            self.note_failures_at(id, class, 1);
         }
         if let Some(Fault::Burn { ns }) = self.plan.fault {
             self.wire.burn(ns);

@@ -98,7 +98,7 @@ pub(super) fn check_timeouts(plan: &HttpPlan, mistakes: &mut Mistakes) {
     for (field, part_ns) in parts {
         if part_ns.is_some_and(|part_ns| part_ns > plan.timeout_ns) {
             let whole = show_time_ns(plan.timeout_ns);
-            mistakes.add(field, format!("it has no effect, because a whole request fails after {whole} (timeout): give the timeout more"));
+            mistakes.add(field, format!("it has no effect, because a whole request fails after {whole} (timeout): raise the timeout"));
         }
     }
 }

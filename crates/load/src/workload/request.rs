@@ -55,29 +55,25 @@ impl HttpWorkload {
             own.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
         }
         own.append(&mut headers);
-        self.check_framing(&own, &body, mistakes);
+        // Those of steps are checked with the bodies of steps.
+        if self.steps.is_empty() {
+            let is_made_later = self.events.is_some() || self.body.as_deref().is_some_and(is_template);
+            let wrong =
+                own.iter().filter_map(|(name, value)| wrong_framing(name, value, &body, is_made_later));
+            wrong.for_each(|message| mistakes.add("headers", message));
+        }
         let target = parsed.map_or("/".to_owned(), |parsed| parsed.shielded.restore(&target(&parsed.url)));
         Request { method, target, headers: own, body }
     }
 }
 
-impl HttpWorkload {
-    /// Refuses fields that say another length of the body than is sent: the target would wait for the rest.
-    fn check_framing(&self, fields: &[(String, String)], body: &[u8], mistakes: &mut Mistakes) {
-        // Bodies of templates, of steps and of events are made later.
-        let is_made_later =
-            !self.steps.is_empty() || self.events.is_some() || self.body.as_deref().is_some_and(is_template);
-        for (name, value) in fields {
-            let is = |known: &str| name.eq_ignore_ascii_case(known);
-            let is_wrong = is("transfer-encoding")
-                || (is("content-length") && (is_made_later || value.trim() != body.len().to_string()));
-            if is_wrong {
-                let message =
-                    format!("{name}: the body is sent whole, with its own length: leave the field out");
-                mistakes.add("headers", message);
-            }
-        }
-    }
+/// Why a field must not be sent with a body: it says another length than is sent, and the target would wait for the rest. Of a
+/// body of templates, the length is not known before.
+pub(super) fn wrong_framing(name: &str, value: &str, body: &[u8], is_template: bool) -> Option<String> {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    let is_wrong = is("transfer-encoding")
+        || (is("content-length") && (is_template || value.trim() != body.len().to_string()));
+    is_wrong.then(|| format!("{name}: the body is sent whole, with its own length: leave the field out"))
 }
 
 /// Path and query of a URL.

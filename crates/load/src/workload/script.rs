@@ -11,6 +11,7 @@ use url::Url;
 use super::{
     HttpWorkload,
     headers::{HeaderField, parse_header},
+    request::wrong_framing,
     text::{Mistakes, Shielded, expanded, is_token, read_body},
 };
 
@@ -305,9 +306,16 @@ impl Common<'_> {
         headers.extend(fields);
         let body = read.result("body", text.body.as_deref().map_or(Ok(Vec::new()), read_body));
         let expectations = read.result("expect", Expectations::parse(&text.expect));
+        let literal_body = text.body.as_ref().is_some_and(|text| text.starts_with('@'));
+        let is_made_later = !literal_body && text.body.as_deref().is_some_and(is_template);
+        for (name, value) in &headers {
+            if let Some(message) = wrong_framing(name, value, &body, is_made_later) {
+                read.add("headers", message);
+            }
+        }
         RequestPlan {
             request: Request { method, target, headers, body },
-            literal_body: text.body.as_ref().is_some_and(|text| text.starts_with('@')),
+            literal_body,
             expect: expectations.statuses.unwrap_or_else(|| self.expect.clone()),
             checks: [self.checks, &expectations.checks].concat(),
             take: text.take.clone(),

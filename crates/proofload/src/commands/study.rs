@@ -182,7 +182,7 @@ fn exit_status(result: &StudyResult) -> Exit {
         || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
     if is_missed {
         Exit::GoalsNotMet
-    } else if has_warning(result, &["nothing_completed"]) {
+    } else if !result.outcomes.is_empty() && result.outcomes.iter().all(is_unanswered) {
         Exit::WrongUse
     } else if is_void {
         Exit::Void
@@ -195,6 +195,11 @@ fn exit_status(result: &StudyResult) -> Exit {
 fn has_warning(result: &StudyResult, codes: &[&str]) -> bool {
     let mut warnings = result.outcomes.iter().flat_map(|outcome| &outcome.warnings);
     warnings.any(|warning| codes.contains(&warning.code.as_str()))
+}
+
+/// Whether a setting without goals completed nothing.
+fn is_unanswered(outcome: &SettingOutcome) -> bool {
+    outcome.goals_met.is_none() && outcome.warnings.iter().any(|warning| warning.code == "nothing_completed")
 }
 
 /// Whether nothing was measured in a setting.

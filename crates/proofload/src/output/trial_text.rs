@@ -134,9 +134,10 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         |errors: &ErrorCounts| errors.connect_failures() - errors.of(ErrorClass::ClosedUnused);
     let errors = [&http.errors, &http.retried_errors, &http.connection_errors];
     let unopened = c.connections_unopened + errors.into_iter().map(connect_failures).sum::<u64>();
+    let hung = if c.hung > 0 { format!(", {} of them hung", show_count(c.hung)) } else { String::new() };
     writeln!(
         out,
-        "\nRequests     {} scheduled, {} sent, {} completed, {} failed, {} never sent, {} in flight at the end",
+        "\nRequests     {} scheduled, {} sent, {} completed, {} failed, {} never sent, {} in flight at the end{hung}",
         show_count(c.scheduled),
         show_count(c.sent),
         show_count(c.completed),
@@ -298,6 +299,13 @@ fn write_failures(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
         for (class, n) in errors.iter() {
             writeln!(out, "  {:<18}{:>12}  {}", class.name(), show_count(n), class.meaning())?;
         }
+    }
+    if !http.failed_at.is_empty() {
+        let each = http.failed_at.iter().map(|(address, errors)| {
+            let classes = errors.iter().map(|(class, n)| format!("{} {class}", show_count(n)));
+            format!("{address}: {}", classes.collect::<Vec<_>>().join(", "))
+        });
+        writeln!(out, "\nFailed at    {}", each.collect::<Vec<_>>().join("; "))?;
     }
     let failed = http.errors.total() + http.retried_errors.total() > 0;
     if !http.statuses.is_empty() && (failed || http.statuses.keys().any(|&status| status != 200)) {

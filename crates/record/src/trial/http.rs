@@ -37,9 +37,10 @@ pub struct HttpTrial {
     pub connection_errors: ErrorCounts,
     /// Responses by status, including unexpected ones.
     pub statuses: BTreeMap<u16, u64>,
-    /// Failed requests by the address that they went to, where the load goes to several.
+    /// Failures of requests and of connections by the address at which they came, where the load goes to several. Those of events
+    /// that were retried are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub failed_at: BTreeMap<SocketAddr, u64>,
+    pub failed_at: BTreeMap<SocketAddr, ErrorCounts>,
     /// From the intended send to the last byte of the response.
     pub response_time: CensoredTimes,
     /// From the actual send to the last byte of the response.
@@ -114,8 +115,8 @@ impl HttpTrial {
         for (&status, &n) in &other.statuses {
             *self.statuses.entry(status).or_default() += n;
         }
-        for (&address, &n) in &other.failed_at {
-            *self.failed_at.entry(address).or_default() += n;
+        for (&address, errors) in &other.failed_at {
+            self.failed_at.entry(address).or_default().merge(errors);
         }
         self.response_time.merge(&other.response_time);
         self.service_time.merge(&other.service_time);
@@ -134,14 +135,6 @@ impl HttpTrial {
             (Some(script), Some(other)) => script.merge(other),
             (none, other) => *none = other.clone(),
         }
-    }
-
-    /// Requests in flight at the end that had waited for at least a second, and for twice as long as any answer took: the target
-    /// hangs. Others may have been cut off.
-    pub fn hung(&self) -> u64 {
-        let CensoredTimes { observed, censored, .. } = &self.service_time;
-        let least_ns = observed.max_ns().saturating_mul(2).max(1_000_000_000);
-        self.counts.in_flight.min(censored.count() - censored.count_up_to_ns(least_ns))
     }
 
     /// Frees the memory of the histograms' empty bins, see [`Histogram::pack`]. For trials that are kept.
@@ -198,6 +191,10 @@ pub struct Counts {
     pub retried_unsent: u64,
     /// Requests sent and neither completed nor failed at the end.
     pub in_flight: u64,
+    /// The part of `in_flight` that had waited for at least a second, and for twice as long as any answer of its worker took: the
+    /// target hangs. The others may have been cut off.
+    #[serde(default)]
+    pub hung: u64,
     /// Connections established.
     pub connections_opened: u64,
     /// TLS handshakes completed.
@@ -209,7 +206,7 @@ pub struct Counts {
     /// Session tickets received, each of which can resume a session of TLS 1.3 once.
     #[serde(default)]
     pub session_tickets: u64,
-    /// Connections established in the place of kept ones that the target had closed or broken.
+    /// Connections established in the place of kept ones that ended by no plan of this side, because the target closed or broke them.
     pub reconnects: u64,
     /// Planned connections that this machine could not open.
     pub connections_unopened: u64,
@@ -244,6 +241,7 @@ impl Counts {
         self.retried += other.retried;
         self.retried_unsent += other.retried_unsent;
         self.in_flight += other.in_flight;
+        self.hung += other.hung;
         self.connections_opened += other.connections_opened;
         self.handshakes += other.handshakes;
         self.handshakes_resumed += other.handshakes_resumed;

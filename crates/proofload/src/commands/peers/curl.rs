@@ -323,7 +323,7 @@ fn silent_differences(given: &Given) -> Vec<String> {
         && let Some(variable) =
             variables.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
     {
-        notes.push(format!("{variable} is not read, as curl would do; -x gives a proxy"));
+        notes.push(format!("curl would take its proxy from {variable}; here only -x gives one"));
     }
     notes
 }
