@@ -2,6 +2,7 @@
 
 mod handshakes;
 mod times;
+mod unanswered;
 
 use std::{net::SocketAddr, sync::mpsc};
 
@@ -259,33 +260,6 @@ impl Recorder {
         self.result.http.counts.failed_unsent += u64::from(!retry.was_sent);
         self.result.http.counts.lost_delayed += u64::from(retry.own_ns >= MIN_ABSENCE_NS);
         self.result.http.failure_time.record_ns(now_ns.saturating_sub(retry.intended_ns));
-    }
-
-    /// Records a sent request that has no answer when the trial ends: it counts as lost in an open load, or if it hangs.
-    pub(crate) fn left_in_flight(&mut self, request: &InFlight, (is_open, hangs): (bool, bool), now_ns: u64) {
-        self.update_in_flight_integral(now_ns);
-        self.in_flight -= 1;
-        self.result.http.counts.in_flight += 1;
-        self.result.http.counts.hung += u64::from(hangs);
-        let is_lost = is_open || hangs;
-        self.result.http.counts.lost_delayed += u64::from(is_lost && request.own_ns >= MIN_ABSENCE_NS);
-        let response_ns = now_ns.saturating_sub(request.intended_ns);
-        self.result.http.response_time.record_censored_ns(response_ns, request.own_ns);
-        self.result.http.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);
-    }
-
-    /// Counts planned requests that this machine could not send.
-    pub(crate) fn never_sent(&mut self, n: u64) {
-        self.result.http.counts.never_sent += n;
-    }
-
-    /// Records a request due at `intended_ns` that was never sent because every connection stayed busy. The generator may
-    /// have caused up to `own_ns` of that wait.
-    pub(crate) fn never_sent_busy(&mut self, intended_ns: u64, own_ns: u64, now_ns: u64) {
-        self.result.http.counts.never_sent += 1;
-        self.result.http.counts.never_sent_busy += 1;
-        self.result.http.counts.lost_delayed += u64::from(own_ns >= MIN_ABSENCE_NS);
-        self.result.http.response_time.record_censored_ns(now_ns.saturating_sub(intended_ns), own_ns);
     }
 
     /// Counts a request that waited because every connection was busy.

@@ -1,9 +1,12 @@
 //! One user's way through the steps of a script.
 
+mod bytes;
+
 use http1::{Response, ResponseSink};
 use rand::RngExt as _;
 use record::ErrorClass;
 
+use self::bytes::{encode_unsendable, is_of_body, push_traceparent, replace};
 use crate::{
     Script,
     answer::{Answer, AnswerSink},
@@ -11,7 +14,7 @@ use crate::{
     program::{Operation, Step, runs},
     redirect::resolve,
     state::{Values, WorkerState},
-    template::{MASK, is_unreserved, percent_encode, push_hex},
+    template::{is_unreserved, percent_encode},
 };
 
 /// Most operations between two requests. A program that needs more repeats steps that are never sent.
@@ -364,47 +367,6 @@ impl User {
         self.has_failed = true;
         false
     }
-}
-
-/// The text with a mask instead of each `what`.
-fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
-    let mut replaced = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while !what.is_empty()
-        && let Some(at) = memchr::memmem::find(rest, what)
-    {
-        replaced.extend_from_slice(&rest[..at]);
-        replaced.extend_from_slice(MASK);
-        rest = &rest[at + what.len()..];
-    }
-    replaced.extend_from_slice(rest);
-    replaced
-}
-
-/// Percent-encodes the bytes of a target that no request line may carry (RFC 9112, 3.2.1).
-fn encode_unsendable(target: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-    let is_sendable = |byte: u8| (b'!'..=b'~').contains(&byte) && !b"\"#<>\\^`{|}".contains(&byte);
-    if target.iter().all(|&byte| is_sendable(byte)) {
-        return;
-    }
-    scratch.clear();
-    percent_encode(target, is_sendable, scratch);
-    std::mem::swap(target, scratch);
-}
-
-/// Appends a sampled trace of one span (W3C Trace Context, version 00). The standard forbids numbers that are 0.
-fn push_traceparent(trace: u128, span: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"00-");
-    push_hex(trace.max(1), 32, out);
-    out.push(b'-');
-    push_hex(span.max(1).into(), 16, out);
-    out.extend_from_slice(b"-01");
-}
-
-/// Whether a field, with `: ` after its name, describes the body.
-fn is_of_body(name: &[u8]) -> bool {
-    let fields: [&[u8]; 3] = [b"content-type: ", b"content-length: ", b"content-encoding: "];
-    fields.iter().any(|field| name.eq_ignore_ascii_case(field))
 }
 
 #[cfg(test)]
