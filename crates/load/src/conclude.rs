@@ -185,7 +185,11 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Ve
         );
         warnings.push(Warning::new("few_samples", message));
     }
-    if counts.reconnects > counts.completed / 10 && plan.keepalive && counts.reconnects > 10 {
+    if counts.completed > 0
+        && counts.reconnects > counts.completed / 10
+        && plan.keepalive
+        && counts.reconnects > 10
+    {
         warnings.push(Warning::new(
             "reconnects",
             format!(

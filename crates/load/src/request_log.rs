@@ -4,12 +4,13 @@ use std::{
     fs::{File, OpenOptions, Permissions},
     io::{self, Write},
     net::SocketAddr,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
 
 use record::{ErrorClass, LogPlan};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::Serialize;
 
 /// Entries that may wait for the disk. Further ones are dropped and counted: a measurement does not wait for its log.
@@ -77,18 +78,36 @@ pub(crate) struct LogWriter {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender, LogWriter)> {
-    // Only its owner may read it: targets of requests may say who did what.
-    let file =
-        OpenOptions::new().append(true).create(true).mode(0o600).open(&plan.file).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
-        })?;
+    let fails = |error: io::Error| {
+        let why = if error.raw_os_error() == Some(libc::ENXIO) {
+            "nobody reads this pipe".to_owned()
+        } else {
+            error.to_string()
+        };
+        io::Error::new(error.kind(), format!("cannot write the log {}: {why}", plan.file))
+    };
+    // Only its owner may read it: targets of requests may say who did what. A pipe that nobody reads must not stop the start.
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+    let mut file = options.open(&plan.file).map_err(fails)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     // One that was there before may have been open to all.
     if file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(0o600))?;
+        // A line that was torn by a full disk must not spoil the next one.
+        let mut last = [b'\n'];
+        let end = file.metadata()?.len();
+        if end > 0
+            && File::open(&plan.file).is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok())
+            && last != *b"\n"
+        {
+            file.write_all(b"\n").map_err(fails)?;
+        }
     }
     let (sender, entries) = sync_channel(MAX_WAITING);
+    let name = plan.file.clone();
     let thread =
-        thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &steps, &entries))?;
+        thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &name, &steps, &entries))?;
     Ok((LogSender { sender, sample_ratio: plan.sample_ratio }, LogWriter { thread }))
 }
 
@@ -102,17 +121,27 @@ impl LogWriter {
     }
 }
 
-fn write(mut file: File, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
-    let mut lines = Vec::new();
+/// Writes all entries. Those that the file does not take are lost, and counted.
+fn write(mut file: File, name: &str, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
+    let (mut lines, mut lost, mut why) = (Vec::new(), 0_u64, None);
     while let Ok(first) = entries.recv() {
         lines.clear();
+        let mut number = 0;
         for entry in std::iter::once(first).chain(entries.try_iter().take(1_000)) {
             push_line(&entry, steps, &mut lines)?;
+            number += 1;
         }
         // At once: other processes add lines to the same file, and none must stand within another.
-        file.write_all(&lines)?;
+        if let Err(error) = file.write_all(&lines) {
+            lost += number;
+            why.get_or_insert(error);
+        }
     }
-    Ok(())
+    let Some(error) = why else { return Ok(()) };
+    let message = format!(
+        "cannot write the log {name}: {error}; up to {lost} lines; free space, or choose another file"
+    );
+    Err(io::Error::new(error.kind(), message))
 }
 
 fn push_line(entry: &LogEntry, steps: &[String], lines: &mut Vec<u8>) -> io::Result<()> {

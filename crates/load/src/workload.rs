@@ -112,7 +112,7 @@ options::workload! {
     receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
     /// What an answer must have: statuses (200, 2xx,304 or 200-299), or text:WORDS, no-text:WORDS, json:$.path = VALUE,
     /// header:NAME = VALUE, cookie:NAME, regex:EXPRESSION, size:>= 1KiB; can be repeated
-    expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; of events 2xx", "200,404"
+    expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; of events, and with redirects, 2xx", "200,404"
         and { label: "expect" };
     /// A file whose rows give values to {{COLUMN}} in URL, header fields and body: CSV with a line of names first, or NDJSON.
     /// Each iteration of a user takes the next row; after FILE ,once ends the load with the last row, ,random takes any, and
@@ -273,11 +273,12 @@ impl HttpWorkload {
         mistakes.into_result(plan)
     }
 
-    /// The statuses that count as success by default. A redirected event is not stored, so that 3xx is no success.
+    /// The statuses that count as success by default. A redirected event is not stored, and a redirect that should have been
+    /// followed was not, so that 3xx is no success there.
     fn default_expect(&self) -> StatusSet {
-        match self.events {
-            Some(_) => StatusSet::acknowledged(),
-            None => StatusSet::success(),
+        match self.events.is_some() || self.redirects.is_some() {
+            true => StatusSet::acknowledged(),
+            false => StatusSet::success(),
         }
     }
 }

@@ -136,6 +136,9 @@ impl HttpTrial {
             ErrorClass::Check => {
                 format!("{at} answered without what --expect asks for; `curl -i` shows an answer")
             }
+            ErrorClass::Value if self.plan.script.as_ref().is_some_and(|script| !script.takes_values()) => {
+                "a value of a template has a line end, which no header field can carry; {{name|url}} writes it so that one can".to_owned()
+            }
             ErrorClass::Value => format!(
                 "{at} answered without a value that a step takes, or a value has a line end, which no header field can carry"
             ),

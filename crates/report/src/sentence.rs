@@ -223,6 +223,13 @@ fn failure(results: &Results) -> Option<&str> {
     Some(&warning.message)
 }
 
+/// Why no trial completed a request, if none did.
+fn nothing_completed(results: &Results) -> Option<String> {
+    let is_empty = |entry: &TrialEntry| entry.trial.http().is_some_and(|http| http.counts.completed == 0);
+    let first = results.trials.first().filter(|_| results.trials.iter().all(is_empty))?;
+    first.trial.main_failure()
+}
+
 /// The first sentences of a report: one for each goal in each setting or, if there are many, one for each goal.
 pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Status>, String)> {
     if answers.is_empty() {
@@ -231,7 +238,10 @@ pub(crate) fn headline(results: &Results, answers: &[Answer]) -> Vec<(Option<Sta
         let is_void = trials.peek().is_some() && trials.all(|entry| entry.trial.validity.is_void());
         let measured = || match is_void {
             true => "Not decided: every trial was void.".to_owned(),
-            false => "Measured; the study has no goals.".to_owned(),
+            false => match nothing_completed(results) {
+                Some(why) => format!("Carried nothing: {why}."),
+                None => "Measured; the study has no goals.".to_owned(),
+            },
         };
         return vec![(is_void.then_some(Status::Void), why.unwrap_or_else(measured))];
     }

@@ -61,10 +61,12 @@ fn times(http: &HttpTrial) -> String {
         let sign = if percentile.at_least { "≥ " } else { "" };
         format!("{name} {sign}{}", show_time_ns(percentile.ns))
     };
-    // In a valid trial, the p90 is certainly the target's.
-    match http.response_time.percentile(0.99).is_own() {
-        true => format!("{} (p99 may be the generator's own)", shown(0.9, "p90")),
-        false => shown(0.99, "p99"),
+    // With few requests, even lower percentiles may be the generator's own.
+    let is_targets = |(quantile, _): &(f64, &str)| !http.response_time.percentile(*quantile).is_own();
+    match [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")].into_iter().find(is_targets) {
+        Some((quantile, name @ "p99")) => shown(quantile, name),
+        Some((quantile, name)) => format!("{} (p99 may be the generator's own)", shown(quantile, name)),
+        None => "times that may be the generator's own".to_owned(),
     }
 }
 

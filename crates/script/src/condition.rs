@@ -27,7 +27,7 @@ enum Operand {
 
 #[derive(Debug, Clone)]
 enum Test {
-    /// There is a value, and it is not empty.
+    /// There is a value, and it is neither empty nor `false`.
     Present,
     Absent,
     Compared(Relation, String),
@@ -97,8 +97,8 @@ impl Comparison {
             }
         };
         match &self.test {
-            Test::Present => !left.is_empty(),
-            Test::Absent => left.is_empty(),
+            Test::Present => !left.is_empty() && left != b"false",
+            Test::Absent => left.is_empty() || left == b"false",
             Test::Compared(relation, right) => relation.holds(left, right),
         }
     }
@@ -113,6 +113,8 @@ impl Relation {
         let order = match (whole, (number(text), number(right.trim()))) {
             ((Some(left), Some(right)), _) => Some(left.cmp(&right)),
             (_, (Some(left), Some(right))) => left.partial_cmp(&right),
+            // What is no number is neither more nor less than one.
+            (_, (None, Some(_))) if !matches!(self, Self::Equal | Self::Unequal) => return false,
             _ => Some(left.cmp(right.as_bytes())),
         };
         // Only a number that is none (NaN) has no order.
@@ -187,7 +189,9 @@ mod tests {
             ("ann", Relation::Unequal, "bob", true),
             ("ann", Relation::Less, "bob", true),
             ("", Relation::Equal, "", true),
-            ("inf", Relation::Greater, "5", true),
+            ("inf", Relation::Greater, "5", false),
+            ("error", Relation::Greater, "3", false),
+            ("", Relation::AtMost, "3", false),
             ("9007199254740993", Relation::Equal, "9007199254740992", false),
             ("1e3", Relation::Equal, "1000", true),
             ("null", Relation::Equal, "null", true),

@@ -1,6 +1,6 @@
 //! A user's cookies (RFC 6265) of one host.
 
-use jiff::fmt::rfc2822;
+use jiff::{civil::DateTime, fmt::rfc2822, tz::TimeZone};
 
 /// Most cookies of a user, as in browsers.
 const MAX_COOKIES: usize = 180;
@@ -54,8 +54,7 @@ impl Cookies {
                 let age_s = text().and_then(|text| text.parse::<i64>().ok());
                 ends_by_age_s = age_s.map(|age_s| now_s.saturating_add(age_s));
             } else if name.eq_ignore_ascii_case(b"expires") {
-                let at = text().and_then(|text| rfc2822::parse(&text.replace('-', " ")).ok());
-                ends_s = at.map_or(i64::MAX, |at| at.timestamp().as_second());
+                ends_s = text().and_then(end_of).unwrap_or(i64::MAX);
             }
         }
         let path = path.unwrap_or_else(|| default_path(target));
@@ -98,6 +97,18 @@ impl Cookies {
         }
         !fitting.is_empty()
     }
+}
+
+/// The time of `Expires`, in seconds since 1970, in one of the three forms that HTTP knows (RFC 9110, 5.6.7).
+fn end_of(text: &str) -> Option<i64> {
+    if let Ok(at) = rfc2822::parse(&text.replace('-', " ")) {
+        return Some(at.timestamp().as_second());
+    }
+    let text = text.trim_end_matches("GMT").trim();
+    let at = ["%A, %d-%b-%y %H:%M:%S", "%a %b %e %H:%M:%S %Y"]
+        .into_iter()
+        .find_map(|form| DateTime::strptime(form, text).ok())?;
+    at.to_zoned(TimeZone::UTC).ok().map(|at| at.timestamp().as_second())
 }
 
 /// The host of an origin. A Host field of one's own may have templates, of which nothing is known.
@@ -197,9 +208,13 @@ mod tests {
 
     #[test]
     fn a_cookie_that_ends_is_deleted() {
-        for end in
-            ["Max-Age=0", "Expires=Wed, 21 Oct 2015 07:28:00 GMT", "expires=Wed, 21-Oct-2015 07:28:00 GMT"]
-        {
+        for end in [
+            "Max-Age=0",
+            "Expires=Wed, 21 Oct 2015 07:28:00 GMT",
+            "expires=Wed, 21-Oct-2015 07:28:00 GMT",
+            "Expires=Wednesday, 21-Oct-15 07:28:00 GMT",
+            "Expires=Wed Oct 21 07:28:00 2015",
+        ] {
             assert_eq!(sent(&["a=1; Path=/", &format!("a=; Path=/; {end}")], "/", false), "", "{end}");
         }
         assert_eq!(sent(&["a=1; Path=/; Max-Age=59"], "/", false), "", "it has ended meanwhile");

@@ -1,10 +1,11 @@
 //! Rows of CSV and NDJSON files, which give values to templates.
 
-use std::{fs, io::Read as _, path::Path};
+use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use record::{FeederPlan, RowOrder};
+use serde_json::value::RawValue;
 
 /// Largest file that is read: its rows are kept in memory.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -66,20 +67,29 @@ impl Feeder {
             return Err((1, format!("two columns have the name '{name}': rename one")));
         }
         let mut row = csv::ByteRecord::new();
+        let mut last = (false, 1);
         while reader.read_byte_record(&mut row).map_err(|error| (place(&error), error.to_string()))? {
             for value in &row {
                 self.push(value).map_err(|why| (row.position().map_or(1, csv::Position::line), why))?;
             }
+            let has_line_end = row.iter().next_back().is_some_and(|value| value.contains(&b'\n'));
+            last = (has_line_end, row.position().map_or(1, csv::Position::line));
         }
-        Ok(())
+        // A reader of CSV takes all that follows for one value.
+        let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
+        match last {
+            (true, line) if quotes % 2 == 1 => Err((line, "a quote is opened and not closed".to_owned())),
+            _ => Ok(()),
+        }
     }
 
     fn read_ndjson(&mut self, bytes: &[u8]) -> Result<(), (u64, String)> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let row: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line)
+            let row: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line)
                 .map_err(|error| (number, format!("not a JSON object: {error}")))?;
             if self.columns.is_empty() {
                 self.columns = row.keys().cloned().collect();
@@ -93,8 +103,10 @@ impl Feeder {
             for column in 0..self.columns.len() {
                 let name = &self.columns[column];
                 let value = match row.get(name) {
-                    Some(serde_json::Value::String(text)) => text.clone(),
-                    Some(other) => other.to_string(),
+                    // Numbers stay as they are written.
+                    Some(value) => {
+                        serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+                    }
                     None => return Err((number, format!("the key '{name}' of the first object is missing"))),
                 };
                 self.push(value.as_bytes()).map_err(|why| (number, why))?;
@@ -234,6 +246,15 @@ mod tests {
         assert!(refused("a.csv", "a,b\n1,2\n3\n").starts_with("a.csv:3: "));
         assert!(refused("a.csv", "a,a\n1,2\n").contains("two columns have the name 'a'"));
         assert!(refused("a.csv", "a\n").contains("has no row"));
+        assert!(refused("a.csv", "a,b\n1,\"x\n2,y\n").starts_with("a.csv:2: a quote is opened"));
+        let inches = read("a.csv", "a\n5\"\n", RowOrder::InOrder).unwrap();
+        assert_eq!(inches.value(0, 0), b"5\"");
+        let numbers = "\u{feff}{\"a\":18446744073709551616,\"b\":0.10,\"c\":\"x\"}";
+        let numbers = read("a.json", numbers, RowOrder::InOrder).unwrap();
+        assert_eq!(
+            [0, 1, 2].map(|column| numbers.value(0, column)),
+            [&b"18446744073709551616"[..], b"0.10", b"x"]
+        );
         assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
         let pipe =
             Feeder::read(&FeederPlan { file: "/dev/null".to_owned(), order: RowOrder::Once }).unwrap_err();

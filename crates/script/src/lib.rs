@@ -79,6 +79,10 @@ impl Script {
                 }
             }
         }
+        if !mistakes.is_empty() {
+            // Without their columns, every template would be wrong.
+            return Err(mistakes);
+        }
         let names = Names::new(plan, &feeders, &mut mistakes);
         let program = Program::new(plan, &names, keepalive, secure, &mut mistakes);
         if !mistakes.is_empty() {

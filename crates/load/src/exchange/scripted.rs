@@ -84,6 +84,17 @@ impl Scripted {
     }
 }
 
+/// Nanoseconds from the monotonic clock to the time since 1970, by the closest of some pairs of readings.
+fn to_unix_ns() -> i128 {
+    let readings = (0..8).map(|_| {
+        let before_ns = clock::monotonic_ns();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let took_ns = clock::monotonic_ns() - before_ns;
+        (took_ns, since_1970.as_nanos() as i128 - i128::from(before_ns + took_ns / 2))
+    });
+    readings.min_by_key(|(took_ns, _)| *took_ns).map_or(0, |(_, offset_ns)| offset_ns)
+}
+
 impl Exchange for Scripted {
     const HAS_STEPS: bool = true;
 
@@ -92,7 +103,7 @@ impl Exchange for Scripted {
         let script = Arc::clone(script.expect("the script is compiled before workers start"));
         let steps =
             script.step_names().map(|name| StepResult { name: name.to_owned(), ..StepResult::default() });
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let to_unix_ns = to_unix_ns();
         let users = (0..slots).map(|slot| ScriptedUser {
             user: User::new(&script, first_slot + slot + 1),
             bytes: Vec::new(),
@@ -105,7 +116,7 @@ impl Exchange for Scripted {
             result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
             log: log.cloned(),
             completed: 0,
-            to_unix_ns: since_1970.as_nanos() as i128 - i128::from(clock::monotonic_ns()),
+            to_unix_ns,
             script,
         }
     }

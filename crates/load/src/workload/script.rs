@@ -115,6 +115,12 @@ impl HttpWorkload {
                 mistakes.add(field, message);
             }
         }
+        if self.log_sample.is_some() && self.log.is_none() {
+            mistakes.add("log_sample", "there is no log: give its file too");
+        }
+        if self.log.as_deref() == Some("-") {
+            mistakes.add("log", "standard output has the result: give a file, such as /dev/stderr");
+        }
         let sample_ratio = mistakes.optional("log_sample", self.log_sample.as_deref(), parse_ratio);
         let feeders = self.feeders.iter().map(|text| feeder(text)).collect();
         let redirects =

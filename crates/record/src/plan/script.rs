@@ -61,6 +61,13 @@ impl ScriptPlan {
         pauses
     }
 
+    /// Whether a step takes a value from its answer.
+    pub fn takes_values(&self) -> bool {
+        let mut takes = false;
+        self.for_each_request(&mut |_, request| takes |= !request.take.is_empty());
+        takes
+    }
+
     /// The script with every step once, without pauses and log: to try whether a target answers.
     pub fn once(mut self) -> Self {
         fn shorten(steps: &mut [StepPlan]) {
