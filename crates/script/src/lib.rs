@@ -79,12 +79,11 @@ impl Script {
                 }
             }
         }
-        if !mistakes.is_empty() {
-            // Without their columns, every template would be wrong.
-            return Err(mistakes);
-        }
+        let has_all_columns = mistakes.is_empty();
         let names = Names::new(plan, &feeders, &mut mistakes);
         let program = Program::new(plan, &names, keepalive, secure, &mut mistakes);
+        // The columns of a file that cannot be read are unknown, too.
+        mistakes.retain(|mistake| has_all_columns || !mistake.message.contains(names::UNKNOWN));
         if !mistakes.is_empty() {
             return Err(mistakes);
         }

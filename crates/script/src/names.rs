@@ -21,6 +21,9 @@ pub(crate) const BUILT_IN: [&str; 11] = [
     "time_us",
 ];
 
+/// What is said of a name that nothing has.
+pub(crate) const UNKNOWN: &str = "nothing has the name";
+
 /// Where a named value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -99,7 +102,7 @@ impl Names {
             _ => format!("feeders and steps give {}", known.join(", ")),
         };
         format!(
-            "nothing has the name '{name}': {own}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
+            "{UNKNOWN} '{name}': {own}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
             BUILT_IN.join(", ")
         )
     }
