@@ -200,6 +200,9 @@ options::workload! {
     spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 
+/// How long a request may take by default, in nanoseconds.
+pub const DEFAULT_TIMEOUT_NS: u64 = 30_000_000_000;
+
 impl HttpWorkload {
     /// What the pre-flight check must not change.
     pub fn fixed_by_user(&self) -> FixedByUser {
@@ -253,7 +256,7 @@ impl HttpWorkload {
             expect,
             timeout_ns: mistakes
                 .optional("timeout", self.timeout.as_deref(), timeout_ns)
-                .unwrap_or(30_000_000_000),
+                .unwrap_or(DEFAULT_TIMEOUT_NS),
             drain_ns: mistakes.optional("drain", self.drain.as_deref(), time_ns).unwrap_or(2_000_000_000),
             threads,
             processes,

@@ -17,6 +17,11 @@ impl Trial {
         }
     }
 
+    /// Whether it measured requests, and none was completed.
+    pub fn completed_nothing(&self) -> bool {
+        self.http().is_some_and(|http| http.counts.completed == 0)
+    }
+
     /// Whether more than half of the requests, or of the programs, failed.
     pub fn mostly_failed(&self) -> bool {
         match &self.measured {
@@ -173,10 +178,8 @@ impl HttpTrial {
             },
             [only] => only.to_string(),
             [first, others @ ..] => {
-                let failed = class.map(|class| (class, self.failed_at.iter()));
-                let failed = failed
-                    .into_iter()
-                    .flat_map(|(class, all)| all.map(move |(at, errors)| (at, errors.of(class))));
+                let failures = |errors: &ErrorCounts| class.map_or(0, |class| errors.of(class));
+                let failed = self.failed_at.iter().map(|(at, errors)| (at, failures(errors)));
                 let mut failed: Vec<_> = failed.filter(|(_, n)| *n > 0).collect();
                 failed.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
                 match failed[..] {

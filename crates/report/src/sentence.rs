@@ -225,8 +225,8 @@ fn failure(results: &Results) -> Option<&str> {
 
 /// Why no trial completed a request, if none did.
 fn nothing_completed(results: &Results) -> Option<String> {
-    let is_empty = |entry: &TrialEntry| entry.trial.http().is_some_and(|http| http.counts.completed == 0);
-    let first = results.trials.first().filter(|_| results.trials.iter().all(is_empty))?;
+    let mut trials = results.trials.iter();
+    let first = results.trials.first().filter(|_| trials.all(|entry| entry.trial.completed_nothing()))?;
     first.trial.main_failure()
 }
 

@@ -157,7 +157,9 @@ impl User {
         match redirect {
             Some((target, _)) => {
                 self.target.extend_from_slice(&target);
-                self.shown_target = self.masked(script, target);
+                if script.traces {
+                    self.shown_target = self.masked(script, target);
+                }
             }
             None if script.traces => {
                 let shown = (&mut self.shown_target, &script.secret[..]);

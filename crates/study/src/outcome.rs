@@ -55,8 +55,7 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
 
 /// Warns if no trial of a setting completed a request.
 fn nothing_completed(valid: &[&TrialEntry]) -> Option<Warning> {
-    let is_empty = |entry: &&TrialEntry| entry.trial.http().is_some_and(|http| http.counts.completed == 0);
-    let first = valid.first().filter(|_| valid.iter().all(is_empty))?;
+    let first = valid.first().filter(|_| valid.iter().all(|entry| entry.trial.completed_nothing()))?;
     let why = first.trial.main_failure().unwrap_or_else(|| "none was due".to_owned());
     Some(Warning::new("nothing_completed", format!("no request was completed in any trial: {why}")))
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use clap::{Arg, Command};
-use load::{HttpWorkload, OPTIONS};
+use load::{DEFAULT_TIMEOUT_NS, HttpWorkload, OPTIONS};
 use record::input;
 
 use self::body::Body;
@@ -23,8 +23,6 @@ pub(crate) struct CurlLine {
     body: Option<Vec<u8>>,
 }
 
-/// How long a request may take by default, in seconds.
-const DEFAULT_TIMEOUT_S: f64 = 30.0;
 /// Most redirects that curl follows, unless --max-redirs says another number.
 const CURL_REDIRECTS: &str = "50";
 /// The encodings that curl asks for with `--compressed`, as Debian builds it.
@@ -332,14 +330,15 @@ fn silent_differences(given: &Given) -> Vec<String> {
 fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let Some(connect) = given.last("--connect-timeout") else { return };
-    let whole_s = given.last("-m").map_or(DEFAULT_TIMEOUT_S, seconds);
+    let default_s = DEFAULT_TIMEOUT_NS as f64 / 1e9;
+    let whole_s = given.last("-m").map_or(default_s, seconds);
     if seconds(connect) <= whole_s {
         for name in ["connect-timeout", "handshake-timeout"] {
             translated.set(name, Some(connect.to_owned()));
         }
     } else if !given.has("-m") {
         translated.notes.push(format!(
-            "--connect-timeout {connect} changes nothing here: a whole request has {DEFAULT_TIMEOUT_S} s, unless -m says another time"
+            "--connect-timeout {connect} changes nothing here: a whole request has {default_s} s, unless -m says another time"
         ));
     }
 }
