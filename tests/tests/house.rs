@@ -11,8 +11,9 @@ use serde_json::Value;
 
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `record`, `secrets` and `settings` are for
 /// everybody above them.
-const MAY_USE: [(&str, &[&str]); 30] = [
+const MAY_USE: [(&str, &[&str]); 31] = [
     ("audit", &["record"]),
+    ("balance", &["settings", "undo"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),

@@ -1,0 +1,327 @@
+//! The entries of the tables as bytes, as `bpf/layout.h` has them, and as types.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::BitOr,
+    time::Duration,
+};
+
+use crate::{
+    Ring,
+    maglev::{PLACES, TURNS},
+};
+
+/// Numbers of VIPs and of servers, of which 0 is none.
+pub(crate) const VIPS: usize = 1_024;
+pub(crate) const SERVERS: usize = 4_096;
+
+/// Kinds of reasons why frames are not sent, or are sent without being remembered.
+pub(crate) const REASONS: usize = 7;
+
+/// The address of an Ethernet device.
+pub type Mac = [u8; 6];
+
+pub(crate) type SettingsBytes = [u8; 32];
+pub(crate) type ServiceKeyBytes = [u8; 20];
+pub(crate) type ServiceBytes = [u8; 16];
+pub(crate) type ServerBytes = [u8; 16];
+pub(crate) type FlowKeyBytes = [u8; 36];
+pub(crate) type FlowBytes = [u8; 12];
+pub(crate) type RecentBytes = [u8; 16];
+pub(crate) const RING_BYTES: usize = TURNS_AT + 2 * TURNS + 4 * PLACES;
+pub(crate) type RingBytes = [u8; RING_BYTES];
+
+const TURNS_AT: usize = 12;
+
+/// The tables, with the sizes of their keys and values in bytes.
+pub(crate) const TABLES: [(&str, usize, usize); 12] = [
+    ("settings", 4, size_of::<SettingsBytes>()),
+    ("services", size_of::<ServiceKeyBytes>(), size_of::<ServiceBytes>()),
+    ("servers", 4, size_of::<ServerBytes>()),
+    ("server_counts", 4, size_of::<[u64; 4]>()),
+    ("vip_counts", 4, size_of::<[u64; REASONS]>()),
+    ("next_turns", 4, size_of::<u64>()),
+    ("budgets", 4, size_of::<[u64; 2]>()),
+    ("rings", 4, 4),
+    ("flows", size_of::<FlowKeyBytes>(), size_of::<FlowBytes>()),
+    ("pending", size_of::<FlowKeyBytes>(), size_of::<RecentBytes>()),
+    ("sources", 20, size_of::<RecentBytes>()),
+    ("fragments", 40, size_of::<RecentBytes>()),
+];
+
+/// What holds for all VIPs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The address of the device. Frames to other addresses are passed.
+    pub mac: Mac,
+    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake.
+    pub inserts_per_second: u32,
+    /// Number of the next sweep of the flows; each flow is marked with the last one before which it sent anything.
+    pub sweep: u32,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// Part of all hashes. Balancers that stand in for each other have the same.
+    pub seed: u64,
+}
+
+/// How servers are chosen for new flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// By a hash of addresses and ports.
+    Ring,
+    /// By turns.
+    RoundRobin,
+}
+
+/// A port of a VIP, or all ports of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceEntry {
+    /// Number of the VIP, above 0. Ports of one number share servers and counts.
+    pub vip: u32,
+    /// How servers are chosen.
+    pub schedule: Schedule,
+    /// Whether all flows of a source address go to one server; under round robin, for this long after its last new flow.
+    pub persistence: Option<Duration>,
+}
+
+/// What a server is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State(u8);
+
+/// A server of a VIP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerEntry {
+    /// The address of its device.
+    pub mac: Mac,
+    /// What it is ready for.
+    pub state: State,
+    /// Differs from that of all other servers that have had the same number.
+    pub generation: u32,
+    /// Number of its VIP.
+    pub vip: u32,
+}
+
+/// A TCP connection as the balancer sees it: from a client to a VIP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// Address and port of the client.
+    pub client: (IpAddr, u16),
+    /// Address and port of the VIP.
+    pub vip: (IpAddr, u16),
+}
+
+/// What is remembered of an established connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flow {
+    /// Number of its server.
+    pub server: u16,
+    /// Generation of the server.
+    pub generation: u32,
+    /// Whether the client has sent FIN or RST.
+    pub is_closing: bool,
+    /// The last sweep before which it sent anything.
+    pub sweep: u32,
+}
+
+/// What was sent to a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Frames, as the kernel hands them over: segments that were received as one count once.
+    pub packets: u64,
+    /// Their bytes, with the headers of Ethernet.
+    pub bytes: u64,
+    /// New flows: SYNs, but for those that were seen to be repeated.
+    pub flows: u64,
+    /// Flows that went on after the handshake, and are remembered.
+    pub established: u64,
+}
+
+/// Why frames were not sent, or were sent without being remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Dropped: a header is cut off, too short or too long, or SYN came with FIN or RST. Of VIP 0: passed, because no VIP could be
+    /// read.
+    Malformed,
+    /// Dropped: no server of the VIP lives.
+    NoServer,
+    /// Dropped: all servers have reached their thresholds.
+    AllFull,
+    /// Dropped: the flow waits for a dead server.
+    Waits,
+    /// Dropped: a later fragment of TCP came before the first one, or without it.
+    NoFirstFragment,
+    /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
+    SynNotRemembered,
+    /// An ACK was sent by the ring, and the flow was not remembered.
+    AckNotRemembered,
+}
+
+/// How often each reason came up for a VIP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VipCounts(pub [u64; REASONS]);
+
+impl State {
+    /// Gets new flows.
+    pub const UP: Self = Self(1);
+    /// Gets nothing: its flows go to others.
+    pub const DEAD: Self = Self(1 | 2);
+    /// Gets no new flows, because it has reached a threshold.
+    pub const FULL: Self = Self(1 | 4);
+    /// Gets no new flows, because it is to be taken out.
+    pub const DRAINING: Self = Self(1 | 8);
+    /// Gets nothing, and its flows wait for it.
+    pub const HELD: Self = Self(1 | 2 | 16);
+}
+
+impl BitOr for State {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl VipCounts {
+    /// The count of a reason.
+    pub fn of(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+}
+
+impl Settings {
+    pub(crate) fn bytes(&self) -> SettingsBytes {
+        let mut bytes = [0; size_of::<SettingsBytes>()];
+        bytes[..6].copy_from_slice(&self.mac);
+        bytes[8..12].copy_from_slice(&self.inserts_per_second.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.sweep.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&nanoseconds(self.handshake).to_ne_bytes());
+        bytes[24..].copy_from_slice(&self.seed.to_ne_bytes());
+        bytes
+    }
+}
+
+impl ServiceEntry {
+    pub(crate) fn bytes(&self) -> ServiceBytes {
+        let round_robin = if self.schedule == Schedule::RoundRobin { 2 } else { 0 };
+        let persistent = if self.persistence.is_some() { 4 } else { 0 };
+        service_bytes(self.vip, round_robin | persistent, self.persistence.unwrap_or_default())
+    }
+}
+
+impl ServerEntry {
+    pub(crate) fn bytes(&self) -> ServerBytes {
+        let mut bytes = [0; size_of::<ServerBytes>()];
+        bytes[..6].copy_from_slice(&self.mac);
+        bytes[6] = self.state.0;
+        bytes[8..12].copy_from_slice(&self.generation.to_ne_bytes());
+        bytes[12..].copy_from_slice(&self.vip.to_ne_bytes());
+        bytes
+    }
+}
+
+impl FlowKey {
+    pub(crate) fn bytes(&self) -> FlowKeyBytes {
+        let mut bytes = [0; size_of::<FlowKeyBytes>()];
+        bytes[..16].copy_from_slice(&mapped(self.client.0));
+        bytes[16..32].copy_from_slice(&mapped(self.vip.0));
+        bytes[32..34].copy_from_slice(&self.client.1.to_be_bytes());
+        bytes[34..].copy_from_slice(&self.vip.1.to_be_bytes());
+        bytes
+    }
+
+    pub(crate) fn of(bytes: &FlowKeyBytes) -> Self {
+        let address = |at| IpAddr::from(Ipv6Addr::from(part::<16>(bytes, at))).to_canonical();
+        let port = |at| u16::from_be_bytes(part(bytes, at));
+        Self { client: (address(0), port(32)), vip: (address(16), port(34)) }
+    }
+}
+
+impl Flow {
+    pub(crate) fn of(bytes: &FlowBytes) -> Self {
+        Self {
+            generation: u32::from_ne_bytes(part(bytes, 0)),
+            server: u16::from_ne_bytes(part(bytes, 4)),
+            is_closing: u16::from_ne_bytes(part(bytes, 6)) != 0,
+            sweep: u32::from_ne_bytes(part(bytes, 8)),
+        }
+    }
+}
+
+impl ServerCounts {
+    pub(crate) fn add(&mut self, of_core: &[u64; 4]) {
+        let [packets, bytes, flows, established] = of_core;
+        self.packets += packets;
+        self.bytes += bytes;
+        self.flows += flows;
+        self.established += established;
+    }
+}
+
+/// An entry of port 0 that only says that the address is a VIP's.
+pub(crate) fn address_bytes(vip: u32) -> ServiceBytes {
+    service_bytes(vip, 1, Duration::ZERO)
+}
+
+fn service_bytes(vip: u32, flags: u32, persistence: Duration) -> ServiceBytes {
+    let mut bytes = [0; size_of::<ServiceBytes>()];
+    bytes[..4].copy_from_slice(&vip.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&flags.to_ne_bytes());
+    bytes[8..].copy_from_slice(&nanoseconds(persistence).to_ne_bytes());
+    bytes
+}
+
+/// Port 0 is all ports that have no entry of their own.
+pub(crate) fn service_key_bytes(address: IpAddr, port: u16) -> ServiceKeyBytes {
+    let mut bytes = [0; size_of::<ServiceKeyBytes>()];
+    bytes[..16].copy_from_slice(&mapped(address));
+    bytes[16..18].copy_from_slice(&port.to_be_bytes());
+    bytes
+}
+
+/// A ring, the one before it, and when it changed.
+pub(crate) fn ring_bytes(ring: &Ring, former: &Ring, changed_ns: u64) -> Box<RingBytes> {
+    let mut bytes = zeros();
+    bytes[..8].copy_from_slice(&changed_ns.to_ne_bytes());
+    bytes[8..TURNS_AT].copy_from_slice(&(ring.turns.len() as u32).to_ne_bytes());
+    let (turns, places) = bytes[TURNS_AT..].split_at_mut(2 * TURNS);
+    for (into, turn) in turns.chunks_exact_mut(2).zip(&ring.turns) {
+        into.copy_from_slice(&turn.to_ne_bytes());
+    }
+    for (into, (present, former)) in places.chunks_exact_mut(4).zip(ring.places.iter().zip(&former.places)) {
+        into[..2].copy_from_slice(&present.to_ne_bytes());
+        into[2..].copy_from_slice(&former.to_ne_bytes());
+    }
+    bytes
+}
+
+/// The ring that bytes are of, without the one before it.
+pub(crate) fn ring_of(bytes: &RingBytes) -> Ring {
+    let (turns, places) = bytes[TURNS_AT..].split_at(2 * TURNS);
+    let length = u32::from_ne_bytes(part(bytes, 8)) as usize;
+    let turns = turns.chunks_exact(2).take(length).map(|turn| u16::from_ne_bytes(part(turn, 0)));
+    let places = places.chunks_exact(4).map(|place| u16::from_ne_bytes(part(place, 0)));
+    Ring { places: places.collect(), turns: turns.collect() }
+}
+
+fn zeros() -> Box<RingBytes> {
+    // Never on the stack, which may be small.
+    vec![0; RING_BYTES].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; RING_BYTES]))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// IPv4 addresses stand as ::ffff:a.b.c.d.
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => Ipv4Addr::to_ipv6_mapped(&address).octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}

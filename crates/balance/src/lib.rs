@@ -1,0 +1,80 @@
+//! A load balancer of layer 2 with direct server return, without kernel modules.
+//!
+//! A BPF program (`bpf/l2dsr.bpf.c` says what becomes of which frame) writes a server's address into each frame that clients send to a
+//! VIP, and sends it out of the device that it came by. Servers have the VIP themselves, and answer clients directly.
+//!
+//! * [`Program`] loads the program for cls_bpf or XDP, runs it on a frame, attaches it to a device, or replaces the one there.
+//! * [`Table`] is what the program knows: VIPs, servers, rings; and what it counts.
+//! * [`Ring`] spreads flows over servers.
+
+mod attach;
+mod layout;
+mod loader;
+mod maglev;
+mod table;
+
+pub use attach::unpin;
+pub use layout::{
+    Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
+};
+pub use loader::{Hook, Program, Ran, Sizes};
+pub use maglev::{Member, Ring};
+pub use table::Table;
+
+use std::{error, io};
+
+/// Why the balancer cannot work with the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The user lacks the rights.
+    #[error("this user may not {what}; run as root, or give the capabilities BPF and NET_ADMIN")]
+    NotPermitted {
+        /// What was tried.
+        what: String,
+    },
+    /// The kernel refuses, or does not know how.
+    #[error("cannot {what}: {cause}")]
+    Kernel {
+        /// What was tried.
+        what: String,
+        /// What the kernel or the loader said, with all causes in one line.
+        cause: String,
+    },
+    /// Pinned tables are those of another version.
+    #[error(
+        "the tables in {path} are of another version of proofload: {name} is not as this version has it; \
+         stop the balancer with the version that started it, or remove the folder, which breaks its connections"
+    )]
+    OtherVersion {
+        /// The folder of the pins.
+        path: std::path::PathBuf,
+        /// A table that differs.
+        name: &'static str,
+    },
+    /// A number that a table has no place for.
+    #[error("there is no place for {what}; a balancer holds {most} of them: start another one")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The largest number.
+        most: usize,
+    },
+}
+
+impl Error {
+    /// Of what was tried, and the error of a library.
+    fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
+        let (mut words, mut cause) = (Vec::new(), Some(error));
+        while let Some(error) = cause {
+            let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if system == Some(io::ErrorKind::PermissionDenied) {
+                return Self::NotPermitted { what: what.into() };
+            }
+            // The verifier says hundreds of lines.
+            words.push(error.to_string().lines().next().unwrap_or_default().to_owned());
+            cause = error.source();
+        }
+        words.dedup();
+        Self::Kernel { what: what.into(), cause: words.join(": ") }
+    }
+}

@@ -1,0 +1,161 @@
+//! Loads the program, and runs it on frames.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use aya::{
+    Ebpf, EbpfLoader, include_bytes_aligned,
+    maps::MapInfo,
+    programs::{ProgramError, SchedClassifier, TestRun, TestRunOptions, Xdp, links::FdLink},
+};
+
+use crate::{Error, Table, layout::TABLES};
+
+/// `bpf/build.sh` makes them of `bpf/l2dsr.bpf.c`.
+const CLS: &[u8] = include_bytes_aligned!("../bpf/l2dsr_cls.bpf.o");
+const XDP: &[u8] = include_bytes_aligned!("../bpf/l2dsr_xdp.bpf.o");
+
+/// The program in the objects.
+pub(crate) const NAME: &str = "l2dsr";
+
+/// Where the program sees a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// When the kernel has made a packet of it: every device, and the best place on veth and bridges.
+    Cls,
+    /// In the driver, before that: the best place on real devices.
+    Xdp,
+}
+
+/// How much is remembered. Tables that are pinned keep the sizes that they were made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// Established flows.
+    pub flows: u32,
+    /// Handshakes under way, as many as begin in the time that one takes.
+    pub pending: u32,
+    /// Source addresses that persist.
+    pub sources: u32,
+    /// Packets in fragments.
+    pub fragments: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { flows: 262_144, pending: 65_536, sources: 65_536, fragments: 16_384 }
+    }
+}
+
+/// The program in the kernel.
+#[derive(Debug)]
+pub struct Program {
+    ebpf: Ebpf,
+    pub(crate) hook: Hook,
+    /// Holds the attachment to a device that is not pinned.
+    pub(crate) link: Option<FdLink>,
+}
+
+/// What the program did with a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// What it returned: an action of tc or of XDP.
+    pub action: u32,
+    /// The frame after it.
+    pub frame: Vec<u8>,
+    /// Time of one run.
+    pub duration: Duration,
+}
+
+impl Program {
+    /// Loads the program with its tables. With a folder of the BPF file system, the tables lie there, and are those that lie there
+    /// already, so another program can go on with them.
+    ///
+    /// # Errors
+    /// When this user or this kernel cannot, or when the tables there are those of another version.
+    pub fn load(hook: Hook, sizes: &Sizes, pins: Option<&Path>) -> Result<(Self, Table), Error> {
+        let object = match hook {
+            Hook::Cls => CLS,
+            Hook::Xdp => XDP,
+        };
+        let paths: Vec<(&str, PathBuf)> =
+            pins.into_iter().flat_map(|pins| TABLES.map(|(name, ..)| (name, pins.join(name)))).collect();
+        if let Some(pins) = pins {
+            fs::create_dir_all(pins)
+                .map_err(|error| Error::new(format!("make the folder {}", pins.display()), &error))?;
+            check_pinned(pins)?;
+        }
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("flows", sizes.flows).map_max_entries("pending", sizes.pending);
+        loader.map_max_entries("sources", sizes.sources).map_max_entries("fragments", sizes.fragments);
+        for (name, path) in &paths {
+            loader.map_pin_path(name, path.as_path());
+        }
+        let loaded =
+            loader.load(object).map_err(|error| Error::new("load the tables of the balancer", &error));
+        let mut program = Self { ebpf: loaded?, hook, link: None };
+        let table = Table::of(&mut program.ebpf)?;
+        let loaded = match hook {
+            Hook::Cls => program.cls()?.load(),
+            Hook::Xdp => program.xdp()?.load(),
+        };
+        loaded.map_err(|error| Error::new("load the program of the balancer", &error))?;
+        Ok((program, table))
+    }
+
+    /// Runs the program on a frame as often as asked, each time on what it left the time before.
+    ///
+    /// # Errors
+    /// When the kernel refuses, such as a frame shorter than an Ethernet header.
+    pub fn run(&self, frame: &[u8], repeat: u32) -> Result<Ran, Error> {
+        let mut out = vec![0; frame.len() + 64];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            repeat,
+            ..TestRunOptions::default()
+        };
+        let program = self.ebpf.program(NAME).ok_or_else(no_program)?;
+        let ran = match self.hook {
+            Hook::Cls => <&SchedClassifier>::try_from(program).and_then(|program| program.test_run(options)),
+            Hook::Xdp => <&Xdp>::try_from(program).and_then(|program| program.test_run(options)),
+        };
+        let ran = ran.map_err(|error| Error::new("run the program on a frame", &error))?;
+        out.truncate(ran.data_size_out as usize);
+        Ok(Ran { action: ran.return_value, frame: out, duration: ran.duration })
+    }
+
+    pub(crate) fn cls(&mut self) -> Result<&mut SchedClassifier, Error> {
+        self.ebpf.program_mut(NAME).ok_or_else(no_program)?.try_into().map_err(of_other_kind)
+    }
+
+    pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, Error> {
+        self.ebpf.program_mut(NAME).ok_or_else(no_program)?.try_into().map_err(of_other_kind)
+    }
+}
+
+/// Whether the tables of a folder have entries of the sizes that this version has.
+fn check_pinned(pins: &Path) -> Result<(), Error> {
+    for (name, key, value) in TABLES {
+        let path = pins.join(name);
+        if !path.exists() {
+            continue;
+        }
+        let info = MapInfo::from_pin(&path);
+        let info = info.map_err(|error| Error::new(format!("open {}", path.display()), &error))?;
+        if (info.key_size() as usize, info.value_size() as usize) != (key, value) {
+            return Err(Error::OtherVersion { path: pins.to_owned(), name });
+        }
+    }
+    Ok(())
+}
+
+fn no_program() -> Error {
+    Error::Kernel { what: format!("use the BPF object {NAME}"), cause: "it has no such program".to_owned() }
+}
+
+fn of_other_kind(error: ProgramError) -> Error {
+    Error::new(format!("use the program {NAME} of the BPF object"), &error)
+}

@@ -1,0 +1,241 @@
+//! What the program knows and counts: its tables in the kernel.
+
+use std::{net::IpAddr, panic::resume_unwind, thread};
+
+use aya::{
+    Ebpf, Pod,
+    maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues},
+};
+
+use crate::{
+    Error, Flow, FlowKey, Ring, ServerCounts, ServerEntry, ServiceEntry, Settings, VipCounts,
+    layout::{
+        FlowBytes, FlowKeyBytes, REASONS, RecentBytes, RingBytes, SERVERS, ServerBytes, ServiceBytes,
+        ServiceKeyBytes, SettingsBytes, VIPS, address_bytes, ring_bytes, ring_of, service_key_bytes,
+    },
+};
+
+/// Bytes of stack to read a ring with.
+const READING_STACK: usize = 16 << 20;
+
+type RingMap = Array<MapData, RingBytes>;
+
+/// The tables of a balancer. The program reads them while they change: each call is one step, and between two of them the program
+/// works with what is there.
+pub struct Table {
+    settings: Array<MapData, SettingsBytes>,
+    services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
+    servers: Array<MapData, ServerBytes>,
+    rings: ArrayOfMaps<MapData, RingMap>,
+    server_counts: PerCpuArray<MapData, [u64; 4]>,
+    vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
+    flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
+    pending: HashMap<MapData, FlowKeyBytes, RecentBytes>,
+}
+
+impl Table {
+    /// Takes the tables of a loaded object.
+    pub(crate) fn of(ebpf: &mut Ebpf) -> Result<Self, Error> {
+        Ok(Self {
+            settings: take(ebpf, "settings")?,
+            services: take(ebpf, "services")?,
+            servers: take(ebpf, "servers")?,
+            rings: take(ebpf, "rings")?,
+            server_counts: take(ebpf, "server_counts")?,
+            vip_counts: take(ebpf, "vip_counts")?,
+            flows: take(ebpf, "flows")?,
+            pending: take(ebpf, "pending")?,
+        })
+    }
+
+    /// Sets what holds for all VIPs.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as with every function here.
+    pub fn set_settings(&mut self, settings: &Settings) -> Result<(), Error> {
+        written(self.settings.set(0, settings.bytes(), 0), "set the settings")
+    }
+
+    /// Balances a port of an address; port 0 is all ports that are not set. A VIP without port 0 is told to the program by
+    /// [`Self::set_address`].
+    ///
+    /// # Errors
+    /// When the number of the VIP is too large, too.
+    pub fn set_service(&mut self, address: IpAddr, port: u16, entry: &ServiceEntry) -> Result<(), Error> {
+        check(entry.vip, "VIPs", VIPS)?;
+        let set = self.services.insert(service_key_bytes(address, port), entry.bytes(), 0);
+        written(set, &format!("balance port {port} of {address}"))
+    }
+
+    /// Says that an address is a VIP's, so that what is broken is dropped and counted there. Its other ports stay those of the
+    /// balancer's own stack.
+    ///
+    /// # Errors
+    /// When the number of the VIP is too large, too.
+    pub fn set_address(&mut self, address: IpAddr, vip: u32) -> Result<(), Error> {
+        check(vip, "VIPs", VIPS)?;
+        let set = self.services.insert(service_key_bytes(address, 0), address_bytes(vip), 0);
+        written(set, &format!("take {address} for a VIP"))
+    }
+
+    /// Passes a port of an address to the balancer's own stack again. Established flows go on.
+    ///
+    /// # Errors
+    /// When the kernel refuses; not when the port was not set.
+    pub fn remove_service(&mut self, address: IpAddr, port: u16) -> Result<(), Error> {
+        match self.services.remove(&service_key_bytes(address, port)) {
+            removed if is_not_found(&removed) => Ok(()),
+            removed => written(removed, &format!("stop balancing port {port} of {address}")),
+        }
+    }
+
+    /// Sets a server. While flows or a ring name its number, only its state may change: another address needs another number, or
+    /// `None` before it and another generation.
+    ///
+    /// # Errors
+    /// When the number is too large, too.
+    pub fn set_server(&mut self, number: u16, server: Option<&ServerEntry>) -> Result<(), Error> {
+        check(number.into(), "servers", SERVERS)?;
+        let bytes = server.map(ServerEntry::bytes).unwrap_or_default();
+        written(self.servers.set(number.into(), bytes, 0), &format!("set server {number}"))
+    }
+
+    /// Gives a VIP another ring, all of it at once. Handshakes whose SYN went by the former one go on there for a while after
+    /// `changed_ns`, a time of the monotonic clock. The first ring is its own former one. Of several changes within that time, only the
+    /// last one's former ring is known, so changes should wait for each other; a server's death needs none.
+    ///
+    /// # Errors
+    /// When the number of the VIP is too large, too.
+    pub fn set_ring(&mut self, vip: u32, ring: &Ring, former: &Ring, changed_ns: u64) -> Result<(), Error> {
+        check(vip, "VIPs", VIPS)?;
+        let what = format!("set the ring of VIP {vip}");
+        let mut map = RingMap::create(1, 0).map_err(|error| Error::new(&*what, &error))?;
+        // By reference: the bytes are more than a small stack has.
+        let bytes = ring_bytes(ring, former, changed_ns);
+        written(map.set(0, Box::as_ref(&bytes), 0), &what)?;
+        written(self.rings.set(vip, &map, 0), &what)
+    }
+
+    /// The ring of a VIP; none if it has none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ring(&self, vip: u32) -> Result<Option<Ring>, Error> {
+        let what = format!("read the ring of VIP {vip}");
+        let map = match self.rings.get(&vip, 0) {
+            Err(MapError::KeyNotFound) => return Ok(None),
+            map => map.map_err(|error| Error::new(&*what, &error))?,
+        };
+        // The library gives values by way of the stack, several times, and this one has a quarter of a megabyte.
+        let read = || map.get(&0, 0).map(|bytes| ring_of(&bytes)).map_err(|error| Error::new(&*what, &error));
+        thread::scope(|scope| {
+            let reader = thread::Builder::new().stack_size(READING_STACK).spawn_scoped(scope, read);
+            let reader = reader.map_err(|error| Error::new(&*what, &error))?;
+            reader.join().unwrap_or_else(|panic| resume_unwind(panic)).map(Some)
+        })
+    }
+
+    /// What a server's number has counted since [`Self::clear_server_counts`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn server_counts(&self, number: u16) -> Result<ServerCounts, Error> {
+        let read = self.server_counts.get(&number.into(), 0);
+        let cores =
+            read.map_err(|error| Error::new(format!("read the counts of server {number}"), &error))?;
+        let mut counts = ServerCounts::default();
+        cores.iter().for_each(|core| counts.add(core));
+        Ok(counts)
+    }
+
+    /// Sets the counts of a number back, before another server gets it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear_server_counts(&mut self, number: u16) -> Result<(), Error> {
+        let what = format!("clear the counts of server {number}");
+        let read = self.server_counts.get(&number.into(), 0).map_err(|error| Error::new(&*what, &error))?;
+        let zeros = PerCpuValues::try_from(vec![[0; 4]; read.len()]);
+        let zeros = zeros.map_err(|error| Error::new(&*what, &error))?;
+        written(self.server_counts.set(number.into(), zeros, 0), &what)
+    }
+
+    /// How often each reason came up for a VIP; of VIP 0, for frames that no VIP could be read from.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn vip_counts(&self, vip: u32) -> Result<VipCounts, Error> {
+        let read = self.vip_counts.get(&vip, 0);
+        let cores = read.map_err(|error| Error::new(format!("read the counts of VIP {vip}"), &error))?;
+        let mut counts = VipCounts::default();
+        for core in cores.iter() {
+            counts.0.iter_mut().zip(core).for_each(|(count, of_core)| *count += of_core);
+        }
+        Ok(counts)
+    }
+
+    /// What is remembered of an established flow; nothing if it is not.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, Error> {
+        found(self.flows.get(&key.bytes(), 0)).map(|flow| flow.as_ref().map(Flow::of))
+    }
+
+    /// All established flows. A flow that comes or goes meanwhile may be left out or told twice.
+    pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
+        // An entry that has gone since its key was read is no entry.
+        self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
+    }
+
+    /// Forgets an established flow.
+    ///
+    /// # Errors
+    /// When the kernel refuses; not when the flow is not known.
+    pub fn forget(&mut self, key: &FlowKey) -> Result<(), Error> {
+        match self.flows.remove(&key.bytes()) {
+            removed if is_not_found(&removed) => Ok(()),
+            removed => written(removed, "forget a flow"),
+        }
+    }
+
+    /// The server of a flow whose handshake is under way; none if it is not remembered.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn pending(&self, key: &FlowKey) -> Result<Option<u16>, Error> {
+        let server = |bytes: RecentBytes| u32::from_ne_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        found(self.pending.get(&key.bytes(), 0)).map(|recent| recent.map(|recent| server(recent) as u16))
+    }
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
+    let what = || format!("use the table {name} of the BPF object");
+    let map =
+        ebpf.take_map(name).ok_or_else(|| Error::Kernel { what: what(), cause: "it has none".into() })?;
+    map.try_into().map_err(|error| Error::new(what(), &error))
+}
+
+fn check(number: u32, what: &'static str, size: usize) -> Result<(), Error> {
+    let valid = number > 0 && (number as usize) < size;
+    if valid { Ok(()) } else { Err(Error::TooMany { what, most: size - 1 }) }
+}
+
+fn written(result: Result<(), MapError>, what: &str) -> Result<(), Error> {
+    result.map_err(|error| Error::new(what, &error))
+}
+
+fn is_not_found<T>(result: &Result<T, MapError>) -> bool {
+    match result {
+        Err(MapError::KeyNotFound) => true,
+        Err(MapError::SyscallError(error)) => error.io_error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+fn found<T: Pod>(result: Result<T, MapError>) -> Result<Option<T>, Error> {
+    if is_not_found(&result) {
+        return Ok(None);
+    }
+    result.map(Some).map_err(|error| Error::new("read a flow", &error))
+}

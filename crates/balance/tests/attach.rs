@@ -1,0 +1,99 @@
+//! The program on a device: attached, replaced while packets flow, and gone without a trace.
+
+use std::{
+    net::{IpAddr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use balance::{
+    Hook, Mac, Member, Program, Ring, Schedule, ServerEntry, ServiceEntry, Settings, Sizes, State, Table,
+    unpin,
+};
+
+const MAC: Mac = [2, 0, 0, 0, 0, 1];
+const VIP: [u8; 4] = [10, 0, 0, 100];
+
+/// Both ends of a veth pair, and a neighbour that is the VIP.
+const DEVICES: &str = "ip link add near type veth peer name far.1 && ip link set far.1 address 02:00:00:00:00:01 && \
+                       ip address add 10.0.0.1/24 dev near && ip link set near up && ip link set far.1 up && \
+                       ip neigh add 10.0.0.100 lladdr 02:00:00:00:00:01 dev near";
+
+/// Runs a test of this file in a network namespace of its own.
+#[test]
+fn programs_are_attached_replaced_and_detached() {
+    if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) != 0 {
+        println!("not run: only root may attach BPF programs");
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let inside = ["--ignored", "--exact", "in_a_namespace_of_its_own", "--nocapture"];
+    let done = Command::new("unshare").arg("--net").arg(own).args(inside).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+}
+
+#[test]
+#[ignore = "the other test runs it in a network namespace"]
+fn in_a_namespace_of_its_own() {
+    let made = Command::new("sh").args(["-c", DEVICES]).status().unwrap();
+    assert!(made.success());
+    for (at, hook) in [Hook::Cls, Hook::Xdp].into_iter().enumerate() {
+        let pins = PathBuf::from(format!("/sys/fs/bpf/proofload-test-{}-{at}", std::process::id()));
+        let (mut first, table) = load(hook, Some(&pins));
+        first.attach("far.1", Some(&pins)).unwrap();
+        let before = packets_of_an_attempt(&table);
+        assert!(before > 0, "{hook:?}");
+        drop((first, table));
+
+        let (mut second, table) = Program::load(hook, &Sizes::default(), Some(&pins)).unwrap();
+        let known = table.server_counts(1).unwrap().packets;
+        assert!(known >= before, "the tables are still there");
+        assert!(packets_of_an_attempt(&table) > 0, "the first program is still attached");
+        second.attach("far.1", Some(&pins)).unwrap();
+        drop(second);
+        assert!(packets_of_an_attempt(&table) > 0, "the second one is attached");
+
+        unpin(&pins).unwrap();
+        unpin(&pins).unwrap();
+        assert!(!pins.exists());
+        // The kernel detaches a moment after the last descriptor or pin has gone.
+        assert!((0..5).any(|_| packets_of_an_attempt(&table) == 0), "{hook:?} is detached");
+
+        let (mut third, table) = load(hook, None);
+        third.attach("far.1", None).unwrap();
+        assert!(packets_of_an_attempt(&table) > 0);
+        drop(third);
+        assert!(
+            (0..5).any(|_| packets_of_an_attempt(&table) == 0),
+            "what is not pinned ends with its process"
+        );
+        let refused = load(hook, None).0.attach("nowhere", None).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot attach the balancer to nowhere: "), "{refused}");
+    }
+}
+
+/// A balancer with one server, which is not there.
+fn load(hook: Hook, pins: Option<&Path>) -> (Program, Table) {
+    let (program, mut table) = Program::load(hook, &Sizes::default(), pins).unwrap();
+    let handshake = Duration::from_secs(3);
+    let settings = Settings { mac: MAC, inserts_per_second: 1_000, sweep: 1, handshake, seed: 7 };
+    table.set_settings(&settings).unwrap();
+    let ring = Ring::new(&[Member { number: 1, name: "server".to_owned(), weight: 1 }]);
+    let entry = ServiceEntry { vip: 1, schedule: Schedule::Ring, persistence: None };
+    table.set_service(IpAddr::from(VIP), 80, &entry).unwrap();
+    let server = ServerEntry { mac: [2, 0, 0, 0, 0, 9], state: State::UP, generation: 1, vip: 1 };
+    table.set_server(1, Some(&server)).unwrap();
+    table.set_ring(1, &ring, &ring, 0).unwrap();
+    assert_eq!(table.ring(1).unwrap().unwrap(), ring);
+    assert_eq!(table.ring(2).unwrap(), None);
+    (program, table)
+}
+
+/// How many packets the balancer sends to its server while a client tries to connect.
+fn packets_of_an_attempt(table: &Table) -> u64 {
+    let before = table.server_counts(1).unwrap().packets;
+    let refused = TcpStream::connect_timeout(&SocketAddr::from((VIP, 80)), Duration::from_millis(200));
+    assert!(refused.is_err(), "there is no server");
+    table.server_counts(1).unwrap().packets - before
+}

@@ -1,0 +1,299 @@
+//! What becomes of a connection's frames while servers and rings change, and under a flood.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use balance::{FlowKey, Reason, ServerEntry, State};
+
+use crate::{
+    frames::{ACK, Ends, FIN, Header, ICMP, RST, SYN, TCP, ethernet, icmp, ip, tcp},
+    may_load,
+    world::{
+        BY_RING, BY_RING_PERSISTENT, BY_TURNS, BY_TURNS_PERSISTENT, Fate, HANDSHAKE, OURS, ROUTER, World,
+        from_v4, from_v6, mac, on_both, servers_of, v4,
+    },
+};
+
+const WITHIN: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_millis(HANDSHAKE.as_millis() as u64 + 100);
+
+fn key(ends: Ends) -> FlowKey {
+    FlowKey { client: ends.from, vip: ends.to }
+}
+
+fn on_both_worlds(test: impl Fn(World)) {
+    if may_load() {
+        on_both(|hook| test(World::new(hook)));
+    }
+}
+
+#[test]
+fn a_flow_of_the_ring_is_remembered_once_it_goes_on() {
+    on_both_worlds(|world| {
+        for ends in [from_v4(1, 5000, BY_RING), from_v6(1, 5000, BY_RING)] {
+            let Fate::Sent(number) = world.segment(ends, SYN) else { panic!("not sent") };
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), None, "a SYN leaves no trace");
+            assert_eq!(world.segment(ends, ACK), Fate::Sent(number));
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), Some(number));
+            assert_eq!(world.table.flow(&key(ends)).unwrap(), None);
+            let before = world.table.server_counts(number).unwrap();
+            assert_eq!(world.segment(ends, ACK), Fate::Sent(number));
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), None);
+            let flow = world.table.flow(&key(ends)).unwrap().unwrap();
+            assert_eq!((flow.server, flow.generation, flow.is_closing, flow.sweep), (number, 1, false, 1));
+            let counts = world.table.server_counts(number).unwrap();
+            assert_eq!(counts.established, before.established + 1);
+
+            world.close(ends);
+            assert!(world.table.flow(&key(ends)).unwrap().unwrap().is_closing);
+            assert_eq!(world.segment(ends, ACK), Fate::Sent(number), "the last ACK follows");
+            assert_eq!(world.segment(ends, SYN), Fate::Sent(number), "a new connection of the same port");
+            assert_eq!(world.table.flow(&key(ends)).unwrap(), None, "the end of the first is forgotten");
+            assert_eq!(world.table.server_counts(number).unwrap().flows, counts.flows + 1);
+        }
+        let all: BTreeSet<_> = (0..50).map(|port| world.open(from_v4(2, 6000 + port, BY_RING))).collect();
+        assert_eq!(all.len(), servers_of(BY_RING).len(), "the ring has all servers");
+        assert_eq!(world.table.flows().count(), 50);
+    });
+}
+
+#[test]
+fn turns_are_taken_by_connections_and_kept_by_handshakes() {
+    on_both_worlds(|world| {
+        let servers: Vec<u16> = servers_of(BY_TURNS).collect();
+        for at in 0..6_u16 {
+            let ends = from_v4(1, 5000 + at, BY_TURNS);
+            let number = servers[usize::from(at) % servers.len()];
+            let before = world.table.server_counts(number).unwrap();
+            assert_eq!(world.segment(ends, SYN), Fate::Sent(number));
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), Some(number));
+            assert_eq!(world.segment(ends, SYN), Fate::Sent(number), "a repeated SYN takes no turn");
+            assert_eq!(world.table.server_counts(number).unwrap().flows, before.flows + 1);
+            assert_eq!(world.segment(ends, ACK), Fate::Sent(number));
+            assert_eq!(
+                world.table.flow(&key(ends)).unwrap().unwrap().server,
+                number,
+                "the first ACK is enough"
+            );
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), None);
+        }
+        let reset = from_v4(1, 5000, BY_TURNS);
+        world.reset(reset);
+        assert_eq!(
+            world.segment(reset, SYN),
+            Fate::Sent(servers[0]),
+            "after a reset, the next turn: all had two"
+        );
+    });
+}
+
+#[test]
+fn handshakes_under_way_keep_the_former_ring() {
+    on_both_worlds(|mut world| {
+        let old = from_v4(1, 5000, BY_RING);
+        world.change(BY_RING, 1, 1, AFTER);
+        assert_eq!(world.open(old), 1);
+        world.change(BY_RING, 1, 2, WITHIN);
+        assert_eq!(world.segment(old, ACK), Fate::Sent(1), "an established flow stays");
+        for ends in [from_v4(1, 5001, BY_RING), from_v6(1, 5001, BY_RING)] {
+            assert_eq!(world.segment(ends, ACK), Fate::Sent(1), "its SYN went before the change");
+        }
+        let new = from_v4(1, 5002, BY_RING);
+        assert_eq!(world.segment(new, SYN), Fate::Sent(2), "a new flow goes by the new ring");
+        assert_eq!(world.table.pending(&key(new)).unwrap(), Some(2));
+        assert_eq!(world.segment(new, ACK), Fate::Sent(2), "and so does its ACK");
+
+        world.change(BY_RING, 1, 2, AFTER);
+        assert_eq!(world.segment(old, ACK), Fate::Sent(1), "an established flow stays");
+        assert_eq!(
+            world.segment(from_v4(1, 5003, BY_RING), ACK),
+            Fate::Sent(2),
+            "no handshake takes that long"
+        );
+        let later = from_v4(1, 5004, BY_RING);
+        assert_eq!(world.segment(later, SYN), Fate::Sent(2));
+        assert_eq!(world.table.pending(&key(later)).unwrap(), None);
+
+        world.change(BY_RING, 1, 2, WITHIN);
+        world.set_state(1, State::DEAD);
+        assert_eq!(world.segment(from_v4(1, 5005, BY_RING), ACK), Fate::Sent(2), "the former server is dead");
+    });
+}
+
+#[test]
+fn a_server_that_takes_no_new_flows_keeps_its_own() {
+    on_both_worlds(|mut world| {
+        for (vip, state) in
+            [(BY_RING, State::FULL), (BY_RING, State::DRAINING), (BY_TURNS, State::FULL | State::DRAINING)]
+        {
+            for number in servers_of(vip) {
+                world.set_state(number, State::UP);
+            }
+            let port = if state == State::FULL { 5000 } else { 7000 };
+            let first = from_v4(1, port, vip);
+            let number = world.open(first);
+            world.set_state(number, state);
+            assert_eq!(world.segment(first, ACK), Fate::Sent(number), "an established flow stays");
+            for at in 1..60 {
+                let ends = from_v4(2, port + at, vip);
+                let Fate::Sent(other) = world.segment(ends, SYN) else { panic!("not sent") };
+                assert_ne!(other, number);
+                assert_eq!(world.segment(ends, ACK), Fate::Sent(other), "the ACK goes where the SYN went");
+            }
+            let unknown: BTreeSet<_> = (1..60)
+                .map(|at| world.segment(from_v4(3, port + at, BY_RING), ACK) == Fate::Sent(number))
+                .collect();
+            assert!(vip != BY_RING || unknown.contains(&true), "flows that are not remembered stay, too");
+
+            servers_of(vip).for_each(|number| world.set_state(number, state));
+            let before = world.reasons(vip, Reason::AllFull);
+            assert_eq!(world.segment(from_v4(4, port, vip), SYN), Fate::Dropped);
+            assert_eq!(world.reasons(vip, Reason::AllFull), before + 1);
+            assert_eq!(world.segment(first, ACK), Fate::Sent(number), "still");
+        }
+    });
+}
+
+#[test]
+fn flows_of_a_dead_server_go_on_elsewhere_or_wait() {
+    on_both_worlds(|mut world| {
+        let ends = from_v4(1, 5000, BY_RING);
+        let number = world.open(ends);
+        world.set_state(number, State::DEAD);
+        let Fate::Sent(other) = world.segment(ends, ACK) else { panic!("not sent") };
+        assert_ne!(other, number);
+        assert_eq!(world.segment(ends, ACK), Fate::Sent(other));
+        assert_eq!(world.table.flow(&key(ends)).unwrap().unwrap().server, other);
+        for at in 1..60 {
+            let sent = world.segment(from_v4(1, 5000 + at, BY_RING), SYN);
+            assert!(matches!(sent, Fate::Sent(new) if new != number), "{sent:?}");
+        }
+
+        let waiting = from_v4(1, 6000, BY_TURNS);
+        let number = world.open(waiting);
+        world.set_state(number, State::HELD);
+        assert_eq!(world.segment(waiting, ACK), Fate::Dropped);
+        assert_eq!(world.reasons(BY_TURNS, Reason::Waits), 1);
+        let new = world.segment(from_v4(1, 6001, BY_TURNS), SYN);
+        assert!(matches!(new, Fate::Sent(new) if new != number), "{new:?}");
+        world.set_state(number, State::UP);
+        assert_eq!(world.segment(waiting, ACK), Fate::Sent(number), "it has waited");
+
+        servers_of(BY_TURNS).for_each(|number| world.set_state(number, State::DEAD));
+        assert_eq!(world.segment(from_v4(1, 6002, BY_TURNS), SYN), Fate::Dropped);
+        assert_eq!(world.segment(waiting, ACK), Fate::Dropped);
+        assert_eq!(world.reasons(BY_TURNS, Reason::NoServer), 2);
+    });
+}
+
+#[test]
+fn a_number_given_to_another_server_does_not_inherit_flows() {
+    on_both_worlds(|mut world| {
+        let ends = from_v4(1, 5000, BY_TURNS);
+        let number = world.open(ends);
+        world.table.set_server(number, None).unwrap();
+        let Fate::Sent(other) = world.segment(ends, ACK) else { panic!("not sent") };
+        assert_ne!(other, number);
+        let entry = ServerEntry { mac: mac(number), state: State::UP, generation: 2, vip: BY_TURNS };
+        world.table.set_server(number, Some(&entry)).unwrap();
+        assert_eq!(world.segment(ends, ACK), Fate::Sent(other), "it has got another server meanwhile");
+    });
+}
+
+#[test]
+fn a_flood_leaves_established_flows_whole_and_is_counted() {
+    on_both_worlds(|mut world| {
+        let kept: Vec<_> = (0..20).map(|at| from_v4(1, 5000 + at, BY_TURNS)).collect();
+        let servers: Vec<u16> = kept.iter().map(|ends| world.open(*ends)).collect();
+        world.set_budget(100);
+        let flood = |from: u8, vip, flags| {
+            for port in 1..=1_000 {
+                let sent = world.segment(from_v4(from, port, vip), flags);
+                assert!(matches!(sent, Fate::Sent(_)), "{sent:?}");
+            }
+        };
+        flood(9, BY_TURNS, SYN);
+        let beyond = world.reasons(BY_TURNS, Reason::SynNotRemembered);
+        // A new second may begin meanwhile, in which there is a new budget.
+        assert!((700..=1_000).contains(&beyond), "{beyond}");
+        let during = from_v4(2, 5000, BY_TURNS);
+        let Fate::Sent(number) = world.segment(during, SYN) else { panic!("not sent") };
+        assert_eq!(
+            world.segment(during, ACK),
+            Fate::Sent(number),
+            "a connection opens while the flood goes on"
+        );
+
+        flood(10, BY_RING, ACK);
+        let beyond = world.reasons(BY_RING, Reason::AckNotRemembered);
+        assert!((700..=1_000).contains(&beyond), "{beyond}");
+        flood(11, BY_RING, SYN);
+        assert_eq!(world.reasons(BY_RING, Reason::SynNotRemembered), 0, "the ring remembers no SYN");
+
+        for (ends, number) in kept.iter().zip(servers) {
+            assert_eq!(world.segment(*ends, ACK), Fate::Sent(number));
+        }
+        let strange = world.table.flows().filter(|(flow, _)| !kept.iter().any(|ends| key(*ends) == *flow));
+        assert!(strange.count() <= 1, "nothing of a flood is established");
+    });
+}
+
+#[test]
+fn a_source_persists() {
+    on_both_worlds(|mut world| {
+        let of = |world: &World, client: u8, vip| -> BTreeSet<u16> {
+            (0..20).map(|port| world.open(from_v4(client, 5000 + port, vip))).collect()
+        };
+        let turns: Vec<_> = (1..=6).map(|client| of(&world, client, BY_TURNS_PERSISTENT)).collect();
+        assert!(turns.iter().all(|servers| servers.len() == 1), "{turns:?}");
+        let servers = servers_of(BY_TURNS_PERSISTENT);
+        assert_eq!(turns.iter().flatten().copied().collect::<BTreeSet<_>>(), servers.collect());
+        let ring: Vec<_> = (1..=40).map(|client| of(&world, client, BY_RING_PERSISTENT)).collect();
+        assert!(ring.iter().all(|servers| servers.len() == 1), "{ring:?}");
+        assert_eq!(ring.into_iter().flatten().collect::<BTreeSet<_>>().len(), 3);
+
+        let number = *turns[0].first().unwrap();
+        world.set_state(number, State::DRAINING);
+        let Fate::Sent(other) = world.segment(from_v4(1, 6000, BY_TURNS_PERSISTENT), SYN) else {
+            panic!("not sent")
+        };
+        assert_ne!(other, number, "a server that is drained does not keep its sources");
+        assert_eq!(world.segment(from_v4(1, 6001, BY_TURNS_PERSISTENT), SYN), Fate::Sent(other));
+    });
+}
+
+#[test]
+fn errors_and_ends_reach_the_server_of_the_flow() {
+    on_both_worlds(|world| {
+        let router = |to| Ends { from: ([10, 0, 9, 9].into(), 0), to };
+        // Of three flows by turns, the ring alone would send at least one elsewhere.
+        for port in 5000..5003 {
+            let ends = from_v4(1, port, BY_TURNS);
+            let number = world.open(ends);
+            let quoted = ip(ends.reversed(), TCP, &Header::default(), &tcp(ends.reversed(), ACK, &[], &[]));
+            let packet = ip(router(ends.to), ICMP, &Header::default(), &icmp(3, 4, &quoted[..28]));
+            assert_eq!(world.run(&ethernet(OURS, ROUTER, &[], &packet)), Fate::Sent(number));
+            assert_eq!(world.segment(ends, FIN | ACK), Fate::Sent(number));
+            assert_eq!(world.segment(ends, RST), Fate::Sent(number));
+        }
+        let begun = from_v4(1, 6000, BY_TURNS);
+        let Fate::Sent(number) = world.segment(begun, SYN) else { panic!("not sent") };
+        let quoted =
+            ip(begun.reversed(), TCP, &Header::default(), &tcp(begun.reversed(), SYN | ACK, &[], &[]));
+        let packet = ip(router(begun.to), ICMP, &Header::default(), &icmp(3, 1, &quoted[..28]));
+        assert_eq!(world.run(&ethernet(OURS, ROUTER, &[], &packet)), Fate::Sent(number));
+        assert_eq!(world.table.pending(&key(begun)).unwrap(), Some(number), "an error ends no handshake");
+    });
+}
+
+#[test]
+fn all_ports_are_balanced_and_can_be_taken_back() {
+    on_both_worlds(|mut world| {
+        let at = |port| Ends { to: (v4(BY_TURNS), port), ..from_v4(1, 5000 + port % 100, BY_TURNS) };
+        let numbers: BTreeSet<u16> = [1, 80, 443, 65_535].map(|port| world.open(at(port))).into();
+        assert_eq!(numbers, servers_of(BY_TURNS).collect());
+        world.table.remove_service(v4(BY_TURNS), 0).unwrap();
+        world.table.remove_service(v4(BY_TURNS), 0).unwrap();
+        assert_eq!(world.segment(at(22), SYN), Fate::Passed);
+        assert!(matches!(world.segment(at(80), ACK), Fate::Sent(_)), "an established flow goes on");
+    });
+}
