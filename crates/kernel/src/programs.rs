@@ -71,26 +71,41 @@ pub fn sockets(pid: u32) -> BTreeSet<u32> {
     entries.filter_map(inode).collect()
 }
 
+/// A process at a moment, with the texts that tell whether its threads have run since.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// `schedstat` by thread.
+    times: Vec<(u32, String)>,
+    pub(crate) program: Program,
+}
+
 /// Looks at a process; none once it has ended.
 pub fn read(pid: u32) -> Option<Program> {
+    look(pid, None).map(|look| look.program)
+}
+
+/// The same. A process of which no thread has run since the last look is as it was: then nothing else of it is read.
+pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     let folder = Path::new("/proc").join(pid.to_string());
-    let times = |thread: u32| {
-        let text = crate::read(folder.join(format!("task/{thread}/schedstat"))).ok()?;
-        Some((thread, parse_times(&text)?))
+    let text = |thread: u32| {
+        crate::read(folder.join(format!("task/{thread}/schedstat"))).ok().map(|text| (thread, text))
     };
+    let times: Vec<(u32, String)> = crate::threads(pid).into_iter().filter_map(text).collect();
+    if let Some(last) = last.filter(|last| last.times == times && !times.is_empty()) {
+        return Some(last);
+    }
     let stat = crate::read(folder.join("stat")).ok()?;
     let limits = crate::read(folder.join("limits")).unwrap_or_default();
-    let threads = crate::threads(pid);
     let is_blocked =
         |stat: &str| fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'));
     let of_thread =
         |thread: &u32| crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
     // The state of a process is that of its first thread.
-    let mut others = threads.iter().filter(|thread| **thread != pid);
+    let mut others = times.iter().map(|(thread, _)| thread).filter(|thread| **thread != pid);
     let is_blocked = is_blocked(&stat) || others.any(|thread| is_blocked(&of_thread(thread)));
-    let program =
-        parse(pid, &stat, &limits, threads.into_iter().filter_map(times).collect(), descriptors(pid))?;
-    Some(Program { is_blocked, ..program })
+    let threads = times.iter().filter_map(|(thread, text)| Some((*thread, parse_times(text)?))).collect();
+    let program = Program { is_blocked, ..parse(pid, &stat, &limits, threads, descriptors(pid))? };
+    Some(Look { times, program })
 }
 
 /// The name and the fields after it, which begin with the third, the state. proc_pid_stat(5): the name in parentheses may
@@ -176,6 +191,25 @@ mod tests {
         assert!(running(&after) > running(&before), "{before:?} {after:?}");
         assert!(after.descriptors.unwrap() >= 10 && after.max_descriptors.unwrap() >= 10, "{after:?}");
         assert_eq!(read(0), None);
+    }
+
+    #[test]
+    fn a_process_that_has_not_run_is_not_read_again() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let is_asleep = || {
+            let state = crate::read(format!("/proc/{}/stat", child.id())).unwrap();
+            state.contains("(sleep) S")
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while !is_asleep() && Instant::now() < until {}
+        let mut first = look(child.id(), None).unwrap();
+        first.program.descriptors = Some(4_711);
+        let second = look(child.id(), Some(first)).unwrap();
+        assert_eq!(second.program.descriptors, Some(4_711), "as it was");
+        let other = Look { times: vec![(child.id(), "1 2 3".to_owned())], ..second };
+        assert_ne!(look(child.id(), Some(other)).unwrap().program.descriptors, Some(4_711), "it has run");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io,
+    io, mem,
     path::PathBuf,
     sync::Arc,
 };
@@ -79,14 +79,16 @@ pub(crate) struct Here {
     listeners: Vec<Listener>,
     /// The files that the last brief look read.
     recent: RefCell<BTreeMap<String, String>>,
+    /// Processes as the last look found them.
+    looked: BTreeMap<u32, programs::Look>,
 }
 
 impl Here {
     pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
         let identity = namespaces::identity(&network)?;
         let is_own = identity == namespaces::own_identity(Kind::Network)?;
-        let (listeners, recent) = (Vec::new(), RefCell::default());
-        Ok(Self { network, group, identity, is_own, ignored, listeners, recent })
+        let (listeners, recent, looked) = (Vec::new(), RefCell::default(), BTreeMap::new());
+        Ok(Self { network, group, identity, is_own, ignored, listeners, recent, looked })
     }
 
     /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
@@ -145,7 +147,11 @@ impl Source for Here {
 
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
         let own = processes.get(&self.identity).filter(|own| own.len() <= look.max_programs());
-        let all = own.into_iter().flatten().filter_map(|&pid| programs::read(pid));
+        let mut last = mem::take(&mut self.looked);
+        let looks =
+            own.into_iter().flatten().filter_map(|&pid| Some((pid, programs::look(pid, last.remove(&pid))?)));
+        self.looked = looks.collect();
+        let all = self.looked.values().map(|look| look.program.clone());
         let is_looking = |program: &Program| {
             self.ignored.iter().any(|looking| looking.process_group == program.process_group)
         };
