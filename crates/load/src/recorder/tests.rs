@@ -64,10 +64,11 @@ fn losses_while_the_generator_caught_up_may_be_its_own() {
             own_ns,
         };
         type Loss = fn(&mut Recorder, &InFlight, &PendingRetry);
-        let losses: [(Loss, u64); 5] = [
+        let losses: [(Loss, u64); 6] = [
             (|recorder, request, _| recorder.failed(request, ErrorClass::Reset, 9_000), lost),
             (|recorder, request, _| recorder.left_in_flight(request, (true, false), 9_000), lost),
             (|recorder, request, _| recorder.left_in_flight(request, (false, false), 9_000), 0),
+            (|recorder, request, _| recorder.left_in_flight(request, (false, true), 9_000), 0),
             (|recorder, _, retry| recorder.given_up(retry, 9_000), lost),
             (|recorder, _, retry| recorder.never_sent_busy(retry.intended_ns, retry.own_ns, 9_000), lost),
         ];

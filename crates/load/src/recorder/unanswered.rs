@@ -10,8 +10,9 @@ impl Recorder {
         self.in_flight -= 1;
         self.result.http.counts.in_flight += 1;
         self.result.http.counts.hung += u64::from(hangs);
-        let is_lost = is_open || hangs;
-        self.result.http.counts.lost_delayed += u64::from(is_lost && request.own_ns >= MIN_ABSENCE_NS);
+        // What hangs does so without this program's share.
+        let is_delayed = is_open && !hangs && request.own_ns >= MIN_ABSENCE_NS;
+        self.result.http.counts.lost_delayed += u64::from(is_delayed);
         let response_ns = now_ns.saturating_sub(request.intended_ns);
         self.result.http.response_time.record_censored_ns(response_ns, request.own_ns);
         self.result.http.service_time.record_censored_ns(now_ns - request.sent_ns, request.own_queue_ns);

@@ -7,8 +7,8 @@ use crate::{
     wire::{SlotId, Wire},
 };
 
-/// The target hangs where a request has waited for so long, and for twice as long as any answer took, when the trial ends. The end
-/// only cuts off others.
+/// The target hangs where a request has waited for so long, and for twice as long as any answer took, when the trial ends; what this
+/// program may have added left out. The end only cuts off others.
 const MIN_HANG_NS: u64 = 1_000_000_000;
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
@@ -71,7 +71,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             // How long a user has waited in vain counts; a request that the end cut off does not.
             let mut waited_until_ns = slot.last_failure_ns.min(end_ns);
             for request in slot.requests.drain(..) {
-                let hangs = now_ns.saturating_sub(request.started_ns) >= hangs_from_ns;
+                let waited_ns = now_ns.saturating_sub(request.started_ns);
+                let hangs = waited_ns.saturating_sub(request.own_ns) >= hangs_from_ns;
                 if hangs {
                     slot.cycles.failed(end_ns.saturating_sub(request.intended_ns));
                     waited_until_ns = end_ns;
