@@ -13,7 +13,7 @@ use record::{Cause, Certainty, Counters, HostCounters, ListenerUse, ProgramUse};
 use crate::{Finding, Observed, Role};
 
 pub(crate) use load::carried;
-use work::{busiest_target, have_time};
+use work::{busiest_target, have_time, in_flight};
 
 type Rule = fn(&Observed<'_>) -> Finding;
 

@@ -6,7 +6,7 @@ use record::{
 };
 
 use super::{
-    busiest_target, counted, have_time, is_asked, likely, listeners,
+    busiest_target, counted, have_time, in_flight, is_asked, likely, listeners,
     load::{answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
@@ -28,6 +28,8 @@ const SOFTIRQ_SHARE: f64 = 0.5;
 const FULL_CORE_SHARE: f64 = 0.97;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
+/// Smallest share of the requests under way that wait to be accepted where a limit of connections matters: some always have just come.
+const WAITING_SHARE: f64 = 0.1;
 /// Samples of a listener that say something.
 const MIN_SAMPLES: u32 = 3;
 
@@ -116,10 +118,12 @@ pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
         return Finding::Unknown(format!("no queue of connections could be looked at ({why})"));
     }
+    let least = WAITING_SHARE * in_flight(observed);
     let waits = |queue: &ListenerUse| {
         // The first look and the last are before the load and after it.
         let under_load = queue.samples.saturating_sub(2);
-        under_load >= MIN_SAMPLES && queue.samples_waiting * 2 > under_load
+        let is_often = under_load >= MIN_SAMPLES && queue.samples_waiting * 2 > under_load;
+        is_often && f64::from(queue.most_waiting) >= least
     };
     let waiting = listeners(observed).filter(|(_, _, queue)| waits(queue));
     let Some((host, at, queue)) = waiting.max_by_key(|(_, _, queue)| queue.most_waiting) else {

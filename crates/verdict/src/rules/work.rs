@@ -26,6 +26,8 @@ pub(super) struct Work<'a> {
     thread: Option<f64>,
     /// That thread, or all of the process where it is not known.
     most: f64,
+    /// All threads of the process that worked most.
+    process: f64,
     /// All threads of all processes, which may be more than 1.
     together: f64,
     /// How long a busiest thread waited for a processor, except for what a quota took.
@@ -88,6 +90,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             is_server: false,
             thread: None,
             most: -1.0,
+            process: 0.0,
             together: 0.0,
             waited: 0.0,
             processors,
@@ -96,6 +99,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         let throttled_s = host.counters.get("cgroup.throttled_us").unwrap_or(0) as f64 / 1e6;
         let waited_s = program.busiest_thread_waiting_s.unwrap_or(0.0) - throttled_s;
         work.waited = work.waited.max(share(waited_s));
+        work.process = work.process.max(running);
         work.together += running;
         let most = thread.unwrap_or(running);
         if most > work.most {
@@ -114,11 +118,27 @@ pub(super) fn busiest_target<'a>(observed: &'a Observed<'_>) -> Option<Work<'a>>
         .max_by(|a, b| (load(a), a.most).partial_cmp(&(load(b), b.most)).expect("numbers"))
 }
 
-/// Whether the processes of each target, all together, neither worked nor waited for a processor for half of the time.
+/// Requests under way on average, by Little's law; 1 where there are none.
+pub(super) fn in_flight(observed: &Observed<'_>) -> f64 {
+    observed.trial.http().map_or(1.0, |http| {
+        let times = &http.service_time.observed;
+        times.mean_ns() * times.count() as f64 / 1e9 / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
+    })
+}
+
+/// Whether the processes of each target neither worked nor waited for a processor for half of the time: each of them, since a
+/// lock can make its threads take turns; and all together, counted for as many processors as they have, and as there were
+/// requests to work on.
 pub(super) fn have_time(observed: &Observed<'_>) -> bool {
-    let mut hosts: BTreeMap<&str, f64> = BTreeMap::new();
-    works(observed)
-        .values()
-        .for_each(|work| *hosts.entry(work.host).or_default() += work.together + work.waited);
-    hosts.values().all(|share| *share < IDLE_SHARE)
+    let in_flight = in_flight(observed);
+    // By host: what all did, and for how many processors that counts.
+    let mut hosts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    let works = works(observed);
+    for work in works.values() {
+        let (share, processors) = hosts.entry(work.host).or_insert((0.0, 1.0));
+        *share += work.together + work.waited;
+        *processors = processors.max(in_flight.min(work.processors.unwrap_or(1) as f64));
+    }
+    works.values().all(|work| work.process + work.waited < IDLE_SHARE)
+        && hosts.values().all(|(share, processors)| *share < IDLE_SHARE * processors)
 }

@@ -146,6 +146,46 @@ fn slow_answers_come_from_who_is_asked_or_from_behind() {
 }
 
 #[test]
+fn many_processes_have_time_if_they_leave_half_of_the_processors() {
+    let named = |change: Change| {
+        let mut case = Case::slow();
+        case.web().cpus = Some("0-3".to_owned());
+        let worker = ProgramUse { busiest_thread_s: Some(0.9), running_s: 0.9, ..case.web().clone() };
+        case.counters.hosts[1].programs = (0..16).map(|pid| ProgramUse { pid, ..worker.clone() }).collect();
+        // 16 requests were under way.
+        (0..1_000).for_each(|_| case.http().service_time.record_ns(158_000_000, 0));
+        change(&mut case);
+        case.named().first().map(|(cause, _)| *cause)
+    };
+    assert_eq!(named(|_| {}), Some(Cause::SlowHandler), "1.44 of 4 processors");
+    let on_two: Change = |case| {
+        let programs = &mut case.counters.hosts[1].programs;
+        programs.iter_mut().for_each(|program| program.cpus = Some("0-1".to_owned()));
+    };
+    assert_eq!(named(on_two), None, "1.44 of 2");
+    assert_eq!(named(|case| case.web().running_s = 6.0), None, "one may be held by a lock");
+    let one_by_one: Change = |case| {
+        case.http().service_time = Default::default();
+        (0..1_000).for_each(|_| case.http().service_time.record_ns(10_000_000, 0));
+    };
+    assert_eq!(named(one_by_one), None, "one request at a time");
+}
+
+#[test]
+fn connections_that_have_just_come_wait_for_no_limit() {
+    let named = |most_waiting| {
+        let mut case = Case::slow();
+        case.works(0.5);
+        // 16 requests were under way.
+        (0..1_000).for_each(|_| case.http().service_time.record_ns(158_000_000, 0));
+        let queue = case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap();
+        (queue.samples_waiting, queue.most_waiting) = (11, most_waiting);
+        case.named()[0].0
+    };
+    assert_eq!((named(1), named(2)), (Cause::SlowHandler, Cause::ConnectionLimit));
+}
+
+#[test]
 fn what_could_not_be_looked_at_is_missing() {
     let mut case = Case::slow();
     let why = "ss is not installed there (Debian: iproute2)".to_owned();
