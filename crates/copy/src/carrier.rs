@@ -23,7 +23,7 @@ use crate::{
     governor::Governor,
     hash::Sum,
     hasher::Hashers,
-    location::os,
+    location::{os, shown},
     queue::{Queue, Step},
     report::{FileReport, Verified},
     span::Span,
@@ -338,9 +338,19 @@ impl Carrier {
         }
         // Nobody goes on with it.
         let is_kept = |prepared: &Prepared| prepared.journal.borrow().is_some();
-        if let Some(prepared) = file.prepared.get()
-            && (*trouble == Trouble::Changed || !is_kept(prepared))
+        // A server refuses what concerns its own side.
+        let mut why = match (trouble, self.manner.direction) {
+            (Trouble::Refused(_), Direction::Up) => {
+                format!("cannot write {} there: {trouble}", shown(&file.item.target))
+            }
+            _ => trouble.to_string(),
+        };
+        if let Some(prepared) = file.prepared.get().filter(|prepared| is_kept(prepared))
+            && *trouble != Trouble::Changed
         {
+            let part = shown(&prepared.temporary);
+            why += &format!("; {part} has what arrived, and the same command goes on with it");
+        } else if let Some(prepared) = file.prepared.get() {
             match self.manner.direction {
                 Direction::Up => drop(channel.remove(&prepared.temporary).await),
                 Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
@@ -349,7 +359,7 @@ impl Carrier {
                 journal.remove();
             }
         }
-        self.reports.borrow_mut().push(FileReport::failed(file, trouble.to_string()));
+        self.reports.borrow_mut().push(FileReport::failed(file, why));
         self.end(file);
     }
 

@@ -349,7 +349,8 @@ async fn receive(
         (true, Some(why)) => why,
         // ssh, which says errors alone here, ends so where ServerAliveInterval has passed three times.
         (true, None) => {
-            "the connection ended without a word of ssh, as it does where the server is not responding"
+            "the connection ended without a word of ssh, as it does where the server is not responding, or where it ends \
+             the session and only its own log says why"
                 .to_owned()
         }
     };

@@ -17,7 +17,7 @@ use sftp::{Attributes, Request};
 use crate::{
     carrier::{Carrier, is_hole, sync_local},
     channel::Channel,
-    file::{FileCopy, Item, Prepared},
+    file::{FileCopy, Item, MODE_BITS, Prepared},
     handle::Handle,
     journal::Known,
     location::os,
@@ -300,12 +300,10 @@ fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>), Trouble> {
         Ok(known) if known.is_file() => {
             let behind = if item.is_named { fs::canonicalize(&target) } else { Ok(target) };
             let behind = behind.map_err(|error| Trouble::local("find the target", &error))?;
-            Ok((behind, Some(known.mode() & 0o7777)))
+            Ok((behind, Some(known.mode() & MODE_BITS)))
         }
         Ok(known) if known.is_symlink() => Ok((target, None)),
-        Ok(_) => {
-            Err(Trouble::Local("the target exists and is not a regular file; choose another name".to_owned()))
-        }
+        Ok(_) => Err(Trouble::not_regular(&item.target)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target, None)),
         Err(error) => Err(Trouble::local("look at the target", &error)),
     }

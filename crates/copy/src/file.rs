@@ -15,6 +15,8 @@ use crate::{hasher::BLOCK_BYTES, journal::Journal, trouble::Trouble};
 
 /// Bytes of a large file that one channel carries at once: two windows of SSH.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
+/// Permissions that are copied. As with scp, a program that runs as its owner does not become one that runs as whoever copies.
+pub(crate) const MODE_BITS: u32 = 0o777;
 /// Files up to this size go in one piece, many at once.
 pub(crate) const SMALL_BYTES: u64 = 2 * BLOCK_BYTES;
 /// A chunk that differs so often is given up.
@@ -29,7 +31,7 @@ pub(crate) struct Item {
     pub(crate) target: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) size_bytes: u64,
-    /// Permissions, the lower 12 bits of `st_mode`.
+    /// The [`MODE_BITS`] of `st_mode`.
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
@@ -37,6 +39,13 @@ pub(crate) struct Item {
     pub(crate) is_named: bool,
     /// As exact as the side of the source tells it.
     pub(crate) modified_ns: i128,
+}
+
+impl Item {
+    /// Whether SFTP, whose times are 32 bits of seconds, can tell its times.
+    pub(crate) fn has_sftp_times(&self) -> bool {
+        [self.accessed_s, self.modified_s].iter().all(|time| u32::try_from(*time).is_ok())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

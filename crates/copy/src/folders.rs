@@ -11,8 +11,9 @@ use crate::{
     channel::Channel,
     download::set_times,
     file::{Item, Kind},
-    location::os,
+    location::{os, shown},
     remote::final_attributes,
+    tree::Problem,
     trouble::Trouble,
 };
 
@@ -24,6 +25,11 @@ const FOLDERS_AT_ONCE: usize = 256;
 pub(crate) struct Missing(HashSet<Vec<u8>>);
 
 impl Missing {
+    /// Whether a folder is one of them, or would come below one.
+    pub(crate) fn has(&self, folder: &Item) -> bool {
+        self.0.contains(&folder.target) || self.is_above(folder)
+    }
+
     /// Whether an item would come below one of them.
     pub(crate) fn is_above(&self, item: &Item) -> bool {
         let mut slashes = item.target.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -33,7 +39,7 @@ impl Missing {
 
 /// Leaves each target to the first item that would get it; folders become one. What would come into a folder whose name something
 /// else has got is left out with it.
-pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<String>) -> Vec<Item> {
+pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>) -> Vec<Item> {
     let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
     for item in items {
         let is_folder = item.kind == Kind::Folder;
@@ -43,9 +49,10 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<String>) 
             continue;
         };
         if !(is_folder && is_first_folder) {
-            let name = String::from_utf8_lossy(&item.target);
-            problems.push(format!(
-                "{name}: two sources would get this name at the destination; only the first is copied"
+            let name = shown(&item.target);
+            problems.push(Problem::new(
+                &item.source,
+                format!("another source gets the name {name} at the destination; only that one is copied"),
             ));
         }
         if is_folder && !is_first_folder {
@@ -87,12 +94,15 @@ pub(crate) async fn make_folders(
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => {
                             Ok(())
                         }
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                            Err("something else has this name; choose another one".to_owned())
+                        }
                         made => made.map_err(|error| error.to_string()),
                     },
                 };
                 if let Err(why) = made {
                     missing.0.insert(folder.target.clone());
-                    let name = String::from_utf8_lossy(&folder.target);
+                    let name = shown(&folder.target);
                     notes.push(format!("{name}: cannot make the folder: {why}"));
                 }
             }
@@ -137,10 +147,7 @@ pub(crate) async fn finish_folders(
                 .map_err(|error| error.to_string()),
         };
         if let Err(why) = set {
-            notes.push(format!(
-                "{}: cannot set times and permissions: {why}",
-                String::from_utf8_lossy(&folder.target)
-            ));
+            notes.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{carrier::Direction, witness::Shown};
 /// Time for which a steady copy must have been looked at, in seconds.
 const LEAST_STEADY_S: f64 = 2.0;
 /// Share of a bound that counts as reached.
-const REACHED_SHARE: f64 = 0.9;
+pub(crate) const REACHED_SHARE: f64 = 0.9;
 /// Share of a processor from which on a program has no time left.
 const HOT_SHARE: f64 = 0.85;
 /// Share of a processor from which on a program works so much that its neighbours wait for each piece, where no window is full.
@@ -35,6 +35,8 @@ const BLOCKED_DISK_SHARE: f64 = 0.1;
 const FULL_BUFFER_SHARE: f64 = 0.6;
 /// A sender with less of its congestion window on the way is not limited by it.
 const FILLED_WINDOW_SHARE: f64 = 0.7;
+/// One with less than this share would not be limited by it even where segments wait: BBR has half of it on the way.
+const HARDLY_FILLED_WINDOW_SHARE: f64 = 0.25;
 /// A queue on the path delays packets by so much of the smallest round trip, and by [`LEAST_QUEUE_US`].
 const QUEUE_SHARE: f64 = 0.1;
 /// The same where packets are lost: those behind one that is sent again wait for it.
@@ -266,7 +268,8 @@ fn path(seen: &Seen<'_>) -> Option<HeldBack> {
 
 fn congestion_window(seen: &Seen<'_>) -> Option<HeldBack> {
     let (_, senders, _) = sender(seen)?;
-    if filled_share(&senders) < FILLED_WINDOW_SHARE && unsent_share(&senders) < HALF {
+    let least = if unsent_share(&senders) < HALF { FILLED_WINDOW_SHARE } else { HARDLY_FILLED_WINDOW_SHARE };
+    if filled_share(&senders) < least {
         return None;
     }
     let evidence = format!(

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -17,11 +18,13 @@ use crate::{
     Host, Location, Progress, Report,
     carrier::Direction,
     channel::Channel,
+    choice::{Choice, expand},
     file::{FileCopy, Item, Kind},
     folders::{finish_folders, make_folders, make_link, one_for_each_target},
     location::os,
+    report::FileReport,
     session::{Session, until},
-    tree::{Choice, Found, below, expand, find_here, find_there, last_name},
+    tree::{Found, Problem, below, find_here, find_there, last_name},
     trouble::Trouble,
 };
 
@@ -60,6 +63,8 @@ pub struct Job {
     pub include: Vec<Pattern>,
     /// What is left out.
     pub exclude: Vec<Pattern>,
+    /// Folders that are left out.
+    pub exclude_folders: Vec<Pattern>,
     /// Connections; none chooses by the round trip.
     pub connections: Option<u32>,
     /// Takes no more of a path than one connection of anybody else.
@@ -79,7 +84,7 @@ pub enum CopyError {
     #[error("{0}")]
     WrongUse(String),
     /// The other machine cannot be reached.
-    #[error("cannot log in to {machine}: {why}; see whether 'ssh {machine}' works")]
+    #[error("cannot copy over ssh to {machine}: {why}; {}", next_step(machine, why))]
     Login {
         /// The machine.
         machine: String,
@@ -92,6 +97,15 @@ pub enum CopyError {
     /// Something failed before the first file.
     #[error("{0}")]
     Failed(String),
+}
+
+/// What helps where no connection could be made.
+fn next_step(machine: &str, why: &str) -> String {
+    if why.contains("subsystem request failed") {
+        "the login worked, but sshd there has no SFTP: set 'Subsystem sftp' in its sshd_config".to_owned()
+    } else {
+        format!("see whether 'ssh {machine}' works")
+    }
 }
 
 /// Copies. Calls `on_progress` ten times a second, and ends soon after `stop`.
@@ -167,17 +181,23 @@ async fn run(
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
     report.folders = folders.len() as u64;
-    report.notes = problems;
+    let problems = problems.into_iter().map(|problem| FileReport::missing(&problem.source, problem.why));
+    report.files = problems.collect();
     if job.dry_run {
         let files = items.into_iter().enumerate().map(|(number, item)| FileCopy::new(number as u64, item));
-        report.files = files.map(|file| crate::report::FileReport::planned(&file)).collect();
+        report.files.extend(files.map(|file| FileReport::planned(&file)));
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
     let making = make_folders(direction, first, &folders, &mut report.notes);
     let missing = until(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
-    let items = items.into_iter().filter(|item| !missing.is_above(item));
-    let (links, files): (Vec<Item>, Vec<Item>) = items.partition(|item| matches!(item.kind, Kind::Link(_)));
+    let folders: Vec<Item> = folders.into_iter().filter(|folder| !missing.has(folder)).collect();
+    let (homeless, items): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| missing.is_above(item));
+    let no_folder = |item: Item| FileReport::missing(&item.source, "its folder could not be made".to_owned());
+    report.files.extend(homeless.into_iter().map(no_folder));
+    let (links, files): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) =
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
     for (number, item) in files.into_iter().enumerate() {
@@ -191,6 +211,7 @@ async fn run(
             total_files,
             elapsed: began.elapsed(),
             channels: pool.channels(),
+            lost: pool.why().filter(|_| pool.channels() == 0).map(|trouble| trouble.to_string()),
         });
         false
     };
@@ -200,7 +221,7 @@ async fn run(
         let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
         for item in &links {
             if let Err(why) = make_link(direction, &channel, item).await {
-                report.notes.push(format!("{}: {why}", String::from_utf8_lossy(&item.target)));
+                report.files.push(FileReport::missing(&item.source, why));
             }
         }
         // Of files as well, a server that refuses this is worth a warning.
@@ -211,12 +232,14 @@ async fn run(
             "the connection to {machine} was lost and could not be opened again: {why}; run the same command again to continue"
         ));
     }
-    report.files = carrier.reports.take();
+    let files = carrier.reports.take();
+    let unfinished = total_files - files.len() as u64;
+    report.files.extend(files);
     let _ = timeout(CLEAN_TIME, carrier.remove_parts()).await;
     report.warnings.extend(carrier.warnings.take());
-    let unfinished = total_files - report.files.len() as u64;
     if unfinished > 0 {
-        report.notes.push(format!("{unfinished} of {total_files} files were not copied"));
+        let next = if job.resume { "; the same command goes on" } else { "" };
+        report.notes.push(format!("{unfinished} of {total_files} files were not copied{next}"));
     }
     report.elapsed_s = began.elapsed().as_secs_f64();
     Ok(report)
@@ -262,6 +285,7 @@ async fn find(
         links: job.links,
         include: job.include.clone(),
         exclude: job.exclude.clone(),
+        exclude_folders: job.exclude_folders.clone(),
     };
     let mut found = Found::default();
     let mut sources = Vec::new();
@@ -271,7 +295,7 @@ async fn find(
             Location::Remote { path, .. } => {
                 let paths = expand(channel, path).await?;
                 if paths.is_empty() {
-                    found.problems.push(format!("{}: no file there matches", source.in_words()));
+                    found.problems.push(Problem::new(path, "no file there matches"));
                 }
                 sources.extend(paths);
             }
@@ -281,20 +305,28 @@ async fn find(
         Location::Local(path) => path.as_os_str().as_bytes().to_vec(),
         Location::Remote { path, .. } => path.clone(),
     };
-    let is_folder = match direction {
-        Direction::Up => match Trouble::unless_lost(channel.stat(&destination).await)? {
-            Ok(known) => known.is_some_and(|known| known.file_type() == Some(FileType::Directory)),
+    let known = match direction {
+        Direction::Up => match Trouble::unless_lost(stated(channel, &destination).await)? {
+            Ok(known) => known,
             Err(trouble) => {
                 return Ok(Err(CopyError::Failed(format!("{}: {trouble}", job.destination.in_words()))));
             }
         },
-        Direction::Down => Path::new(&os(&destination)).is_dir(),
+        Direction::Down => Destination::here(Path::new(&os(&destination))),
     };
-    if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) {
-        let words = job.destination.in_words();
-        return Ok(Err(CopyError::WrongUse(format!(
-            "{words} is not a folder; make it first, or copy one source to a name without a '/' at its end"
-        ))));
+    let is_folder = known == Destination::Folder;
+    let wrong = match known {
+        _ if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) => {
+            "is not a folder; make it first, or copy one source to a name without a '/' at its end"
+        }
+        Destination::Other => {
+            "exists and is not a regular file; choose another name, or take --why to try a path"
+        }
+        Destination::Nowhere => "would be in a folder that is not there; make it first",
+        _ => "",
+    };
+    if !wrong.is_empty() {
+        return Ok(Err(CopyError::WrongUse(format!("{} {wrong}", job.destination.in_words()))));
     }
     for source in sources {
         let target = match last_name(&source).filter(|_| is_folder) {
@@ -307,4 +339,49 @@ async fn find(
         }
     }
     Ok(Ok(found))
+}
+
+/// What has the name of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    Folder,
+    File,
+    /// Nothing, in a folder that is there.
+    Free,
+    /// Nothing, and its folder is not there either.
+    Nowhere,
+    /// Something that is not replaced.
+    Other,
+}
+
+impl Destination {
+    fn here(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(known) if known.is_dir() => Self::Folder,
+            Ok(known) if known.is_file() => Self::File,
+            Ok(_) => Self::Other,
+            Err(_) => match path.parent() {
+                Some(above) if above != Path::new("") && !above.is_dir() => Self::Nowhere,
+                _ => Self::Free,
+            },
+        }
+    }
+}
+
+/// What has the name of the destination there.
+async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination, Trouble> {
+    let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
+    let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
+    // Both at once: the second is seldom needed, and a round trip may be long.
+    let (own, above) = tokio::join!(channel.stat(path), channel.stat(above));
+    Ok(match own? {
+        Some(known) => match known.file_type() {
+            Some(FileType::Directory) => Destination::Folder,
+            Some(FileType::Regular) | None => Destination::File,
+            Some(_) => Destination::Other,
+        },
+        // What cannot be looked at may be there.
+        None if Trouble::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
+        None => Destination::Free,
+    })
 }

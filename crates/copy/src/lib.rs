@@ -6,6 +6,7 @@
 
 mod carrier;
 mod channel;
+mod choice;
 mod download;
 mod file;
 mod folders;

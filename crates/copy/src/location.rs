@@ -45,14 +45,15 @@ impl Location {
         let Some(colon) = colon(bytes) else { return Ok(Self::Local(PathBuf::from(word))) };
         let (login, path) = (&bytes[..colon], &bytes[colon + 1..]);
         let login = checked_login(login).map_err(|why| format!("{}: {why}", word.display()))?;
-        Ok(Self::Remote { host: Host { login, port: None }, path: or_home(path) })
+        let path = below_home(path).map_err(|why| format!("{}: {why}", word.display()))?;
+        Ok(Self::Remote { host: Host { login, port: None }, path })
     }
 
     /// The words that it is shown by.
     pub fn in_words(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
-            Self::Remote { host, path } => format!("{}:{}", host.login, String::from_utf8_lossy(path)),
+            Self::Remote { host, path } => format!("{}:{}", host.login, shown(path)),
         }
     }
 }
@@ -85,7 +86,8 @@ fn url(rest: &[u8]) -> Result<Location, String> {
         }
         _ => (machine, None),
     };
-    Ok(Location::Remote { host: Host { login: checked_login(login)?, port }, path: or_home(&decoded(path)?) })
+    let path = below_home(&decoded(path)?)?;
+    Ok(Location::Remote { host: Host { login: checked_login(login)?, port }, path })
 }
 
 /// Takes `%41` for `A`.
@@ -107,8 +109,21 @@ fn decoded(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn or_home(path: &[u8]) -> Vec<u8> {
-    if path.is_empty() { b".".to_vec() } else { path.to_vec() }
+/// As scp sends it: relative paths begin in the home folder, so that `~/` says nothing.
+fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
+    let path: &[u8] = match path {
+        [b'~'] => &[],
+        [b'~', b'/', below @ ..] => &below[below.iter().take_while(|byte| **byte == b'/').count()..],
+        [b'~', ..] => {
+            return Err(
+                "homes of other users are not looked up; write the whole path, or ./~NAME for a name \
+                        that begins with '~'"
+                    .to_owned(),
+            );
+        }
+        path => path,
+    };
+    Ok(if path.is_empty() { b"." } else { path }.to_vec())
 }
 
 /// The name of a machine that `ssh` cannot take for an option.
@@ -125,6 +140,16 @@ fn checked_login(login: &[u8]) -> Result<String, String> {
         return Err(format!("'{login}' begins with '-', which no machine does"));
     }
     Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
+}
+
+/// A path in words: bytes that are not UTF-8 as `\xff`.
+pub(crate) fn shown(path: &[u8]) -> String {
+    let mut words = String::new();
+    for chunk in path.utf8_chunks() {
+        words += chunk.valid();
+        chunk.invalid().iter().for_each(|byte| words += &format!("\\x{byte:02x}"));
+    }
+    if words.is_empty() { "''".to_owned() } else { words }
 }
 
 /// The bytes of a path as a name of this machine.
@@ -145,6 +170,13 @@ mod tests {
     }
 
     #[test]
+    fn names_in_words_differ_where_names_do() {
+        assert_eq!(shown("a\u{f6}".as_bytes()), "a\u{f6}");
+        assert_eq!(shown(b"non\xff\xfeutf"), "non\\xff\\xfeutf");
+        assert_eq!(shown(b""), "''");
+    }
+
+    #[test]
     fn words_mean_what_they_mean_to_scp() {
         assert_eq!(parse("a/b:c"), Ok(Location::Local("a/b:c".into())));
         assert_eq!(parse("./a:b"), Ok(Location::Local("./a:b".into())));
@@ -156,9 +188,20 @@ mod tests {
         assert_eq!(parse("scp://me@web:22/a%20b"), remote("me@web", Some(22), "a b"));
         assert_eq!(parse("sftp://web//etc"), remote("web", None, "/etc"));
         assert_eq!(parse("scp://web"), remote("web", None, "."));
-        for wrong in
-            ["scp://web:x/a", "scp://web:0/", "@:a", "me@:a", "-oProxyCommand=x:a", "me@-x:a", "scp://web/%4"]
-        {
+        assert_eq!(parse("web:~"), remote("web", None, "."));
+        assert_eq!(parse("web:~//a/~b"), remote("web", None, "a/~b"));
+        assert_eq!(parse("scp://web/~/"), remote("web", None, "."));
+        assert_eq!(parse("web:./~b"), remote("web", None, "./~b"));
+        for wrong in [
+            "scp://web:x/a",
+            "scp://web:0/",
+            "@:a",
+            "me@:a",
+            "-oProxyCommand=x:a",
+            "me@-x:a",
+            "scp://web/%4",
+            "web:~me/a",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -345,7 +345,8 @@ impl Pool {
 
     /// Whether every connection carries that was not given up.
     fn are_all_there(&self) -> bool {
-        self.is_begun.get() && self.connections.get() as usize >= self.alive.get()
+        let open = self.connections.get() as usize;
+        self.is_begun.get() && open > 0 && open >= self.alive.get()
     }
 
     /// The share of the channels that have as much on the way as they may.

@@ -24,6 +24,9 @@ impl NewFolder {
         match self.made.done().await {
             Err(Trouble::Refused(refusal)) => match self.known.answer().await {
                 Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(()),
+                Ok(Said::Attributes(_)) => {
+                    Err(Trouble::Local("something else has this name; choose another one".to_owned()))
+                }
                 Err(trouble @ Trouble::Lost(_)) => Err(trouble),
                 _ => Err(Trouble::Refused(refusal)),
             },
@@ -197,7 +200,7 @@ pub(crate) fn to_read(path: &[u8]) -> Request<'_> {
 
 /// What an item's target gets at the end.
 pub(crate) fn final_attributes(item: &Item, preserve: bool, replaced_permissions: Option<u32>) -> Attributes {
-    let seconds = |time: i64| u32::try_from(time).unwrap_or(0);
+    let seconds = |time: i64| time.clamp(0, u32::MAX.into()) as u32;
     let times = Times { accessed_s: seconds(item.accessed_s), modified_s: seconds(item.modified_s) };
     Attributes {
         permissions: if preserve { Some(item.permissions) } else { replaced_permissions },

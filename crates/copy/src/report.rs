@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{HeldBack, Shown, file::FileCopy};
+use crate::{HeldBack, Shown, file::FileCopy, location::shown};
 
 /// How it was made sure that a target is what its source was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub enum Verified {
 pub struct FileReport {
     /// Where it was.
     pub source: String,
-    /// Where it is.
+    /// Where it is; empty if it was never begun.
     pub target: String,
     /// Its size in bytes.
     pub size_bytes: u64,
@@ -77,7 +77,7 @@ pub struct Report {
 }
 
 /// How far a copy is.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// Bytes that are there, of earlier runs as well.
     pub done_bytes: u64,
@@ -91,6 +91,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Channels that carry.
     pub channels: u32,
+    /// Why none does, if all connections were lost.
+    pub lost: Option<String>,
 }
 
 impl FileReport {
@@ -102,16 +104,28 @@ impl FileReport {
         Self { error: Some(error), ..Self::of(file) }
     }
 
+    /// A source that cannot be copied.
+    pub(crate) fn missing(source: &[u8], why: String) -> Self {
+        Self {
+            source: shown(source),
+            target: String::new(),
+            size_bytes: 0,
+            resumed_bytes: 0,
+            elapsed_s: 0.0,
+            verified: None,
+            error: Some(why),
+        }
+    }
+
     /// A file that would be copied.
     pub(crate) fn planned(file: &FileCopy) -> Self {
         Self::of(file)
     }
 
     fn of(file: &FileCopy) -> Self {
-        let words = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         Self {
-            source: words(&file.item.source),
-            target: words(&file.item.target),
+            source: shown(&file.item.source),
+            target: shown(&file.item.target),
             size_bytes: file.item.size_bytes,
             resumed_bytes: file.resumed_bytes.get(),
             elapsed_s: file.began.get().map_or(0.0, |began| began.elapsed().as_secs_f64()),

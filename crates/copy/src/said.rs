@@ -1,6 +1,6 @@
 //! What a server and `ssh` say, kept beyond the bytes in which it came.
 
-use std::time::Duration;
+use std::{os::unix::process::ExitStatusExt, time::Duration};
 
 use sftp::{Answer, Attributes, Code};
 use tokio::{
@@ -71,12 +71,17 @@ impl LastWords {
 
     /// Waits for the end of the program, and returns its words in one line.
     pub(crate) async fn end(self, child: &mut Child) -> String {
-        let _ = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
+        let status = tokio::time::timeout(LAST_WORDS_WAIT, child.wait()).await;
         let _ = child.start_kill();
         let words = tokio::time::timeout(LAST_WORDS_WAIT, self.0).await;
         let words = words.ok().and_then(Result::ok).unwrap_or_default();
         let words = String::from_utf8_lossy(&words);
-        let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+        if let (None, Ok(Ok(status))) = (lines.peek(), status)
+            && let Some(signal) = status.signal()
+        {
+            return format!("ssh was killed by signal {signal}");
+        }
         lines.collect::<Vec<_>>().join("; ").chars().filter(|letter| !letter.is_control()).collect()
     }
 }

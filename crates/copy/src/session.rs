@@ -14,7 +14,7 @@ use crate::{
     carrier::{Carrier, Direction, Manner},
     channel::Channel,
     governor::{Bounds, Governor, TICK},
-    held::{FAST_CIPHER, HeldBack, Seen, judge},
+    held::{FAST_CIPHER, HeldBack, REACHED_SHARE, Seen, judge},
     journal::{Place, random_token},
     pool::Pool,
     quiet::Quiet,
@@ -119,6 +119,7 @@ impl Session {
         spawn_local(Rc::clone(witness).watch_here());
         let mut second = Second(Instant::now(), 0);
         let mut in_flight_bytes = 0;
+        let mut has_reached_limit = false;
         let mut ticks = interval(TICK);
         loop {
             tokio::select! {
@@ -131,10 +132,13 @@ impl Session {
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
+            // More connections would not make it faster then.
+            let enough = job.limit_bytes_per_s.map(|limit| REACHED_SHARE * limit as f64);
+            has_reached_limit |= enough.is_some_and(|enough| governor.rate() >= enough);
             witness.tick(
                 now,
                 &Tick {
-                    is_steady: pool.is_complete() && queue.has_more(),
+                    is_steady: queue.has_more() && (has_reached_limit || pool.is_complete()),
                     delivered_bytes,
                     full_channels_share: if governor.is_full() { 1.0 } else { pool.full_share() },
                     is_path_full: governor.is_full(),

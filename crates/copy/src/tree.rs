@@ -8,13 +8,14 @@ use std::{
     rc::Rc,
 };
 
-use glob::Pattern;
 use sftp::{Attributes, FileType};
 use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
     channel::Channel,
-    file::{Item, Kind},
+    choice::Choice,
+    file::{Item, Kind, MODE_BITS},
+    location::shown,
     trouble::Trouble,
 };
 
@@ -27,34 +28,24 @@ const LISTINGS: usize = 64;
 /// More files than this are not remembered.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
 
-/// What is left out, and what is done with links.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
-    pub(crate) recursive: bool,
-    /// Copies links as links.
-    pub(crate) links: bool,
-    /// Only files that match one of these, by name or by path below the source; all if empty.
-    pub(crate) include: Vec<Pattern>,
-    /// Files and folders that match one of these are left out.
-    pub(crate) exclude: Vec<Pattern>,
-}
-
 /// What was found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Folders stand before what is in them.
     pub(crate) items: Vec<Item>,
-    /// What cannot be copied, in words.
-    pub(crate) problems: Vec<String>,
+    pub(crate) problems: Vec<Problem>,
 }
 
-impl Choice {
-    fn has(&self, relative: &[u8], is_folder: bool) -> bool {
-        let words = String::from_utf8_lossy(relative);
-        let name = words.rsplit('/').next().unwrap_or_default();
-        let is_one =
-            |patterns: &[Pattern]| patterns.iter().any(|one| one.matches(name) || one.matches(&words));
-        !is_one(&self.exclude) && (is_folder || self.include.is_empty() || is_one(&self.include))
+/// Something that cannot be copied.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) source: Vec<u8>,
+    pub(crate) why: String,
+}
+
+impl Problem {
+    pub(crate) fn new(source: &[u8], why: impl ToString) -> Self {
+        Self { source: source.to_vec(), why: why.to_string() }
     }
 }
 
@@ -74,13 +65,6 @@ pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     (!matches!(name, b"." | b"..")).then_some(name)
 }
 
-fn shown(path: &[u8]) -> String {
-    String::from_utf8_lossy(path)
-        .chars()
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .collect()
-}
-
 /// Finds what is below a path of this machine.
 pub(crate) fn find_here(source: &Path, target: Vec<u8>, choice: &Choice, found: &mut Found) {
     let mut ancestors = Vec::new();
@@ -96,7 +80,7 @@ fn here(
     found: &mut Found,
 ) {
     let path = source.as_os_str().as_bytes();
-    let mut problem = |why: String| found.problems.push(format!("{}: {why}", shown(path)));
+    let mut problem = |why: String| found.problems.push(Problem::new(path, why));
     let own = match fs::symlink_metadata(source) {
         Ok(own) => own,
         Err(error) => return problem(error.to_string()),
@@ -160,7 +144,7 @@ fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, i
         target,
         kind,
         size_bytes: metadata.len(),
-        permissions: metadata.mode() & 0o7777,
+        permissions: metadata.mode() & MODE_BITS,
         accessed_s: metadata.atime(),
         modified_s: metadata.mtime(),
         modified_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
@@ -192,12 +176,13 @@ pub(crate) async fn find_there(
         Ok(Some(attributes)) => attributes,
         absent => {
             let why = absent.err().map_or("no such file there".to_owned(), |trouble| trouble.to_string());
-            found.problems.push(format!("{}: {why}", shown(&source)));
+            found.problems.push(Problem::new(&source, why));
             return Ok(());
         }
     };
     let mut folders = Vec::new();
     let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
+    let named = source.clone();
     let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
     take(first, attributes, choice, &mut folders, found);
     for _ in 0..MAX_DEPTH {
@@ -211,9 +196,8 @@ pub(crate) async fn find_there(
         for listing in listings {
             let (folder, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
             if found.items.len() > MAX_ITEMS {
-                found.problems.push(format!(
-                    "there are more than {MAX_ITEMS} files; copy the folders below one by one"
-                ));
+                let why = format!("there are more than {MAX_ITEMS} files; copy the folders below one by one");
+                found.problems.push(Problem::new(&folder, why));
                 return Ok(());
             }
             match Trouble::unless_lost(listed)? {
@@ -223,18 +207,19 @@ pub(crate) async fn find_there(
                         take(entry, attributes, choice, &mut folders, found);
                     }
                 }
-                Err(trouble) => found.problems.push(format!("{}: {trouble}", shown(&folder))),
+                Err(trouble) => found.problems.push(Problem::new(&folder, trouble)),
             }
         }
     }
-    found.problems.push(format!("folders are more than {MAX_DEPTH} deep; a link may lead back to one above"));
+    let why = format!("folders are more than {MAX_DEPTH} deep; a link may lead back to one above");
+    found.problems.push(Problem::new(&named, why));
     Ok(())
 }
 
 #[derive(Debug, Default)]
 struct Listed {
     entries: Vec<(Folder, Attributes)>,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
 }
 
 /// What all listings of a search share.
@@ -266,10 +251,9 @@ async fn entries(
     names.sort_by(|a, b| a.0.cmp(&b.0));
     let mut listed = Listed::default();
     for name in refused {
-        let (name, source) = (shown(&name), shown(&folder.source));
-        listed.problems.push(format!(
-            "{source}: the server lists a file '{name}', which is not a valid file name; it is left out"
-        ));
+        let name = if name.is_empty() { String::new() } else { shown(&name) };
+        let why = format!("the server lists a file '{name}', which is not a valid file name; it is left out");
+        listed.problems.push(Problem::new(&folder.source, why));
     }
     for (name, mut attributes) in names {
         let source = below(&folder.source, &name);
@@ -278,7 +262,7 @@ async fn entries(
             match Trouble::unless_lost(behind(channel, folder, &source, &mut above).await)? {
                 Ok(behind) => attributes = behind,
                 Err(trouble) => {
-                    listed.problems.push(format!("{}: {trouble}", shown(&source)));
+                    listed.problems.push(Problem::new(&source, trouble));
                     continue;
                 }
             }
@@ -329,12 +313,12 @@ fn take(
     let kind = match attributes.file_type() {
         Some(FileType::Directory) if choice.recursive => Kind::Folder,
         Some(FileType::Directory) => {
-            return found.problems.push(format!("{}: is a folder; copy it with -r", shown(&entry.source)));
+            return found.problems.push(Problem::new(&entry.source, "is a folder; copy it with -r"));
         }
         // What it leads to is asked for when it is made.
         Some(FileType::Symlink) => Kind::Link(Vec::new()),
         Some(FileType::Other) => {
-            return found.problems.push(format!("{}: not a regular file", shown(&entry.source)));
+            return found.problems.push(Problem::new(&entry.source, "not a regular file"));
         }
         Some(FileType::Regular) | None => Kind::File,
     };
@@ -348,7 +332,7 @@ fn take(
         size_bytes: attributes.size.unwrap_or(0),
         permissions: attributes
             .permissions
-            .map_or(if is_folder { 0o755 } else { 0o644 }, |mode| mode & 0o7777),
+            .map_or(if is_folder { 0o755 } else { 0o644 }, |mode| mode & MODE_BITS),
         accessed_s: times.map_or(0, |times| i64::from(times.accessed_s)),
         modified_s,
         modified_ns: i128::from(modified_s) * 1_000_000_000,
@@ -356,37 +340,4 @@ fn take(
     if is_folder {
         folders.push(entry);
     }
-}
-
-/// The paths there that a pattern means; the words themselves, if they are a path.
-///
-/// # Errors
-/// When the connection is lost.
-pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
-    let has_sign = words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
-    if !has_sign || Trouble::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some()) {
-        return Ok(vec![words.to_vec()]);
-    }
-    let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
-    let left = Cell::new(MAX_ITEMS);
-    for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        let text = String::from_utf8_lossy(part);
-        let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
-            paths.iter_mut().for_each(|path| *path = below(path, part));
-            continue;
-        };
-        let mut more = Vec::new();
-        for path in paths {
-            let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
-            // No folder, or not for this user: nothing in it is meant.
-            let Ok((names, _)) = Trouble::unless_lost(channel.list(&folder, &left).await)? else { continue };
-            let is_meant = |name: &[u8]| {
-                (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
-            };
-            more.extend(names.iter().filter(|(name, _)| is_meant(name)).map(|(name, _)| below(&path, name)));
-        }
-        more.sort();
-        paths = more;
-    }
-    Ok(paths)
 }

@@ -4,6 +4,8 @@ use std::{fmt, io};
 
 use sftp::Code;
 
+use crate::location::shown;
+
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -39,6 +41,11 @@ impl Refusal {
 impl Trouble {
     pub(crate) fn local(what: &str, error: &io::Error) -> Self {
         Self::Local(format!("cannot {what}: {error}"))
+    }
+
+    /// A target has the name that is neither a file nor a folder.
+    pub(crate) fn not_regular(target: &[u8]) -> Self {
+        Self::Local(format!("{} exists and is not a regular file; choose another name", shown(target)))
     }
 
     /// The server answered something else than what was asked.

@@ -13,11 +13,11 @@ use sftp::{Attributes, Code, FileType, OpenFlags, Request};
 use crate::{
     carrier::{Carrier, is_hole},
     channel::Channel,
-    file::{FileCopy, Item, Prepared},
+    file::{FileCopy, Item, MODE_BITS, Prepared},
     handle::Handle,
     hash::Sum,
     journal::Known,
-    location::os,
+    location::{os, shown},
     parts::temporary_name,
     remote::{final_attributes, to_read},
     report::Verified,
@@ -242,8 +242,11 @@ impl Carrier {
         };
         channel.rename(temporary, target).await?;
         let Some(set) = set else { return Ok(()) };
+        let target = shown(target);
+        if self.manner.preserve && !file.item.has_sftp_times() {
+            self.warn(format!("{target}: SFTP has times from 1970 to 2106; it got the nearest one"));
+        }
         if let Err(trouble) = Trouble::unless_lost(set.done().await)? {
-            let target = String::from_utf8_lossy(target);
             self.warn(format!("{target}: cannot set times and permissions: {trouble}"));
         }
         Ok(())
@@ -354,10 +357,8 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
         (target.to_vec(), known)
     };
     match known.file_type() {
-        Some(FileType::Regular) | None => Ok((target, known.permissions.map(|mode| mode & 0o7777))),
-        Some(_) => {
-            Err(Trouble::Local("the target exists and is not a regular file; choose another name".to_owned()))
-        }
+        Some(FileType::Regular) | None => Ok((target, known.permissions.map(|mode| mode & MODE_BITS))),
+        Some(_) => Err(Trouble::not_regular(&item.target)),
     }
 }
 

@@ -177,14 +177,15 @@ fn names_that_lead_elsewhere_are_left_out() -> Result<()> {
     let [source, target] = ["source", "a/b/target"].map(|name| place.labs.path(name));
     let (finished, report) = place.copy(&["-r", &format!("any:{source}"), &target])?;
     ensure!(finished.code == Some(1), "{}", finished.stderr);
-    for name in ["''", "'a/b'", "'../../evil'", "'/evil'", "'nul?nul'"] {
+    for name in ["''", "'a/b'", "'../../evil'", "'/evil'", r"'nul\u{0}nul'"] {
         ensure!(
             finished.stderr.contains(&format!("a file {name}, which is not a valid file name")),
             "{}",
             finished.stderr
         );
     }
-    ensure!(report["files"].as_array().is_some_and(|files| files.len() == 1), "{report:#}");
+    let copied = |files: &Vec<Value>| files.iter().filter(|file| file["error"].is_null()).count();
+    ensure!(report["files"].as_array().map(copied) == Some(1), "{report:#}");
     ensure!(fs::read(place.at("a/b/target/good"))? == b"good", "what is sound is not there");
     ensure!(tree(&place.at("a"))?.len() == 3, "something lies elsewhere");
     Ok(())

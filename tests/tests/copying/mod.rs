@@ -286,16 +286,22 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
     fs::write(place.at("source/good"), "good")?;
     symlink("..", place.at("source/folder/loop"))?;
     symlink("nowhere", place.at("source/dangling"))?;
-    let (finished, _) = place.copy(&["-r", &source, &format!("any:{target}")])?;
+    let (finished, report) = place.copy(&["-r", &source, &format!("any:{target}")])?;
     ensure!(finished.code == Some(1), "{}", finished.stderr);
+    let files = report["files"].as_array().context("files")?;
     for words in ["folder/loop: a link leads back", "dangling: No such file"] {
         ensure!(finished.stderr.contains(words), "{words} is not named: {}", finished.stderr);
+        let (name, why) = words.split_once(": ").context("two parts")?;
+        let has =
+            |file: &Value, key: &str, part: &str| file[key].as_str().is_some_and(|text| text.contains(part));
+        let is_listed = files.iter().any(|file| has(file, "source", name) && has(file, "error", why));
+        ensure!(is_listed, "{report:#}");
     }
     ensure!(fs::read(place.at("target/source/good"))? == b"good", "what is sound was not copied");
     // No device takes the place of a file, nor a file that of a device.
     let (finished, _) = place.copy(&[&format!("{source}/good"), "any:/dev/null"])?;
     ensure!(
-        finished.code == Some(1) && finished.stderr.contains("is not a regular file"),
+        finished.code == Some(2) && finished.stderr.contains("is not a regular file"),
         "{}",
         finished.stderr
     );
@@ -305,6 +311,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
         (["a:x", "b:y"], "both ends are other machines"),
         (["-oProxyCommand=x:y", "."], "begins with '-'"),
         ([source.as_str(), "any:/no/such/folder/"], "is not a folder"),
+        ([source.as_str(), "any:/no/such/file"], "in a folder that is not there"),
     ] {
         let (finished, _) = place.copy(&["--", words[0], words[1]])?;
         ensure!(
@@ -316,5 +323,70 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
     let refused = Place::new("echo 'me@any: Permission denied (publickey).' >&2; exit 255")?;
     let (finished, _) = refused.copy(&[&source, "any:x"])?;
     ensure!(finished.code == Some(2) && finished.stderr.contains("Permission denied"), "{}", finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn habits_of_scp_and_rsync_mean_what_they_mean_there() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(FULL_SERVER)?;
+    let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+    for folder in ["source/k", "source/deep/k", "target"] {
+        fs::create_dir_all(place.at(folder))?;
+    }
+    for name in ["source/x[1]", "source/x1", "source/k/inner", "source/deep/k/inner", "source/deep/not_k"] {
+        fs::write(place.at(name), name)?;
+    }
+    fs::set_permissions(place.at("source/x1"), fs::Permissions::from_mode(0o6751))?;
+    let beyond = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1 << 33));
+    fs::File::options().write(true).open(place.at("source/x1"))?.set_times(beyond)?;
+    let names = || -> Result<Vec<String>> {
+        let mut names: Vec<_> = tree(&place.at("target"))?.into_keys().collect();
+        names.sort();
+        fs::remove_dir_all(place.at("target"))?;
+        fs::create_dir(place.at("target"))?;
+        Ok(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect())
+    };
+    // A pattern comes before a name in which only its writer sees one, and a backslash takes a sign for itself.
+    for (words, expected) in [("x[1]", "x1"), (r"x\[1\]", "x[1]"), (r"k/inner\", "")] {
+        let (finished, _) = place.copy(&[&format!("any:{source}/{words}"), &target])?;
+        let copied = names()?;
+        ensure!(copied.join(" ") == expected, "{words}: {copied:?} {}", finished.stderr);
+    }
+    place.copy(&[
+        "-r",
+        "--exclude",
+        "k/",
+        "--exclude",
+        "./x*",
+        &format!("{source}/."),
+        &format!("any:{target}"),
+    ])?;
+    let copied = names()?;
+    ensure!(copied == ["deep", "deep/not_k"], "{copied:?}");
+    // No program of somebody becomes one that runs as whoever copies; and SFTP ends in 2106.
+    for ends in
+        [[format!("{source}/x1"), format!("any:{target}")], [format!("any:{source}/x1"), target.clone()]]
+    {
+        let (finished, report) = place.copy(&["-p", &ends[0], &ends[1]])?;
+        let copied = fs::metadata(place.at("target/x1"))?;
+        ensure!(finished.code == Some(0) && copied.mode() & 0o7777 == 0o751, "{:o}", copied.mode());
+        if ends[1].starts_with("any:") {
+            ensure!(copied.mtime() == i64::from(u32::MAX), "{}", copied.mtime());
+            ensure!(
+                report["warnings"][0].as_str().is_some_and(|text| text.contains("to 2106")),
+                "{report:#}"
+            );
+        }
+        names()?;
+    }
+    // What was copied is there, although nobody hears of it.
+    let full =
+        place.labs.command("copy --json /dev/full")?.args([format!("{source}/x1"), format!("any:{target}")]);
+    let finished = full.env("PATH", &place.path).run(WAIT)?;
+    ensure!(finished.code == Some(1) && names()? == ["x1"], "{:?} {}", finished.code, finished.stderr);
+    let no_sftp = Place::new("echo 'subsystem request failed on channel 0' >&2; exit 255")?;
+    let (finished, _) = no_sftp.copy(&[&format!("{source}/x1"), "any:x"])?;
+    ensure!(finished.stderr.contains("sshd there has no SFTP"), "{}", finished.stderr);
     Ok(())
 }

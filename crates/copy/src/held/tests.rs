@@ -78,6 +78,10 @@ fn each_cause_is_named_by_what_shows_it() {
     assert_eq!(sends(|senders| senders.congestion_window_bytes = 170 * 1_100_000), Cause::CongestionWindow);
     // BBR's window is twice what is on the way; what waits is paced.
     assert_eq!(sends(|senders| senders.samples_unsent = 150), Cause::CongestionWindow);
+    let roomy = |senders: &mut SenderUse| {
+        (senders.samples_unsent, senders.congestion_window_bytes) = (150, 170 * 9_000_000);
+    };
+    assert_ne!(sends(roomy), Cause::CongestionWindow, "a ninth of it is used");
     let idle = shown(SenderUse { samples: 180, samples_sending: 10, ..senders() });
     let blocked = Shown { disk_share: Some(0.2), blocked_share: 0.7, ..there.clone() };
     assert_eq!(of(&idle, Some(&blocked), |_| {}), Cause::TargetDisk);

@@ -157,16 +157,26 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
     for line in text::problems(&report) {
         standard::message(line);
     }
-    write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run))?;
-    Ok(exit_status(&report, job.dry_run))
+    let status = exit_status(&report);
+    match write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run)) {
+        Ok(()) => Ok(status),
+        // Status 2 would say that nothing was copied.
+        Err(refusal) if !refusal.mistakes().is_empty() => {
+            standard::print_refusal(&refusal);
+            standard::message(
+                "only this result could not be written; files of which no line says otherwise are there",
+            );
+            Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::GoalsNotMet })
+        }
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// Time between two lines of progress where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-fn exit_status(report: &Report, is_dry: bool) -> Exit {
-    let is_whole =
-        report.notes.is_empty() && (is_dry || report.files.iter().all(|file| file.error.is_none()));
+fn exit_status(report: &Report) -> Exit {
+    let is_whole = report.notes.is_empty() && report.files.iter().all(|file| file.error.is_none());
     match (report.is_interrupted, is_whole) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::GoalsMet,
@@ -188,12 +198,18 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
     let destination = location(destination);
     let mut patterns = |option: &str, words: &[String]| -> Vec<Pattern> {
         let pattern = |word: &String| {
-            Pattern::new(word).map_err(|why| mistakes.push(format!("{option} {word}: {why}"))).ok()
+            let below = word.strip_prefix("./").unwrap_or(word);
+            Pattern::new(below).map_err(|why| mistakes.push(format!("{option} {word}: {why}"))).ok()
         };
         words.iter().filter_map(pattern).collect()
     };
     let include = patterns("--include", &arguments.include);
-    let exclude = patterns("--exclude", &arguments.exclude);
+    // As rsync and .gitignore have it, a slash at the end means folders.
+    let (of_folders, of_all): (Vec<_>, Vec<_>) =
+        arguments.exclude.iter().cloned().partition(|word| word.ends_with('/'));
+    let of_folders: Vec<_> = of_folders.iter().map(|word| word.trim_end_matches('/').to_owned()).collect();
+    let exclude = patterns("--exclude", &of_all);
+    let exclude_folders = patterns("--exclude", &of_folders);
     let in_flight = arguments
         .in_flight
         .as_ref()
@@ -221,6 +237,7 @@ fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
         resume: !arguments.no_resume,
         include,
         exclude,
+        exclude_folders,
         connections: arguments.connections,
         is_polite: arguments.polite,
         in_flight_bytes: in_flight_bytes.map(|bytes| bytes as usize),

@@ -9,8 +9,9 @@ pub(super) fn progress(progress: &Progress) -> String {
     let rate = progress.done_bytes as f64 / elapsed_s.max(0.1);
     let left_s = (progress.total_bytes.saturating_sub(progress.done_bytes)) as f64 / rate.max(1.0);
     let left = if progress.done_bytes == 0 { String::new() } else { format!("  {left_s:.0} s left") };
+    let lost = progress.lost.as_ref().map_or_else(String::new, |why| format!("  {why}; trying again"));
     format!(
-        "{} of {}  {} of {} files  {}{left}  {} channels",
+        "{} of {}  {} of {} files  {}{left}  {} channels{lost}",
         show_bytes(progress.done_bytes),
         show_bytes(progress.total_bytes),
         show_count(progress.done_files),
@@ -46,7 +47,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
             .iter()
             .map(|file| format!("{} -> {} ({})\n", file.source, file.target, show_bytes(file.size_bytes)));
         return lines.collect::<String>()
-            + &format!("{} files, {}, would be copied\n", there.len(), show_bytes(bytes));
+            + &format!("{}, {}, would be copied\n", counted(there.len() as u64, "file"), show_bytes(bytes));
     }
     let resumed: u64 = there.iter().map(|file| file.resumed_bytes).sum();
     let mut text = format!(

@@ -1,0 +1,123 @@
+//! Which files are meant: patterns of the other machine's paths, and what is left out.
+
+use std::cell::Cell;
+
+use glob::Pattern;
+
+use crate::{
+    channel::Channel,
+    tree::{MAX_ITEMS, below},
+    trouble::Trouble,
+};
+
+/// What is left out, and what is done with links.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    pub(crate) recursive: bool,
+    /// Copies links as links.
+    pub(crate) links: bool,
+    /// Only files that match one of these, by name or by path below the source; all if empty.
+    pub(crate) include: Vec<Pattern>,
+    /// Files and folders that match one of these are left out.
+    pub(crate) exclude: Vec<Pattern>,
+    /// Folders that match one of these are left out.
+    pub(crate) exclude_folders: Vec<Pattern>,
+}
+
+impl Choice {
+    /// Whether what has this path below its source is meant.
+    pub(crate) fn has(&self, relative: &[u8], is_folder: bool) -> bool {
+        let words = String::from_utf8_lossy(relative);
+        let name = words.rsplit('/').next().unwrap_or_default();
+        let is_one =
+            |patterns: &[Pattern]| patterns.iter().any(|one| one.matches(name) || one.matches(&words));
+        let is_excluded = is_one(&self.exclude) || is_folder && is_one(&self.exclude_folders);
+        !is_excluded && (is_folder || self.include.is_empty() || is_one(&self.include))
+    }
+}
+
+/// The paths there that a pattern means; the words themselves, if they are a path.
+///
+/// # Errors
+/// When the connection is lost.
+pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+    if !words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\')) {
+        return Ok(vec![words.to_vec()]);
+    }
+    let paths = matching(channel, words).await?;
+    // As scp does: a name in which only its writer sees a pattern.
+    if paths.is_empty()
+        && Trouble::unless_lost(channel.lstat(words).await)?.is_ok_and(|known| known.is_some())
+    {
+        return Ok(vec![words.to_vec()]);
+    }
+    Ok(paths)
+}
+
+async fn matching(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+    let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
+    let left = Cell::new(MAX_ITEMS);
+    for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        let text = unescaped(&String::from_utf8_lossy(part));
+        let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
+            paths.iter_mut().for_each(|path| *path = below(path, part));
+            continue;
+        };
+        let mut more = Vec::new();
+        for path in paths {
+            let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
+            // No folder, or not for this user: nothing in it is meant.
+            let Ok((names, _)) = Trouble::unless_lost(channel.list(&folder, &left).await)? else { continue };
+            let is_meant = |name: &[u8]| {
+                (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
+            };
+            more.extend(names.iter().filter(|(name, _)| is_meant(name)).map(|(name, _)| below(&path, name)));
+        }
+        more.sort();
+        paths = more;
+    }
+    Ok(paths)
+}
+
+/// A sign after a backslash stands for itself, which patterns here write in brackets.
+fn unescaped(pattern: &str) -> String {
+    let mut letters = pattern.chars();
+    let mut text = String::new();
+    while let Some(letter) = letters.next() {
+        match (letter, letters.clone().next()) {
+            // In brackets, these would say what is not meant.
+            ('\\', Some(sign @ ('!' | '^'))) => {
+                letters.next();
+                text.push(sign);
+            }
+            ('\\', Some(sign)) => {
+                letters.next();
+                text.extend(['[', sign, ']']);
+            }
+            _ => text.push(letter),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_after_a_backslash_is_no_pattern() {
+        let matches = |words: &str, name: &str| Pattern::new(&unescaped(words)).unwrap().matches(name);
+        assert!(matches(r"x\[1\]", "x[1]") && !matches(r"x\[1\]", "x1"));
+        assert!(matches(r"a\*\?", "a*?") && !matches(r"a\*\?", "abc"));
+        assert!(matches(r"\!a*", "!abc") && matches("x[1]", "x1"));
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_pattern_means_folders() {
+        let patterns = |words: &[&str]| words.iter().map(|word| Pattern::new(word).unwrap()).collect();
+        let choice =
+            Choice { exclude: patterns(&["*.tmp"]), exclude_folders: patterns(&["k"]), ..Choice::default() };
+        assert!(choice.has(b"k", false) && !choice.has(b"k", true) && !choice.has(b"a/k", true));
+        assert!(!choice.has(b"a.tmp", false) && !choice.has(b"a.tmp", true));
+    }
+}
