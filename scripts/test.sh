@@ -50,7 +50,9 @@ if [[ $PURPOSE == check ]]; then
 else
     # Samples of bars that count are among them. These wait more than they work: twice as many at a time as there are
     # processors.
-    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_
+    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_
+    # Links, disks and timers pace these, which leave the processors mostly idle.
+    stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=3 paced_
     # One at a time.
     stage samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
 fi

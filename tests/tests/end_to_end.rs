@@ -45,21 +45,20 @@ fn beside_others() -> RwLockReadGuard<'static, ()> {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn sample(name: &str, is_beside: bool) {
-    let _beside = is_beside.then(beside_others);
-    let _alone = (!is_beside).then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
+fn sample(name: &str, is_alone: bool) {
+    let _beside = (!is_alone).then(beside_others);
+    let _alone = is_alone.then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
     bar.check(Scale::Sample).unwrap_or_else(|missed| panic!("bar {name} was not reached:\n{missed}"));
 }
 
 macro_rules! samples {
-    (alone { $($test:ident $name:literal,)* } beside { $($beside:ident $counted:literal,)* }) => {
-        $(#[test] fn $test() { sample($name, false); })*
-        $(#[test] fn $beside() { sample($counted, true); })*
+    ($($how:ident { $($test:ident $name:literal,)* })*) => {
+        $($(#[test] fn $test() { sample($name, stringify!($how) == "alone"); })*)*
 
         #[test]
         fn every_bar_has_a_sample() {
-            let sampled = [$($name,)* $($counted,)*];
+            let sampled = [$($($name,)*)*];
             // Of the fuzzers' bars, the tests of the crate `fuzz` are the sample.
             let here = |bar: &&Bar| !bar.name.starts_with("fuzz-");
             for bar in proofload_tests::bars::ALL.iter().filter(here) {
@@ -69,14 +68,14 @@ macro_rules! samples {
     };
 }
 
-// Those that measure, list what is on the machine, or copy a trial that must not be disturbed, have it to themselves. The
-// others judge what a program did, not when, and run beside each other.
+// Those that measure, list what is on the machine, or copy a trial that must not be disturbed, have it to themselves. Those that
+// links, disks and timers pace leave the processors mostly idle, and run beside each other. The others judge what a program did, not
+// when, and run beside all tests.
 samples! {
     alone {
     measured_sample_of_command_figures "command-figures",
     measured_sample_of_connections_18k "connections-18k",
     measured_sample_of_connections_200k "connections-200k",
-    measured_sample_of_interrupt "interrupt",
     measured_sample_of_known_closed "known-closed",
     measured_sample_of_known_exponential "known-exponential",
     measured_sample_of_known_stalls "known-stalls",
@@ -84,7 +83,6 @@ samples! {
     measured_sample_of_lab_nested "lab-nested",
     measured_sample_of_lab_files "lab-files",
     measured_sample_of_lab_hosts "lab-hosts",
-    measured_sample_of_lab_segment "lab-segment",
     measured_sample_of_limit_capacity "limit-capacity",
     measured_sample_of_limit_generator_bound "limit-generator-bound",
     measured_sample_of_limit_short_trials "limit-short-trials",
@@ -95,30 +93,34 @@ samples! {
     measured_sample_of_link_lossy_times "link-lossy-times",
     measured_sample_of_link_rate "link-rate",
     measured_sample_of_listen_bodies "listen-bodies",
-    measured_sample_of_listen_disk "listen-disk",
     measured_sample_of_listen_hostile "listen-hostile",
-    measured_sample_of_listen_memory "listen-memory",
-    measured_sample_of_local_scarcity "local-scarcity",
     measured_sample_of_ocean_copy "ocean-copy",
-    measured_sample_of_ocean_path "ocean-path",
-    measured_sample_of_copy_held_back "copy-held-back",
     measured_sample_of_copy_loopback "copy-loopback",
-    measured_sample_of_copy_manners "copy-manners",
-    measured_sample_of_copy_ocean "copy-ocean",
-    measured_sample_of_copy_paths "copy-paths",
     measured_sample_of_pacing "pacing",
-    measured_sample_of_remote_verdict "remote-verdict",
     measured_sample_of_processor_by_host "processor-by-host",
     measured_sample_of_sessions "sessions",
     measured_sample_of_study_files "study-files",
-    measured_sample_of_study_folders "study-folders",
     measured_sample_of_verdict_proof "verdict-proof",
     measured_sample_of_verdict_rivals "verdict-rivals",
-    measured_sample_of_verdict_studies "verdict-studies",
     measured_sample_of_verdict_table "verdict-table",
-    measured_sample_of_vm_netem "vm-netem",
     measured_sample_of_void_rules "void-rules",
     measured_sample_of_generator_away "generator-away",
+    }
+    paced {
+    paced_sample_of_copy_held_back "copy-held-back",
+    paced_sample_of_copy_manners "copy-manners",
+    paced_sample_of_copy_ocean "copy-ocean",
+    paced_sample_of_copy_paths "copy-paths",
+    paced_sample_of_interrupt "interrupt",
+    paced_sample_of_lab_segment "lab-segment",
+    paced_sample_of_listen_disk "listen-disk",
+    paced_sample_of_listen_memory "listen-memory",
+    paced_sample_of_local_scarcity "local-scarcity",
+    paced_sample_of_ocean_path "ocean-path",
+    paced_sample_of_remote_verdict "remote-verdict",
+    paced_sample_of_study_folders "study-folders",
+    paced_sample_of_verdict_studies "verdict-studies",
+    paced_sample_of_vm_netem "vm-netem",
     }
     beside {
     counted_sample_of_copy_faults "copy-faults",

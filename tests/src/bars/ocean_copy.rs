@@ -16,7 +16,7 @@ use crate::{lab::SshdFolder, link::uncertified};
 pub(super) const BAR: Bar = Bar {
     name: "ocean-copy",
     what: "scp, sftp, rsync, rclone, lftp and ours over 1 Gbit/s and 228 ms by one command in 15 min: none failed or void, ours 10 times \
-           scp on each set of files, SSH's window named for scp and sftp, rates over buffers and time, and advice on the page",
+           scp on each set of files, SSH's window named for scp and not for sftp, rates over buffers and time, and advice on the page",
     full_seconds: 900,
     run,
 };
@@ -67,12 +67,13 @@ fn run(scale: Scale) -> Result<Outcome> {
             times >= least,
         );
     }
-    let programs = scale.pick(&["scp"][..], &["scp", "sftp-64k", "sftp-128k"][..]);
-    for program in programs {
+    // sftp waits for the answers to its own requests, long before SSH's window is full. No counter shows what a program waits for.
+    let programs = [("scp", Some(Cause::SshWindow)), ("sftp-64k", None), ("sftp-128k", None)];
+    for (program, expected) in &programs[..scale.pick(1, 3)] {
         let entry = own(plan, trials, program, "large").context("no valid trial")?;
         let cause = entry.trial.verdict.as_ref().and_then(record::Verdict::first_cause);
-        let is_named = cause == Some(Cause::SshWindow);
-        outcome.holds(&format!("verdict_{program}"), is_named, "bound by SSH's window");
+        let words = expected.map_or("nothing known", Cause::words);
+        outcome.holds(&format!("verdict_{program}"), cause == *expected, &format!("bound by {words}"));
     }
     for entry in trials.iter().filter(|entry| !entry.trial.validity.is_void()) {
         let rate = |name| entry.trial.quantities.get(name).map_or(f64::NAN, |rate| rate / 1e6);

@@ -39,7 +39,11 @@ fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut ratio, mut own_p99, mut slow_error, mut fast_error) =
         (Runs::default(), Runs::default(), Runs::default(), Runs::default());
-    for _repeat in 0..repeats {
+    // Those that something disturbed are made up for, twice at the most.
+    for _repeat in 0..repeats + 2 {
+        if own_p99.count() == repeats {
+            break;
+        }
         let witness = Witness::on(cores.generator)?;
         let trial = paced(&nginx, &SLOW, seconds, cores)?;
         let gaps = witness.end()?;
@@ -55,8 +59,11 @@ fn run(scale: Scale) -> Result<Outcome> {
         outcome.note(described(&trial, &FAST));
     }
     outcome.time().at_most("p50_response_over_service", &ratio, 1.2, "");
-    match own_p99.is_empty() {
-        true => outcome.undecided("own_lateness_p99_us", "<= 50", "something had the processor in every run"),
+    // The median of two is no median.
+    match own_p99.count() < 3 {
+        true => {
+            outcome.undecided("own_lateness_p99_us", "<= 50", "something had the processor in too many runs")
+        }
         false => outcome.time().at_most("own_lateness_p99_us", &own_p99, 50.0, ""),
     }
     outcome.time().at_most("rate_error_percent_at_5k", &slow_error, SLOW.rate_error_percent, "");

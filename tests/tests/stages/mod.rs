@@ -38,10 +38,11 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let failed = stages("clippy test")?;
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
-    let expected = ["fmt --check", "clippy warnings", "test measured_", "test measured_", "test --doc"];
+    let expected =
+        ["fmt --check", "clippy warnings", "test paced_", "test paced_", "test measured_", "test --doc"];
     ensure!(ran == expected, "{ran:?}");
-    let end = "failed stages: clippy tests samples examples-in-comments\n    a::b\n    a::b\n    a::b\n\n\
-               test result: FAILED. 9 passed; 3 failed; 0 ignored;";
+    let end = "failed stages: clippy tests paced-samples samples examples-in-comments\n    a::b\n    a::b\n    a::b\n    a::b\n\n\
+               test result: FAILED. 12 passed; 4 failed; 0 ignored;";
     ensure!(
         failed.stdout.contains(end) && !failed.stdout.contains("no_name\n\ntest result"),
         "{}",
@@ -50,7 +51,7 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let sound = stages("")?;
     ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
     ensure!(
-        sound.stdout.contains("\ntest result: ok. 12 passed; 0 failed; 6 ignored; 0 measured;"),
+        sound.stdout.contains("\ntest result: ok. 16 passed; 0 failed; 8 ignored; 0 measured;"),
         "{sound:?}"
     );
     ensure!(
