@@ -8,6 +8,7 @@ mod ethtool;
 pub mod hardware;
 pub mod leftovers;
 pub mod namespaces;
+pub mod netlink;
 mod processor_time;
 pub mod programs;
 pub mod remote;

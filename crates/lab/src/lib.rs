@@ -15,7 +15,6 @@ pub mod graph;
 mod lab;
 pub mod link;
 mod namespace;
-mod netlink;
 mod network;
 mod own_proc;
 pub mod plan;

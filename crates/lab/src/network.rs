@@ -9,7 +9,10 @@ use std::{
     thread,
 };
 
-use kernel::namespaces::run_in_network;
+use kernel::{
+    namespaces::run_in_network,
+    netlink::{LOOPBACK, Netlink, VethEnd},
+};
 use undo::Journal;
 
 use crate::{
@@ -17,7 +20,6 @@ use crate::{
     lab::{Error, link_log},
     link::{self, Driver, Link as Emulated, LinkError, LinkSpec},
     namespace::Namespace,
-    netlink::{LOOPBACK, Netlink, VethEnd},
     plan::{End, Host, Link, LinkKind, Plan},
     spawner::Spawner,
     sysctls,

@@ -11,12 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kernel::namespaces::{self, Kind};
+use kernel::{
+    namespaces::{self, Kind},
+    netlink::Netlink,
+};
 use nix::net::if_::if_nametoindex;
 use serde::{Deserialize, Serialize};
 
 use super::{LinkError, tun};
-use crate::netlink::Netlink;
 
 /// Packets that the device holds until the emulator reads them. The kernel drops what does not fit without slowing the
 /// sender, so every burst must fit.

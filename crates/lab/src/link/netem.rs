@@ -5,6 +5,7 @@
 
 use std::{io, process::Command};
 
+use kernel::netlink::{ETHERNET_HEADER_BYTES, Netlink, TokenBucket};
 use netlink_packet_route::tc::TcHandle;
 use nix::net::if_::if_nametoindex;
 use record::Distribution;
@@ -14,10 +15,7 @@ use super::{
     namespace::End,
     spec::{LinkSpec, Loss, Queue, Shape},
 };
-use crate::{
-    netlink::{ETHERNET_HEADER_BYTES, Netlink, TokenBucket},
-    process::exec::search_path,
-};
+use crate::process::exec::search_path;
 
 /// The settings of a link that netem does not support.
 pub(crate) fn mistakes(spec: &LinkSpec) -> Vec<String> {

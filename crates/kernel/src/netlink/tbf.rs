@@ -10,7 +10,7 @@ const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
 /// Bytes that the kernel counts of a frame in addition to the IP packet.
-pub(crate) const ETHERNET_HEADER_BYTES: u64 = 14;
+pub const ETHERNET_HEADER_BYTES: u64 = 14;
 /// A full bucket holds the traffic of 1/1,000 second. Timers are about 10 µs late, on virtual processors about 100 µs: a
 /// smaller bucket would overflow meanwhile, and the rate would not be reached. From 550 Mbit/s on the bucket holds a
 /// super-packet of 64 KiB, which the kernel splits for smaller buckets.
@@ -22,7 +22,8 @@ const MIN_QUEUE_BYTES: u64 = 256 * 1024;
 
 /// A token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TokenBucket {
+pub struct TokenBucket {
+    /// Rate, in bits of Ethernet frames (without FCS) per second.
     pub rate_bits_per_s: u64,
     /// Size of the bucket: bytes that may pass at once after a pause.
     pub burst_bytes: u64,

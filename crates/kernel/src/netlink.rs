@@ -1,4 +1,4 @@
-//! The routing socket (rtnetlink) requests that labs and links need. Each request waits for its acknowledgement.
+//! The routing socket (rtnetlink): interfaces, addresses, routes and rates. Each request waits for its acknowledgement.
 
 mod tbf;
 
@@ -20,33 +20,41 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-pub(crate) use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
+pub use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
 
 /// The index of the loopback interface in every namespace.
-pub(crate) const LOOPBACK: u32 = 1;
+pub const LOOPBACK: u32 = 1;
 
 /// A socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub(crate) struct Netlink {
+pub struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 /// One end of a veth pair.
 #[derive(Debug)]
-pub(crate) struct VethEnd<'a> {
+pub struct VethEnd<'a> {
     /// Namespace of the interface; that of the socket if none.
     pub namespace: Option<BorrowedFd<'a>>,
+    /// Name of the interface.
     pub name: &'a str,
+    /// Index of the interface.
     pub index: u32,
+    /// Address of the interface.
     pub mac: [u8; 6],
+    /// Largest packet, in bytes.
     pub mtu: u32,
     /// Index of the bridge that the interface is a port of.
     pub bridge: Option<u32>,
 }
 
 impl Netlink {
-    pub(crate) fn open() -> io::Result<Self> {
+    /// Opens a socket in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -54,7 +62,10 @@ impl Netlink {
     }
 
     /// Creates a bridge without spanning tree and without multicast snooping.
-    pub(crate) fn add_bridge(&mut self, name: &str, index: u32, mtu: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_bridge(&mut self, name: &str, index: u32, mtu: u32) -> io::Result<()> {
         let settings = vec![InfoBridge::StpState(0.into()), InfoBridge::MulticastSnooping(false)];
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -71,7 +82,10 @@ impl Netlink {
     }
 
     /// Creates a veth pair with each end directly in its namespace, and sets the first end up.
-    pub(crate) fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_veth(&mut self, one: &VethEnd<'_>, other: &VethEnd<'_>) -> io::Result<()> {
         let mut message = one.message();
         // The peer cannot be set up here: the kernel opens it before it knows its own peer (ENOTCONN).
         mark_up(&mut message);
@@ -82,7 +96,11 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message))
     }
 
-    pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
+    /// Sets an interface up.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         mark_up(&mut message);
@@ -90,7 +108,10 @@ impl Netlink {
     }
 
     /// Sets the MTU in bytes and the length of the transmit queue in packets.
-    pub(crate) fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
@@ -98,7 +119,10 @@ impl Netlink {
     }
 
     /// Limits what an interface sends, in bits of Ethernet frames (without FCS) per second.
-    pub(crate) fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn limit_rate(&mut self, index: u32, rate_bits_per_s: u64, mtu: u32) -> io::Result<()> {
         let bucket = TokenBucket::for_port(rate_bits_per_s, mtu);
         self.add_bucket(index, TcHandle::ROOT, &bucket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
@@ -111,7 +135,10 @@ impl Netlink {
     }
 
     /// Adds a token bucket to an interface, below the queueing discipline `parent`.
-    pub(crate) fn add_bucket(
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_bucket(
         &mut self,
         index: u32,
         parent: TcHandle,
@@ -121,7 +148,10 @@ impl Netlink {
     }
 
     /// Adds an address to an interface. The address is usable at once.
-    pub(crate) fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.prefix_len = prefix;
         message.header.index = index;
@@ -144,7 +174,10 @@ impl Netlink {
     }
 
     /// Adds a route through a gateway of the same IP version.
-    pub(crate) fn add_route(&mut self, to: IpAddr, prefix: u8, via: IpAddr) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_route(&mut self, to: IpAddr, prefix: u8, via: IpAddr) -> io::Result<()> {
         let route_address = |address| match address {
             IpAddr::V4(address) => RouteAddress::Inet(address),
             IpAddr::V6(address) => RouteAddress::Inet6(address),
@@ -163,6 +196,10 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewRoute(message))
     }
 
+    /// Sends a request that creates something, and fails if it is there already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     fn create(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
         self.request(message, NLM_F_CREATE | NLM_F_EXCL)
     }
