@@ -3,7 +3,11 @@
 //! The names are those of the kernel where it has names, such as `TcpExt.ListenOverflows`; other names end in their unit.
 //! Counters that this version does not know are kept, and files that cannot be read are named.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use record::Counters;
 
@@ -122,8 +126,12 @@ pub(crate) fn is_level(name: &str) -> bool {
 /// # Errors
 /// When it cannot be read.
 pub fn read_own(name: &str) -> io::Result<String> {
-    let folder = if name.starts_with("net/") { "/proc/thread-self" } else { "/proc" };
-    crate::read(Path::new(folder).join(name))
+    crate::read(own_path(name))
+}
+
+/// The file of this machine that a name stands for to the calling thread.
+pub(crate) fn own_path(name: &str) -> PathBuf {
+    Path::new(if name.starts_with("net/") { "/proc/thread-self" } else { "/proc" }).join(name)
 }
 
 /// Lines of names and lines of their values in turn, both after the same prefix.

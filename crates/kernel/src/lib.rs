@@ -35,9 +35,14 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let explain =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
-    // These files do not tell their size, and would be read in many small pieces.
+    File::open(path).and_then(|mut file| read_rest(&mut file)).map_err(explain)
+}
+
+/// Reads what is left of an open file in `/proc` or `/sys`.
+pub(crate) fn read_rest(file: &mut File) -> io::Result<String> {
+    // These files do not tell their size, and would be read in many small pieces. Without a limit, their size would be asked for.
     let mut text = String::with_capacity(8 << 10);
-    File::open(path).and_then(|mut file| file.read_to_string(&mut text)).map_err(explain)?;
+    file.take(u64::MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 

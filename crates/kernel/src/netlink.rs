@@ -138,12 +138,7 @@ impl Netlink {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn add_bucket(
-        &mut self,
-        index: u32,
-        parent: TcHandle,
-        bucket: &TokenBucket,
-    ) -> io::Result<()> {
+    pub fn add_bucket(&mut self, index: u32, parent: TcHandle, bucket: &TokenBucket) -> io::Result<()> {
         self.create(RouteNetlinkMessage::NewQueueDiscipline(bucket.message(index, parent)))
     }
 

@@ -4,7 +4,8 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io, mem,
+    io::{self, Seek},
+    mem,
     path::PathBuf,
     sync::Arc,
 };
@@ -13,7 +14,7 @@ use record::Counters;
 
 use crate::{
     cgroups,
-    counters::{of_machine, of_network, of_network_in_brief, read_own},
+    counters::{of_machine, of_network, of_network_in_brief, own_path, read_own},
     ethtool,
     namespaces::{self, Kind},
     programs::{self, Program},
@@ -77,8 +78,9 @@ pub(crate) struct Here {
     is_own: bool,
     ignored: Arc<[Own]>,
     listeners: Vec<Listener>,
-    /// The files that the last brief look read.
-    recent: RefCell<BTreeMap<String, String>>,
+    /// The files that brief looks read, open, with their last texts. Opening them anew would take as long as reading them; they stay
+    /// those of the network namespace that they were opened in.
+    recent: RefCell<BTreeMap<String, (File, String)>>,
     /// Processes as the last look found them.
     looked: BTreeMap<u32, programs::Look>,
 }
@@ -93,12 +95,19 @@ impl Here {
 
     /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
     fn read_changed(&self, name: &str) -> io::Result<String> {
-        let text = read_own(name)?;
         let mut recent = self.recent.borrow_mut();
-        if recent.get(name) == Some(&text) {
+        let Some((file, last)) = recent.get_mut(name) else {
+            let mut file = File::open(own_path(name))?;
+            let text = crate::read_rest(&mut file)?;
+            recent.insert(name.to_owned(), (file, text.clone()));
+            return Ok(text);
+        };
+        file.rewind()?;
+        let text = crate::read_rest(file)?;
+        if *last == text {
             return Ok(String::new());
         }
-        recent.insert(name.to_owned(), text.clone());
+        last.clone_from(&text);
         Ok(text)
     }
 }

@@ -16,12 +16,11 @@ const FIN_WAIT_2: u32 = 5;
 const TIME_WAIT: u32 = 6;
 const CLOSE_WAIT: u32 = 8;
 const LISTEN: u32 = 10;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// Lists the sockets of both families at once. The kernel looks through all listening sockets of the machine for each request, so two
+/// requests would take twice as long.
+const TCPDIAG_GETSOCK: u16 = 18;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKMEMINFO: u16 = 7;
-const TCP: u8 = 6;
-const IPV4: u8 = libc::AF_INET as u8;
-const FAMILIES: [u8; 2] = [IPV4, libc::AF_INET6 as u8];
 /// Where the kernel counts the sockets of a family in the calling thread's network namespace, listening ones included.
 const COUNTED_IN: [(&str, &str); 2] =
     [("/proc/thread-self/net/sockstat", "TCP: inuse"), ("/proc/thread-self/net/sockstat6", "TCP6: inuse")];
@@ -105,7 +104,7 @@ pub struct TcpInfo {
 /// When the kernel refuses the request, or answers in an unknown form.
 pub fn listeners() -> io::Result<Vec<Listener>> {
     let mut all = Vec::new();
-    dump(&FAMILIES, LISTEN, usize::MAX, |entry| {
+    dump(LISTEN, usize::MAX, |entry| {
         all.push(Listener {
             address: entry.local,
             waiting: entry.receive_queue,
@@ -124,13 +123,15 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 /// As those of [`listeners`].
 pub fn connections(limit: usize, listeners: &[Listener]) -> io::Result<Vec<Connection>> {
     let mut all = Vec::new();
-    let has_more = |(family, (file, name)): (u8, (&str, &str))| {
-        let listening = listeners.iter().filter(|listener| listener.address.is_ipv4() == (family == IPV4));
+    let has_more = |((file, name), is_ipv4): ((&str, &str), bool)| {
+        let listening = listeners.iter().filter(|listener| listener.address.is_ipv4() == is_ipv4);
         let used = crate::read(file).ok().and_then(|text| crate::number(&text, name));
-        used.is_none_or(|used| used > listening.count() as u64).then_some(family)
+        used.is_none_or(|used| used > listening.count() as u64)
     };
-    let families: Vec<u8> = FAMILIES.into_iter().zip(COUNTED_IN).filter_map(has_more).collect();
-    dump(&families, ESTABLISHED, limit, |entry| {
+    if !COUNTED_IN.into_iter().zip([true, false]).any(has_more) {
+        return Ok(all);
+    }
+    dump(ESTABLISHED, limit, |entry| {
         all.push(Connection {
             local: entry.local,
             remote: entry.remote,
@@ -163,7 +164,7 @@ pub struct Passing {
 pub fn passing(limit: usize) -> io::Result<Passing> {
     let count = |state| {
         let mut count = 0;
-        dump(&FAMILIES, state, limit, |_| count += 1).map(|()| count)
+        dump(state, limit, |_| count += 1).map(|()| count)
     };
     Ok(Passing {
         syn_received: count(SYN_RECEIVED)?,
@@ -181,7 +182,7 @@ pub(crate) fn ports_in_time_wait(counts_loopback: bool) -> io::Result<u64> {
     let mut kept: BTreeMap<(IpAddr, SocketAddr), u64> = BTreeMap::new();
     // The kernel turns what waits in FIN_WAIT_2 into the same small sockets.
     for state in [TIME_WAIT, FIN_WAIT_2] {
-        dump(&FAMILIES, state, usize::MAX, |entry| {
+        dump(state, usize::MAX, |entry| {
             if counts_loopback || !entry.remote.ip().to_canonical().is_loopback() {
                 *kept.entry((entry.local.ip(), entry.remote)).or_default() += 1;
             }
@@ -202,45 +203,42 @@ struct Entry {
     info: TcpInfo,
 }
 
-/// Calls `take` for the sockets of these families in a state, `limit` at most.
-fn dump(families: &[u8], state: u32, limit: usize, mut take: impl FnMut(Entry)) -> io::Result<()> {
+/// Calls `take` for the sockets in a state, `limit` at most.
+fn dump(state: u32, limit: usize, mut take: impl FnMut(Entry)) -> io::Result<()> {
     let mut left = limit;
-    for &family in families {
-        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
-        socket.bind_auto()?;
-        socket.connect(&Kernel::new(0, 0))?;
-        socket.send(&request(family, state), 0)?;
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        let mut is_done = false;
-        while !is_done && left > 0 {
-            buffer.clear();
-            socket.recv(&mut buffer, 0)?;
-            for (kind, message) in messages(&buffer) {
-                match kind {
-                    NLMSG_DONE => is_done = true,
-                    NLMSG_ERROR => return Err(refused(message)),
-                    SOCK_DIAG_BY_FAMILY if left > 0 => {
-                        take(parse(message).ok_or_else(unknown)?);
-                        left -= 1;
-                    }
-                    _ => {}
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.bind_auto()?;
+    socket.connect(&Kernel::new(0, 0))?;
+    socket.send(&request(state), 0)?;
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    while left > 0 {
+        buffer.clear();
+        socket.recv(&mut buffer, 0)?;
+        for (kind, message) in messages(&buffer) {
+            match kind {
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => return Err(refused(message)),
+                TCPDIAG_GETSOCK if left > 0 => {
+                    take(parse(message).ok_or_else(unknown)?);
+                    left -= 1;
                 }
+                _ => {}
             }
         }
     }
     Ok(())
 }
 
-fn request(family: u8, state: u32) -> Vec<u8> {
-    // struct nlmsghdr, then struct inet_diag_req_v2 with an id of zeros.
-    let length = HEADER_BYTES + 56;
+fn request(state: u32) -> Vec<u8> {
+    // struct nlmsghdr, then struct inet_diag_req, of which the families, prefixes and addresses are zeros.
+    let length = HEADER_BYTES + 60;
     let mut request = Vec::with_capacity(length);
     request.extend((length as u32).to_ne_bytes());
-    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(TCPDIAG_GETSOCK.to_ne_bytes());
     request.extend(DUMP.to_ne_bytes());
-    request.extend([0; 8]);
-    let extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_SKMEMINFO - 1);
-    request.extend([family, TCP, extensions, 0]);
+    request.extend([0; 11]);
+    request.push(1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_SKMEMINFO - 1));
+    request.extend([0; 48]);
     request.extend((1_u32 << state).to_ne_bytes());
     request.resize(length, 0);
     request
