@@ -13,7 +13,7 @@ use serde_json::Value;
 /// everybody above them.
 const MAY_USE: [(&str, &[&str]); 31] = [
     ("audit", &["record"]),
-    ("balance", &["clock", "http1", "kernel", "settings", "undo"]),
+    ("balance", &["settings", "undo"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),

@@ -168,8 +168,8 @@ static __always_inline __u32 scheduled(const struct packet *packet, const struct
 
 // Chooses a server for a packet that no table knows, and remembers the choice where that is needed. Of an ICMP error, nothing is
 // remembered. Returns 0 when the packet must be dropped.
-static __always_inline __u32 choose(const struct packet *packet, const struct service *service, const struct settings *set,
-                                    __u64 now_ns)
+static __always_inline __u32 choose(const struct packet *packet, const struct flow_key *key, const struct service *service,
+                                    const struct settings *set, __u64 now_ns)
 {
     __u32 zero = 0, vip = service->vip;
     void *map = bpf_map_lookup_elem(&rings, &vip);
@@ -206,10 +206,10 @@ static __always_inline __u32 choose(const struct packet *packet, const struct se
         return number;
     if (take_token(set, now_ns)) {
         struct recent entry = now_to(number, server, now_ns);
-        bpf_map_update_elem(&pending, &packet->flow, &entry, BPF_ANY);
+        bpf_map_update_elem(&pending, key, &entry, BPF_ANY);
         if (is_new && service->flags & ROUND_ROBIN && service->flags & PERSISTENT) {
-            struct source_key key = { .client = packet->flow.client, .vip = vip };
-            bpf_map_update_elem(&sources, &key, &entry, BPF_ANY);
+            struct source_key source = { .client = packet->flow.client, .vip = vip };
+            bpf_map_update_elem(&sources, &source, &entry, BPF_ANY);
         }
         return number;
     }
@@ -256,7 +256,8 @@ static __always_inline __u32 find_established(const struct packet *packet, const
 }
 
 // Moves a flow whose handshake is over.
-static __always_inline void establish(const struct packet *packet, const struct recent *begun, const struct settings *set)
+static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun,
+                                      const struct settings *set)
 {
     __u32 number = begun->server;
     struct flow entry = {
@@ -265,8 +266,8 @@ static __always_inline void establish(const struct packet *packet, const struct 
         .state = packet->tcp_flags & FIN ? CLOSING : OPEN,
         .sweep = set->sweep,
     };
-    bpf_map_update_elem(&flows, &packet->flow, &entry, BPF_ANY);
-    bpf_map_delete_elem(&pending, &packet->flow);
+    bpf_map_update_elem(&flows, key, &entry, BPF_ANY);
+    bpf_map_delete_elem(&pending, key);
     struct server_statistics *counts = bpf_map_lookup_elem(&server_counts, &number);
     if (counts)
         counts->established++;
@@ -281,7 +282,9 @@ __noinline __u32 find(const struct packet *packet)
     if (!packet || !set)
         return PASSED;
     bool is_new = begins(packet);
-    struct flow *flow = bpf_map_lookup_elem(&flows, &packet->flow);
+    // Linux 6.1 takes keys of the own stack, and none that a pointer of another function leads to.
+    struct flow_key key = packet->flow;
+    struct flow *flow = bpf_map_lookup_elem(&flows, &key);
     if (flow) {
         struct server *server = server_of(flow->server, flow->generation, 0);
         bool lives = server && !(server->state & DEAD);
@@ -289,29 +292,29 @@ __noinline __u32 find(const struct packet *packet)
         if (lives && !(is_new && flow->state == CLOSING))
             return flow->server;
         if (is_new)
-            bpf_map_delete_elem(&flows, &packet->flow);
+            bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
             return dropped(server->vip, WAITS);
     }
 
     __u64 now_ns = bpf_ktime_get_coarse_ns();
-    struct recent *begun = bpf_map_lookup_elem(&pending, &packet->flow);
+    struct recent *begun = bpf_map_lookup_elem(&pending, &key);
     bool is_late = begun && is_new && now_ns - begun->seen_ns >= set->handshake_ns;
     if (recent_server(begun, DEAD) && begun && !is_late) {
         __u32 number = begun->server;
         if (goes_on(packet))
-            establish(packet, begun, set);
+            establish(packet, &key, begun, set);
         else if (is_new)
             begun->seen_ns = now_ns;
         return number;
     }
     if (begun && is_new)
-        bpf_map_delete_elem(&pending, &packet->flow);
+        bpf_map_delete_elem(&pending, &key);
 
     struct service *service = service_of(packet);
     if (!service)
         return PASSED;
-    __u32 number = choose(packet, service, set, now_ns);
+    __u32 number = choose(packet, &key, service, set, now_ns);
     return number && is_new ? number | IS_NEW : number;
 }
 

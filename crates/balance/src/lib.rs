@@ -8,14 +8,12 @@
 //! * [`Ring`] spreads flows over servers.
 
 mod attach;
-mod config;
 mod layout;
 mod loader;
 mod maglev;
 mod table;
 
 pub use attach::unpin;
-pub use config::{AllDown, Check, CheckKind, Config, Server, Vip};
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
 };

@@ -20,22 +20,29 @@ const DEVICES: &str = "ip link add near type veth peer name far.1 && ip link set
                        ip address add 10.0.0.1/24 dev near && ip link set near up && ip link set far.1 up && \
                        ip neigh add 10.0.0.100 lladdr 02:00:00:00:00:01 dev near";
 
-/// Runs a test of this file in a network namespace of its own.
+/// Set in the process that a test starts in namespaces of its own.
+const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
+
+/// Runs itself again with a network and a BPF file system of its own.
 #[test]
 fn programs_are_attached_replaced_and_detached() {
+    if std::env::var_os(INSIDE).is_some() {
+        return in_namespaces_of_its_own();
+    }
     if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) != 0 {
         println!("not run: only root may attach BPF programs");
         return;
     }
     let own = std::env::current_exe().unwrap();
-    let inside = ["--ignored", "--exact", "in_a_namespace_of_its_own", "--nocapture"];
-    let done = Command::new("unshare").arg("--net").arg(own).args(inside).output().unwrap();
+    let inside =
+        "mount -t bpf bpf /sys/fs/bpf && exec \"$0\" --exact programs_are_attached_replaced_and_detached";
+    let mut done = Command::new("unshare");
+    done.args(["--net", "--mount", "sh", "-c", inside]).arg(own).env(INSIDE, "1");
+    let done = done.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
 }
 
-#[test]
-#[ignore = "the other test runs it in a network namespace"]
-fn in_a_namespace_of_its_own() {
+fn in_namespaces_of_its_own() {
     let made = Command::new("sh").args(["-c", DEVICES]).status().unwrap();
     assert!(made.success());
     for (at, hook) in [Hook::Cls, Hook::Xdp].into_iter().enumerate() {
