@@ -23,11 +23,11 @@ stage() {
     if ! "$@" 2>&1 | tee -a "$log" | sed -u 's/ <[0-9.]*s>$//'; then failed+=("$name"); fi
 }
 
-# Of what Rust's test programs print, the names below the last `failures:` of each.
+# Of what Rust's test programs print: the names of the failed tests, each with the first lines of what it said.
 failed_tests() {
-    awk '/^failures:$/ { names = ""; listed = 1; next }
-         /^test result:/ { printf "%s", names; names = ""; listed = 0; next }
-         listed && /^    [^ ]+$/ { names = names $0 "\n" }' "$log"
+    awk '/^---- .* stdout ----$/ { name = $2; left = 12; print "  " name; next }
+         /^(failures:|test result:)/ { left = 0 }
+         left > 0 && NF { left--; print "      " substr($0, 1, 400) }' "$log"
 }
 
 # The sum of a word's counts over all test programs.

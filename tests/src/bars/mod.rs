@@ -183,12 +183,14 @@ impl Bar {
         let mut out = io::stdout().lock();
         let _ = out.write_all(lines.as_bytes());
         let _ = writeln!(out, "    {}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
-        let _ = out.flush();
         if passed {
             return Ok(());
         }
         let is_reached = |line: &&str| line.ends_with(" pass") || line.starts_with(' ');
-        Err(lines.lines().filter(|line| !is_reached(line)).collect::<Vec<_>>().join("\n"))
+        let missed = lines.lines().filter(|line| !is_reached(line)).collect::<Vec<_>>().join("\n");
+        // Again, since a log that is cut keeps what stands next to the verdict.
+        let _ = writeln!(out, "{missed}");
+        Err(missed)
     }
 
     /// A sample has one attempt. Times that it misses are not decided if a witness saw that other programs, or other

@@ -67,7 +67,8 @@ fn receipts_that_cannot_be_written_are_no_success() -> Result<()> {
         launch.words(&words).arg(folder.file("receipts")).run(Duration::from_secs(30))
     };
     let written = with("true")?;
-    ensure!(written.code == Some(0), "{written:?}");
+    // Beside other tests, the generator may have had no time: 3.
+    ensure!(matches!(written.code, Some(0 | 3)) && !written.stderr.contains("--receipts"), "{written:?}");
     // What goes beyond the largest file is refused, as on a full disk.
     let lost = with("trap '' XFSZ; ulimit -f 4")?;
     let is_told = lost.stderr.contains("proofload: --receipts: ") && lost.stdout.contains("requests/s");
