@@ -71,6 +71,7 @@ find_missing() {
         has qemu-system-x86_64 || packages+=(qemu-system-x86)
         static_busybox || packages+=(busybox-static)
         has tc || packages+=(iproute2)
+        has nft || packages+=(nftables)
         has ping || packages+=(iputils-ping)
         has iperf3 || packages+=(iperf3)
         has socat || packages+=(socat)
@@ -87,7 +88,6 @@ find_missing() {
         has dropbear || packages+=(dropbear-bin)
         has rclone || packages+=(rclone)
         has lftp || packages+=(lftp)
-        has socat || packages+=(socat)
         has curl || packages+=(curl)
         # Whose command lines are taken: what they send is compared.
         has wrk || packages+=(wrk)

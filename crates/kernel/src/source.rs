@@ -78,6 +78,8 @@ pub(crate) struct Here {
     is_own: bool,
     ignored: Arc<[Own]>,
     listeners: Vec<Listener>,
+    /// Why sockets cannot be listed; none while they can.
+    sockets_missing: Option<String>,
     /// The files that brief looks read, open, with their last texts. Opening them anew would take as long as reading them; they stay
     /// those of the network namespace that they were opened in.
     recent: RefCell<BTreeMap<String, (File, String)>>,
@@ -89,8 +91,22 @@ impl Here {
     pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
         let identity = namespaces::identity(&network)?;
         let is_own = identity == namespaces::own_identity(Kind::Network)?;
-        let (listeners, recent, looked) = (Vec::new(), RefCell::default(), BTreeMap::new());
-        Ok(Self { network, group, identity, is_own, ignored, listeners, recent, looked })
+        let (listeners, sockets_missing) = (Vec::new(), None);
+        let (recent, looked) = (RefCell::default(), BTreeMap::new());
+        Ok(Self { network, group, identity, is_own, ignored, listeners, sockets_missing, recent, looked })
+    }
+
+    /// What a list of sockets has, nothing if there is no list: counters tell much without it.
+    fn listed<T>(&mut self, list: io::Result<Vec<T>>) -> Vec<T> {
+        list.unwrap_or_else(|error| {
+            let hint = if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
+                "; modprobe tcp_diag brings it"
+            } else {
+                ""
+            };
+            self.sockets_missing = Some(format!("the kernel does not list its sockets: {error}{hint}"));
+            Vec::new()
+        })
     }
 
     /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
@@ -136,6 +152,9 @@ impl Source for Here {
             Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
             None => {}
         }
+        if let Some(why) = &self.sockets_missing {
+            counters.missing.extend(["listeners", "connections"].map(|what| (what.to_owned(), why.clone())));
+        }
         if look == Look::Whole {
             ethtool::add(&mut counters);
         }
@@ -143,12 +162,15 @@ impl Source for Here {
     }
 
     fn listeners(&mut self) -> io::Result<Vec<Listener>> {
-        self.listeners = tcp::listeners()?;
+        self.listeners = self.listed(tcp::listeners());
         Ok(self.listeners.clone())
     }
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
-        let mut all = tcp::connections(look.max_connections(), &self.listeners)?;
+        if self.sockets_missing.is_some() {
+            return Ok(Vec::new());
+        }
+        let mut all = self.listed(tcp::connections(look.max_connections(), &self.listeners));
         let own = |seen: &Connection| Some((seen.local, seen.remote));
         all.retain(|seen| self.ignored.iter().all(|looking| looking.connection != own(seen)));
         Ok(all)
