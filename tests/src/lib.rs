@@ -4,6 +4,7 @@
 //! Everything runs on loopback addresses, ends within a bounded time, and dies with the process that
 //! started it. Nothing here links the code under test: only the command line and the JSON are known.
 
+pub mod balanced;
 pub mod bars;
 pub mod copying;
 pub mod disturbance;

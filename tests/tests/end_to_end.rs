@@ -73,6 +73,8 @@ macro_rules! samples {
 // when, and run beside all tests.
 samples! {
     alone {
+    measured_sample_of_balance_disruption "balance-disruption",
+    measured_sample_of_balance_spread "balance-spread",
     measured_sample_of_command_figures "command-figures",
     measured_sample_of_connections_18k "connections-18k",
     measured_sample_of_connections_200k "connections-200k",

@@ -4,6 +4,7 @@
 //! Counters that this version does not know are kept, and files that cannot be read are named.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
@@ -66,9 +67,18 @@ pub fn of_network(read: ReadFile<'_>) -> Counters {
     parse(&NETWORK, read)
 }
 
-/// Reads those counters of a network namespace that are looked at each second.
+/// Reads those counters of a network namespace that are looked at each second, where `read` gives an empty text for a file that is as
+/// it was. No packet has come or gone where the first file is so, and the others are not read.
 pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
-    parse(&NETWORK[..READ_EACH_SECOND], read)
+    let first = NETWORK[0].0;
+    let text = match read(first) {
+        Ok(text) if text.is_empty() => return Counters::default(),
+        text => RefCell::new(Some(text)),
+    };
+    parse(&NETWORK[..READ_EACH_SECOND], &|name| match text.take().filter(|_| name == first) {
+        Some(text) => text,
+        None => read(name),
+    })
 }
 
 /// Reads the counters that all network namespaces of a machine share: processors, their queues of packets, pressure.
@@ -309,6 +319,19 @@ mod tests {
         assert_eq!(counters.missing["net/netstat"], "its form is not known");
         assert_eq!(counters.missing["net/dev"], "not here");
         assert_eq!(counters.missing.len(), NETWORK.len() - 1);
+    }
+
+    #[test]
+    fn where_no_packet_has_passed_nothing_else_is_read() {
+        for (snmp, files) in [("", 1), ("Tcp: A\nTcp: 1\n", READ_EACH_SECOND)] {
+            let asked = RefCell::new(Vec::new());
+            let counters = of_network_in_brief(&|name| {
+                asked.borrow_mut().push(name.to_owned());
+                Ok(if name == "net/snmp" { snmp.to_owned() } else { String::new() })
+            });
+            assert_eq!(asked.take(), NETWORK[..files].iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            assert_eq!(counters.values.is_empty(), snmp.is_empty());
+        }
     }
 
     proptest! {

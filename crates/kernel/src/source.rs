@@ -78,6 +78,9 @@ pub(crate) struct Here {
     is_own: bool,
     ignored: Arc<[Own]>,
     listeners: Vec<Listener>,
+    has_connections: bool,
+    /// Whether no packet has come or gone between the last two looks.
+    is_quiet: bool,
     /// Why sockets cannot be listed; none while they can.
     sockets_missing: Option<String>,
     /// The files that brief looks read, open, with their last texts. Opening them anew would take as long as reading them; they stay
@@ -91,9 +94,19 @@ impl Here {
     pub(crate) fn new(network: Arc<File>, group: Option<PathBuf>, ignored: Arc<[Own]>) -> io::Result<Self> {
         let identity = namespaces::identity(&network)?;
         let is_own = identity == namespaces::own_identity(Kind::Network)?;
-        let (listeners, sockets_missing) = (Vec::new(), None);
-        let (recent, looked) = (RefCell::default(), BTreeMap::new());
-        Ok(Self { network, group, identity, is_own, ignored, listeners, sockets_missing, recent, looked })
+        Ok(Self {
+            network,
+            group,
+            identity,
+            is_own,
+            ignored,
+            listeners: Vec::new(),
+            has_connections: false,
+            is_quiet: false,
+            sockets_missing: None,
+            recent: RefCell::default(),
+            looked: BTreeMap::new(),
+        })
     }
 
     /// What a list of sockets has, nothing if there is no list: counters tell much without it.
@@ -147,6 +160,7 @@ impl Source for Here {
             Look::Whole => of_network(&read_own),
             Look::Brief => of_network_in_brief(&|name| self.read_changed(name)),
         };
+        self.is_quiet = counters.values.is_empty() && counters.missing.is_empty();
         match self.group.as_ref().map(|group| crate::read(group.join("cpu.stat"))) {
             Some(Ok(stat)) => cgroups::add_throttling(&stat, &mut counters.values),
             Some(Err(error)) => _ = counters.missing.insert("cpu.stat".to_owned(), error.to_string()),
@@ -162,15 +176,19 @@ impl Source for Here {
     }
 
     fn listeners(&mut self) -> io::Result<Vec<Listener>> {
-        self.listeners = self.listed(tcp::listeners());
+        // The kernel looks through the sockets of all namespaces for each list.
+        if !self.is_quiet || self.listeners.iter().any(|listener| listener.waiting > 0) {
+            self.listeners = self.listed(tcp::listeners());
+        }
         Ok(self.listeners.clone())
     }
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
-        if self.sockets_missing.is_some() {
+        if self.sockets_missing.is_some() || (self.is_quiet && !self.has_connections) {
             return Ok(Vec::new());
         }
         let mut all = self.listed(tcp::connections(look.max_connections(), &self.listeners));
+        self.has_connections = !all.is_empty();
         let own = |seen: &Connection| Some((seen.local, seen.remote));
         all.retain(|seen| self.ignored.iter().all(|looking| looking.connection != own(seen)));
         Ok(all)

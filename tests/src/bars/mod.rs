@@ -14,6 +14,8 @@ use anyhow::Result;
 use crate::{disturbance::Witness, machine::allowed_cores};
 pub use outcome::{Outcome, Runs};
 
+mod balance_disruption;
+mod balance_spread;
 mod command_figures;
 mod connections_18k;
 mod connections_200k;
@@ -132,6 +134,8 @@ pub const ALL: &[Bar] = &[
     copy_paths::BAR,
     copy_manners::BAR,
     copy_ocean::BAR,
+    balance_spread::BAR,
+    balance_disruption::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -1,0 +1,191 @@
+//! Labs with a balancer: a segment with a client, balancers, and web hosts that have the VIP.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testing::{PATIENCE, until};
+
+use crate::{
+    Trial,
+    lab::Labs,
+    process::Process,
+    proofload::{binary, parse_trial},
+};
+
+/// The address that is balanced.
+pub const VIP: &str = "10.1.99.1";
+/// Addresses of the client that requests come from, so that there are ports enough.
+pub const SOURCES: [&str; 8] =
+    ["10.1.98.1", "10.1.98.2", "10.1.98.3", "10.1.98.4", "10.1.98.5", "10.1.98.6", "10.1.98.7", "10.1.98.8"];
+/// The device of every host.
+const DEVICE: &str = "eth0";
+/// Longest time that a load may take beyond its duration.
+const DELAY: Duration = Duration::from_secs(60);
+
+/// A lab that is up, with the configuration of its balancer.
+#[derive(Debug)]
+pub struct Balanced {
+    /// The place of the lab.
+    pub labs: Labs,
+    lab: Process,
+    program: String,
+    file: String,
+}
+
+impl Balanced {
+    /// Brings the lab up with so many web hosts, called web1, web2, …, where nginx has the file `/file` of so many bytes.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn up(servers: usize, file_bytes: u32) -> Result<Self> {
+        let labs = Labs::new()?;
+        let sources = SOURCES.map(|source| format!("\"{source}\"")).join(", ");
+        // Servers answer to the addresses of the client, which are on no segment.
+        let routes: String =
+            SOURCES.map(|source| format!("{{ to = \"{source}/32\", via = \"client\" }}")).join(", ");
+        let text = format!(
+            "title = \"balanced\"\n[hosts]\n\
+             client = {{ loopback = [{sources}], routes = [{{ to = \"{VIP}/32\", via = \"balancer\" }}], \
+             sysctls = {{ \"net.ipv4.ip_local_port_range\" = \"1024 65535\" }} }}\n\
+             balancer = {{}}\n\
+             web = {{ count = {servers}, loopback = [\"{VIP}\"], routes = [{routes}], sysctls = {{ \
+             \"net.ipv4.conf.all.arp_ignore\" = 1, \"net.ipv4.conf.all.arp_announce\" = 2 }} }}\n\
+             [[links]]\nbetween = [\"client\", \"balancer\", \"web\"]\n\
+             [[processes]]\non = \"web\"\nrun = \"nginx\"\nfiles = {{ \"/file\" = {file_bytes} }}\n"
+        );
+        let (lab, _) = labs.up(&labs.file("balanced.toml", &text)?)?;
+        let (program, file) = (binary()?.display().to_string(), labs.path("balance.toml"));
+        Ok(Self { labs, lab, program, file })
+    }
+
+    /// The name of a web host, from 1.
+    pub fn web(number: usize) -> String {
+        format!("web{number}")
+    }
+
+    /// The address of a web host, from 1.
+    pub fn address(number: usize) -> String {
+        format!("10.1.0.{}", number + 2)
+    }
+
+    /// Writes the configuration: keys of the VIP, and the web hosts up to this number.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn configure(&self, of_vip: &str, servers: usize) -> Result<()> {
+        let of = |n| {
+            format!("[[vips.servers]]\nname = \"{}\"\naddress = \"{}\"\n", Self::web(n), Self::address(n))
+        };
+        let servers: String = (1..=servers).map(of).collect();
+        let text =
+            format!("device = \"{DEVICE}\"\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n{of_vip}\n{servers}");
+        Ok(fs::write(&self.file, text)?)
+    }
+
+    /// Starts the balancer, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&self) -> Result<Process> {
+        let line = format!("lab shell balancer -- {} balance --config {}", self.program, self.file);
+        let mut daemon = self.labs.command(&line)?.start()?;
+        daemon.says("ready: ", PATIENCE)?;
+        Ok(daemon)
+    }
+
+    /// Runs a command of `proofload balance` beside it.
+    ///
+    /// # Errors
+    /// When it does not end with 0.
+    pub fn tell(&self, words: &str) -> Result<String> {
+        self.on("balancer", &format!("{} balance {words}", self.program))
+    }
+
+    /// Runs a command on a host.
+    ///
+    /// # Errors
+    /// When it does not end with 0.
+    pub fn on(&self, host: &str, command: &str) -> Result<String> {
+        self.labs.done(&format!("lab shell {host} -- {command}"))
+    }
+
+    /// What the balancer counts.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn statistics(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.tell("stats --json -")?)?)
+    }
+
+    /// A number of each server, in the order of the configuration.
+    ///
+    /// # Errors
+    /// When the balancer does not answer, or a server lacks it.
+    pub fn of_servers(&self, name: &str) -> Result<Vec<f64>> {
+        let statistics = self.statistics()?;
+        let servers = statistics["vips"][0]["servers"].as_array().context("no servers")?;
+        servers.iter().map(|server| server[name].as_f64().with_context(|| format!("no {name}"))).collect()
+    }
+
+    /// Waits until a server is in this state.
+    pub fn await_state(&self, server: &str, state: &str) {
+        until(&format!("{server} is {state}"), || {
+            let statistics = self.statistics().unwrap_or_default();
+            let servers = statistics["vips"][0]["servers"].as_array().cloned().unwrap_or_default();
+            servers.iter().any(|own| own["name"] == server && own["state"] == state)
+        });
+    }
+
+    /// Kills the process of the balancer with SIGKILL.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&self, daemon: Process) -> Result<()> {
+        let process = self.statistics()?["process"].as_u64().context("no process")?;
+        self.on("balancer", &format!("kill -9 {process}"))?;
+        daemon.finish(PATIENCE).map(drop)
+    }
+
+    /// Starts a load of the client, from all its addresses, with these words of `proofload http`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn load(&self, words: &str) -> Result<Process> {
+        let line = format!(
+            "lab shell client -- {} http http://{VIP}/file --source {} {words} -q --json -",
+            self.program,
+            SOURCES.join(",")
+        );
+        self.labs.command(&line)?.start()
+    }
+
+    /// Waits for the end of a load, and reads its trial.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn trial(load: Process, duration: Duration) -> Result<Trial> {
+        let finished = load.finish(duration + DELAY)?;
+        parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))
+    }
+
+    /// Packets and bytes that the device of a host has received, and those that it has sent.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn traffic(&self, host: &str) -> Result<[[u64; 2]; 2]> {
+        let text = self.on(host, "cat /proc/net/dev")?;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+        let numbers: Vec<u64> = line.context("no device")?.split_whitespace().flat_map(str::parse).collect();
+        ensure!(numbers.len() >= 16, "{text}");
+        Ok([[numbers[1], numbers[0]], [numbers[9], numbers[8]]])
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// When it does not go down well.
+    pub fn down(self) -> Result<()> {
+        self.labs.down(self.lab).map(drop)
+    }
+}

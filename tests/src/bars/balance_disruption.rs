@@ -1,0 +1,154 @@
+//! What changes at a balancer breaks no connection that need not break.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Context, Result};
+use testing::PATIENCE;
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::{
+    Trial,
+    balanced::{Balanced, VIP},
+    process::Process,
+};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "balance-disruption",
+    what: "under 2,000 new connections a second and 5,000 that stay: a server is added, drained, weighted, removed, the daemon killed, \
+           or restarted with a new program: no connection breaks; a dead server breaks only its own, and gets no new ones after its checks",
+    full_seconds: 320,
+    run,
+};
+
+const SERVERS: usize = 5;
+/// By when a server that does not answer is known to be dead: three checks, each with its time to answer, and the last step of them.
+const CHECK: &str =
+    "check = { kind = \"tcp\", interval = \"500ms\", timeout = \"500ms\", fall = 3, rise = 2 }";
+const KNOWN_DEAD_S: f64 = 3.5;
+
+/// What happens.
+const EVENTS: [&str; 6] = ["kill", "add", "drain", "weight", "remove", "restart"];
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (users, rate_per_s, duration_s) = scale.pick((300, 300, 5), (5_000, 2_000, 20));
+    let loads = Loads { users, rate_per_s, duration_s };
+    let lab = Balanced::up(SERVERS, 100)?;
+    let mut outcome = Outcome::default();
+    for event in &EVENTS[..scale.pick(2, EVENTS.len())] {
+        lab.configure(CHECK, SERVERS - 1)?;
+        let mut daemon = lab.start()?;
+        (1..SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
+        let running = loads.start(&lab)?;
+        thread::sleep(loads.before());
+        daemon = happen(&lab, event, daemon)?;
+        let [stayed, new] = loads.end(running)?;
+        unbroken(&mut outcome, event, &loads, &stayed, &new);
+        lab.tell("stop")?;
+        daemon.finish(PATIENCE)?;
+    }
+    death(&mut outcome, &lab, &loads)?;
+    lab.down()?;
+    Ok(outcome)
+}
+
+/// Users who keep their connections, and requests on connections of their own.
+struct Loads {
+    users: u64,
+    rate_per_s: u64,
+    duration_s: u64,
+}
+
+impl Loads {
+    fn start(&self, lab: &Balanced) -> Result<[Process; 2]> {
+        let Self { users, rate_per_s, duration_s } = self;
+        let stayed = format!("-c {users} --ramp-up 2s --think-time exp:3s -d {duration_s}s");
+        let new = format!("-R {rate_per_s} --no-keepalive -d {duration_s}s");
+        Ok([lab.load(&stayed)?, lab.load(&new)?])
+    }
+
+    /// Until the users' connections are there.
+    fn before(&self) -> Duration {
+        seconds(3)
+    }
+
+    fn end(&self, [stayed, new]: [Process; 2]) -> Result<[Trial; 2]> {
+        let within = seconds(self.duration_s);
+        Ok([Balanced::trial(stayed, within)?, Balanced::trial(new, within)?])
+    }
+}
+
+/// Lets an event happen; returns the daemon that runs then.
+fn happen(lab: &Balanced, event: &str, daemon: Process) -> Result<Process> {
+    let last = Balanced::web(SERVERS);
+    match event {
+        "add" => {
+            lab.tell(&format!("add {VIP} {} --server-name {last}", Balanced::address(SERVERS)))?;
+            lab.await_state(&last, "up");
+        }
+        "drain" => _ = lab.tell(&format!("drain {VIP} web2"))?,
+        "weight" => _ = lab.tell(&format!("set {VIP} web1 --weight 5"))?,
+        "remove" => _ = lab.tell(&format!("remove {VIP} web3"))?,
+        "kill" => {
+            lab.kill(daemon)?;
+            return lab.start();
+        }
+        "restart" => {
+            lab.tell("stop --keep")?;
+            daemon.finish(PATIENCE)?;
+            return lab.start();
+        }
+        other => anyhow::bail!("no event '{other}'"),
+    }
+    Ok(daemon)
+}
+
+fn unbroken(outcome: &mut Outcome, event: &str, loads: &Loads, stayed: &Trial, new: &Trial) {
+    outcome.equal(
+        &format!("{event}_connections"),
+        stayed.connections_opened,
+        loads.users,
+        "one for each user, for all the time",
+    );
+    outcome.equal(&format!("{event}_failed_of_users"), stayed.counts.failed, 0, "of all requests");
+    outcome.equal(&format!("{event}_failed_of_new"), new.counts.failed, 0, "of all requests");
+    outcome.note(format!(
+        "{event}: {} requests of {} users, {} on new connections at {:.0}/s",
+        stayed.counts.completed, loads.users, new.counts.completed, new.throughput_per_s
+    ));
+}
+
+/// A server dies: its own connections break, and new ones go round it once its checks have failed.
+fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
+    lab.configure(CHECK, SERVERS)?;
+    let daemon = lab.start()?;
+    (1..=SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
+    let running = loads.start(lab)?;
+    thread::sleep(loads.before());
+    let own = lab.of_servers("ring_ratio")?[0];
+    // Dead to the world: it answers nobody any more.
+    lab.on("web1", "ip link set eth0 down")?;
+    let dead_s = loads.before().as_secs_f64();
+    let [stayed, new] = loads.end(running)?;
+    let broken = stayed.reconnects + stayed.counts.failed + stayed.counts.in_flight;
+    let most = (loads.users as f64 * own * 1.25) as u64;
+    outcome.figure(
+        "death_broken_of_users",
+        broken,
+        format!("<= {most}, those of the server"),
+        broken <= most,
+    );
+    let late = |end_s: f64| end_s > dead_s + KNOWN_DEAD_S + 1.0;
+    let started_late: u64 = new.series.iter().filter(|step| late(step.end_s)).map(|step| step.sent).sum();
+    let completed_late: u64 =
+        new.series.iter().filter(|step| late(step.end_s)).map(|step| step.completed).sum();
+    outcome.figure(
+        "death_lost_later",
+        started_late.saturating_sub(completed_late),
+        format!("<= {}, a hundredth, {KNOWN_DEAD_S} s after the death", started_late / 100),
+        completed_late >= started_late - started_late / 100,
+    );
+    lab.on("web1", "ip link set eth0 up")?;
+    lab.tell("stop")?;
+    daemon.finish(PATIENCE).map(drop).context("the balancer")
+}

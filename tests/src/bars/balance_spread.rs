@@ -1,0 +1,90 @@
+//! A balancer spreads new connections as its table says, and nothing else passes it.
+
+use anyhow::{Result, ensure};
+
+use super::{Bar, Outcome, Scale, seconds};
+use crate::balanced::Balanced;
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "balance-spread",
+    what: "100,000 requests on new connections over 25 servers: none fails; shares as the ring's (chi-squared p > 0.01), by turns \
+           within 1; only what clients send passes the balancer",
+    full_seconds: 80,
+    run,
+};
+
+const SERVERS: usize = 25;
+const FILE_BYTES: u32 = 5 << 10;
+/// With 24 degrees of freedom, the sum exceeds this once in a hundred times.
+const MAX_CHI_SQUARED: f64 = 42.98;
+/// Frames of checks, and of those that look for addresses, beside those of the requests.
+const OTHER_FRAMES: u64 = 2_000;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let requests: u64 = scale.pick(4_000, 100_000);
+    let lab = Balanced::up(SERVERS, FILE_BYTES)?;
+    let mut outcome = Outcome::default();
+    for schedule in ["maglev", "round-robin"] {
+        lab.configure(&format!("schedule = \"{schedule}\"\ncheck = {{ kind = \"tcp\" }}"), SERVERS)?;
+        let daemon = lab.start()?;
+        (1..=SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
+        let [client, balancer] = [lab.traffic("client")?, lab.traffic("balancer")?];
+        let load = lab.load(&format!("-c 20 -n {requests} --no-keepalive"))?;
+        let trial = Balanced::trial(load, seconds(300))?;
+        let of = |name: &str| format!("{schedule}_{name}").replace('-', "_");
+        outcome.equal(&of("completed"), trial.counts.completed, requests, "asked for");
+        outcome.equal(&of("failed"), trial.counts.failed, 0, "of all requests");
+        let since = |now: [[u64; 2]; 2], before: [[u64; 2]; 2]| {
+            [0, 1].map(|way| [0, 1].map(|what| now[way][what] - before[way][what]))
+        };
+        let client = since(lab.traffic("client")?, client);
+        let balancer = since(lab.traffic("balancer")?, balancer);
+        // Received by the balancer, and sent by the client.
+        let more = balancer[0][0].saturating_sub(client[1][0]);
+        outcome.figure(
+            &of("frames_not_of_clients"),
+            more,
+            format!("<= {OTHER_FRAMES}"),
+            more <= OTHER_FRAMES,
+        );
+        let answers = requests * u64::from(FILE_BYTES);
+        ensure!(client[0][1] > answers, "the client has received {} bytes", client[0][1]);
+        let through = balancer[1][1];
+        outcome.figure(
+            &of("bytes_through"),
+            through,
+            format!("< {answers}, those of the answers"),
+            through < answers / 4,
+        );
+        outcome.note(format!(
+            "{schedule}: {:.0} requests/s; of each, {:.1} frames and {:.0} bytes pass the balancer",
+            trial.throughput_per_s,
+            balancer[0][0] as f64 / requests as f64,
+            through as f64 / requests as f64
+        ));
+        let flows = lab.of_servers("flows")?;
+        let total: f64 = flows.iter().sum();
+        outcome.equal(&of("flows"), total as u64, requests, "one for each request");
+        if schedule == "maglev" {
+            let shares = lab.of_servers("ring_ratio")?;
+            let apart = |(flows, share): (&f64, &f64)| (flows - share * total).powi(2) / (share * total);
+            let chi_squared: f64 = flows.iter().zip(&shares).map(apart).sum();
+            let bound = format!("<= {MAX_CHI_SQUARED}: p > 0.01");
+            outcome.figure(
+                &of("chi_squared"),
+                format!("{chi_squared:.1}"),
+                bound,
+                chi_squared <= MAX_CHI_SQUARED,
+            );
+        } else {
+            let mean = total / SERVERS as f64;
+            let apart = flows.iter().map(|flows| (flows - mean).abs()).fold(0.0, f64::max);
+            outcome.figure(&of("most_apart"), apart, "<= 1", apart <= 1.0);
+        }
+        lab.tell("stop")?;
+        daemon.finish(testing::PATIENCE)?;
+    }
+    lab.down()?;
+    Ok(outcome)
+}
