@@ -8,12 +8,17 @@
 //! * [`Ring`] spreads flows over servers.
 
 mod attach;
+mod balancer;
+mod config;
+mod health;
 mod layout;
 mod loader;
 mod maglev;
 mod table;
 
 pub use attach::unpin;
+pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
+pub use health::{Check, CheckKind};
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
 };
