@@ -8,12 +8,20 @@
 //! * [`Ring`] spreads flows over servers.
 
 mod attach;
+mod checker;
+mod device;
+mod health;
 mod layout;
 mod loader;
 mod maglev;
+mod probe;
+mod prober;
 mod table;
+mod wire;
 
 pub use attach::unpin;
+pub use device::Device;
+pub use health::{Check, CheckKind};
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
 };
