@@ -22,9 +22,9 @@ pub(crate) use step::Operation;
 
 use self::{numbers::Numbers, step::Written};
 use crate::{
-    Config, Error, Mac, Member, Ring, ServerEntry,
+    Config, Error, Mac, Member, Ring, ServerEntry, checker::Target,
     config::{Server, Vip, WhenAllDown},
-    health::{CheckKind, Target},
+    health::CheckKind,
 };
 
 /// What one balancer's tables hold and must hold.

@@ -10,14 +10,20 @@
 mod attach;
 mod balancer;
 mod config;
+mod checker;
+mod device;
 mod health;
 mod layout;
 mod loader;
 mod maglev;
+mod probe;
+mod prober;
 mod table;
+mod wire;
 
 pub use attach::unpin;
 pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
+pub use device::Device;
 pub use health::{Check, CheckKind};
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
