@@ -10,19 +10,15 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 pub(crate) use state::SavedState;
 pub(crate) use step::Operation;
 
 use self::{numbers::Numbers, step::Written};
 use crate::{
-    Config, Error, Mac, Member, Ring, ServerEntry, checker::Target,
+    Config, Error, Mac, Member, Ring, ServerEntry,
+    checker::Target,
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
 };
@@ -77,6 +73,8 @@ pub(crate) struct ServerState {
     pub flows: Flows,
     /// Since when no new flow goes to it: of one that is leaving.
     out_ns: Option<u64>,
+    /// Whether its number may have counts of another server.
+    is_new: bool,
     /// Its entry in the table; none until it is written.
     written: Option<ServerEntry>,
 }
@@ -183,7 +181,8 @@ impl Balancer {
     /// What a sweep has counted that began at `begun_ns`, by number and generation of the server.
     pub(crate) fn swept(&mut self, begun_ns: u64, counted: &BTreeMap<(u16, u32), (u64, u64)>) {
         for server in self.servers_mut() {
-            let (active, closing) = counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
+            let (active, closing) =
+                counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
             server.flows = Flows { active, closing, begun_ns };
             server.decide_full(active);
         }
@@ -196,6 +195,12 @@ impl Balancer {
             let most = server.server.max_connections.filter(|_| !server.is_full);
             most.is_some_and(|most| server.flows.active + established_since(server.number) >= most.into())
         })
+    }
+
+    /// Numbers of the servers that have a maximum.
+    pub(crate) fn with_thresholds(&self) -> impl Iterator<Item = u16> {
+        let servers = self.vips.iter().flat_map(|state| &state.servers);
+        servers.filter(|state| state.server.max_connections.is_some()).map(|state| state.number)
     }
 
     fn servers_mut(&mut self) -> impl Iterator<Item = &mut ServerState> {
@@ -233,7 +238,8 @@ impl VipState {
     }
 
     fn configure(&mut self, vip: &Vip, numbers: &mut Numbers) -> Result<(), Error> {
-        let (had_checks, has_checks) = (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
+        let (had_checks, has_checks) =
+            (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
         self.is_leaving = false;
         self.vip = vip.clone();
         self.servers.iter_mut().for_each(|state| state.is_leaving = true);
@@ -259,6 +265,7 @@ impl VipState {
                 is_full: false,
                 flows: Flows::default(),
                 out_ns: None,
+                is_new: true,
                 written: None,
             });
         }
@@ -266,6 +273,11 @@ impl VipState {
             self.servers.iter_mut().for_each(|state| (state.is_up, state.why_down) = (true, None));
         }
         Ok(())
+    }
+
+    /// The ring, once it is made.
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.as_deref()
     }
 
     /// Whether health is ignored, because all servers are down and that is what is wanted then.
