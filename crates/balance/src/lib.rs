@@ -8,6 +8,8 @@
 //! * [`Ring`] spreads flows over servers.
 
 mod attach;
+mod balancer;
+mod config;
 mod checker;
 mod device;
 mod health;
@@ -20,6 +22,7 @@ mod table;
 mod wire;
 
 pub use attach::unpin;
+pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
 pub use device::Device;
 pub use health::{Check, CheckKind};
 pub use layout::{
