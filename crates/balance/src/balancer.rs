@@ -10,19 +10,15 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 pub(crate) use state::SavedState;
 pub(crate) use step::Operation;
 
 use self::{numbers::Numbers, step::Written};
 use crate::{
-    Config, Error, Mac, Member, Ring, ServerEntry, checker::Target,
+    Config, Error, Mac, Member, Ring, ServerEntry,
+    checker::Target,
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
 };
@@ -183,7 +179,8 @@ impl Balancer {
     /// What a sweep has counted that began at `begun_ns`, by number and generation of the server.
     pub(crate) fn swept(&mut self, begun_ns: u64, counted: &BTreeMap<(u16, u32), (u64, u64)>) {
         for server in self.servers_mut() {
-            let (active, closing) = counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
+            let (active, closing) =
+                counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
             server.flows = Flows { active, closing, begun_ns };
             server.decide_full(active);
         }
@@ -233,7 +230,8 @@ impl VipState {
     }
 
     fn configure(&mut self, vip: &Vip, numbers: &mut Numbers) -> Result<(), Error> {
-        let (had_checks, has_checks) = (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
+        let (had_checks, has_checks) =
+            (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
         self.is_leaving = false;
         self.vip = vip.clone();
         self.servers.iter_mut().for_each(|state| state.is_leaving = true);

@@ -9,8 +9,8 @@
 
 mod attach;
 mod balancer;
-mod config;
 mod checker;
+mod config;
 mod device;
 mod health;
 mod layout;
@@ -18,6 +18,7 @@ mod loader;
 mod maglev;
 mod probe;
 mod prober;
+mod server_setup;
 mod table;
 mod wire;
 
@@ -30,6 +31,7 @@ pub use layout::{
 };
 pub use loader::{Hook, Program, Ran, Sizes};
 pub use maglev::{Member, Ring};
+pub use server_setup::ServerSetup;
 pub use table::Table;
 
 use std::{error, io};

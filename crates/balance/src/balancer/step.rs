@@ -11,16 +11,40 @@ use crate::{
 /// One change of the tables. They are made in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
-    SetServer { number: u16, entry: ServerEntry },
+    SetServer {
+        number: u16,
+        entry: ServerEntry,
+    },
     /// Before the number is anybody's again.
-    ClearServerCounts { number: u16 },
-    FreeServer { number: u16 },
-    ClearVipCounts { vip: u32 },
-    SetRing { vip: u32, ring: Arc<Ring>, former: Arc<Ring>, changed_ns: u64 },
-    SetService { address: IpAddr, port: u16, entry: ServiceEntry },
+    ClearServerCounts {
+        number: u16,
+    },
+    FreeServer {
+        number: u16,
+    },
+    ClearVipCounts {
+        vip: u32,
+    },
+    SetRing {
+        vip: u32,
+        ring: Arc<Ring>,
+        former: Arc<Ring>,
+        changed_ns: u64,
+    },
+    SetService {
+        address: IpAddr,
+        port: u16,
+        entry: ServiceEntry,
+    },
     /// The address is a VIP's, and not all of its ports are.
-    SetAddress { address: IpAddr, vip: u32 },
-    RemoveService { address: IpAddr, port: u16 },
+    SetAddress {
+        address: IpAddr,
+        vip: u32,
+    },
+    RemoveService {
+        address: IpAddr,
+        port: u16,
+    },
 }
 
 /// An entry of the table of services.
@@ -43,7 +67,9 @@ impl Balancer {
         for (key @ (address, port), written) in &wanted {
             if self.services.get(key) != Some(&Some(written.clone())) {
                 operations.push(match written.clone() {
-                    Written::Service(entry) => Operation::SetService { address: *address, port: *port, entry },
+                    Written::Service(entry) => {
+                        Operation::SetService { address: *address, port: *port, entry }
+                    }
                     Written::Address(vip) => Operation::SetAddress { address: *address, vip },
                 });
             }
@@ -57,7 +83,8 @@ impl Balancer {
 
     /// When there is something to write although nothing happens, by the monotonic clock.
     pub(crate) fn next_step_ns(&self) -> Option<u64> {
-        let waiting = |state: &&VipState| !state.is_leaving && state.members.as_ref() != Some(&state.wanted_members());
+        let waiting =
+            |state: &&VipState| !state.is_leaving && state.members.as_ref() != Some(&state.wanted_members());
         let rings = self.vips.iter().filter(waiting).map(|state| state.changed_ns);
         let leaving = |server: &ServerState| server.out_ns.filter(|_| server.is_leaving && !server.lives());
         let leaving = self.vips.iter().flat_map(|state| &state.servers).filter_map(leaving);
@@ -120,13 +147,15 @@ impl VipState {
                 generation: server.generation,
                 vip,
             };
-            let set = |entry: &ServerEntry| Operation::SetServer { number: server.number, entry: entry.clone() };
+            let set =
+                |entry: &ServerEntry| Operation::SetServer { number: server.number, entry: entry.clone() };
             match &server.written {
                 Some(written) if *written == entry => continue,
                 Some(written) if written.mac != entry.mac => {
                     // An entry is written byte by byte: while the address changes, nothing is sent to it, and flows wait.
                     let waiting = |mac: Mac| ServerEntry { mac, state: State::HELD, ..entry.clone() };
-                    operations.extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
+                    operations
+                        .extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
                 }
                 _ => operations.push(set(&entry)),
             }

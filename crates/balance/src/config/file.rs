@@ -180,7 +180,10 @@ fn server(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Server> {
 fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let name = reader.text(value)?;
     let is_name = !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace());
-    reader.checked(value, if is_name { Ok(name) } else { Err(format!("{name:?} is no name: it has blanks, or nothing")) })
+    reader.checked(
+        value,
+        if is_name { Ok(name) } else { Err(format!("{name:?} is no name: it has blanks, or nothing")) },
+    )
 }
 
 fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
@@ -189,7 +192,10 @@ fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         && name != "."
         && name != ".."
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
-    reader.checked(value, if is_name { Ok(name.to_owned()) } else { Err(format!("'{name}' is no name of a device")) })
+    reader.checked(
+        value,
+        if is_name { Ok(name.to_owned()) } else { Err(format!("'{name}' is no name of a device")) },
+    )
 }
 
 fn choice<T: Copy>(reader: &mut Reader<'_>, value: &Value<'_>, known: &[(&str, T)]) -> Option<T> {
@@ -231,7 +237,10 @@ fn set<T>(into: &mut T, value: Option<T>) {
 fn default_check(reader: &mut Reader<'_>, span: Range<usize>, ports: &[u16]) -> Check {
     let check = Check::default();
     if ports == [ALL_PORTS] {
-        reader.mistake(span, "'check' is missing: with ports = \"all\", a check needs a port, such as check = { port = 80 }");
+        reader.mistake(
+            span,
+            "'check' is missing: with ports = \"all\", a check needs a port, such as check = { port = 80 }",
+        );
     }
     check
 }
@@ -281,7 +290,8 @@ fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
 fn path_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let path = reader.text_such_as(value, "a path in quotes, such as \"/health\"")?;
     let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-    reader.checked(value, if is_path { Ok(path) } else { Err(format!("'{path}' is no path such as /health")) })
+    reader
+        .checked(value, if is_path { Ok(path) } else { Err(format!("'{path}' is no path such as /health")) })
 }
 
 fn host_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {

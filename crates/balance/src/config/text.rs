@@ -104,10 +104,9 @@ fn write_server(out: &mut String, server: &Server) -> fmt::Result {
     if server.weight != plain.weight {
         writeln!(out, "  weight = {}", server.weight)?;
     }
-    for (name, count) in [
-        ("max_connections", server.max_connections),
-        ("resume_connections", server.resume_connections),
-    ] {
+    for (name, count) in
+        [("max_connections", server.max_connections), ("resume_connections", server.resume_connections)]
+    {
         if let Some(count) = count {
             writeln!(out, "  {name} = {count}")?;
         }
