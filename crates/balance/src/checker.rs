@@ -207,3 +207,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ mod maglev;
 mod metrics;
 mod probe;
 mod prober;
+mod server_setup;
 mod statistics;
 mod sweeps;
 mod table;
@@ -42,6 +43,7 @@ pub use layout::{
 };
 pub use loader::{Hook, Program, Ran, Sizes};
 pub use maglev::{Member, Ring};
+pub use server_setup::ServerSetup;
 pub use statistics::{ServerStatistics, Statistics, SweepStatistics, VipStatistics};
 pub use table::Table;
 

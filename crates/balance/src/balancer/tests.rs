@@ -264,7 +264,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     let servers = prop::collection::btree_map(1_u8..8, 0_u32..4, 0..5);
     let vips = prop::collection::btree_map(100_u8..103, (any::<bool>(), servers), 0..3);
     let vips = vips.prop_map(|vips| {
-        let of = |(last, (two, servers)): (u8, (bool, std::collections::BTreeMap<u8, u32>))| {
+        let of = |(last, (two, servers)): (u8, (bool, BTreeMap<u8, u32>))| {
             (last, two, servers.into_iter().collect())
         };
         Happening::Configured(vips.into_iter().map(of).collect())

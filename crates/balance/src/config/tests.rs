@@ -106,7 +106,7 @@ proptest! {
     #[test]
     fn a_configuration_that_is_written_is_read_as_the_same(
         (seed, ns, all_down, dies) in (0..i64::MAX as u64, 1_u64..1 << 50, any::<bool>(), any::<bool>()),
-        (schedule, ports, status) in (0..4, prop::collection::btree_set(1_u16.., 0..4), 100_u16..300),
+        (schedule, ports, status) in (0..4_usize, prop::collection::btree_set(1_u16.., 0..4), 100_u16..300),
         (servers, jitter, flows) in (servers(), 0..=100_u8, 1_u32..1 << 26),
     ) {
         let (schedule, persistence) = [

@@ -3,6 +3,7 @@
 mod change;
 mod client;
 mod run;
+mod server_setup;
 mod stats;
 mod table;
 
@@ -42,6 +43,7 @@ enum BalanceCommand {
     Remove(change::RemoveArgs),
     Reload(client::ReloadArgs),
     Stop(client::StopArgs),
+    ServerSetup(server_setup::ServerSetupArgs),
 }
 
 /// Which balancer.
@@ -75,6 +77,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
         Some(BalanceCommand::Remove(arguments)) => change::remove(arguments),
         Some(BalanceCommand::Reload(arguments)) => client::reload(arguments),
         Some(BalanceCommand::Stop(arguments)) => client::stop(arguments),
+        Some(BalanceCommand::ServerSetup(arguments)) => server_setup::run(arguments),
     }
 }
 
