@@ -108,8 +108,12 @@ impl Balanced {
 
     /// Starts requests, each on a connection of its own.
     fn load(&self, seconds: u32) -> Result<Process> {
+        self.load_of("--connections 4 --no-keepalive", seconds)
+    }
+
+    fn load_of(&self, words: &str, seconds: u32) -> Result<Process> {
         let line = format!(
-            "lab shell client -- {} http http://{VIP}/who --connections 4 --no-keepalive --duration {seconds}s --json -",
+            "lab shell client -- {} http http://{VIP}/who {words} --duration {seconds}s --json -",
             self.program
         );
         self.labs.command(&line)?.start()
@@ -119,7 +123,7 @@ impl Balanced {
     fn went_well(load: Process) -> Result<u64> {
         let finished = load.finish(Duration::from_secs(60))?;
         let trial = parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))?;
-        let http = &trial.http;
+        let http = &*trial;
         let errors: Vec<_> = http.errors.iter().chain(http.connection_errors.iter()).collect();
         ensure!(http.counts.failed == 0 && errors.is_empty(), "{errors:?}");
         ensure!(http.counts.completed > 100, "{} requests", http.counts.completed);
@@ -175,6 +179,20 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     ensure!(flows.iter().sum::<u64>() >= requests, "{flows:?} flows of {requests} requests");
     ensure!(flows.iter().all(|own| *own * 6 > requests), "a server got too few: {flows:?} of {requests}");
 
+    // Connections are counted by sweeps, and a server at its maximum gets no new ones.
+    let held = balanced.load_of("--connections 30", 12)?;
+    let active = |server: &Value| server["active"].as_u64().unwrap_or_default();
+    until("30 connections are counted", || {
+        balanced.servers().is_ok_and(|servers| servers.iter().map(active).sum::<u64>() == 30)
+    });
+    balanced.tell(&format!("set {VIP} web1 --max 1"))?;
+    balanced.await_state("web1", Some("full"));
+    let full = balanced.flows()?[0];
+    Balanced::went_well(balanced.load(1)?)?;
+    ensure!(balanced.flows()?[0] == full, "a full server gets new connections");
+    balanced.tell(&format!("set {VIP} web1 --max 0"))?;
+    Balanced::went_well(held)?;
+
     // Each change under load, and then what it must have done.
     let load = balanced.load(12)?;
     balanced.tell(&format!("drain {VIP}:80 web2 --wait 30s"))?;
@@ -194,7 +212,9 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
         balanced.servers()?.iter().map(|server| server["ring_ratio"].as_f64().unwrap_or_default()).collect();
     ensure!(shares.len() == 2 && shares.iter().all(|share| (share - 0.5).abs() < 0.001), "{shares:?}");
 
-    let wrong = balanced.labs.run(&format!("lab shell balancer -- {} balance remove {VIP} web9", balanced.program))?;
+    let wrong = balanced
+        .labs
+        .run(&format!("lab shell balancer -- {} balance remove {VIP} web9", balanced.program))?;
     ensure!(wrong.code == Some(2) && wrong.stderr.contains("there are: web1, web2"), "{wrong:?}");
     let metrics = balanced.labs.done("lab shell balancer -- curl -sf http://127.0.0.1:9100/metrics")?;
     ensure!(metrics.ends_with("# EOF\n") && metrics.contains("server=\"web1\"} 1\n"), "{metrics}");
@@ -217,10 +237,9 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     let daemon = balanced.start()?;
     ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, Some("up")));
     balanced.tell(&format!("set {VIP} web1 --weight 7"))?;
-    let second = balanced.labs.run(&format!(
-        "lab shell balancer -- {} balance --config {}",
-        balanced.program, balanced.file
-    ))?;
+    let second = balanced
+        .labs
+        .run(&format!("lab shell balancer -- {} balance --config {}", balanced.program, balanced.file))?;
     ensure!(second.code == Some(2) && second.stderr.contains("runs already"), "{second:?}");
 
     let load = balanced.load(6)?;
