@@ -1,5 +1,6 @@
 //! The routing socket (rtnetlink): interfaces, addresses, routes and rates. Each request waits for its acknowledgement.
 
+mod reading;
 mod tbf;
 
 use std::{
@@ -23,6 +24,7 @@ use netlink_packet_route::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+pub use reading::{Address, Link, Neighbour, NeighbourChange, NeighbourChanges};
 pub use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
 
 /// The index of the loopback interface in every namespace.
