@@ -1,5 +1,6 @@
 //! The routing socket (rtnetlink): interfaces, addresses, routes and rates. Each request waits for its acknowledgement.
 
+mod reading;
 mod tbf;
 
 use std::{
@@ -15,11 +16,15 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
     link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
-    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    route::{
+        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
+        RouteType,
+    },
     tc::TcHandle,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+pub use reading::{Address, Link, Neighbour, NeighbourChange, NeighbourChanges};
 pub use tbf::{ETHERNET_HEADER_BYTES, TokenBucket};
 
 /// The index of the loopback interface in every namespace.
@@ -168,11 +173,11 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewAddress(message))
     }
 
-    /// Adds a route through a gateway of the same IP version.
+    /// Adds a route through a gateway of the same IP version, or through several with the same weight (ECMP).
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn add_route(&mut self, to: IpAddr, prefix: u8, via: IpAddr) -> io::Result<()> {
+    pub fn add_route(&mut self, to: IpAddr, prefix: u8, gateways: &[IpAddr]) -> io::Result<()> {
         let route_address = |address| match address {
             IpAddr::V4(address) => RouteAddress::Inet(address),
             IpAddr::V6(address) => RouteAddress::Inet6(address),
@@ -184,7 +189,18 @@ impl Netlink {
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
-        message.attributes = vec![RouteAttribute::Gateway(route_address(via))];
+        let gateway = |via: &IpAddr| RouteAttribute::Gateway(route_address(*via));
+        message.attributes = match gateways {
+            [only] => vec![gateway(only)],
+            several => {
+                let hop = |via| {
+                    let mut hop = RouteNextHop::default();
+                    hop.attributes = vec![gateway(via)];
+                    hop
+                };
+                vec![RouteAttribute::MultiPath(several.iter().map(hop).collect())]
+            }
+        };
         if prefix > 0 {
             message.attributes.push(RouteAttribute::Destination(route_address(to)));
         }

@@ -2,6 +2,7 @@
 //!
 //! Reports all mistakes at once, each with its line, its column and what was expected. The result is a complete [`Plan`].
 
+mod balancer;
 mod hosts;
 pub(crate) mod keys;
 mod links;
@@ -9,6 +10,7 @@ mod processes;
 
 use settings::{Mistake, Reader, Table};
 
+pub use balancer::{balancer_schema, read_balancer};
 pub use hosts::{HostGroups, host_schema};
 pub use processes::process_schema;
 

@@ -29,7 +29,7 @@ pub fn text(plan: &Plan) -> String {
             let _ = writeln!(out, "    lo       {address}/{}", Network::max_prefix(*address));
         }
         for route in &host.routes {
-            let _ = writeln!(out, "    route    {}/{} via {}", route.to, route.prefix, route.via);
+            let _ = writeln!(out, "    route    {route}");
         }
         for process in plan.processes.iter().filter(|process| process.host == index) {
             let _ = writeln!(out, "    runs     {}", printable(&program_text(&process.program)));

@@ -9,6 +9,7 @@
 //! disappear. The journal of the crate `undo` lists what the kernel does not remove (a folder, control groups); the
 //! next command removes these.
 
+mod balancer;
 mod congestion;
 pub mod file;
 pub mod graph;
@@ -27,6 +28,7 @@ mod running;
 mod spawner;
 mod sysctls;
 
+pub use balancer::{Balancer, BalancerKind};
 pub use lab::{Error, HostHandle, Lab, MeasureLink, Options, ProcessFailure};
 pub use namespace::run_holder;
 pub use own_proc::ensure_own_proc;

@@ -172,10 +172,9 @@ impl Network<'_> {
         }
         sysctls::set_for_interfaces(host)?;
         for route in &host.routes {
-            netlink.add_route(route.to, route.prefix, route.via).map_err(|error| {
-                let text = format!("route to {}/{} via {}: {error}", route.to, route.prefix, route.via);
-                io::Error::new(error.kind(), text)
-            })?;
+            netlink
+                .add_route(route.to, route.prefix, &route.via)
+                .map_err(|error| io::Error::new(error.kind(), format!("route to {route}: {error}")))?;
         }
         Ok(())
     }

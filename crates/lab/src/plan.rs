@@ -1,7 +1,7 @@
 //! The plan of a lab, with every address assigned. Plain data: a lab file or a study gives it, and the folder of a
 //! running lab contains it.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use settings::Network;
@@ -40,6 +40,13 @@ impl Plan {
         first.or_else(|| self.hosts.get(host)?.loopback.first().copied())
     }
 
+    /// An address of the host `other` on a link that `host` also has; none if there is no link of both, no address
+    /// `fits`, or both are the same host.
+    pub fn shared_address(&self, host: usize, other: usize, fits: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let is_usable = |end: &&End| end.host == other && host != other && fits(end.address);
+        self.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_usable)).map(|end| end.address)
+    }
+
     /// Whether a host has an IPv6 address.
     pub(crate) fn has_ipv6(&self, host: usize) -> bool {
         let own = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
@@ -76,15 +83,24 @@ pub struct Host {
     pub cpu_quota: Option<f64>,
 }
 
-/// A route through a gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A route through a gateway, or through several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Address of the destination network.
     pub to: IpAddr,
     /// The length of its prefix.
     pub prefix: u8,
-    /// The gateway.
-    pub via: IpAddr,
+    /// The gateways, at least one. Through several, flows are spread evenly over them (ECMP).
+    pub via: Vec<IpAddr>,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} via ", self.to, self.prefix)?;
+        let mut gateways = self.via.iter();
+        gateways.next().map_or(Ok(()), |first| write!(f, "{first}"))?;
+        gateways.try_for_each(|gateway| write!(f, ", {gateway}"))
+    }
 }
 
 /// A link between hosts.

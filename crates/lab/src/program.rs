@@ -1,5 +1,6 @@
 //! Programs that proofload configures. Each has its own file and an entry in the list `programs!` below.
 
+mod balance;
 mod haproxy;
 mod iperf3;
 mod listen;
@@ -107,6 +108,7 @@ macro_rules! programs {
 programs! {
     nginx::Nginx,
     haproxy::Haproxy,
+    balance::Balance,
     sshd::Sshd,
     iperf3::Iperf3,
     serve::Serve,

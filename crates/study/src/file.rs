@@ -9,12 +9,14 @@
 //! * [`parse_bound`]: parses the bound of a goal, also for command lines.
 
 mod audits;
+mod balancers;
 mod checks;
 mod command;
 mod describe;
 mod factors;
 mod goals;
 mod kind;
+mod left_out;
 mod length;
 mod levels;
 mod outline;

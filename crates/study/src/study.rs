@@ -130,6 +130,8 @@ pub struct Setup {
     pub audit: Option<Audit>,
     /// Whether each processor's time is booked to the hosts that it works for.
     pub books_time: bool,
+    /// The balancer between load and target, if any.
+    pub balancer: Option<lab::Balancer>,
 }
 
 /// An audit after every trial: compares what the target acknowledged with what it stored.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
@@ -33,6 +34,25 @@ impl Identity {
         })?;
         Ok(Self { chain, key })
     }
+
+    /// The chain, then the key, as PEM (RFC 7468).
+    pub fn pem(&self) -> String {
+        let chain = self.chain.iter().map(|certificate| armoured("CERTIFICATE", certificate));
+        chain.chain([armoured("PRIVATE KEY", self.key.secret_der())]).collect()
+    }
+}
+
+/// Bytes as text between lines that say what they are, in lines of 64 characters.
+fn armoured(label: &str, der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    let mut armoured = format!("-----BEGIN {label}-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        armoured += &format!("{line}\n");
+        rest = after;
+    }
+    armoured + &format!("-----END {label}-----\n")
 }
 
 /// Reads the certificates of authorities to trust.
@@ -87,6 +107,17 @@ mod tests {
         assert!(cause().contains("key.pem: is not a valid PEM file"), "{}", cause());
         assert_eq!(read_roots(&certificate).unwrap().len(), 1);
         assert!(read_roots(&key).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    #[test]
+    fn an_identity_is_read_as_it_was_written() {
+        let authority = Authority::new("an authority").unwrap();
+        let made = authority.certify(&["localhost"], Validity::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("both.pem");
+        fs::write(&file, made.pem()).unwrap();
+        let read = Identity::read(&file, &file).unwrap();
+        assert_eq!((read.chain, read.key), (made.chain, made.key));
     }
 
     #[test]

@@ -10,7 +10,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ProcessId, Setting, kill};
+use crate::{
+    Error, InterfaceAddress, Network, ProcessId, Setting, kill,
+    pins::{PINS_PREFIX, remove_balancer},
+};
 
 /// Time that a process may take to end, and a control group to become empty.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,9 +54,30 @@ pub enum Change {
     },
     /// A setting of the kernel that is about to be changed.
     Setting(Setting),
+    /// An address that an interface is about to get.
+    Address(InterfaceAddress),
+    /// The pins of a balancer, about to be made, and the folder of its state.
+    Balancer {
+        /// Their folder in a BPF file system. Its name begins with [`PINS_PREFIX`].
+        pins: PathBuf,
+        /// The folder of its state.
+        folder: PathBuf,
+        /// The network namespace of its device.
+        network: Network,
+    },
 }
 
 impl Change {
+    /// The network namespace that the change belongs to, if only one can see it.
+    pub(crate) fn network(&self) -> Option<&Network> {
+        match self {
+            Self::Setting(setting) => Some(&setting.network),
+            Self::Address(address) => Some(&address.network),
+            Self::Balancer { network, .. } => Some(network),
+            _ => None,
+        }
+    }
+
     /// Fails if a later proof that the change is the run's would be impossible.
     pub(crate) fn check_provable(&self, run: &str) -> Result<(), Error> {
         match self {
@@ -61,6 +85,12 @@ impl Change {
                 if !path.to_string_lossy().contains(run) =>
             {
                 Err(Error::Unprovable(path.clone()))
+            }
+            Self::Balancer { pins, folder, .. } => {
+                let name = pins.file_name().map(|name| name.to_string_lossy());
+                let is_beside = folder.parent().is_some_and(|parent| parent.ends_with("balance"));
+                let is_ours = is_beside && name.is_some_and(|name| name.starts_with(PINS_PREFIX));
+                if is_ours { Ok(()) } else { Err(Error::Unprovable(pins.clone())) }
             }
             _ => Ok(()),
         }
@@ -80,6 +110,10 @@ impl Change {
             Self::ControlGroup { path } => remove_control_group(path),
             Self::Word { path, word } => remove_word(path, word),
             Self::Setting(setting) => return setting.put_back(),
+            Self::Address(address) => address.remove(),
+            Self::Balancer { pins, folder, network } => {
+                network.is_own_or_gone().and_then(|_| remove_balancer(pins, folder))
+            }
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
     }
@@ -94,6 +128,8 @@ impl fmt::Display for Change {
             Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
             Self::Word { path, word } => write!(f, "the word {word} in {}", path.display()),
             Self::Setting(setting) => write!(f, "the setting {}", setting.path.display()),
+            Self::Address(own) => write!(f, "the address {} of {}", own.address, own.interface),
+            Self::Balancer { pins, .. } => write!(f, "the balancer of {}", pins.display()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
-    Change, Error, Folder, ProcessId,
+    Change, Error, Folder, Network, ProcessId,
     journal::{self, JournalContent, boot_id},
     process::pid_namespace,
 };
@@ -62,22 +62,42 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     Ok(runs)
 }
 
-/// Undoes the journals whose owner is dead. Changes nothing of a live owner, and nothing that is not proven to be ours.
+/// Undoes the journals whose owner is dead. Changes nothing of a live owner, and nothing that is not proven to be ours. Services are
+/// left to their next start, unless their network namespace is gone.
 ///
 /// # Errors
 /// When the folder cannot be read. What cannot be undone is in the result.
 pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
+    clean_those(folder, |content| {
+        let is_gone = |change: &Change| change.network().is_some_and(Network::is_gone);
+        !content.header.is_service || content.open.iter().any(is_gone)
+    })
+}
+
+/// The same, with services that were killed or have kept their changes.
+///
+/// # Errors
+/// As [`clean`].
+pub fn clean_all(folder: &Folder) -> Result<Cleaned, Error> {
+    clean_those(folder, |_| true)
+}
+
+fn clean_those(folder: &Folder, is_asked: fn(&JournalContent) -> bool) -> Result<Cleaned, Error> {
     let mut cleaned = Cleaned::default();
     for path in journals(folder)? {
-        clean_one(&path, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
+        clean_one(&path, is_asked, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
     }
     remove_unfinished_journals(folder);
     Ok(cleaned)
 }
 
-fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), Error> {
+fn clean_one(path: &Path, is_asked: fn(&JournalContent) -> bool, cleaned: &mut Cleaned) -> Result<(), Error> {
     // The owner or another call of `clean` may have removed the journal.
-    let Some(JournalContent { header, .. }) = journal::read(path)? else { return Ok(()) };
+    let Some(content) = journal::read(path)? else { return Ok(()) };
+    if !is_asked(&content) {
+        return Ok(());
+    }
+    let JournalContent { header, .. } = content;
     let is_same_boot = header.boot == boot_id();
     // An owner that has just been killed may take a moment to end.
     let deadline = Instant::now() + LOCK_TIMEOUT;
@@ -257,6 +277,7 @@ mod tests {
                 boot: boot_id(),
                 pid_namespace: pid_namespace(),
                 opened_ns: 0,
+                is_service: false,
             };
             let text = serde_json::to_string(&header).unwrap() + "\n";
             fs::write(scratch.0.path().join("0123456789abcdef.journal"), text).unwrap();
@@ -326,6 +347,7 @@ mod tests {
             boot: boot_id(),
             pid_namespace: pid_namespace(),
             opened_ns: 0,
+            is_service: false,
         };
         let keep = scratch.0.path().join("keep");
         fs::create_dir(&keep).unwrap();

@@ -16,7 +16,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Change, Error, Folder, ProcessId, process::pid_namespace};
+use crate::{Change, Error, Folder, ProcessId, clean::journals, process::pid_namespace};
 
 /// The first line of a journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub(crate) struct Header {
     /// When the journal was opened, in nanoseconds since the boot.
     #[serde(default)]
     pub opened_ns: u64,
+    /// Whether its changes stay after a kill, until they are asked for.
+    #[serde(default)]
+    pub is_service: bool,
 }
 
 /// Every further line.
@@ -57,6 +60,7 @@ pub struct Journal {
     run: String,
     state: Mutex<State>,
     is_kept: bool,
+    is_service: bool,
 }
 
 #[derive(Debug)]
@@ -72,6 +76,35 @@ impl Journal {
     /// # Errors
     /// When the journal cannot be written.
     pub fn open(folder: &Folder, kind: &str, title: &str) -> Result<Self, Error> {
+        Self::create(folder, kind, title, false)
+    }
+
+    /// Creates the journal of a service, and takes over the changes of those services of the same kind and title that are dead or have
+    /// kept them. The caller makes sure that there is one service of the title.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn resume(folder: &Folder, kind: &str, title: &str) -> Result<(Self, Vec<(Entry, Change)>), Error> {
+        let journal = Self::create(folder, kind, title, true)?;
+        let (mut changes, mut paths) = (Vec::new(), Vec::new());
+        for path in journals(folder)?.into_iter().filter(|path| *path != journal.path) {
+            // `clean` reports journals that cannot be read.
+            let Ok(Some(JournalContent { header, open, .. })) = read(&path) else { continue };
+            let is_same = header.is_service && header.kind == kind && header.title == title;
+            let is_same_boot = header.boot == boot_id();
+            if is_same && (!is_same_boot || header.owner.is_gone(&header.pid_namespace)) {
+                changes.extend(open.into_iter().filter(|_| is_same_boot));
+                paths.push(path);
+            }
+        }
+        let entries = journal.record_all(changes.iter().cloned())?;
+        // Until they are gone, both list the same, and to undo it twice does no harm.
+        let removed = paths.iter().try_for_each(fs::remove_file);
+        removed.map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
+        Ok((journal, entries.into_iter().zip(changes).collect()))
+    }
+
+    fn create(folder: &Folder, kind: &str, title: &str, is_service: bool) -> Result<Self, Error> {
         let run = random_name().map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
         let path = folder.path().join(format!("{run}.journal"));
         let failed = |cause: io::Error| Error::Write { path: path.clone(), cause };
@@ -83,6 +116,7 @@ impl Journal {
             boot: boot_id(),
             pid_namespace: pid_namespace(),
             opened_ns: since_boot_ns(),
+            is_service,
         };
         // The hidden name shows the owner until the file is locked and its first line is complete.
         let ProcessId { pid, start_ticks } = header.owner;
@@ -97,7 +131,7 @@ impl Journal {
         };
         let file = written().inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
         let state = Mutex::new(State { file, next: 0, open: BTreeMap::new() });
-        Ok(Self { path, run, state, is_kept: false })
+        Ok(Self { path, run, state, is_kept: false, is_service })
     }
 
     /// Identifier of the run: 16 random hexadecimal digits.
@@ -152,7 +186,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Leaves the changes as they are, and the journal for [`restore`](crate::restore).
+    /// Leaves the changes as they are, and the journal for [`restore`](crate::restore), or for the next start of a service.
     pub fn keep(mut self) {
         self.is_kept = true;
     }
@@ -222,7 +256,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.is_kept {
+        // What a service does goes on without it, when it has a fault.
+        if self.is_kept || self.is_service && std::thread::panicking() {
             return;
         }
         // The remaining changes stay in the journal for the next call of `clean`.

@@ -3,29 +3,39 @@
 //! A run creates a [`Journal`] and records every change before it makes the change (a process: as soon as it has a number).
 //! Dropping the journal undoes the remaining changes. After a kill, the next run or `proofload clean` calls [`clean`],
 //! which undoes the journals whose owner is dead and no others.
+//! A service may be killed and started anew while its changes stay: [`Journal::resume`] goes on with them, and only [`clean_all`] undoes
+//! them.
 //! A tuning of the kernel's settings stays after its owner's end, so its journals lie apart and wait for [`restore`].
 //!
 //! Only what is proven to be ours is removed:
 //!
 //! * a process is identified by its number and start time, which no later process with this number shares;
 //! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
+//! * pins of a balancer are identified by their folder's name, and lie in a BPF file system;
+//! * an address is identified by its interface and the network namespace in which it was given;
 //! * a setting is identified by its path, the network namespace in which it was changed, and its value, which is ours;
 //! * an owner is dead when its process is gone and the kernel has released its lock of the journal.
 
+mod address;
 mod change;
 mod clean;
 mod folder;
 mod journal;
+mod pins;
 mod process;
 mod setting;
 #[cfg(test)]
 mod steps;
 mod tuning;
 
+pub use address::InterfaceAddress;
 pub use change::Change;
-pub use clean::{Cleaned, Run, clean, runs};
+pub use clean::{Cleaned, Run, clean, clean_all, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
+pub use pins::{
+    BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, XDP_LINK, detach_pins, remove_pins,
+};
 pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
 pub use setting::{Network, Setting, sys_is_own};
 pub use tuning::{Restored, restore, tuned};

@@ -169,7 +169,7 @@ pub(crate) fn pid_namespace() -> String {
 
 /// Whether we are in the initial PID namespace, which contains every process of the machine. Its identifier is fixed
 /// (`PROC_PID_INIT_INO` of the kernel).
-fn in_initial_pid_namespace() -> bool {
+pub(crate) fn in_initial_pid_namespace() -> bool {
     pid_namespace() == "pid:[4026531836]"
 }
 

@@ -12,7 +12,10 @@ use std::{
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{
+    Error,
+    process::{in_initial_pid_namespace, proc_shows_own_pids},
+};
 
 /// A network namespace. An inode may be used again when its namespace is gone; a cookie is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,44 @@ impl Network {
     pub fn own() -> io::Result<Self> {
         let file = fs::metadata("/proc/thread-self/ns/net")?;
         Ok(Self { device: file.dev(), inode: file.ino(), cookie: cookie(&UnixDatagram::unbound()?) })
+    }
+
+    /// A number that no other network namespace has at the same time.
+    pub fn number(&self) -> u64 {
+        self.cookie.unwrap_or(self.inode)
+    }
+
+    /// Whether it is that of the first process that `/proc` shows.
+    pub fn is_of_first_process(&self) -> bool {
+        fs::metadata("/proc/1/ns/net").is_ok_and(|file| self.is(&file))
+    }
+
+    /// Whether something can be undone here (true), or is gone with its namespace (false).
+    ///
+    /// # Errors
+    /// When it belongs to another namespace that may still be there.
+    pub(crate) fn is_own_or_gone(&self) -> io::Result<bool> {
+        match Self::own()? {
+            own if own == *self => Ok(true),
+            _ if self.is_gone() => Ok(false),
+            _ => Err(io::Error::other("it belongs to another network namespace; do this there")),
+        }
+    }
+
+    /// Whether no process is in it, and no mount holds it. False if not all processes can be seen.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mark = format!("net:[{}]", self.inode);
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if !in_initial_pid_namespace() || !proc_shows_own_pids() || mounts.contains(&mark) {
+            return false;
+        }
+        let Ok(processes) = fs::read_dir("/proc") else { return false };
+        let networks = processes.flatten().map(|entry| entry.path().join("ns/net"));
+        !networks.filter_map(|path| fs::metadata(path).ok()).any(|file| self.is(&file))
+    }
+
+    fn is(&self, file: &fs::Metadata) -> bool {
+        (file.dev(), file.ino()) == (self.device, self.inode)
     }
 }
 
@@ -92,8 +133,8 @@ impl Setting {
     /// When the value is not ours any more, or the kernel refuses.
     pub(crate) fn put_back(&self) -> Result<(), Error> {
         let failed = |cause: String| Error::Undo { what: self.path.display().to_string(), cause };
-        if Network::own().map_err(|error| failed(error.to_string()))? != self.network {
-            return Err(failed("it belongs to another network namespace".to_owned()));
+        if !self.network.is_own_or_gone().map_err(|error| failed(error.to_string()))? {
+            return Ok(());
         }
         if self.path.starts_with("/sys") && !sys_is_own() {
             return Err(failed("/sys shows another network namespace".to_owned()));
@@ -169,7 +210,9 @@ mod tests {
         ] {
             setting.network = Network::own().unwrap();
             change(&mut setting.network);
-            setting.put_back().unwrap_err();
+            // Of a namespace that is gone, nothing is left to undo.
+            let undone = setting.put_back();
+            assert!(undone.is_err() || setting.network.is_gone());
             assert_eq!(Setting::read(&setting.path).unwrap(), "3");
         }
     }

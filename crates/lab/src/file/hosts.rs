@@ -14,7 +14,7 @@ use toml::de::DeValue;
 use super::keys::{self, HostNames, Key, KeyType};
 use crate::{
     congestion,
-    plan::{End, Host, Plan, Route},
+    plan::{Host, Plan, Route},
 };
 
 /// Maximum number of hosts in a lab. A bridge has at most 1023 ports.
@@ -32,8 +32,8 @@ pub struct HostGroups {
 struct UnresolvedRoute {
     /// The destination; the default route if none.
     to: Option<Network>,
-    via: String,
-    span: Range<usize>,
+    /// Hosts or addresses.
+    via: Vec<(String, Range<usize>)>,
 }
 
 impl HostGroups {
@@ -127,43 +127,53 @@ pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> (Vec<H
 pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &HostGroups) {
     for (members, routes) in &groups.routes {
         for (&host, route) in members.iter().flat_map(|host| routes.iter().map(move |route| (host, route))) {
-            match gateway(plan, groups, host, route) {
-                Ok(via) => {
-                    let any = if via.is_ipv4() {
-                        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-                    } else {
-                        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-                    };
-                    let to = route.to.unwrap_or(Network { address: any, prefix: 0 });
-                    plan.hosts[host].routes.push(Route { to: to.address, prefix: to.prefix, via });
+            let mut via: Vec<IpAddr> = Vec::new();
+            for (text, span) in &route.via {
+                match gateways(plan, groups, host, route.to, text) {
+                    Ok(found) if found.iter().any(|gateway| via.contains(gateway)) => {
+                        reader.mistake(span.clone(), "a gateway is named twice here");
+                    }
+                    Ok(found) if found.iter().chain(&via).any(|one| one.is_ipv4() != found[0].is_ipv4()) => {
+                        reader.mistake(span.clone(), "the gateways of a route have one IP version");
+                    }
+                    Ok(found) => via.extend(found),
+                    Err(mistake) => reader.mistake(span.clone(), mistake),
                 }
-                Err(mistake) => reader.mistake(route.span.clone(), mistake),
             }
+            let Some(first) = via.first() else { continue };
+            let any = if first.is_ipv4() {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            } else {
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            };
+            let to = route.to.unwrap_or(Network { address: any, prefix: 0 });
+            plan.hosts[host].routes.push(Route { to: to.address, prefix: to.prefix, via });
         }
     }
 }
 
-/// The address of a route's gateway: on a link of the host, and of the route's IP version.
-fn gateway(plan: &Plan, groups: &HostGroups, host: usize, route: &UnresolvedRoute) -> Result<IpAddr, String> {
-    let (name, via) = (&plan.hosts[host].name, route.via.as_str());
-    let fits = |address: IpAddr| route.to.is_none_or(|to| to.address.is_ipv4() == address.is_ipv4());
+/// The addresses of the gateways that a text names, at least one: on links of the host, and of the route's IP version.
+fn gateways(
+    plan: &Plan,
+    groups: &HostGroups,
+    host: usize,
+    to: Option<Network>,
+    via: &str,
+) -> Result<Vec<IpAddr>, String> {
+    let name = &plan.hosts[host].name;
+    let fits = |address: IpAddr| to.is_none_or(|to| to.address.is_ipv4() == address.is_ipv4());
     if let Ok(address) = via.parse() {
         let reaches = plan.ends_of(host).any(|(link, _)| link.network().contains(address));
         return match reaches && fits(address) {
-            true => Ok(address),
+            true => Ok(vec![address]),
             false if reaches => Err(format!("{address} and the network are of different IP versions")),
             false => Err(format!("{name} has no link with {address} in its network")),
         };
     }
-    match groups.members_of(via).as_deref() {
-        None => Err(groups.unknown_host(via)),
-        Some([gateway]) => {
-            let is_usable = |end: &&End| end.host == *gateway && *gateway != host && fits(end.address);
-            let shared = plan.ends_of(host).find_map(|(link, _)| link.ends.iter().find(is_usable));
-            shared.map(|end| end.address).ok_or_else(|| format!("{name} has no link to '{via}'"))
-        }
-        Some(_) => Err(format!("'{via}' names several hosts; name one of them, such as '{via}1'")),
-    }
+    let members = groups.members_of(via).ok_or_else(|| groups.unknown_host(via))?;
+    let found: Option<Vec<IpAddr>> =
+        members.into_iter().map(|member| plan.shared_address(host, member, &fits)).collect();
+    found.filter(|found| !found.is_empty()).ok_or_else(|| format!("{name} has no link to '{via}'"))
 }
 
 /// A table of `[hosts]`.
@@ -259,7 +269,7 @@ const KEYS: &[Key<HostEntry>] = &[
             |what| {
                 let keys = json!({
                     "to": schema::text("A network, or \"default\".", "10.2.0.0/16"),
-                    "via": schema::text("A host, or an address on a link of this host.", "router"),
+                    "via": schema::one_or_more("A host, or an address on a link of this host; flows are spread over several.", "router"),
                 });
                 let route = schema::table(keys, &["to", "via"]);
                 json!({ "type": "array", "description": what, "items": route })
@@ -315,11 +325,20 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
             let network = if text == "default" { Ok(None) } else { text.parse().map(Some) };
             reader.checked(value, network)
         });
-        let via = table.require(reader, "via", "the gateway: a host or an address");
-        let via = via.and_then(|value| Some((reader.text(value)?.to_owned(), value.span())));
+        let via = table.require(reader, "via", "the gateway: a host or an address, or a list of them");
+        let values = match via.map(|value| (value, value.get_ref())) {
+            Some((_, DeValue::Array(values))) => &values[..],
+            Some((value, _)) => std::slice::from_ref(value),
+            None => &[],
+        };
+        if let (Some(value), []) = (via, values) {
+            reader.mistake(value.span(), "a route needs at least one gateway");
+        }
+        let via = values.iter().filter_map(|value| Some((reader.text(value)?.to_owned(), value.span())));
+        let via = via.collect();
         table.finish(reader);
-        if let (Some(to), Some((via, span))) = (to, via) {
-            routes.push(UnresolvedRoute { to, via, span });
+        if let Some(to) = to {
+            routes.push(UnresolvedRoute { to, via });
         }
     }
     routes

@@ -40,8 +40,8 @@ pub(crate) struct HostNames<'a> {
 }
 
 /// Reads those of these keys that a table has.
-pub(crate) fn read<T>(
-    keys: &'static [Key<T>],
+pub(crate) fn read<T: 'static>(
+    keys: impl IntoIterator<Item = &'static Key<T>>,
     own: &mut T,
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
@@ -55,8 +55,8 @@ pub(crate) fn read<T>(
 }
 
 /// The schema of these keys.
-pub(crate) fn schema<T>(keys: &[Key<T>]) -> Map<String, Json> {
-    keys.iter().map(|key| (key.name.to_owned(), key.schema(&sentence(key.help)))).collect()
+pub(crate) fn schema<T: 'static>(keys: impl IntoIterator<Item = &'static Key<T>>) -> Map<String, Json> {
+    keys.into_iter().map(|key| (key.name.to_owned(), key.schema(&sentence(key.help)))).collect()
 }
 
 /// A help text as a sentence, with a capital letter and a full stop.

@@ -50,7 +50,7 @@ fn a_whole_file_leaves_nothing_undecided() {
         ("net.ipv4.tcp_wmem", "4096 8192 8192"),
     ];
     assert_eq!(settings.collect::<Vec<_>>(), expected);
-    assert_eq!(plan.hosts[1].routes[0].via, IpAddr::from([10, 1, 0, 3]));
+    assert_eq!(plan.hosts[1].routes[0].via, [IpAddr::from([10, 1, 0, 3])]);
     let [lan, wan, side] = &plan.links[..] else { panic!("{:?}", plan.links) };
     assert_eq!(
         (&lan.kind, lan.network, lan.prefix),
@@ -92,9 +92,9 @@ fn a_lab_may_have_networks_of_both_ip_versions() {
     let ends: Vec<IpAddr> = plan.links[1].ends.iter().map(|end| end.address).collect();
     assert_eq!(ends, ["fd00:1::1", "fd00:1::ff", "fd00:1::100"].map(address));
     // The route uses the gateway's address of its own IP version.
-    assert_eq!(plan.hosts[0].routes[0].via, address("fd00:1::ff"));
-    assert_eq!(parse("f", &text("10.9.0.0/16", "b1")).unwrap().hosts[0].routes[0].via, address("10.1.0.2"));
-    let default = parse("f", &text("default", "fd00:1::ff")).unwrap().hosts[0].routes[0];
+    assert_eq!(plan.hosts[0].routes[0].via, [address("fd00:1::ff")]);
+    assert_eq!(parse("f", &text("10.9.0.0/16", "b1")).unwrap().hosts[0].routes[0].via, [address("10.1.0.2")]);
+    let default = parse("f", &text("default", "fd00:1::ff")).unwrap().hosts[0].routes.remove(0);
     assert_eq!((default.to, default.prefix), (address("::"), 0));
     assert_eq!((plan.address_of(1), plan.has_ipv6(0)), (Some(address("10.1.0.2")), true));
     for (to, via, part) in [
@@ -104,6 +104,29 @@ fn a_lab_may_have_networks_of_both_ip_versions() {
     ] {
         let mistakes = parse("f", &text(to, via)).unwrap_err();
         assert!(mistakes[0].message.contains(part), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn a_route_may_have_several_gateways() {
+    let routes = |via: &str| {
+        let text = format!(
+            "[hosts]\na = {{ routes = [{{ to = \"192.168.16.100/32\", via = {via} }}] }}\nb = {{ count = 3 }}\n\
+             [[links]]\nbetween = [\"a\", \"b\"]\n"
+        );
+        parse("f", &text).map(|mut plan| plan.hosts.swap_remove(0).routes)
+    };
+    let by_group = routes("\"b\"").unwrap();
+    assert_eq!(by_group[0].to_string(), "192.168.16.100/32 via 10.1.0.2, 10.1.0.3, 10.1.0.4");
+    assert_eq!(routes("[\"b1\", \"b2\", \"10.1.0.4\"]"), Ok(by_group));
+    for (via, part) in [
+        ("[]", "at least one gateway"),
+        ("[\"b\", \"b2\"]", "named twice"),
+        ("[\"b1\", \"c\"]", "there is no host 'c'"),
+        ("\"a\"", "a has no link to 'a'"),
+    ] {
+        let mistakes = routes(via).unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].message.contains(part), "{mistakes:?}");
     }
 }
 

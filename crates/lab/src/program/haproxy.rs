@@ -3,12 +3,18 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
+use rustix::{
+    process::{Resource, getrlimit},
+    thread::sched_getaffinity,
+};
 use serde::{Deserialize, Serialize};
 use settings::schema;
+use tls::{Authority, Validity};
 
-use super::{KnownProgram, ProgramContext, words};
+use super::{KnownProgram, ProgramContext, listen::BACKLOG, words};
 use crate::file::keys::{Key, KeyType};
 
 /// A load balancer.
@@ -20,13 +26,99 @@ pub struct Haproxy {
     pub backend_port: Option<u16>,
     /// Threads; 1 if none.
     pub workers: Option<u32>,
+    /// Whether each thread has a processor of its own, the last ones of those that the host may use.
+    pub pin: bool,
+    /// Whether it forwards connections of TCP as they are, instead of requests.
+    pub is_tcp: bool,
+    /// Whether it checks that the backends accept connections.
+    pub check: bool,
+    /// Interval between two checks of a backend; 2 s if none.
+    pub check_interval: Option<Duration>,
+    /// How often it tries again to connect to a backend; 3 times if none.
+    pub retries: Option<u32>,
+    /// Whether the last attempt may go to another backend.
+    pub redispatch: bool,
+    /// Most connections of clients at once; 10,000 if none, or as many as its descriptors allow.
+    pub maxconn: Option<u32>,
+    /// Length of the queue of connections not yet accepted; that of the kernel if none.
+    pub backlog: Option<u32>,
+    /// When requests share connections to the backends, in haproxy's words; haproxy's default if none.
+    pub reuse: Option<String>,
+    /// Whether clients must use TLS. The certificate is made for it and is signed by no authority that clients know.
+    pub tls: bool,
+    /// Addresses that the certificate is for, in addition to that of the host.
+    #[serde(default)]
+    pub names: Vec<IpAddr>,
+}
+
+/// When requests share connections to the backends.
+const REUSE: [&str; 4] = ["safe", "always", "aggressive", "never"];
+
+/// Connections of clients at once, unless given.
+const MAX_CONNECTIONS: u32 = 10_000;
+/// Descriptors that it needs for other things than connections: listeners, checks, threads.
+const OTHER_DESCRIPTORS: u64 = 200;
+
+impl Haproxy {
+    /// Most connections of clients at once that a process with so many descriptors can hold: each takes two. None stands
+    /// for as many descriptors as this process may have.
+    pub(crate) fn most_connections(descriptors: Option<u64>) -> u32 {
+        let descriptors = descriptors.or(getrlimit(Resource::Nofile).maximum).unwrap_or(1 << 20);
+        u32::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(u32::MAX)
+    }
+
+    /// The keys of HAProxy in a lab file.
+    pub(crate) fn keys() -> &'static [Key<Self>] {
+        Self::KEYS
+    }
+
+    /// The abstract socket of its statistics, in its host's network. The name is that of its process.
+    pub fn statistics_socket(process: &str) -> String {
+        format!("proofload-{process}")
+    }
+
+    /// The lines that pin its threads.
+    fn pinning(&self, context: &ProgramContext<'_>) -> io::Result<String> {
+        let threads = self.workers.unwrap_or(1) as usize;
+        let cpus = match &context.plan.hosts[context.process.host].cpus {
+            Some(cpus) => cpus.clone(),
+            None => {
+                let own = sched_getaffinity(None)?;
+                (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu)).collect()
+            }
+        };
+        let cpus: Vec<String> = cpus.iter().rev().take(threads).rev().map(usize::to_string).collect();
+        match self.pin && cpus.len() == threads {
+            true => Ok(format!("  cpu-map auto:1/1-{threads} {}\n", cpus.join(" "))),
+            false => Ok(String::new()),
+        }
+    }
+
+    /// What follows the port that it listens on.
+    fn bind_options(&self, context: &ProgramContext<'_>) -> io::Result<String> {
+        let mut options = String::new();
+        if let Some(backlog) = self.backlog {
+            options += &format!(" backlog {backlog}");
+        }
+        if self.tls {
+            let own = context.plan.address_of(context.process.host);
+            let names: Vec<String> = self.names.iter().chain(&own).map(IpAddr::to_string).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let identity = Authority::new("proofload")
+                .and_then(|authority| authority.certify(&names, Validity::default()))
+                .map_err(io::Error::other)?;
+            let file = context.write("haproxy.pem", &identity.pem())?;
+            options += &format!(" ssl crt {file} alpn http/1.1");
+        }
+        Ok(options)
+    }
 }
 
 impl KnownProgram for Haproxy {
     const NAME: &'static str = "haproxy";
     const PORT: u16 = 80;
     const KEYS: &'static [Key<Self>] = &[
-        Key::new("workers", "threads", KeyType::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32))),
+        Key::new("workers", "threads", KeyType::Whole(1..65, 1, |own, n| own.workers = Some(n as u32))),
         Key::new(
             "backends",
             "the hosts that requests go to",
@@ -48,25 +140,93 @@ impl KnownProgram for Haproxy {
             "the port of the backends",
             KeyType::Whole(1..65_536, 80, |own, n| own.backend_port = Some(n as u16)),
         ),
+        Key::new(
+            "pin",
+            "whether each thread has a processor of its own (cpu-map)",
+            KeyType::Flag(|own, is| own.pin = is),
+        ),
+        Key::new(
+            "mode",
+            "whether it forwards requests or connections",
+            KeyType::Choice(&["http", "tcp"], |own, index| own.is_tcp = index == 1),
+        ),
+        Key::new(
+            "check",
+            "whether it checks that the servers accept connections",
+            KeyType::Flag(|own, is| own.check = is),
+        ),
+        Key::new(
+            "check_interval",
+            "time between two checks of a server",
+            KeyType::Time("2s", |own, time| own.check_interval = Some(time)),
+        ),
+        Key::new(
+            "retries",
+            "how often it tries again to connect to a server",
+            KeyType::Whole(0..101, 3, |own, n| own.retries = Some(n as u32)),
+        ),
+        Key::new(
+            "redispatch",
+            "whether the last attempt may go to another server",
+            KeyType::Flag(|own, is| own.redispatch = is),
+        ),
+        Key::new(
+            "maxconn",
+            "most connections of clients at once; 10,000 unless given, or as many as its descriptors allow",
+            KeyType::Whole(1..1 << 31, 10_000, |own, n| own.maxconn = Some(n as u32)),
+        ),
+        Key::new("backlog", BACKLOG, KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new(
+            "reuse",
+            "when requests share connections to the servers (http-reuse)",
+            KeyType::Choice(&REUSE, |own, index| own.reuse = Some(REUSE[index].to_owned())),
+        ),
+        Key::new(
+            "tls",
+            "whether clients must use TLS; the certificate is made for it",
+            KeyType::Flag(|own, is| own.tls = is),
+        ),
     ];
     const REQUIRED_KEYS: &'static [&'static str] = &["backends"];
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let most = Self::most_connections(context.process.descriptors);
+        let maxconn = self.maxconn.unwrap_or(MAX_CONNECTIONS.min(most));
+        if maxconn > most {
+            let text =
+                format!("maxconn = {maxconn} needs more descriptors than it has; {most} connections fit");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let port = context.known.port;
+        let bind = if context.has_ipv6() { format!(":::{port} v4v6") } else { format!(":{port}") };
+        let mode = if self.is_tcp { "tcp" } else { "http" };
         let mut text = format!(
-            "global\n  nbthread {}\n  log stderr format raw local0 warning\n\
-             defaults\n  mode http\n  log global\n  option dontlog-normal\n  timeout connect 5s\n  \
-             timeout client 60s\n  timeout server 60s\n\
-             frontend all\n  bind {}\n  default_backend servers\n\
+            "global\n  nbthread {threads}\n{pinning}  maxconn {maxconn}\n  log stderr format raw local0 warning\n  \
+             stats socket abns@{statistics} level admin\n\
+             defaults\n  mode {mode}\n  maxconn {maxconn}\n  log global\n  option dontlog-normal\n  \
+             retries {retries}\n  timeout connect 30s\n  timeout client 150s\n  timeout server 150s\n\
+             frontend all\n  bind {bind}{options}\n  default_backend servers\n\
              backend servers\n  balance roundrobin\n",
-            self.workers.unwrap_or(1),
-            match context.has_ipv6() {
-                true => format!(":::{} v4v6", context.known.port),
-                false => format!(":{}", context.known.port),
-            }
+            threads = self.workers.unwrap_or(1),
+            pinning = self.pinning(context)?,
+            statistics = Self::statistics_socket(&context.process.name),
+            retries = self.retries.unwrap_or(3),
+            options = self.bind_options(context)?,
         );
+        if self.redispatch {
+            text += "  option redispatch\n";
+        }
+        if let (Some(reuse), false) = (&self.reuse, self.is_tcp) {
+            text += &format!("  http-reuse {reuse}\n");
+        }
+        let check = match (self.check, self.check_interval) {
+            (false, _) => String::new(),
+            (true, None) => " check".to_owned(),
+            (true, Some(interval)) => format!(" check inter {}ms", interval.as_millis()),
+        };
         for (name, address) in &self.backends {
             let backend = SocketAddr::new(*address, self.backend_port.unwrap_or(80));
-            text += &format!("  server {name} {backend}\n");
+            text += &format!("  server {name} {backend}{check}\n");
         }
         Ok(words(&["haproxy", "-db", "-f", &context.write("haproxy.cfg", &text)?]))
     }

@@ -66,6 +66,45 @@ fn nginx_is_a_listener_if_asked_for() {
 }
 
 #[test]
+fn haproxy_is_configured_as_asked() {
+    let text = |own: Haproxy| {
+        let backends = vec![("web".to_owned(), "10.1.0.2".parse().unwrap())];
+        let kind = KnownKind::Haproxy(Haproxy { backends, ..own });
+        let (_, folder) = command(kind, &[], None);
+        let pem = fs::read_to_string(folder.path().join("own/haproxy.pem")).unwrap_or_default();
+        (fs::read_to_string(folder.path().join("own/haproxy.cfg")).unwrap(), pem)
+    };
+    let (plain, pem) = text(Haproxy::default());
+    for line in ["nbthread 1", "mode http", "bind :9880", "server web 10.1.0.2:80", "retries 3"] {
+        assert!(plain.lines().any(|own| own.trim() == line), "{line}: {plain}");
+    }
+    assert!(pem.is_empty() && !plain.contains("cpu-map") && !plain.contains("redispatch"), "{plain}");
+    let own = Haproxy {
+        pin: true,
+        check: true,
+        check_interval: Some(std::time::Duration::from_millis(500)),
+        redispatch: true,
+        maxconn: Some(99),
+        backlog: Some(15_000),
+        reuse: Some("always".to_owned()),
+        tls: true,
+        ..Haproxy::default()
+    };
+    let (full, pem) = text(own.clone());
+    for line in ["maxconn 99", "option redispatch", "http-reuse always"] {
+        assert!(full.lines().any(|own| own.trim() == line), "{line}: {full}");
+    }
+    assert!(full.contains("server web 10.1.0.2:80 check inter 500ms\n"), "{full}");
+    assert!(
+        full.contains("bind :9880 backlog 15000 ssl crt ") && full.contains("cpu-map auto:1/1-1 "),
+        "{full}"
+    );
+    assert!(pem.contains("BEGIN CERTIFICATE") && pem.contains("BEGIN PRIVATE KEY"), "{pem}");
+    let (tcp, _) = text(Haproxy { is_tcp: true, ..own });
+    assert!(tcp.contains("mode tcp") && !tcp.contains("http-reuse"), "{tcp}");
+}
+
+#[test]
 fn a_key_says_which_programs_have_it() {
     let keys = schema();
     let about = |key: &str| keys[key]["description"].as_str().unwrap_or_default();

@@ -293,7 +293,15 @@ impl LimitArgs {
         }
         let target = Target { name: "target".to_owned(), what: workload.url.clone() };
         let workload = Workload::Http(Box::new(workload));
-        Setup { lab: None, target: Some(target), from: Vec::new(), workload, audit: None, books_time: false }
+        Setup {
+            lab: None,
+            target: Some(target),
+            from: Vec::new(),
+            workload,
+            audit: None,
+            books_time: false,
+            balancer: None,
+        }
     }
 }
 

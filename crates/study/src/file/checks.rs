@@ -10,15 +10,13 @@ use toml::{Spanned, de::DeTable};
 use crate::workload::RUNTIME_PLACEHOLDERS;
 
 use super::{
+    balancers,
     kind::{kind_of, placeholder_names},
     outline::Outline,
     placeholders::{self, TARGET_FOLDER},
     resolver::{LEVEL_TABLES, Resolver},
     tuning,
 };
-
-/// Balancers that a factor named `balancer` is meant to put between clients and targets.
-const BALANCERS: [&str; 3] = ["haproxy", "l2dsr", "lvs"];
 
 /// Reports placeholders without a meaning.
 pub(super) fn placeholders(
@@ -36,7 +34,7 @@ pub(super) fn placeholders(
             (name.get_ref().as_ref(), is_group)
         })
         .collect();
-    for part in ["hosts", "links", "processes", "targets", "workload", "audit"] {
+    for part in ["hosts", "links", "processes", "targets", balancers::NAME, "workload", "audit"] {
         let Some(value) = tree.get(part) else { continue };
         let mut own = vec!["study_folder", "proofload"];
         match part {
@@ -103,20 +101,7 @@ pub(super) fn factors(
         if is_reported || is_tuning || named.contains(factor.name) || resolver.sets_key(factor.name) {
             continue;
         }
-        let is_balancer = |level: &str| BALANCERS.contains(&level);
-        let levels = || factor.levels.iter().map(|(level, value)| (level.to_string(), value.span()));
-        if factor.name == "balancer" && levels().any(|(level, _)| is_balancer(&level)) {
-            for (level, span) in levels() {
-                let advice = if level == "haproxy" {
-                    "; make HAProxy a target or a process of its own, with the web hosts as its backends"
-                } else {
-                    "; leave this level out"
-                };
-                let message =
-                    format!("a balancer '{level}' between clients and target is not built yet{advice}");
-                reader.mistake(span, message);
-            }
-        } else if !in_conditions.contains(factor.name) || factor.searched {
+        if !in_conditions.contains(factor.name) || factor.searched {
             let name = factor.name;
             let message = format!(
                 "the factor '{name}' changes nothing: write {{{name}}} where its levels belong, or give it the name of a \

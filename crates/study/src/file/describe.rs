@@ -1,6 +1,6 @@
 //! Describes a study in words before it is run.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, net::SocketAddr, time::Duration};
 
 use lab::plan::{LinkKind, Plan, Program};
 use record::{
@@ -45,6 +45,9 @@ impl Study {
                     row("hosts", "none: the load leaves from this machine");
                 }
                 row("targets", &targets(&setups));
+                if let Some(balancers) = balancers(&setups) {
+                    row("balancers", &balancers);
+                }
                 row("workload", &workload(setup, self));
             }
             None => row("hosts", "the first setting cannot be set up"),
@@ -230,6 +233,20 @@ fn targets(setups: &[Setup]) -> String {
         }
     }
     list(targets.into_iter(), "none")
+}
+
+fn balancers(setups: &[Setup]) -> Option<String> {
+    let mut balancers: Vec<String> = Vec::new();
+    for setup in setups {
+        let Some((balancer, plan)) = setup.balancer.as_ref().zip(setup.lab.as_ref()) else { continue };
+        let (kind, servers) = (balancer.kind.name(), show_count(balancer.servers.len() as u64));
+        let to = SocketAddr::new(balancer.vip, balancer.port);
+        let words = format!("{kind} on {}: {to} over {servers} servers", plan.hosts[balancer.host].name);
+        if !balancers.contains(&words) {
+            balancers.push(words);
+        }
+    }
+    (!balancers.is_empty()).then(|| list(balancers.into_iter(), ""))
 }
 
 fn workload(setup: &Setup, study: &Study) -> String {

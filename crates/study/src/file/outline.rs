@@ -8,6 +8,7 @@ use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
 use super::{
+    balancers,
     factors::Factors,
     goals::{self, ParsedGoal},
     searches::{self, ParsedSearch, read_duration},
@@ -49,7 +50,8 @@ impl<'d> Outline<'d> {
         });
         let observe = table.take("observe").map_or_else(Vec::new, |value| read_observe(reader, value));
         // These tables are read for every setting.
-        for key in ["hosts", "tuning", "links", "processes", "targets", "workload", "audit"] {
+        for key in ["hosts", "tuning", "links", "processes", "targets", balancers::NAME, "workload", "audit"]
+        {
             table.take(key);
         }
         let mistakes_before = reader.mistake_count();

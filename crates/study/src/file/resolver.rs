@@ -3,12 +3,12 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Range,
     path::PathBuf,
 };
 
-use lab::{file::HostGroups, plan::Plan};
+use lab::{Balancer, file::HostGroups, plan::Plan};
 use record::{ByteSource, Kind};
 use settings::{Reader, Table, Value};
 use toml::{
@@ -17,7 +17,7 @@ use toml::{
 };
 
 use super::{
-    Input, audits, checks,
+    Input, audits, balancers, checks,
     command::{self, ParsedCommand},
     kind::{kind_of, placeholder_names},
     length,
@@ -32,7 +32,8 @@ use crate::{Workload, study::Setup};
 
 /// Tables that may name a factor in a placeholder. A factor that is named there does not set a key of the workload.
 /// Patterns of the audit may also name factors, without this effect.
-pub(super) const LEVEL_TABLES: [&str; 6] = ["hosts", "links", "processes", "targets", "workload", "search"];
+pub(super) const LEVEL_TABLES: [&str; 7] =
+    ["hosts", "links", "processes", "targets", balancers::NAME, "workload", "search"];
 
 /// The host of a study without hosts: it has only a loopback interface.
 pub(super) const LOCAL: &str = "local";
@@ -58,10 +59,12 @@ pub(super) struct ResolvedSetup {
 }
 
 /// Where the load of a setting comes from, and its target.
+#[derive(Default)]
 struct Endpoints {
     hosts: Option<ResolvedHosts>,
     target: Option<ResolvedTarget>,
     from: Vec<usize>,
+    balancer: Option<Balancer>,
 }
 
 /// Hosts and the processes on them.
@@ -142,13 +145,18 @@ impl<'d> Resolver<'d> {
         let (table, span) = self.workload_table(reader, levels)?;
         let endpoints = self.endpoints(reader, levels, &table, &span);
         let is_whole = endpoints.is_some();
-        let Endpoints { mut hosts, target, from } =
-            endpoints.unwrap_or(Endpoints { hosts: None, target: None, from: Vec::new() });
+        let Endpoints { mut hosts, target, from, balancer } = endpoints.unwrap_or_default();
         let address_of = |host: usize| {
             let is_own = from[..] == [host];
             hosts.as_ref()?.plan.address_of(host).or(is_own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
         };
-        let authority = target.as_ref().and_then(|target| target.location.authority(&address_of));
+        // Behind a balancer, the target's address is the balancer's.
+        let authority = match &balancer {
+            Some(balancer) => Some(SocketAddr::new(balancer.vip, balancer.port).to_string()),
+            None => target.as_ref().and_then(|target| target.location.authority(&address_of)),
+        };
+        let is_tls = balancer.as_ref().is_some_and(|balancer| balancer.is_tls);
+        let scheme = if is_tls { "https" } else { "http" };
         let lookup = |name: &str| {
             if target.as_ref().is_some_and(|target| target.label.name == name) {
                 return authority.clone();
@@ -157,7 +165,7 @@ impl<'d> Resolver<'d> {
         };
         let root = match target.as_ref().map(|target| &target.location) {
             Some(TargetLocation::External { url }) => Some(url.clone()),
-            Some(TargetLocation::Hosts { .. }) => authority.as_ref().map(|to| format!("http://{to}/")),
+            Some(TargetLocation::Hosts { .. }) => authority.as_ref().map(|to| format!("{scheme}://{to}/")),
             // This address only allows the rest of the workload to be checked.
             None => (!is_whole).then(|| "http://127.0.0.1/".to_owned()),
         };
@@ -171,7 +179,11 @@ impl<'d> Resolver<'d> {
         let (mut workload, spans) = match kind_of(self.tree) {
             Kind::Http => {
                 let ParsedWorkload { mut workload, mut spans } = workload::read(reader, table, &context);
-                connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
+                if balancer.is_none() {
+                    connect_to_all_hosts(&mut workload, target.as_ref(), authority.as_deref(), &address_of);
+                }
+                // Nobody knows the authority of the balancer's certificate.
+                workload.insecure |= is_tls;
                 length::set_duration(reader, &mut workload, &mut spans, duration, search);
                 workload.seed = self.outline.seed;
                 (Workload::Http(Box::new(workload)), spans)
@@ -211,6 +223,7 @@ impl<'d> Resolver<'d> {
             workload,
             audit,
             books_time: self.outline.books_time,
+            balancer,
         };
         Some(ResolvedSetup { setup, spans, workload: span, is_whole })
     }
@@ -228,7 +241,7 @@ impl<'d> Resolver<'d> {
         let hosts = self.hosts(reader, levels, chosen)?;
         let is_host = |name: &str| hosts.as_ref().is_some_and(|hosts| hosts.plan.host(name).is_some());
         checks::named_targets(reader, workload, self, chosen.map(|chosen| chosen.name), &is_host);
-        let (hosts, target) = match (chosen, hosts) {
+        let (mut hosts, target) = match (chosen, hosts) {
             (Some(target), Some(mut hosts)) => {
                 let at = (&mut hosts.plan, &hosts.groups);
                 let target = target.resolve(reader, levels, Some(at), hosts.is_local)?;
@@ -247,14 +260,16 @@ impl<'d> Resolver<'d> {
                 Vec::new()
             }
         };
-        // Through a proxy or a file, a load needs no route of its own.
+        let plan = hosts.as_mut().map(|hosts| (&mut hosts.plan, &hosts.groups));
+        let balancer = balancers::read(reader, self.tree, levels, plan, target.as_ref(), &from)?;
+        // Through a proxy or a file, a load needs no route of its own; to a balancer it has one.
         let has_other_way = ["proxy", "unix_socket"].iter().any(|key| workload.contains_key(*key));
-        if let (Some(hosts), Some(target), false) = (&hosts, &target, has_other_way)
+        if let (Some(hosts), Some(target), false) = (&hosts, &target, has_other_way || balancer.is_some())
             && !check_routes(reader, &hosts.plan, &from, target)
         {
             return None;
         }
-        Some(Endpoints { hosts, target, from })
+        Some(Endpoints { hosts, target, from, balancer })
     }
 
     /// The workload's table with levels in place of placeholders, and with the keys that factors set.
@@ -366,6 +381,7 @@ impl<'d> Resolver<'d> {
             .list
             .iter()
             .flat_map(TargetTable::on)
+            .chain(balancers::on(self.tree))
             .flat_map(|name| hosts.groups.members_of(name).unwrap_or_default())
             .collect();
         let free = names.filter_map(|name| {

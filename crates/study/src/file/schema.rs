@@ -46,6 +46,10 @@ pub fn schema() -> Value {
             "description": "The systems under test, by name. Only the target of a setting is started in it.",
             "additionalProperties": target()
         },
+        "balancer": described_table(
+            "A host between the load and the servers; in place of the target's address, the load goes to its own.",
+            lab::file::balancer_schema().into(), &["on", "run", "vip"]
+        ),
         "workload": {
             "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
             "description": "What makes the load.",

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use load::{HttpWorkload, MachineLimits, preflight};
 use record::{
-    GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, Warning,
+    GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting,
     units::{parse_time, show_nominal_time_ns},
 };
 use settings::{Reader, suggestion};
 use toml::{Spanned, de::DeTable};
 
 use super::{
-    Input, checks,
+    Input, balancers, checks,
     factors::all_hold,
+    left_out,
     levels::Levels,
     outline::Outline,
     placeholders,
@@ -76,7 +77,9 @@ pub(super) fn study<'d>(
         }
     }
     refuse_secret_levels(reader, outline);
-    let (settings, warnings) = leave_out_uninstalled(reader, outline, &resolver, settings, &targets);
+    let unfit: Vec<_> =
+        settings.iter().map(|setting| balancers::shortage(tree, &levels_of(setting), &input.host)).collect();
+    let (settings, warnings) = left_out::leave_out(reader, outline, &resolver, settings, (&targets, &unfit));
     if reader.has_mistakes() {
         return None;
     }
@@ -318,54 +321,6 @@ fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
             }
         }
     }
-}
-
-/// A setting with the name of its target.
-type Chosen<'a> = (Setting, Option<&'a str>);
-
-/// Leaves out the settings whose targets or levels need programs that are not installed, with a warning for each.
-fn leave_out_uninstalled(
-    reader: &mut Reader<'_>,
-    outline: &Outline<'_>,
-    resolver: &Resolver<'_>,
-    settings: Vec<Setting>,
-    targets: &[Option<&str>],
-) -> (Vec<Setting>, Vec<Warning>) {
-    let before = settings.len();
-    let mut kept: Vec<Chosen<'_>> = settings.into_iter().zip(targets.iter().copied()).collect();
-    let mut left_out = Vec::new();
-    let mut leave_out = |is_kept: &dyn Fn(&Chosen<'_>) -> bool, needs: String, span| {
-        let count = kept.len();
-        kept.retain(is_kept);
-        if kept.len() < count {
-            left_out.push((count - kept.len(), needs, span));
-        }
-    };
-    for target in resolver.targets.list.iter().filter(|target| !target.missing_programs.is_empty()) {
-        let needs = format!("the target '{}' needs {}", target.name, target.missing_programs.join(", "));
-        leave_out(&|(_, chosen)| *chosen != Some(target.name), needs, target.span.clone());
-    }
-    for factor in &outline.factors.list {
-        for (level, missing) in &factor.uninstalled {
-            let needs = format!("{}={level} needs {}", factor.name, missing.join(", "));
-            let has_level = |setting: &Setting| {
-                setting.levels.get(factor.name).is_some_and(|own| own.to_string() == *level)
-            };
-            leave_out(&|(setting, _)| !has_level(setting), needs, factor.span.clone());
-        }
-    }
-    if let (Some((_, needs, span)), true) = (left_out.last(), kept.is_empty()) {
-        reader.mistake(span.clone(), format!("nothing is left to run: {needs}; install it"));
-    }
-    let warning = |(count, needs, _)| {
-        let message = format!(
-            "{count} of {before} settings are left out: {needs}, which this machine does not have; install it to have them \
-             measured"
-        );
-        Warning::new("setting_left_out", message)
-    };
-    let warnings = left_out.into_iter().map(warning).collect();
-    (kept.into_iter().map(|(setting, _)| setting).collect(), warnings)
 }
 
 /// The duration that the workload itself gives, if it is the same for all settings.

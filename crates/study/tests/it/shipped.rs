@@ -2,7 +2,7 @@
 
 use load::MachineLimits;
 
-use crate::{HOST, files, mistakes};
+use crate::{HOST, files};
 
 #[test]
 fn shipped_studies_have_no_mistakes() {
@@ -36,24 +36,40 @@ fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
 }
 
 #[test]
-fn the_example_of_the_design_lacks_only_balancers() {
+fn the_example_of_the_design_balances_over_25_web_hosts() {
     let text = include_str!("../sound/design-example.toml");
-    let found = mistakes(text);
-    assert_eq!(found.len(), 3, "{found:?}");
-    for (level, found) in ["haproxy", "l2dsr", "lvs"].iter().zip(&found) {
-        assert!(
-            found.contains(&format!("a balancer '{level}' between clients and target is not built yet")),
-            "{found}"
-        );
+    let study = study::file::read("design.toml", text, &[], &HOST).unwrap();
+    let of = |level: &str| {
+        let is_own = |name: &String| name.starts_with(&format!("balancer={level} "));
+        study.settings.iter().position(|setting| is_own(&setting.name))
+    };
+    // Of a machine of two processors, one is left to a balancer.
+    assert!(!study.settings.iter().any(|setting| setting.name.contains("threads=2")), "{:?}", study.settings);
+    let told = |text: &str| study.warnings.iter().any(|warning| warning.message.contains(text));
+    assert!(of("haproxy").is_none() || told("8 threads of the balancer leave none"), "{:?}", study.warnings);
+    assert!(of("haproxy").is_some() || told("needs haproxy"), "{:?}", study.warnings);
+    assert!(of("lvs").is_some() || told("the balancer lvs needs"), "{:?}", study.warnings);
+    let setup = study.setup(of("l2dsr").unwrap(), None).unwrap();
+    let (balancer, plan) = (setup.balancer.unwrap(), setup.lab.unwrap());
+    assert_eq!((balancer.servers.len(), plan.processes.len()), (25, 26));
+    let workload = setup.workload.http().unwrap();
+    assert_eq!(workload.url, "http://192.168.16.100:80/dummy_file");
+    assert!(workload.no_keepalive && workload.connect_to.is_none() && setup.from.len() == 2);
+}
+
+#[test]
+fn a_balancer_with_tls_is_asked_for_tls() {
+    let text = include_str!("../sound/design-example.toml")
+        .replace("[workload.http]", "tls = true\n[workload.http]");
+    let text = text.replace("[\"haproxy\", \"l2dsr\", \"lvs\"]", "[\"haproxy\", \"direct\"]");
+    let study = study::file::read("design.toml", &text, &[], &HOST).unwrap();
+    for (number, setting) in study.settings.iter().enumerate() {
+        let setup = study.setup(number, None).unwrap();
+        let workload = setup.workload.http().unwrap();
+        let is_haproxy = setting.name.starts_with("balancer=haproxy");
+        let url = if is_haproxy { "https://192.168.16.100:443/" } else { "http://192.168.16.100:80/" };
+        assert!(workload.url.starts_with(url) && workload.insecure == is_haproxy, "{}", workload.url);
     }
-    // Without the balancers it is a study of 25 web hosts.
-    let direct = text.replace("balancer = [\"haproxy\", \"l2dsr\", \"lvs\"]\n", "");
-    let direct = direct.replace(", when = { balancer = \"haproxy\" }", "");
-    let study = study::file::read("design.toml", &direct, &[], &HOST).unwrap();
-    assert_eq!((study.settings.len(), study.trial.repeats), (20, 6));
-    let setup = study.setup(0, None).unwrap();
-    assert_eq!(setup.lab.unwrap().processes.len(), 25);
-    assert!(setup.workload.http().unwrap().no_keepalive && setup.from.len() == 2);
 }
 
 #[test]

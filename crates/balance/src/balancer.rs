@@ -1,0 +1,336 @@
+//! What the tables must hold: decides, by the configuration, the health of servers, their connections and the time, and neither reads
+//! nor writes anything. Whatever happens is told to a [`Balancer`]; [`Balancer::step`] then says what is to be written.
+//!
+//! A server that is taken out of the configuration is *leaving*: the ring has no place for it any more, it gets no new flows, and it is
+//! there until its flows have ended. Nothing but a server's death ends established flows.
+
+mod numbers;
+mod state;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+
+pub(crate) use state::SavedState;
+pub(crate) use step::Operation;
+
+use self::{numbers::Numbers, step::Written};
+use crate::{
+    Config, Error, Mac, Member, Ring, ServerEntry,
+    checker::Target,
+    config::{Server, Vip, WhenAllDown},
+    health::CheckKind,
+};
+
+/// What one balancer's tables hold and must hold.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    vips: Vec<VipState>,
+    numbers: Numbers,
+    handshake_ns: u64,
+    /// The entries of the table of services, as far as they are known.
+    services: BTreeMap<(IpAddr, u16), Option<Written>>,
+}
+
+/// A VIP with all that is remembered of it.
+#[derive(Debug)]
+pub(crate) struct VipState {
+    pub number: u32,
+    /// What is wanted. Of a VIP that is leaving, what was wanted.
+    pub vip: Vip,
+    pub is_leaving: bool,
+    pub servers: Vec<ServerState>,
+    /// None until it is made.
+    ring: Option<Arc<Ring>>,
+    former: Option<Arc<Ring>>,
+    is_ring_written: bool,
+    /// What the ring was made of; none if that is not known.
+    members: Option<Vec<Member>>,
+    /// When the ring changed last, by the monotonic clock.
+    changed_ns: u64,
+}
+
+/// A server of a VIP with all that is remembered of it.
+#[derive(Debug)]
+pub(crate) struct ServerState {
+    pub number: u16,
+    pub generation: u32,
+    /// What is wanted. Of a server that is leaving, what was wanted.
+    pub server: Server,
+    pub is_leaving: bool,
+    /// The last address of its device that was known.
+    pub mac: Option<Mac>,
+    /// Whether it answers for its address.
+    pub is_resolved: bool,
+    /// Whether its checks succeed.
+    pub is_up: bool,
+    /// Why its checks fail.
+    pub why_down: Option<String>,
+    /// Whether it has reached its maximum, and has not yet fallen below the number to resume at.
+    pub is_full: bool,
+    /// Its flows at the last sweep.
+    pub flows: Flows,
+    /// Since when no new flow goes to it: of one that is leaving.
+    out_ns: Option<u64>,
+    /// Whether its number may have counts of another server.
+    is_new: bool,
+    /// Its entry in the table; none until it is written.
+    written: Option<ServerEntry>,
+}
+
+/// Flows of a server, as a sweep has counted them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Flows {
+    /// Established, and not closing: the connections that thresholds are about.
+    pub active: u64,
+    /// After FIN or RST.
+    pub closing: u64,
+    /// When the sweep began, by the monotonic clock; 0 before the first one.
+    pub begun_ns: u64,
+}
+
+impl Balancer {
+    /// A balancer of which nothing is written yet.
+    pub(crate) fn new() -> Self {
+        let (vips, numbers, services) = (Vec::new(), Numbers::default(), BTreeMap::new());
+        Self { vips, numbers, handshake_ns: 0, services }
+    }
+
+    /// Takes what is wanted from now on. What is in the tables stays as it is as far as it can.
+    ///
+    /// # Errors
+    /// When there is no number left for a server or a VIP, such as while many are leaving. Nothing has changed then.
+    pub(crate) fn configure(&mut self, config: &Config) -> Result<(), Error> {
+        let partners = partners(&self.vips, &config.vips);
+        self.check_places(&partners, config)?;
+        self.handshake_ns = nanoseconds(config.handshake);
+        for state in &mut self.vips {
+            if state.is_leaving {
+                // Its ring leads to all of them, should it be wanted again.
+                state.servers.iter_mut().for_each(|server| server.out_ns = None);
+            }
+            state.is_leaving = true;
+        }
+        for (partner, vip) in partners.into_iter().zip(&config.vips) {
+            let at = match partner {
+                Some(at) => at,
+                None => {
+                    let used = self.vips.iter().map(|state| state.number);
+                    let number = numbers::free_vip(used)?;
+                    self.vips.push(VipState::new(number, vip.clone()));
+                    self.vips.len() - 1
+                }
+            };
+            self.vips[at].configure(vip, &mut self.numbers)?;
+        }
+        for state in self.vips.iter_mut().filter(|state| state.is_leaving) {
+            state.servers.iter_mut().for_each(|server| server.is_leaving = true);
+        }
+        Ok(())
+    }
+
+    /// The VIPs, with those that are leaving.
+    pub(crate) fn vips(&self) -> &[VipState] {
+        &self.vips
+    }
+
+    /// The addresses that this balancer must be reached at, each once.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = self.vips.iter().map(|state| state.vip.address).collect();
+        addresses.sort();
+        addresses.dedup();
+        addresses
+    }
+
+    /// What is to be checked, and whose MAC addresses are to be known.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let of_vip = |state: &VipState| {
+            let vip = state.vip.clone();
+            let port = vip.check.port.or_else(|| vip.ports.first().copied()).unwrap_or_default();
+            let target = move |server: &ServerState| Target {
+                id: server.id(),
+                vip: vip.address,
+                port,
+                server: server.server.address,
+                check: vip.check.clone(),
+                is_up: server.is_up,
+            };
+            state.servers.iter().map(target).collect::<Vec<_>>()
+        };
+        self.vips.iter().flat_map(of_vip).collect()
+    }
+
+    /// A server's device has this address, or none that answers.
+    pub(crate) fn resolved(&mut self, address: IpAddr, mac: Option<Mac>) {
+        for server in self.servers_mut().filter(|server| server.server.address == address) {
+            server.is_resolved = mac.is_some();
+            server.mac = mac.or(server.mac);
+        }
+    }
+
+    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known.
+    pub(crate) fn checked(&mut self, id: u64, why_down: Option<String>) -> Option<(String, String)> {
+        for state in &mut self.vips {
+            let vip = state.vip.name();
+            if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
+                server.is_up = why_down.is_none();
+                server.why_down = why_down;
+                return Some((vip, server.server.name.clone()));
+            }
+        }
+        None
+    }
+
+    /// What a sweep has counted that began at `begun_ns`, by number and generation of the server.
+    pub(crate) fn swept(&mut self, begun_ns: u64, counted: &BTreeMap<(u16, u32), (u64, u64)>) {
+        for server in self.servers_mut() {
+            let (active, closing) =
+                counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
+            server.flows = Flows { active, closing, begun_ns };
+            server.decide_full(active);
+        }
+    }
+
+    /// Whether a server would be full, if the flows that were established since the last sweep were all there: then a sweep should
+    /// look. `established_since` is asked by the server's number.
+    pub(crate) fn may_be_full(&self, established_since: impl Fn(u16) -> u64) -> bool {
+        self.vips.iter().flat_map(|state| &state.servers).any(|server| {
+            let most = server.server.max_connections.filter(|_| !server.is_full);
+            most.is_some_and(|most| server.flows.active + established_since(server.number) >= most.into())
+        })
+    }
+
+    /// Numbers of the servers that have a maximum.
+    pub(crate) fn with_thresholds(&self) -> impl Iterator<Item = u16> {
+        let servers = self.vips.iter().flat_map(|state| &state.servers);
+        servers.filter(|state| state.server.max_connections.is_some()).map(|state| state.number)
+    }
+
+    fn servers_mut(&mut self) -> impl Iterator<Item = &mut ServerState> {
+        self.vips.iter_mut().flat_map(|state| &mut state.servers)
+    }
+
+    /// Fails if there is no place for what a configuration adds.
+    fn check_places(&self, partners: &[Option<usize>], config: &Config) -> Result<(), Error> {
+        let new_vips = partners.iter().filter(|partner| partner.is_none()).count();
+        let is_new = |partner: &Option<usize>, server: &Server| {
+            let servers = partner.map_or(&[][..], |at| &self.vips[at].servers);
+            !servers.iter().any(|state| state.server.address == server.address)
+        };
+        let new = partners.iter().zip(&config.vips);
+        let new: usize =
+            new.map(|(partner, vip)| vip.servers.iter().filter(|own| is_new(partner, own)).count()).sum();
+        let present: usize = self.vips.iter().map(|state| state.servers.len()).sum();
+        numbers::check(self.vips.len() + new_vips, present + new)
+    }
+}
+
+impl VipState {
+    fn new(number: u32, vip: Vip) -> Self {
+        Self {
+            number,
+            vip,
+            is_leaving: false,
+            servers: Vec::new(),
+            ring: None,
+            former: None,
+            is_ring_written: false,
+            members: None,
+            changed_ns: 0,
+        }
+    }
+
+    fn configure(&mut self, vip: &Vip, numbers: &mut Numbers) -> Result<(), Error> {
+        let (had_checks, has_checks) =
+            (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
+        self.is_leaving = false;
+        self.vip = vip.clone();
+        self.servers.iter_mut().for_each(|state| state.is_leaving = true);
+        for server in &vip.servers {
+            let known = self.servers.iter_mut().find(|state| state.server.address == server.address);
+            if let Some(state) = known {
+                state.server = server.clone();
+                state.is_leaving = false;
+                state.out_ns = None;
+                state.decide_full(state.flows.active);
+                continue;
+            }
+            let (number, generation) = numbers.take()?;
+            self.servers.push(ServerState {
+                number,
+                generation,
+                server: server.clone(),
+                is_leaving: false,
+                mac: None,
+                is_resolved: false,
+                is_up: !has_checks,
+                why_down: has_checks.then(|| "it has not been checked yet".to_owned()),
+                is_full: false,
+                flows: Flows::default(),
+                out_ns: None,
+                is_new: true,
+                written: None,
+            });
+        }
+        if had_checks && !has_checks {
+            self.servers.iter_mut().for_each(|state| (state.is_up, state.why_down) = (true, None));
+        }
+        Ok(())
+    }
+
+    /// The ring, once it is made.
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.as_deref()
+    }
+
+    /// Whether health is ignored, because all servers are down and that is what is wanted then.
+    pub(crate) fn ignores_health(&self) -> bool {
+        let takes_new = |state: &&ServerState| {
+            !state.is_leaving && state.is_resolved && !state.server.drain && state.server.weight > 0
+        };
+        let mut takers = self.servers.iter().filter(takes_new);
+        self.vip.when_all_down == WhenAllDown::All && !takers.any(|state| state.is_up)
+    }
+}
+
+impl ServerState {
+    /// What the checker knows it by.
+    pub(crate) fn id(&self) -> u64 {
+        u64::from(self.number) << 32 | u64::from(self.generation)
+    }
+
+    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at.
+    fn decide_full(&mut self, active: u64) {
+        self.is_full = match self.server.max_connections {
+            None => false,
+            Some(most) if active >= most.into() => true,
+            Some(_) => self.is_full && active >= self.server.resumes_below().into(),
+        };
+    }
+}
+
+/// Which VIP there is goes on as which wanted one: one of the same ports, otherwise of some of them, otherwise of the same address.
+fn partners(present: &[VipState], wanted: &[Vip]) -> Vec<Option<usize>> {
+    let mut partners: Vec<Option<usize>> = vec![None; wanted.len()];
+    let same: fn(&Vip, &Vip) -> bool = |one, other| one.ports == other.ports;
+    let some = |one: &Vip, other: &Vip| one.ports.iter().any(|port| other.ports.contains(port));
+    for fits in [same, some, |_, _| true] {
+        for (at, vip) in wanted.iter().enumerate() {
+            if partners[at].is_some() {
+                continue;
+            }
+            let is_free = |index: &usize| !partners.contains(&Some(*index));
+            let is_its = |index: &usize| {
+                let there = &present[*index].vip;
+                there.address == vip.address && fits(there, vip)
+            };
+            partners[at] = (0..present.len()).filter(is_its).find(is_free);
+        }
+    }
+    partners
+}
+
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

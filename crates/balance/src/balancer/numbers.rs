@@ -1,0 +1,58 @@
+//! Numbers of servers and VIPs, which tables and flows know them by.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Error,
+    layout::{SERVERS, VIPS},
+};
+
+/// Which numbers of servers are free, and which generation each had last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Of all numbers that have been given.
+    last: BTreeMap<u16, u32>,
+    used: std::collections::BTreeSet<u16>,
+}
+
+impl Numbers {
+    /// Those that a saved state has, by number.
+    pub(crate) fn of(last: BTreeMap<u16, u32>, used: impl IntoIterator<Item = u16>) -> Self {
+        Self { last, used: used.into_iter().collect() }
+    }
+
+    /// The last generation of each number that was given.
+    pub(crate) fn last(&self) -> &BTreeMap<u16, u32> {
+        &self.last
+    }
+
+    /// The lowest free number, and a generation that it has not had.
+    pub(crate) fn take(&mut self) -> Result<(u16, u32), Error> {
+        let free = (1..SERVERS as u16).find(|number| !self.used.contains(number));
+        let number = free.ok_or(Error::TooMany { what: "servers", most: SERVERS - 1 })?;
+        let generation = self.last.entry(number).or_default();
+        *generation = generation.wrapping_add(1).max(1);
+        self.used.insert(number);
+        Ok((number, *generation))
+    }
+
+    /// Gives a number back.
+    pub(crate) fn free(&mut self, number: u16) {
+        self.used.remove(&number);
+    }
+}
+
+/// The lowest free number of a VIP.
+pub(crate) fn free_vip(used: impl Iterator<Item = u32> + Clone) -> Result<u32, Error> {
+    let free = (1..VIPS as u32).find(|number| !used.clone().any(|other| other == *number));
+    free.ok_or(Error::TooMany { what: "VIPs", most: VIPS - 1 })
+}
+
+/// Fails if there are not so many numbers.
+pub(crate) fn check(vips: usize, servers: usize) -> Result<(), Error> {
+    match (vips < VIPS, servers < SERVERS) {
+        (true, true) => Ok(()),
+        (false, _) => Err(Error::TooMany { what: "VIPs", most: VIPS - 1 }),
+        (_, false) => Err(Error::TooMany { what: "servers", most: SERVERS - 1 }),
+    }
+}

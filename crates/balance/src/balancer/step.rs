@@ -1,0 +1,260 @@
+//! What is to be written next.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{Balancer, ServerState, VipState};
+use crate::{
+    Mac, Member, Ring, ServerEntry, ServiceEntry, State,
+    config::{ALL_PORTS, Persistence, Vip, WhenServerDies},
+};
+
+/// One change of the tables. They are made in their order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Operation {
+    SetServer {
+        number: u16,
+        entry: ServerEntry,
+    },
+    /// Before the number is anybody's again.
+    ClearServerCounts {
+        number: u16,
+    },
+    FreeServer {
+        number: u16,
+    },
+    ClearVipCounts {
+        vip: u32,
+    },
+    SetRing {
+        vip: u32,
+        ring: Arc<Ring>,
+        former: Arc<Ring>,
+        changed_ns: u64,
+    },
+    SetService {
+        address: IpAddr,
+        port: u16,
+        entry: ServiceEntry,
+    },
+    /// The address is a VIP's, and not all of its ports are.
+    SetAddress {
+        address: IpAddr,
+        vip: u32,
+    },
+    RemoveService {
+        address: IpAddr,
+        port: u16,
+    },
+}
+
+/// An entry of the table of services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Written {
+    Service(ServiceEntry),
+    Address(u32),
+}
+
+impl Balancer {
+    /// What is to be written now, in this order: servers before a ring names them, rings before services use them, and what is gone
+    /// last. The caller writes all of it, or calls [`Self::distrust_tables`].
+    pub(crate) fn step(&mut self, now_ns: u64) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        let wanted = self.wanted_services();
+        for state in &mut self.vips {
+            state.write_servers(&mut operations);
+            state.change_ring(now_ns, self.handshake_ns, &mut operations);
+        }
+        for (key @ (address, port), written) in &wanted {
+            if self.services.get(key) != Some(&Some(written.clone())) {
+                operations.push(match written.clone() {
+                    Written::Service(entry) => {
+                        Operation::SetService { address: *address, port: *port, entry }
+                    }
+                    Written::Address(vip) => Operation::SetAddress { address: *address, vip },
+                });
+            }
+        }
+        let gone = self.services.keys().filter(|key| !wanted.contains_key(key));
+        operations.extend(gone.map(|&(address, port)| Operation::RemoveService { address, port }));
+        self.services = wanted.into_iter().map(|(key, written)| (key, Some(written))).collect();
+        self.free(now_ns, &mut operations);
+        operations
+    }
+
+    /// When there is something to write although nothing happens, by the monotonic clock.
+    pub(crate) fn next_step_ns(&self) -> Option<u64> {
+        let waiting =
+            |state: &&VipState| !state.is_leaving && state.members.as_ref() != Some(&state.wanted_members());
+        let rings = self.vips.iter().filter(waiting).map(|state| state.changed_ns);
+        let leaving = |server: &ServerState| server.out_ns.filter(|_| server.is_leaving && !server.lives());
+        let leaving = self.vips.iter().flat_map(|state| &state.servers).filter_map(leaving);
+        rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
+    }
+
+    /// After a failure to write: everything is written again.
+    pub(crate) fn distrust_tables(&mut self) {
+        self.services.values_mut().for_each(|written| *written = None);
+        for state in &mut self.vips {
+            state.is_ring_written = false;
+            state.servers.iter_mut().for_each(|server| server.written = None);
+        }
+    }
+
+    /// All entries that the table of services must have.
+    pub(super) fn wanted_services(&self) -> BTreeMap<(IpAddr, u16), Written> {
+        let mut wanted = BTreeMap::new();
+        for state in self.vips.iter().filter(|state| !state.is_leaving) {
+            for port in &state.vip.ports {
+                let entry = Written::Service(service_entry(state.number, &state.vip));
+                wanted.insert((state.vip.address, *port), entry);
+            }
+        }
+        for state in self.vips.iter().filter(|state| !state.is_leaving) {
+            let address = Written::Address(state.number);
+            wanted.entry((state.vip.address, ALL_PORTS)).or_insert(address);
+        }
+        wanted
+    }
+
+    /// Lets servers go that are leaving and have no flows any more, and VIPs without servers.
+    fn free(&mut self, now_ns: u64, operations: &mut Vec<Operation>) {
+        let handshake_ns = self.handshake_ns;
+        for state in &mut self.vips {
+            let gone = |server: &mut ServerState| {
+                let Some(out_ns) = server.out_ns.filter(|_| server.is_leaving) else { return false };
+                // Handshakes by the former ring are over, and a sweep that began afterwards has found no flow.
+                let over_ns = out_ns.saturating_add(handshake_ns);
+                let flows = server.flows;
+                let is_swept = flows.begun_ns >= over_ns && flows.active + flows.closing == 0;
+                now_ns >= over_ns && (is_swept || !server.lives())
+            };
+            for server in state.servers.extract_if(.., gone) {
+                operations.push(Operation::FreeServer { number: server.number });
+                self.numbers.free(server.number);
+            }
+        }
+        self.vips.retain(|state| !state.is_leaving || !state.servers.is_empty());
+    }
+}
+
+impl VipState {
+    fn write_servers(&mut self, operations: &mut Vec<Operation>) {
+        let (vip, ignores_health, dies) = (self.number, self.ignores_health(), self.vip.when_server_dies);
+        for server in &mut self.servers {
+            let entry = ServerEntry {
+                mac: server.mac.unwrap_or_default(),
+                state: server.state(ignores_health, dies),
+                generation: server.generation,
+                vip,
+            };
+            if std::mem::take(&mut server.is_new) {
+                operations.push(Operation::ClearServerCounts { number: server.number });
+            }
+            let set =
+                |entry: &ServerEntry| Operation::SetServer { number: server.number, entry: entry.clone() };
+            match &server.written {
+                Some(written) if *written == entry => continue,
+                Some(written) if written.mac != entry.mac => {
+                    // An entry is written byte by byte: while the address changes, nothing is sent to it, and flows wait.
+                    let waiting = |mac: Mac| ServerEntry { mac, state: State::HELD, ..entry.clone() };
+                    operations
+                        .extend([waiting(written.mac), waiting(entry.mac), entry.clone()].iter().map(set));
+                }
+                _ => operations.push(set(&entry)),
+            }
+            server.written = Some(entry);
+        }
+    }
+
+    /// Gives the VIP the ring that it should have, as soon as the last change is longer ago than a handshake takes.
+    fn change_ring(&mut self, now_ns: u64, handshake_ns: u64, operations: &mut Vec<Operation>) {
+        if self.is_leaving {
+            // No service leads to the ring any more.
+            self.mark_out(now_ns);
+            return;
+        }
+        let wanted = self.wanted_members();
+        if self.members.as_ref() == Some(&wanted) {
+            if !self.is_ring_written {
+                operations.extend(self.ring_operation());
+                self.is_ring_written = true;
+            }
+            return;
+        }
+        let Some(present) = self.ring.clone() else {
+            let ring = Arc::new(Ring::new(&wanted));
+            operations.push(Operation::ClearVipCounts { vip: self.number });
+            self.set_ring(now_ns, (Arc::clone(&ring), ring), wanted);
+            operations.extend(self.ring_operation());
+            return;
+        };
+        let ring = present.changed(&wanted);
+        if ring == *present && self.members.is_none() {
+            // Taken over, and as it should be.
+            self.members = Some(wanted);
+            self.mark_out(now_ns);
+        } else if now_ns >= self.changed_ns.saturating_add(handshake_ns) {
+            self.set_ring(now_ns, (Arc::new(ring), present), wanted);
+            operations.extend(self.ring_operation());
+        }
+    }
+
+    fn set_ring(&mut self, now_ns: u64, (ring, former): (Arc<Ring>, Arc<Ring>), members: Vec<Member>) {
+        (self.ring, self.former, self.members) = (Some(ring), Some(former), Some(members));
+        (self.is_ring_written, self.changed_ns) = (true, now_ns);
+        self.mark_out(now_ns);
+    }
+
+    fn ring_operation(&self) -> Option<Operation> {
+        let (ring, former) = (self.ring.clone()?, self.former.clone()?);
+        Some(Operation::SetRing { vip: self.number, ring, former, changed_ns: self.changed_ns })
+    }
+
+    /// The ring has no place for those that are leaving.
+    fn mark_out(&mut self, now_ns: u64) {
+        for server in self.servers.iter_mut().filter(|server| server.is_leaving) {
+            server.out_ns.get_or_insert(now_ns);
+        }
+    }
+
+    pub(super) fn wanted_members(&self) -> Vec<Member> {
+        let member = |state: &ServerState| Member {
+            number: state.number,
+            name: state.server.name.clone(),
+            weight: state.server.weight,
+        };
+        self.servers.iter().filter(|state| !state.is_leaving).map(member).collect()
+    }
+}
+
+impl ServerState {
+    /// What the server is ready for.
+    pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
+        let mut state = State::UP;
+        let lives = self.is_resolved && (self.is_up || ignores_health);
+        if !lives {
+            state = state | if dies == WhenServerDies::Hold { State::HELD } else { State::DEAD };
+        }
+        if self.is_leaving || self.server.drain || self.server.weight == 0 {
+            state = state | State::DRAINING;
+        }
+        if self.is_full {
+            state = state | State::FULL;
+        }
+        state
+    }
+
+    /// Whether its checks succeed, and it answers for its address.
+    pub(crate) fn lives(&self) -> bool {
+        self.is_up && self.is_resolved
+    }
+}
+
+fn service_entry(vip: u32, wanted: &Vip) -> ServiceEntry {
+    let persistence = match wanted.persistence {
+        Persistence::Off => None,
+        Persistence::Source => Some(std::time::Duration::ZERO),
+        Persistence::For(time) => Some(time),
+    };
+    ServiceEntry { vip, schedule: wanted.schedule, persistence }
+}

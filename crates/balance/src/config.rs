@@ -1,0 +1,257 @@
+//! What a balancer balances: as a file says it, and as commands have changed it.
+
+mod file;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use crate::{
+    Hook, Schedule, Sizes,
+    health::Check,
+    layout::{SERVERS, VIPS},
+};
+
+/// Port 0 of the tables: all ports that have no entry of their own.
+pub(crate) const ALL_PORTS: u16 = 0;
+
+/// What one balancer does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The device that clients' frames come by, and on whose Ethernet segment all servers are.
+    pub device: String,
+    /// Where the program sees frames; chosen by the kind of the device if none.
+    pub hook: Option<Hook>,
+    /// Whether the VIPs are put on the device, and announced. Otherwise they are put on `lo`, and the device answers no ARP for them.
+    pub answer_arp: bool,
+    /// Part of all hashes. Balancers that stand in for each other have the same.
+    pub seed: u64,
+    /// How long a handshake may take: for so long after a change of a ring, unknown flows go by the former one.
+    pub handshake: Duration,
+    /// How many flows may be remembered per second before they have gone on after the handshake.
+    pub remember_per_second: u32,
+    /// How long an established flow may send nothing before it is forgotten.
+    pub idle_timeout: Duration,
+    /// The same after FIN or RST.
+    pub closing_timeout: Duration,
+    /// Where `/metrics` is answered in the OpenMetrics format; nowhere if none.
+    pub metrics: Option<SocketAddr>,
+    /// How much is remembered.
+    pub sizes: Sizes,
+    /// What is balanced, in the order of the file.
+    pub vips: Vec<Vip>,
+}
+
+/// Ports of an address that clients connect to, and the servers behind them. Its ports share servers, ring and counts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vip {
+    /// The address.
+    pub address: IpAddr,
+    /// The TCP ports; 0 alone is all ports that no other VIP of this address has.
+    pub ports: Vec<u16>,
+    /// How servers are chosen for new flows.
+    pub schedule: Schedule,
+    /// Whether flows of a source address stay together.
+    pub persistence: Persistence,
+    /// What happens while every server is down.
+    pub when_all_down: WhenAllDown,
+    /// What becomes of the flows of a server that dies.
+    pub when_server_dies: WhenServerDies,
+    /// How servers are checked.
+    pub check: Check,
+    /// The servers.
+    pub servers: Vec<Server>,
+}
+
+/// Whether flows of a source address stay together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Persistence {
+    /// Each flow is on its own.
+    #[default]
+    Off,
+    /// By a hash of the source address; of the ring only.
+    Source,
+    /// For this long after the last new flow of the source address; by turns only.
+    For(Duration),
+}
+
+/// What happens while every server of a VIP is down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenAllDown {
+    /// Clients' frames are dropped, and counted.
+    #[default]
+    Drop,
+    /// Frames are sent as if all were up.
+    All,
+}
+
+/// What becomes of the flows of a server that dies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenServerDies {
+    /// They go to others, whose kernels reset them, so that clients may connect anew.
+    #[default]
+    Move,
+    /// They wait for it.
+    Hold,
+}
+
+/// A server of a VIP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its name, unique in the VIP. The order of its places in the ring is made of it.
+    pub name: String,
+    /// Its own address on the device's segment.
+    pub address: IpAddr,
+    /// Its share of new flows is its part of the sum of all weights; 0 gets none.
+    pub weight: u32,
+    /// From so many connections on, it gets no new ones (`ipvsadm -x`); never if none.
+    pub max_connections: Option<u32>,
+    /// Below so many, it gets new ones again (`ipvsadm -y`); three quarters of the maximum if none.
+    pub resume_connections: Option<u32>,
+    /// Whether it gets no new flows, because it is to be taken out.
+    pub drain: bool,
+}
+
+/// Largest weight, as that of ipvs.
+pub const MAX_WEIGHT: u32 = 65_535;
+
+impl Config {
+    /// A configuration without VIPs, with what holds unless a file says otherwise.
+    pub fn new(device: impl Into<String>) -> Self {
+        Self {
+            device: device.into(),
+            hook: None,
+            answer_arp: true,
+            seed: 0,
+            handshake: Duration::from_secs(3),
+            remember_per_second: 50_000,
+            idle_timeout: Duration::from_secs(15 * 60),
+            closing_timeout: Duration::from_secs(2 * 60),
+            metrics: None,
+            sizes: Sizes::default(),
+            vips: Vec::new(),
+        }
+    }
+
+    /// What is wrong with the whole, which no value alone is.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.vips.is_empty() {
+            wrong.push("there is no VIP: add a table [[vips]] with its address and servers".to_owned());
+        }
+        let servers: usize = self.vips.iter().map(|vip| vip.servers.len()).sum();
+        for (count, most, what) in [(self.vips.len(), VIPS - 1, "VIPs"), (servers, SERVERS - 1, "servers")] {
+            if count > most {
+                wrong.push(format!("{count} {what} are more than a balancer has place for, which is {most}"));
+            }
+        }
+        for (at, vip) in self.vips.iter().enumerate() {
+            for port in &vip.ports {
+                let same = |other: &&Vip| other.address == vip.address && other.ports.contains(port);
+                if self.vips[..at].iter().any(|other| same(&other)) {
+                    wrong.push(format!("{} is listed twice", service_name(vip.address, *port)));
+                }
+            }
+            wrong.extend(vip.problems());
+        }
+        wrong
+    }
+
+    /// The VIP of an address, and of one of its ports if it is given.
+    ///
+    /// # Errors
+    /// When there is none, or when there are several.
+    pub(crate) fn vip_mut(&mut self, address: IpAddr, port: Option<u16>) -> Result<&mut Vip, String> {
+        let known: Vec<String> = self.vips.iter().map(Vip::name).collect();
+        let has = |vip: &Vip| vip.address == address && port.is_none_or(|port| vip.ports.contains(&port));
+        let mut found = self.vips.iter_mut().filter(|vip| has(vip));
+        match (found.next(), found.next()) {
+            (Some(vip), None) => Ok(vip),
+            (Some(_), Some(_)) => Err(format!(
+                "several VIPs have the address {address}: say which by a port, as in {}",
+                service_name(address, 80)
+            )),
+            _ => {
+                let asked = port.map_or_else(|| address.to_string(), |port| service_name(address, port));
+                Err(format!("there is no VIP {asked}; there are {}", known.join(", ")))
+            }
+        }
+    }
+}
+
+impl Vip {
+    /// The address and the ports, as `192.168.16.100:80,443`.
+    pub fn name(&self) -> String {
+        let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
+        match (self.ports[..] == [ALL_PORTS], self.address) {
+            (true, address) => address.to_string(),
+            (false, IpAddr::V4(address)) => format!("{address}:{}", ports.join(",")),
+            (false, IpAddr::V6(address)) => format!("[{address}]:{}", ports.join(",")),
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let (name, mut wrong) = (self.name(), Vec::new());
+        for (at, server) in self.servers.iter().enumerate() {
+            let earlier = &self.servers[..at];
+            if earlier.iter().any(|other| other.name == server.name) {
+                wrong.push(format!("{name}: two servers have the name '{}'", server.name));
+            }
+            if earlier.iter().any(|other| other.address == server.address) {
+                wrong.push(format!("{name}: two servers have the address {}", server.address));
+            }
+            if server.address == self.address {
+                wrong.push(format!(
+                    "{name}: a server has the address of the VIP; give its own address on the segment"
+                ));
+            }
+            wrong.extend(server.problem().map(|why| format!("{name}, {}: {why}", server.name)));
+        }
+        match (self.schedule, self.persistence) {
+            (Schedule::Ring, Persistence::For(_)) => wrong.push(format!(
+                "{name}: a time of persistence needs schedule = \"round-robin\"; the ring has persistence = \"source\", without a time"
+            )),
+            (Schedule::RoundRobin, Persistence::Source) => wrong.push(format!(
+                "{name}: persistence = \"source\" needs schedule = \"maglev\"; round robin has a time, such as persistence = \"300s\""
+            )),
+            _ => {}
+        }
+        wrong
+    }
+}
+
+impl Server {
+    /// A server of weight 1 whose name is its address.
+    pub fn new(address: IpAddr) -> Self {
+        let name = address.to_string();
+        Self { name, address, weight: 1, max_connections: None, resume_connections: None, drain: false }
+    }
+
+    /// Below how many connections a server that was full gets new ones again: as ipvs, three quarters unless it is said.
+    pub(crate) fn resumes_below(&self) -> u32 {
+        let default = self.max_connections.map(|most| most - most / 4);
+        self.resume_connections.or(default).unwrap_or(u32::MAX)
+    }
+
+    fn problem(&self) -> Option<String> {
+        match (self.max_connections, self.resume_connections) {
+            (None, Some(_)) => Some("resume_connections needs max_connections".to_owned()),
+            (Some(most), Some(resume)) if resume > most => {
+                Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
+            }
+            _ if self.weight > MAX_WEIGHT => {
+                Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An address and a port, as one writes them.
+pub(crate) fn service_name(address: IpAddr, port: u16) -> String {
+    if port == ALL_PORTS { address.to_string() } else { SocketAddr::new(address, port).to_string() }
+}

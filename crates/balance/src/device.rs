@@ -1,0 +1,50 @@
+//! The device that a balancer works on.
+
+use std::{io, net::IpAddr};
+
+use kernel::netlink::{Link, Netlink};
+
+use crate::{Error, Mac};
+
+/// A device of Ethernet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its number in its network namespace.
+    pub index: u32,
+    /// Its address.
+    pub mac: Mac,
+    /// Its IP addresses, each with the length of its prefix in bits.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// What else the kernel tells of it.
+    pub(crate) link: Link,
+}
+
+impl Device {
+    /// Looks for a device in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// When there is none of this name, or it is none of Ethernet.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        let what = || format!("use the device {name}");
+        let failed = |error: io::Error| Error::new(what(), &error);
+        let refused = |cause: String| Error::Kernel { what: what(), cause };
+        let mut netlink = Netlink::open().map_err(failed)?;
+        let links = netlink.links().map_err(failed)?;
+        let names: Vec<&str> =
+            links.iter().map(|link| link.name.as_str()).filter(|name| *name != "lo").collect();
+        let list = if names.is_empty() { "none but lo".to_owned() } else { names.join(", ") };
+        let link = links.iter().find(|link| link.name == name);
+        let link = link.ok_or_else(|| refused(format!("there is no such device; there are: {list}")))?;
+        let mac = link.mac.ok_or_else(|| {
+            refused(
+                "it has no address of Ethernet, so the balancer cannot write one into its frames".to_owned(),
+            )
+        })?;
+        let mut addresses = netlink.addresses().map_err(failed)?;
+        addresses.retain(|address| address.index == link.index);
+        let addresses = addresses.into_iter().map(|address| (address.address, address.prefix)).collect();
+        Ok(Self { name: name.to_owned(), index: link.index, mac, addresses, link: link.clone() })
+    }
+}

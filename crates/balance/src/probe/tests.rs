@@ -1,0 +1,244 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn http() -> CheckKind {
+    CheckKind::Http { path: "/up".to_owned(), host: None, status: 200..=399 }
+}
+
+/// An own address and a VIP.
+fn ends(is_v6: bool) -> (SocketAddr, SocketAddr) {
+    match is_v6 {
+        false => ("192.0.2.1:61000".parse().unwrap(), "192.0.2.100:80".parse().unwrap()),
+        true => ("[2001:db8::1]:61000".parse().unwrap(), "[2001:db8::100]:80".parse().unwrap()),
+    }
+}
+
+/// A server that has a probe: what it sends begins at 5,000.
+struct Server {
+    probe: Probe,
+    began: Instant,
+    sent: Vec<Vec<u8>>,
+}
+
+impl Server {
+    fn of(kind: &CheckKind, is_v6: bool) -> Self {
+        let (own, vip) = ends(is_v6);
+        let began = Instant::now();
+        let (probe, syn) = Probe::begin(own, vip, kind, TIMEOUT, u32::MAX, began);
+        Self { probe, began, sent: vec![syn] }
+    }
+
+    fn says(
+        &mut self,
+        at: u32,
+        acknowledges: u32,
+        set: impl FnOnce(&mut TcpHeader),
+        text: &[u8],
+    ) -> Option<Outcome> {
+        let set = |tcp: &mut TcpHeader| {
+            (tcp.ack, tcp.acknowledgment_number) = (true, acknowledges);
+            set(tcp);
+        };
+        let packet = packet(self.probe.vip, self.probe.own, at, set, &[], text);
+        self.probe.receive(&Segment::parse(&packet).unwrap(), &mut self.sent)
+    }
+
+    fn accepts(&mut self) -> Option<Outcome> {
+        self.says(5_000, 0, |tcp| tcp.syn = true, &[])
+    }
+
+    /// Number of the byte after the request.
+    fn after_request(&self) -> u32 {
+        self.probe.http.as_ref().unwrap().0.len() as u32
+    }
+
+    fn answers(&mut self, at: u32, text: &str) -> Option<Outcome> {
+        let asked = self.after_request();
+        self.says(5_001 + at, asked, |_| (), text.as_bytes())
+    }
+
+    /// Kinds of the segments sent so far: S, R, A, and P with data.
+    fn kinds(&self) -> String {
+        let kind = |packet: &Vec<u8>| match Segment::parse(packet).unwrap() {
+            segment if segment.is_syn => 'S',
+            segment if segment.is_reset => 'R',
+            segment if segment.payload.is_empty() => 'A',
+            _ => 'P',
+        };
+        self.sent.iter().map(kind).collect()
+    }
+}
+
+/// A checksum over a correct packet is that of its header.
+fn checksums_are_right(packet: &[u8]) -> bool {
+    let sliced = SlicedPacket::from_ip(packet).unwrap();
+    let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { return false };
+    match sliced.net.as_ref().unwrap() {
+        NetSlice::Ipv4(ip) => {
+            let (from, to) = (ip.header().source(), ip.header().destination());
+            ip.header().header_checksum() == ip.header().to_header().calc_header_checksum()
+                && tcp.calc_checksum_ipv4(from, to) == Ok(tcp.checksum())
+        }
+        NetSlice::Ipv6(ip) => {
+            let (from, to) = (ip.header().source(), ip.header().destination());
+            tcp.calc_checksum_ipv6(from, to) == Ok(tcp.checksum())
+        }
+        NetSlice::Arp(_) => false,
+    }
+}
+
+#[test]
+fn an_accepted_connection_is_reset() {
+    for is_v6 in [false, true] {
+        let mut server = Server::of(&CheckKind::Tcp, is_v6);
+        assert_eq!(server.accepts(), Some(Ok(())));
+        assert_eq!(server.kinds(), "SR");
+        let reset = Segment::parse(&server.sent[1]).unwrap();
+        assert_eq!((reset.sequence, reset.acknowledged), (0, Some(5_001)));
+        assert!(server.sent.iter().all(|packet| checksums_are_right(packet)));
+    }
+}
+
+#[test]
+fn servers_that_refuse_are_told_from_silent_ones() {
+    let mut server = Server::of(&CheckKind::Tcp, false);
+    assert_eq!(
+        server.says(0, 0, |tcp| tcp.rst = true, &[]),
+        Some(Err("refuses connections to port 80".to_owned()))
+    );
+    let mut server = Server::of(&CheckKind::Tcp, false);
+    let half = server.began + TIMEOUT / 2;
+    assert_eq!(server.probe.wakes(), half);
+    assert_eq!(server.probe.wake(half, &mut server.sent), None);
+    let end = server.began + TIMEOUT;
+    assert_eq!(server.probe.wakes(), end);
+    let why = "does not answer a SYN to port 80 within 1 s".to_owned();
+    assert_eq!(server.probe.wake(end, &mut server.sent), Some(Err(why)));
+    assert_eq!(server.kinds(), "SSR", "a lost SYN is sent again, and a lost answer is reset");
+}
+
+#[test]
+fn a_connection_of_before_is_reset_first() {
+    let mut server = Server::of(&CheckKind::Tcp, false);
+    assert_eq!(server.says(9, 77, |_| (), &[]), None);
+    let reset = Segment::parse(&server.sent[1]).unwrap();
+    assert_eq!((reset.is_reset, reset.sequence, reset.acknowledged), (true, 77, None));
+    assert_eq!(server.accepts(), Some(Ok(())));
+}
+
+#[test]
+fn the_status_decides() {
+    for (answer, outcome) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
+        ("HTTP/1.0 302", Ok(())),
+        (
+            "HTTP/1.1 503 Service Unavailable\r\n",
+            Err("answers with status 503 on port 80; 200 to 399 are good"),
+        ),
+        ("HTTP/2.0 200 OK\r\n", Err("does not answer in HTTP on port 80")),
+        ("SSH-2.0", Err("does not answer in HTTP on port 80")),
+    ] {
+        let mut server = Server::of(&http(), false);
+        assert_eq!(server.accepts(), None);
+        assert_eq!(server.answers(0, answer), Some(outcome.map_err(str::to_owned)), "{answer}");
+        assert_eq!(server.kinds(), "SPR");
+    }
+    let mut server = Server::of(&http(), false);
+    server.accepts();
+    assert_eq!(server.answers(0, "HTTP/1.1 2"), None);
+    let asked = server.after_request();
+    let closes = server.says(5_011, asked, |tcp| tcp.fin = true, &[]);
+    assert_eq!(closes, Some(Err("closes the connection to port 80 without a status".to_owned())));
+    assert_eq!(server.kinds(), "SPAR");
+}
+
+#[test]
+fn a_lost_request_is_sent_again() {
+    let mut server = Server::of(&http(), false);
+    server.accepts();
+    server.accepts();
+    let now = server.began + TIMEOUT / 2;
+    server.probe.wake(now, &mut server.sent);
+    assert_eq!(server.kinds(), "SPPP");
+    assert_eq!(server.says(1, 0, |tcp| tcp.rst = true, &[]), None, "a reset out of place is nobody's");
+    let why = "resets the connection to port 80 instead of answering".to_owned();
+    assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), Some(Err(why)));
+}
+
+#[test]
+fn the_request_names_the_host() {
+    let text = |host, is_v6| String::from_utf8(request("/up", host, ends(is_v6).1)).unwrap();
+    assert!(
+        text(None, true).starts_with("GET /up HTTP/1.1\r\nHost: [2001:db8::100]\r\n"),
+        "{}",
+        text(None, true)
+    );
+    assert!(text(None, false).contains("\r\nHost: 192.0.2.100\r\n"));
+    assert!(text(Some("a.example"), false).contains("\r\nHost: a.example\r\n"));
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_any_kind_are_no_danger(bytes in proptest::collection::vec(any::<u8>(), 0..200), is_v6: bool) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut() {
+            *first = if is_v6 { 0x60 } else { 0x45 };
+        }
+        let mut server = Server::of(&http(), is_v6);
+        if let Some(segment) = Segment::parse(&bytes) {
+            server.probe.receive(&segment, &mut server.sent);
+        }
+    }
+
+    /// Whatever a server sends, a probe answers each segment once at most, with packets that are whole, and ends once.
+    #[test]
+    fn segments_of_any_kind_are_no_danger(
+        is_v6: bool,
+        is_http: bool,
+        segments in proptest::collection::vec(
+            (any::<[bool; 4]>(), prop_oneof![0_u32..40, 4_990_u32..5_040, any::<u32>()],
+             prop_oneof![Just(0_u32), 0_u32..200, any::<u32>()], "[ -~]{0,20}|HTTP/1.1 [2-5]00"),
+            0..20,
+        ),
+    ) {
+        let kind = if is_http { http() } else { CheckKind::Tcp };
+        let mut server = Server::of(&kind, is_v6);
+        for ([syn, ack, fin, rst], at, acknowledges, text) in segments {
+            let before = server.sent.len();
+            let set = |tcp: &mut TcpHeader| (tcp.syn, tcp.ack, tcp.fin, tcp.rst) = (syn, ack, fin, rst);
+            let found = server.says(at, acknowledges, set, text.as_bytes());
+            prop_assert!(server.sent.len() <= before + 1);
+            prop_assert!(server.sent[before..].iter().all(|packet| checksums_are_right(packet)));
+            if found.is_some() {
+                break;
+            }
+        }
+    }
+
+    /// An answer in pieces of any size, some of them twice, too early or with what was there before, means what the whole one means.
+    #[test]
+    fn an_answer_in_pieces_is_put_together(
+        status in 100_u16..600,
+        is_v6: bool,
+        pieces in proptest::collection::vec((0_usize..30, 1_usize..30), 0..40),
+    ) {
+        let answer = format!("HTTP/1.1 {status} Words\r\nServer: a server\r\n\r\n");
+        let mut server = Server::of(&http(), is_v6);
+        prop_assert_eq!(server.accepts(), None);
+        let all = pieces.into_iter().chain((0..answer.len()).map(|at| (at, 1)));
+        let mut found = None;
+        for (at, length) in all {
+            let at = at.min(answer.len() - 1);
+            let piece = &answer[at..(at + length).min(answer.len())];
+            found = server.answers(at as u32, piece);
+            if found.is_some() {
+                break;
+            }
+        }
+        prop_assert_eq!(found.unwrap().is_ok(), (200..=399).contains(&status));
+        prop_assert!(server.kinds().ends_with('R') && server.kinds().matches('R').count() == 1);
+    }
+}

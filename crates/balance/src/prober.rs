@@ -1,0 +1,331 @@
+//! Which server is probed when, and what the results mean: all probes together, on a time that is given, without input or output.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    time::Instant,
+};
+
+use kernel::netlink::Neighbour;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use settings::Network;
+
+use crate::{
+    Check, CheckKind, Mac,
+    health::Health,
+    probe::{Outcome, Probe, Segment},
+};
+
+/// Ports that probes come from: beyond those that Linux gives to connections, if nobody has changed that.
+pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
+
+/// A server of a VIP that is to be checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Target {
+    /// What events name it by.
+    pub(crate) id: u64,
+    /// The VIP that is asked.
+    pub(crate) vip: IpAddr,
+    /// The port that is asked.
+    pub(crate) port: u16,
+    /// The server's own address.
+    pub(crate) server: IpAddr,
+    /// How it is asked. Of kind `None`, only its MAC address is found out.
+    pub(crate) check: Check,
+    /// What it counts as until probes say otherwise. One that is down comes up with its first good probe.
+    pub(crate) is_up: bool,
+}
+
+/// What has been found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The address of a server's device; none if the server does not answer for its address any more.
+    Mac {
+        /// The server's own address.
+        server: IpAddr,
+        /// The address of its device.
+        mac: Option<Mac>,
+    },
+    /// A server is up.
+    Up {
+        /// The target.
+        id: u64,
+    },
+    /// A server is down.
+    Down {
+        /// The target.
+        id: u64,
+        /// What the last probe found.
+        why: String,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub(crate) struct Actions {
+    /// Packets, each with the address of the device that it goes to.
+    pub(crate) packets: Vec<(Vec<u8>, Mac)>,
+    pub(crate) events: Vec<Event>,
+}
+
+/// All probes of a balancer.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    /// Own addresses, each with the length of its prefix in bits.
+    own: Vec<(IpAddr, u8)>,
+    targets: BTreeMap<u64, Watched>,
+    /// When each target wants to be looked at.
+    due: BTreeSet<(Instant, u64)>,
+    /// Targets that are probed, by the port of the probe.
+    ports: HashMap<u16, u64>,
+    next_port: u16,
+    servers: HashMap<IpAddr, Neighbour>,
+    random: Pcg64Mcg,
+}
+
+#[derive(Debug)]
+struct Watched {
+    target: Target,
+    health: Health,
+    due: Instant,
+    /// When the last probe began.
+    begun: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    /// Until its server's device is known.
+    Unaddressed {
+        deadline: Instant,
+    },
+    Probed(Box<Probe>, u16),
+}
+
+impl Prober {
+    pub(crate) fn new(own: Vec<(IpAddr, u8)>, seed: u64) -> Self {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let next_port = random.random_range(PORTS);
+        Self {
+            own,
+            targets: BTreeMap::new(),
+            due: BTreeSet::new(),
+            ports: HashMap::new(),
+            next_port,
+            servers: HashMap::new(),
+            random,
+        }
+    }
+
+    /// Takes other targets. Those that stay as they were keep their state; of those whose address or check has changed, whether they
+    /// are up.
+    pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) {
+        let mut former = std::mem::take(&mut self.targets);
+        let mut servers = HashMap::new();
+        for target in targets {
+            let known = self.servers.get(&target.server).copied().unwrap_or(Neighbour::Unknown);
+            servers.insert(target.server, known);
+            let id = target.id;
+            let watched = match former.remove(&id) {
+                Some(same) if same.is_as(&target) => same,
+                other => {
+                    let health = other.as_ref().map_or(target.is_up, |other| other.health.is_up());
+                    other.into_iter().for_each(|other| self.end(&other));
+                    // Not all at the same time.
+                    let spread = target.check.interval.mul_f64(target.check.jitter.clamp(0.0, 1.0));
+                    let due = now + spread.mul_f64(self.random.random());
+                    if target.check.kind != CheckKind::None {
+                        self.due.insert((due, id));
+                    }
+                    Watched { health: Health::new(health), due, begun: now, state: State::Idle, target }
+                }
+            };
+            self.targets.insert(id, watched);
+        }
+        former.values().for_each(|gone| self.end(gone));
+        self.servers = servers;
+    }
+
+    /// The servers' own addresses.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (IpAddr, Neighbour)> {
+        self.servers.iter().map(|(server, known)| (*server, *known))
+    }
+
+    /// When [`Self::wake`] wants to be called; never if there is nothing to probe.
+    pub(crate) fn wakes(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes what is known of a server's device.
+    pub(crate) fn neighbour(&mut self, server: IpAddr, now_known: Neighbour, now: Instant) -> Actions {
+        let mut actions = Actions::default();
+        let Some(known) = self.servers.get_mut(&server) else { return actions };
+        let (before, after) = (mac_of(*known), mac_of(now_known));
+        // While the kernel asks for it again, the address of before holds.
+        if now_known == Neighbour::Unknown {
+            return actions;
+        }
+        *known = now_known;
+        if before != after {
+            actions.events.push(Event::Mac { server, mac: after });
+        }
+        let waiting = self.targets.iter().filter(|(_, watched)| {
+            watched.target.server == server && matches!(watched.state, State::Unaddressed { .. })
+        });
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.attend(id, now, &mut actions);
+        }
+        actions
+    }
+
+    /// Takes a packet.
+    pub(crate) fn receive(&mut self, packet: &[u8], now: Instant) -> Actions {
+        let mut actions = Actions::default();
+        let Some(segment) = Segment::parse(packet) else { return actions };
+        let Some(id) = self.ports.get(&segment.to.port()).copied() else { return actions };
+        let Some(watched) = self.targets.get_mut(&id) else { return actions };
+        let State::Probed(probe, _) = &mut watched.state else { return actions };
+        let mut packets = Vec::new();
+        let outcome = probe.receive(&segment, &mut packets);
+        self.finish(id, packets, outcome, now, &mut actions);
+        actions
+    }
+
+    /// Does what is due.
+    pub(crate) fn wake(&mut self, now: Instant) -> Actions {
+        let mut actions = Actions::default();
+        // Each target is looked at once, and is then due later or has another reason to be looked at.
+        let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
+        due.into_iter().for_each(|id| self.attend(id, now, &mut actions));
+        actions
+    }
+
+    fn attend(&mut self, id: u64, now: Instant, actions: &mut Actions) {
+        let Some(watched) = self.targets.get_mut(&id) else { return };
+        let known = self.servers.get(&watched.target.server).copied().unwrap_or(Neighbour::Unknown);
+        let (mut packets, mut outcome) = (Vec::new(), None);
+        let timeout = watched.target.check.timeout;
+        match &mut watched.state {
+            State::Probed(probe, _) => outcome = probe.wake(now, &mut packets),
+            State::Idle | State::Unaddressed { .. } => {
+                let deadline = match watched.state {
+                    State::Unaddressed { deadline } => deadline,
+                    _ => now + timeout,
+                };
+                watched.begun = now;
+                match known {
+                    Neighbour::Known { .. } => {
+                        let begun = self.begin(id, now);
+                        outcome = begun.map(|packet| packets.push(packet)).map_err(Err).err();
+                    }
+                    Neighbour::Unknown if now < deadline => watched.state = State::Unaddressed { deadline },
+                    _ => outcome = Some(Err("does not answer for its own address".to_owned())),
+                }
+            }
+        }
+        self.finish(id, packets, outcome, now, actions);
+    }
+
+    /// The SYN of a new probe.
+    fn begin(&mut self, id: u64, now: Instant) -> Result<Vec<u8>, String> {
+        let port = self.free_port().ok_or("cannot be probed: all ports for probes are taken")?;
+        let first = self.random.random();
+        let Some(watched) = self.targets.get_mut(&id) else { return Err(String::new()) };
+        let Target { vip, server, check, .. } = &watched.target;
+        let own = source(&self.own, *server, *vip).ok_or_else(|| {
+            let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
+            format!("cannot be probed: the balancer's device has no address of {family} of its own")
+        })?;
+        let vip = SocketAddr::new(*vip, watched.target.port);
+        let (probe, syn) =
+            Probe::begin(SocketAddr::new(own, port), vip, &check.kind, check.timeout, first, now);
+        watched.state = State::Probed(Box::new(probe), port);
+        self.ports.insert(port, id);
+        Ok(syn)
+    }
+
+    /// Sends what a probe gave, counts its result, and says when the target is due again.
+    fn finish(
+        &mut self,
+        id: u64,
+        packets: Vec<Vec<u8>>,
+        outcome: Option<Outcome>,
+        now: Instant,
+        actions: &mut Actions,
+    ) {
+        let Some(watched) = self.targets.get_mut(&id) else { return };
+        let mac = self.servers.get(&watched.target.server).copied().and_then(mac_of);
+        if let Some(mac) = mac {
+            actions.packets.extend(packets.into_iter().map(|packet| (packet, mac)));
+        }
+        if let Some(outcome) = outcome {
+            if let State::Probed(_, port) = watched.state {
+                self.ports.remove(&port);
+            }
+            watched.state = State::Idle;
+            match (watched.health.count(&watched.target.check, outcome.is_ok()), outcome) {
+                (Some(true), _) => actions.events.push(Event::Up { id }),
+                (Some(false), Err(why)) => actions.events.push(Event::Down { id, why }),
+                _ => {}
+            }
+        }
+        let due = match &watched.state {
+            State::Idle => {
+                let wait = watched.health.wait(&watched.target.check, self.random.random());
+                now.max(watched.begun + wait)
+            }
+            State::Unaddressed { deadline } => *deadline,
+            State::Probed(probe, _) => probe.wakes(),
+        };
+        self.due.remove(&(watched.due, id));
+        watched.due = due;
+        self.due.insert((due, id));
+    }
+
+    fn end(&mut self, watched: &Watched) {
+        self.due.remove(&(watched.due, watched.target.id));
+        if let State::Probed(_, port) = watched.state {
+            self.ports.remove(&port);
+        }
+    }
+
+    /// The next port that no probe has. Ports are taken in turn, so that one has rested when it comes again.
+    fn free_port(&mut self) -> Option<u16> {
+        for _ in PORTS {
+            let port = self.next_port;
+            self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
+            if !self.ports.contains_key(&port) {
+                return Some(port);
+            }
+        }
+        None
+    }
+}
+
+impl Watched {
+    fn is_as(&self, target: &Target) -> bool {
+        let own = Target { is_up: target.is_up, ..self.target.clone() };
+        own == *target
+    }
+}
+
+fn mac_of(known: Neighbour) -> Option<Mac> {
+    match known {
+        Neighbour::Known { mac, .. } => Some(mac),
+        Neighbour::Unknown | Neighbour::Failed => None,
+    }
+}
+
+/// The own address that a server answers to: one of its network, if there is one.
+fn source(own: &[(IpAddr, u8)], server: IpAddr, vip: IpAddr) -> Option<IpAddr> {
+    let usable = || own.iter().filter(|(own, _)| own.is_ipv4() == vip.is_ipv4() && *own != vip);
+    let near = usable().find(|(own, prefix)| Network { address: *own, prefix: *prefix }.contains(server));
+    let global = |own: &&(IpAddr, u8)| !matches!(own.0, IpAddr::V6(own) if own.is_unicast_link_local());
+    near.or_else(|| usable().find(global)).or_else(|| usable().next()).map(|(own, _)| *own)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! A load balancer between clients and servers: what each kind needs on the hosts of a lab.
+//!
+//! | kind | on the balancer's host | on the servers | on the clients |
+//! |---|---|---|---|
+//! | direct | nothing | the virtual address on loopback | a route to the virtual address through all servers |
+//! | l2dsr | `proofload balance` | the virtual address on loopback | a route through the balancer |
+//! | lvs | `ipvsadm`; the virtual address on loopback | the virtual address on loopback | a route through the balancer |
+//! | haproxy | HAProxy; the virtual address on loopback | nothing | a route through the balancer |
+
+mod programs;
+
+use std::net::IpAddr;
+
+use settings::Network;
+
+use crate::{
+    plan::{Host, Plan, Route},
+    program::Haproxy,
+};
+
+/// Kinds of balancers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BalancerKind {
+    /// No balancer: clients spread their connections over the servers themselves (ECMP).
+    Direct,
+    /// `proofload balance`: direct server return by rewriting the destination of frames.
+    L2dsr,
+    /// HAProxy, a proxy.
+    Haproxy,
+    /// The kernel's balancer (IPVS) with direct routing.
+    Lvs,
+}
+
+impl BalancerKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Direct, Self::L2dsr, Self::Haproxy, Self::Lvs];
+
+    /// The name of the kind in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::L2dsr => "l2dsr",
+            Self::Haproxy => "haproxy",
+            Self::Lvs => "lvs",
+        }
+    }
+
+    /// Whether servers answer clients directly, from the virtual address.
+    pub fn answers_directly(self) -> bool {
+        self != Self::Haproxy
+    }
+}
+
+/// How a balancer chooses a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    Maglev,
+    RoundRobin,
+}
+
+/// A load balancer of a lab.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Balancer {
+    /// Index of its host in the plan.
+    pub host: usize,
+    /// Its kind.
+    pub kind: BalancerKind,
+    /// The virtual address, which clients connect to.
+    pub vip: IpAddr,
+    /// The port that clients connect to.
+    pub port: u16,
+    /// Whether clients must use TLS. The balancer's certificate is signed by no authority that they know.
+    pub is_tls: bool,
+    /// Indices of the servers in the plan.
+    pub servers: Vec<usize>,
+    /// Names of its processes; none if the kernel balances.
+    pub processes: Vec<String>,
+    /// Processors that it keeps busy under load.
+    pub threads: u32,
+}
+
+/// What a balancer's kind needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Details {
+    /// The port of the servers.
+    pub server_port: u16,
+    /// How it chooses; the kind's own way if none.
+    pub schedule: Option<Schedule>,
+    /// Most connections of a server.
+    pub max_connections: Option<u64>,
+    /// A full server gets connections again when it has fewer than these.
+    pub resume_connections: Option<u64>,
+    /// Processes of HAProxy.
+    pub processes: u32,
+    /// HAProxy's settings; `check` and `check_interval` are those of l2dsr, too.
+    pub haproxy: Haproxy,
+}
+
+impl Balancer {
+    /// Gives the hosts of a plan what the balancer needs. `clients` are the hosts that connect to it.
+    ///
+    /// # Errors
+    /// What is missing, such as a link.
+    pub(crate) fn apply(
+        &mut self,
+        plan: &mut Plan,
+        clients: &[usize],
+        details: &Details,
+    ) -> Result<(), String> {
+        let via = match self.kind {
+            BalancerKind::Direct => self.servers.clone(),
+            _ => vec![self.host],
+        };
+        self.check(plan, clients, details)?;
+        for &client in clients {
+            let gateways = via.iter().map(|&gateway| self.neighbour(plan, client, gateway));
+            let via = gateways.collect::<Result<Vec<_>, _>>()?;
+            let spreads = via.len() > 1;
+            let host = &mut plan.hosts[client];
+            host.routes.push(Route { to: self.vip, prefix: Network::max_prefix(self.vip), via });
+            if spreads {
+                // By addresses and ports, so that the connections of one client spread, too.
+                let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
+                set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
+            }
+        }
+        if self.kind.answers_directly() {
+            for &server in &self.servers {
+                let host = &mut plan.hosts[server];
+                add_own_address(host, self.vip);
+                // Only the balancer answers for the virtual address.
+                set(host, "net.ipv4.conf.all.arp_ignore", "1");
+                set(host, "net.ipv4.conf.all.arp_announce", "2");
+            }
+        }
+        if matches!(self.kind, BalancerKind::Haproxy | BalancerKind::Lvs) {
+            add_own_address(&mut plan.hosts[self.host], self.vip);
+        }
+        let processes = self.make_processes(plan, details)?;
+        for process in &processes {
+            if plan.processes.iter().any(|other| other.name == process.name) {
+                return Err(format!("there is another process '{}'", process.name));
+            }
+        }
+        // The commands that set the kernel's balancer up end at once.
+        self.processes = match self.kind {
+            BalancerKind::Lvs => Vec::new(),
+            _ => processes.iter().map(|process| process.name.clone()).collect(),
+        };
+        plan.processes.extend(processes);
+        Ok(())
+    }
+
+    fn check(&self, plan: &Plan, clients: &[usize], details: &Details) -> Result<(), String> {
+        let name = |host: usize| &plan.hosts[host].name;
+        if let Some(&both) = self.servers.iter().chain(clients).find(|&&host| host == self.host) {
+            let what = if clients.contains(&both) { "makes the load" } else { "is a server" };
+            return Err(format!("'{}' {what}; a balancer needs a host of its own", name(both)));
+        }
+        let mut ends = plan.links.iter().flat_map(|link| &link.ends);
+        if let Some(taken) = ends.find(|end| end.address == self.vip) {
+            return Err(format!("{} is the address of '{}'", self.vip, name(taken.host)));
+        }
+        if self.kind.answers_directly() && details.server_port != self.port {
+            return Err(format!(
+                "servers that answer directly listen on the port that clients connect to: port {} is not that of the servers, {}",
+                self.port, details.server_port
+            ));
+        }
+        if matches!(self.kind, BalancerKind::L2dsr | BalancerKind::Lvs) {
+            let devices: Result<Vec<&str>, String> =
+                self.servers.iter().map(|&server| self.device(plan, server)).collect();
+            if devices?.windows(2).any(|pair| pair[0] != pair[1]) {
+                return Err("servers that answer directly are on one link with the balancer".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The address of a host on a link of another, of the virtual address's IP version.
+    fn neighbour(&self, plan: &Plan, from: usize, to: usize) -> Result<IpAddr, String> {
+        let fits = |address: IpAddr| address.is_ipv4() == self.vip.is_ipv4();
+        plan.shared_address(from, to, &fits).ok_or_else(|| {
+            let [from, to] = [from, to].map(|host| &plan.hosts[host].name);
+            format!("'{from}' has no link to '{to}' with addresses of the IP version of {}", self.vip)
+        })
+    }
+
+    /// The balancer's interface on its link to a server.
+    fn device<'p>(&self, plan: &'p Plan, server: usize) -> Result<&'p str, String> {
+        let address = self.neighbour(plan, self.host, server)?;
+        let own =
+            plan.ends_of(self.host).find(|(link, _)| link.ends.iter().any(|end| end.address == address));
+        own.map(|(_, end)| end.device.as_str()).ok_or_else(|| format!("no link leads to {address}"))
+    }
+}
+
+fn set(host: &mut Host, name: &str, value: &str) {
+    // What the file says about the host goes first.
+    host.sysctls.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+}
+
+fn add_own_address(host: &mut Host, address: IpAddr) {
+    if !host.loopback.contains(&address) {
+        host.loopback.push(address);
+    }
+}

@@ -1,0 +1,54 @@
+//! `proofload balance`: balances in the kernel; servers answer clients directly.
+
+use std::{io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{KnownProgram, ProgramContext, words};
+use crate::{
+    file::keys::{Key, KeyType},
+    plan::Ready,
+};
+
+/// Our own balancer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Balance {
+    /// Path of its configuration file; empty if `text` is the configuration.
+    pub config: String,
+    /// Its configuration; none if it is in a file.
+    #[serde(default)]
+    pub text: Option<String>,
+}
+
+impl Balance {
+    /// The name by which `proofload balance`'s own commands find a process of a lab with this folder.
+    pub fn instance(run_folder: &Path, process: &str) -> String {
+        let run = run_folder.file_stem().unwrap_or_default().to_string_lossy();
+        format!("{run}-{process}")
+    }
+}
+
+impl KnownProgram for Balance {
+    const NAME: &'static str = "balance";
+    const PORT: u16 = 80;
+    const KEYS: &'static [Key<Self>] = &[Key::new(
+        "config",
+        "path of its configuration file",
+        KeyType::Text("/etc/proofload/balance.toml", |own, path| path.clone_into(&mut own.config)),
+    )];
+    const REQUIRED_KEYS: &'static [&'static str] = &["config"];
+
+    fn ready(_: u16) -> Ready {
+        Ready::Log("balancing".to_owned())
+    }
+
+    fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
+        let config = match &self.text {
+            Some(text) => context.write("balance.toml", text)?,
+            None => self.config.clone(),
+        };
+        let instance = Self::instance(context.run_folder, &context.process.name);
+        let program = context.program.display().to_string();
+        Ok(words(&[&program, Self::NAME, "--config", &config, "--name", &instance]))
+    }
+}

@@ -1,0 +1,116 @@
+//! The table `[balancer]`: a host between load and target.
+
+use std::{fs, ops::Range, path::Path};
+
+use lab::{Balancer, BalancerKind, file::HostGroups, plan::Plan};
+use load::MachineLimits;
+use record::Level;
+use settings::{Reader, Value};
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    levels::{Levels, level},
+    programs,
+    targets::{ResolvedTarget, TargetLocation},
+};
+
+/// The table.
+pub(super) const NAME: &str = "balancer";
+
+/// The hosts that the table names as written; a placeholder stands for itself.
+pub(super) fn on<'d>(tree: &'d DeTable<'_>) -> Option<&'d str> {
+    table(tree)?.get("on")?.get_ref().as_str()
+}
+
+/// Reads the table for a setting, and gives the hosts of the plan what the balancer needs. The outer option is none if
+/// there are mistakes, the inner one if there is no such table.
+#[expect(clippy::option_option, reason = "the outer option means mistakes, as in the resolver")]
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    tree: &DeTable<'_>,
+    levels: &Levels<'_>,
+    plan: Option<(&mut Plan, &HostGroups)>,
+    target: Option<&ResolvedTarget>,
+    from: &[usize],
+) -> Option<Option<Balancer>> {
+    let Some(value) = tree.get(NAME) else { return Some(None) };
+    let Some(plan) = plan else {
+        let message =
+            "only between hosts of the study there can be a balancer: give [hosts], and a target on them";
+        reader.mistake(value.span(), message);
+        return None;
+    };
+    let value = levels.substitute(reader, value)?;
+    let target = match target.map(|target| &target.location) {
+        Some(TargetLocation::Hosts { hosts, port }) => Some((&hosts[..], *port)),
+        Some(TargetLocation::External { .. }) | None => None,
+    };
+    lab::file::read_balancer(reader, &value, plan, target, from).map(Some)
+}
+
+/// What this machine lacks for the balancer of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// The reason, as a sentence.
+    pub(super) why: String,
+    /// What helps.
+    pub(super) cure: String,
+    /// The table's place in the file.
+    pub(super) span: Range<usize>,
+}
+
+/// What this machine lacks for the balancer of a setting; none if nothing.
+pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &MachineLimits) -> Option<Shortage> {
+    let value = tree.get(NAME)?;
+    let short = |why: String, cure: &str| Some(Shortage { why, cure: cure.to_owned(), span: value.span() });
+    let key = |key: &str| level_of(table(tree)?.get(key)?, levels);
+    let kind =
+        BalancerKind::ALL.into_iter().find(|kind| key("run") == Some(Level::Text(kind.name().to_owned())));
+    match kind? {
+        BalancerKind::Direct | BalancerKind::L2dsr => None,
+        BalancerKind::Haproxy if !programs::is_installed("haproxy") => short(
+            "the balancer haproxy needs haproxy, which this machine does not have".to_owned(),
+            "install it",
+        ),
+        BalancerKind::Haproxy => {
+            let Some(Level::Number(threads)) = key("threads") else { return None };
+            let processors = machine.cpus;
+            (threads > f64::from(processors.max(2) - 1)).then_some(())?;
+            let why = format!(
+                "{threads} threads of the balancer leave none of this machine's {processors} processors to clients and servers"
+            );
+            short(why, "use a larger machine")
+        }
+        BalancerKind::Lvs if !programs::is_installed("ipvsadm") => {
+            short("the balancer lvs needs ipvsadm, which this machine does not have".to_owned(), "install it")
+        }
+        BalancerKind::Lvs if !has_ip_vs() => short(
+            "the balancer lvs needs ip_vs, which this kernel does not have".to_owned(),
+            "use another kernel, such as that of Debian (docs/vm.md),",
+        ),
+        BalancerKind::Lvs => None,
+    }
+}
+
+/// The level that a key of the table has in a setting.
+fn level_of(value: &Value<'_>, levels: &Levels<'_>) -> Option<Level> {
+    // A text that is only a placeholder has the level's own type.
+    match value.get_ref() {
+        DeValue::String(text) => match super::placeholders::names(text)[..] {
+            [name] if **text == format!("{{{name}}}") => levels.level(name),
+            _ => level(value),
+        },
+        _ => level(value),
+    }
+}
+
+/// Whether the kernel balances connections (IPVS), or has a module for it.
+fn has_ip_vs() -> bool {
+    let modules = Path::new("/lib/modules").join(kernel::release());
+    let lists = ["modules.dep", "modules.builtin"].map(|name| fs::read_to_string(modules.join(name)));
+    Path::new("/proc/net/ip_vs").exists() || lists.iter().flatten().any(|list| list.contains("/ip_vs.ko"))
+}
+
+fn table<'d, 'i>(tree: &'d DeTable<'i>) -> Option<&'d DeTable<'i>> {
+    tree.get(NAME)?.get_ref().as_table()
+}
