@@ -13,6 +13,7 @@ mod checker;
 mod config;
 mod device;
 mod health;
+mod import;
 mod layout;
 mod loader;
 mod maglev;
