@@ -3,6 +3,7 @@
 //! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
 
 mod audit;
+mod balance;
 mod copying;
 mod ending;
 mod foreign;

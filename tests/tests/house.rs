@@ -13,7 +13,7 @@ use serde_json::Value;
 /// everybody above them.
 const MAY_USE: [(&str, &[&str]); 31] = [
     ("audit", &["record"]),
-    ("balance", &["settings", "undo"]),
+    ("balance", &["kernel", "record", "settings", "undo"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),
@@ -27,7 +27,7 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     (
         "proofload",
         &[
-            "audit", "command", "copy", "events", "fleet", "kernel", "lab", "listen", "load", "record",
+            "audit", "balance", "command", "copy", "events", "fleet", "kernel", "lab", "listen", "load", "record",
             "report", "search", "secrets", "segments", "serve", "settings", "study", "undo",
         ],
     ),

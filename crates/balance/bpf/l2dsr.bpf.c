@@ -18,7 +18,7 @@
 // What is remembered
 //   The ring (weighted Maglev) needs no memory as long as it does not change, so a SYN leaves no trace where only the ring decided,
 //   and a flood of SYNs costs nothing. An ACK of an unknown flow leaves an entry in `pending`, the next one moves it to `flows`.
-//   A SYN is remembered in `pending` if its ACK would go elsewhere: under round robin, if the ring's server is full, and
+//   A SYN is remembered in `pending` if its ACK would go elsewhere, or may: under round robin, if the ring's server is full or dead, and
 //   while the ring changes. For the time of a handshake after a change, ACKs of unknown flows go by the former ring, because their SYNs
 //   went before the change.
 //   New entries have a budget. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
@@ -186,7 +186,8 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     // The coarse clock may be behind the one that a change is timed by.
     bool is_changing = former != present && (__s64)(now_ns - ring->changed_ns) < (__s64)set->handshake_ns;
     __u32 by_ring = is_changing && server_at(former, DEAD) ? former : present;
-    if (!server_at(by_ring, DEAD))
+    bool is_stand_in = !server_at(by_ring, DEAD);
+    if (is_stand_in)
         by_ring = stand_in(ring, hash, DEAD);
 
     bool is_new = begins(packet);
@@ -201,7 +202,8 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
         return dropped(vip, NO_SERVER);
     // A flow that ends is not worth it.
     bool is_going_on = goes_on(packet) && !(packet->tcp_flags & FIN);
-    bool must_remember = is_new && (number != by_ring || service->flags & ROUND_ROBIN);
+    // The dead server may be back before the handshake is over.
+    bool must_remember = is_new && (is_stand_in || number != by_ring || service->flags & ROUND_ROBIN);
     if (!must_remember && !is_going_on)
         return number;
     if (take_token(set, now_ns)) {

@@ -6,21 +6,14 @@ use aya::{
     programs::{
         LinkOrder, TcAttachType, XdpMode,
         links::{FdLink, PinnedLink},
-        tc::{
-            NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
-            qdisc_detach_program,
-        },
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
     },
     util::KernelVersion,
 };
 
-use crate::{Error, Hook, Program, loader::NAME};
+use undo::{CLS_LINK, FILTER, XDP_LINK, detach_pins, remove_pins};
 
-/// What pins of attachments begin with; the device's name follows. A filter has no pin of its own: its program says there that it
-/// is ours.
-const CLS_LINK: &str = "cls-link-";
-const XDP_LINK: &str = "xdp-link-";
-const FILTER: &str = "filter-";
+use crate::{Error, Hook, Program};
 
 /// Where our filter stands among those of the qdisc: before those that others let the kernel place.
 const PRIORITY: u16 = 1;
@@ -55,7 +48,7 @@ impl Program {
         };
         // What was attached to another device, or in another way, goes when this one is there.
         let attached =
-            attached.and_then(|()| pins.map_or(Ok(()), |pins| detach(pins, |name| name != pin_name)));
+            attached.and_then(|()| pins.map_or(Ok(()), |pins| detach_pins(pins, |name| name != pin_name)));
         attached.map_err(|error| Error::new(format!("attach the balancer to {device}"), &*error))
     }
 
@@ -129,41 +122,7 @@ impl Program {
 /// # Errors
 /// When a pin cannot be removed; not when there is none.
 pub fn unpin(pins: &Path) -> Result<(), Error> {
-    let refused = |error: &(dyn error::Error + 'static)| {
-        Error::new(format!("remove the pins in {}", pins.display()), error)
-    };
-    if !pins.exists() {
-        return Ok(());
-    }
-    detach(pins, |_| true).map_err(|error| refused(&*error))?;
-    let tables = fs::read_dir(pins).map_err(|error| refused(&error))?;
-    for table in tables {
-        let removed = table.and_then(|table| fs::remove_file(table.path()));
-        removed.map_err(|error| refused(&error))?;
-    }
-    fs::remove_dir(pins).map_err(|error| refused(&error))
-}
-
-/// Ends the attachments whose pins have names that are asked for.
-fn detach(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), Cause> {
-    for entry in fs::read_dir(pins)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let filter = name.strip_prefix(FILTER);
-        let is_attachment = filter.is_some() || name.starts_with(CLS_LINK) || name.starts_with(XDP_LINK);
-        if !is_attachment || !is_asked(&name) {
-            continue;
-        }
-        if let Some(device) = filter {
-            match qdisc_detach_program(&device.replace(':', "."), TcAttachType::Ingress, NAME) {
-                // The device is gone, or somebody has detached it.
-                Err(TcError::IoError(_)) => {}
-                detached => detached?,
-            }
-        }
-        fs::remove_file(entry.path())?;
-    }
-    Ok(())
+    remove_pins(pins).map_err(|error| Error::new(format!("remove the pins in {}", pins.display()), &*error))
 }
 
 pub(crate) fn is_there_already(code: Option<i32>) -> bool {

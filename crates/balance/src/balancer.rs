@@ -73,6 +73,8 @@ pub(crate) struct ServerState {
     pub flows: Flows,
     /// Since when no new flow goes to it: of one that is leaving.
     out_ns: Option<u64>,
+    /// Whether its number may have counts of another server.
+    is_new: bool,
     /// Its entry in the table; none until it is written.
     written: Option<ServerEntry>,
 }
@@ -195,6 +197,12 @@ impl Balancer {
         })
     }
 
+    /// Numbers of the servers that have a maximum.
+    pub(crate) fn with_thresholds(&self) -> impl Iterator<Item = u16> {
+        let servers = self.vips.iter().flat_map(|state| &state.servers);
+        servers.filter(|state| state.server.max_connections.is_some()).map(|state| state.number)
+    }
+
     fn servers_mut(&mut self) -> impl Iterator<Item = &mut ServerState> {
         self.vips.iter_mut().flat_map(|state| &mut state.servers)
     }
@@ -257,6 +265,7 @@ impl VipState {
                 is_full: false,
                 flows: Flows::default(),
                 out_ns: None,
+                is_new: true,
                 written: None,
             });
         }
@@ -264,6 +273,11 @@ impl VipState {
             self.servers.iter_mut().for_each(|state| (state.is_up, state.why_down) = (true, None));
         }
         Ok(())
+    }
+
+    /// The ring, once it is made.
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.as_deref()
     }
 
     /// Whether health is ignored, because all servers are down and that is what is wanted then.

@@ -1,6 +1,8 @@
 //! What a balancer balances: as a file says it, and as commands have changed it.
 
 mod file;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::{

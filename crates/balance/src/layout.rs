@@ -160,6 +160,16 @@ pub enum Reason {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VipCounts(pub [u64; REASONS]);
 
+impl Schedule {
+    /// Its name in files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "maglev",
+            Self::RoundRobin => "round-robin",
+        }
+    }
+}
+
 impl State {
     /// Gets new flows.
     pub const UP: Self = Self(1);

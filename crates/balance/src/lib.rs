@@ -6,33 +6,46 @@
 //! * [`Program`] loads the program for cls_bpf or XDP, runs it on a frame, attaches it to a device, or replaces the one there.
 //! * [`Table`] is what the program knows: VIPs, servers, rings; and what it counts.
 //! * [`Ring`] spreads flows over servers.
+//! * [`Daemon`] keeps the tables as a [`Config`] and the health of the servers want them. [`ask`] asks and tells a running one.
 
+mod addresses;
 mod attach;
 mod balancer;
+mod changes;
 mod checker;
 mod config;
+mod control;
+mod daemon;
 mod device;
 mod health;
 mod import;
+mod instance;
 mod layout;
 mod loader;
 mod maglev;
+mod metrics;
 mod probe;
 mod prober;
 mod server_setup;
+mod statistics;
+mod sweeps;
 mod table;
 mod wire;
 
 pub use attach::unpin;
 pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
+pub use control::{Answer, Change, Request, ServerName, Values, ask};
+pub use daemon::{Daemon, Handle, Options, Order};
 pub use device::Device;
 pub use health::{Check, CheckKind};
+pub use instance::Instance;
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
 };
 pub use loader::{Hook, Program, Ran, Sizes};
 pub use maglev::{Member, Ring};
 pub use server_setup::ServerSetup;
+pub use statistics::{ServerStatistics, Statistics, SweepStatistics, VipStatistics};
 pub use table::Table;
 
 use std::{error, io};
@@ -65,6 +78,12 @@ pub enum Error {
         /// A table that differs.
         name: &'static str,
     },
+    /// Something that cannot be done so.
+    #[error("{0}")]
+    Refused(String),
+    /// A change of this machine that cannot be recorded or undone.
+    #[error(transparent)]
+    Undo(#[from] undo::Error),
     /// A number that a table has no place for.
     #[error("there is no place for {what}; a balancer holds {most} of them: start another one")]
     TooMany {

@@ -12,14 +12,13 @@ use aya::{
     programs::{ProgramError, SchedClassifier, TestRun, TestRunOptions, Xdp, links::FdLink},
 };
 
-use crate::{Error, Table, layout::TABLES};
+use undo::BALANCER_PROGRAM as NAME;
+
+use crate::{Device, Error, Table, layout::TABLES};
 
 /// `bpf/build.sh` makes them of `bpf/l2dsr.bpf.c`.
 const CLS: &[u8] = include_bytes_aligned!("../bpf/l2dsr_cls.bpf.o");
 const XDP: &[u8] = include_bytes_aligned!("../bpf/l2dsr_xdp.bpf.o");
-
-/// The program in the objects.
-pub(crate) const NAME: &str = "l2dsr";
 
 /// Where the program sees a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +27,21 @@ pub enum Hook {
     Cls,
     /// In the driver, before that: the best place on real devices.
     Xdp,
+}
+
+impl Hook {
+    /// Its name in files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cls => "cls",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// The best one of a device: XDP where there is hardware.
+    pub(crate) fn for_device(device: &Device) -> Self {
+        if device.link.kind.is_none() { Self::Xdp } else { Self::Cls }
+    }
 }
 
 /// How much is remembered. Tables that are pinned keep the sizes that they were made with.

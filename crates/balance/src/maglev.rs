@@ -12,6 +12,8 @@
 //! Only changes of weights and of the list of servers change a ring. Servers that are drained, full or dead stay in it, and the program
 //! goes round them.
 
+use std::collections::BTreeMap;
+
 /// Places of a ring: the prime of the paper's small table.
 pub(crate) const PLACES: usize = 65_537;
 
@@ -67,6 +69,13 @@ impl Ring {
     /// Number of places that a server has.
     pub fn share(&self, number: u16) -> usize {
         self.places.iter().filter(|own| **own == number).count()
+    }
+
+    /// Numbers of places by server; 0 is nobody.
+    pub(crate) fn shares(&self) -> BTreeMap<u16, usize> {
+        let mut shares = BTreeMap::new();
+        self.places.iter().for_each(|own| *shares.entry(*own).or_default() += 1);
+        shares
     }
 
     fn filled(mut places: Vec<u16>, members: &[Member]) -> Self {

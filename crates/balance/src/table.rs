@@ -1,6 +1,6 @@
 //! What the program knows and counts: its tables in the kernel.
 
-use std::{net::IpAddr, panic::resume_unwind, thread};
+use std::{error, net::IpAddr, panic::resume_unwind, path::Path, thread};
 
 use aya::{
     Ebpf, Pod,
@@ -174,6 +174,18 @@ impl Table {
         Ok(counts)
     }
 
+    /// Sets the counts of a VIP's number back, before another VIP gets it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear_vip_counts(&mut self, vip: u32) -> Result<(), Error> {
+        let what = format!("clear the counts of VIP {vip}");
+        let read = self.vip_counts.get(&vip, 0).map_err(|error| Error::new(&*what, &error))?;
+        let zeros = PerCpuValues::try_from(vec![[0; REASONS]; read.len()]);
+        let zeros = zeros.map_err(|error| Error::new(&*what, &error))?;
+        written(self.vip_counts.set(vip, zeros, 0), &what)
+    }
+
     /// What is remembered of an established flow; nothing if it is not.
     ///
     /// # Errors
@@ -206,6 +218,45 @@ impl Table {
     pub fn pending(&self, key: &FlowKey) -> Result<Option<u16>, Error> {
         let server = |bytes: RecentBytes| u32::from_ne_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         found(self.pending.get(&key.bytes(), 0)).map(|recent| recent.map(|recent| server(recent) as u16))
+    }
+}
+
+/// The table of established flows alone, opened once more, for a thread that reads it while others change the rest.
+pub(crate) struct FlowTable {
+    flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
+    capacity: u32,
+}
+
+impl FlowTable {
+    pub(crate) fn open(pins: &Path) -> Result<Self, Error> {
+        let path = pins.join("flows");
+        let failed =
+            |error: &(dyn error::Error + 'static)| Error::new(format!("open {}", path.display()), error);
+        let map = MapData::from_pin(&path).map_err(|error| failed(&error))?;
+        let capacity = map.info().map_err(|error| failed(&error))?.max_entries();
+        let flows = Map::from_map_data(map).and_then(TryFrom::try_from).map_err(|error| failed(&error))?;
+        Ok(Self { flows, capacity })
+    }
+
+    /// The largest number of flows.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// All flows, as [`Table::flows`].
+    pub(crate) fn all(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
+        self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
+    }
+
+    pub(crate) fn get(&self, key: &FlowKey) -> Result<Option<Flow>, Error> {
+        found(self.flows.get(&key.bytes(), 0)).map(|flow| flow.as_ref().map(Flow::of))
+    }
+
+    pub(crate) fn forget(&mut self, key: &FlowKey) -> Result<(), Error> {
+        match self.flows.remove(&key.bytes()) {
+            removed if is_not_found(&removed) => Ok(()),
+            removed => written(removed, "forget a flow"),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod audit;
+pub(crate) mod balance;
 pub(crate) mod clean;
 pub(crate) mod compare;
 pub(crate) mod copy;
@@ -16,6 +17,7 @@ mod limit_args;
 pub(crate) mod link;
 pub(crate) mod link_args;
 pub(crate) mod listen;
+mod logs;
 mod mistakes;
 mod observe_args;
 mod options;

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
 /// An inventory of what a lab leaves sees the labs of other tests, too.
-fn alone() -> RwLockWriteGuard<'static, ()> {
+pub(super) fn alone() -> RwLockWriteGuard<'static, ()> {
     super::QUIET.write().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -65,7 +65,8 @@ impl Balancer {
         let mut used = Vec::new();
         let mut vips = Vec::new();
         for vip in saved.vips {
-            let ring = ring_of(vip.number)?;
+            // Before its ring is made, the table may have one of an earlier VIP of the number.
+            let ring = if vip.ring_changed_ns == 0 { None } else { ring_of(vip.number)? };
             used.extend(vip.servers.iter().map(|server| server.number));
             vips.push(vip.restored(ring));
         }
@@ -134,6 +135,7 @@ impl SavedServer {
             is_full: self.is_full,
             flows: Flows::default(),
             out_ns: None,
+            is_new: false,
             written: None,
         }
     }

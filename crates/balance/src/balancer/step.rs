@@ -147,6 +147,9 @@ impl VipState {
                 generation: server.generation,
                 vip,
             };
+            if std::mem::take(&mut server.is_new) {
+                operations.push(Operation::ClearServerCounts { number: server.number });
+            }
             let set =
                 |entry: &ServerEntry| Operation::SetServer { number: server.number, entry: entry.clone() };
             match &server.written {
@@ -241,7 +244,8 @@ impl ServerState {
         state
     }
 
-    fn lives(&self) -> bool {
+    /// Whether its checks succeed, and it answers for its address.
+    pub(crate) fn lives(&self) -> bool {
         self.is_up && self.is_resolved
     }
 }

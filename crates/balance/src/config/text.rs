@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{ALL_PORTS, Config, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
 use crate::{
-    Hook, Schedule, Sizes,
+    Hook, Sizes,
     health::{Check, CheckKind},
 };
 
@@ -59,8 +59,7 @@ fn write_vip(out: &mut String, vip: &Vip) -> fmt::Result {
         [port] => writeln!(out, "port = {port}")?,
         _ => writeln!(out, "ports = {:?}", vip.ports)?,
     }
-    let schedule = if vip.schedule == Schedule::Ring { "maglev" } else { "round-robin" };
-    writeln!(out, "schedule = \"{schedule}\"")?;
+    writeln!(out, "schedule = \"{}\"", vip.schedule.name())?;
     match vip.persistence {
         Persistence::Off => {}
         Persistence::Source => writeln!(out, "persistence = \"source\"")?,
@@ -137,6 +136,3 @@ fn shown(time: Duration) -> String {
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,11 +7,11 @@ use crate::{
     output::standard,
 };
 
-/// Cleans up after runs whose owner is dead and prints what was removed.
+/// Cleans up after runs whose owner is dead, balancers that were killed or kept among them, and prints what was removed.
 pub(crate) fn run() -> Result<Exit, Refusal> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
-    let cleaned = undo::clean(&folder).map_err(Refusal::one)?;
+    let cleaned = undo::clean_all(&folder).map_err(Refusal::one)?;
     let mut text: String = cleaned.undone.iter().map(|change| format!("removed {change}\n")).collect();
     if cleaned.runs == 0 {
         text += "nothing to clean up\n";

@@ -4,7 +4,6 @@ mod args;
 mod body_rules;
 mod config_builder;
 mod file;
-mod logs;
 mod schema;
 mod secrets;
 mod service;
@@ -39,6 +38,7 @@ use self::{
     service::Service,
     watch::Watch,
 };
+use super::logs;
 use crate::{
     exit::{Exit, Refusal},
     output::{

@@ -8,6 +8,7 @@ use segments::Template;
 use tracing::level_filters::LevelFilter;
 
 use super::{body_rules::BodyRules, secrets};
+use crate::commands::logs::LogFormat;
 
 /// The default of `path`.
 pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
@@ -59,15 +60,6 @@ pub(crate) enum Format {
     Csv,
     /// The text as it was sent.
     Raw,
-}
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// Lines of text.
-    Text,
-    /// Lines of JSON.
-    Json,
 }
 
 /// The checked settings.

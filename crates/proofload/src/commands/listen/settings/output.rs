@@ -3,7 +3,7 @@
 use tracing::level_filters::LevelFilter;
 
 use super::{Kind, OptionSpec, choice, path};
-use crate::commands::listen::config_builder::LogFormat;
+use crate::commands::logs::LogFormat;
 
 const OUTPUT: &str = "Output";
 

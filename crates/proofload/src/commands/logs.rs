@@ -12,12 +12,19 @@ use std::{
 
 use tracing::{error, level_filters::LevelFilter};
 
-use super::config_builder::LogFormat;
-
 /// Most lines in the queue; further lines are dropped.
 const MAX_LINES: usize = 1024;
 /// How long [`flush`] waits.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Lines of text.
+    Text,
+    /// Lines of JSON.
+    Json,
+}
 
 static QUEUE: Queue = Queue { state: Mutex::new(State::NEW), changed: Condvar::new() };
 
@@ -39,7 +46,7 @@ impl State {
 }
 
 /// Starts logging. Only the first call has an effect.
-pub(super) fn start(format: LogFormat, level: LevelFilter) {
+pub(crate) fn start(format: LogFormat, level: LevelFilter) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
@@ -59,7 +66,7 @@ pub(super) fn start(format: LogFormat, level: LevelFilter) {
 }
 
 /// Waits up to [`FLUSH_TIMEOUT`] until all lines are written; returns whether they are.
-pub(super) fn flush() -> bool {
+pub(crate) fn flush() -> bool {
     let is_pending = |state: &mut State| !state.lines.is_empty() || state.is_writing;
     let waited = QUEUE.changed.wait_timeout_while(QUEUE.lock(), FLUSH_TIMEOUT, is_pending);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()

@@ -1,0 +1,186 @@
+//! What a running balancer is asked, and what it answers: one line of JSON each, over a Unix socket.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::IpAddr,
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    sync::mpsc::{self, Sender},
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Instance, statistics::Statistics};
+
+/// Longest line, in bytes.
+const MAX_LINE: u64 = 1 << 24;
+/// How long a client may take to send its line, and the balancer to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a balancer is asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Request {
+    /// To tell what it has counted.
+    Statistics,
+    /// To change a server.
+    Server {
+        /// Which one.
+        #[serde(flatten)]
+        server: ServerName,
+        /// How.
+        change: Change,
+    },
+    /// To read its file again.
+    Reload,
+    /// To end.
+    Stop {
+        /// Whether what it has made stays, for the next start.
+        keep: bool,
+    },
+}
+
+/// A server of a VIP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerName {
+    /// Address of the VIP.
+    pub vip: IpAddr,
+    /// One of its ports; needed where several VIPs have the address.
+    pub port: Option<u16>,
+    /// Name or address of the server.
+    pub server: String,
+}
+
+/// A change of a server. What is none stays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// There is a new one, named by its address.
+    Add {
+        /// Its name, unless it is its address.
+        name: Option<String>,
+        /// What else is not as usual.
+        values: Values,
+    },
+    /// It has other values.
+    Set(Values),
+    /// It gets no new flows, or gets some again.
+    Drain(bool),
+    /// It is taken out, and is gone when its flows have ended.
+    Remove,
+}
+
+/// Values of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Values {
+    /// The weight.
+    pub weight: Option<u32>,
+    /// From so many connections on, it gets no new ones; 0: never.
+    pub max_connections: Option<u32>,
+    /// Below so many, it gets new ones again; 0: three quarters of the maximum.
+    pub resume_connections: Option<u32>,
+}
+
+/// What a balancer answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It is done.
+    Done {
+        /// What, in words.
+        what: String,
+    },
+    /// What was counted.
+    Statistics(Box<Statistics>),
+    /// It is not done.
+    Refused {
+        /// Why: every mistake.
+        why: Vec<String>,
+    },
+}
+
+/// A question, and where the answer goes.
+pub(crate) type Asked = (Request, Sender<Answer>);
+
+/// Asks a running balancer.
+///
+/// # Errors
+/// When it does not run, or does not answer.
+pub fn ask(instance: &Instance, request: &Request) -> Result<Answer, Error> {
+    let path = instance.control();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::Refused(format!(
+            "no balancer '{}' runs here; `proofload balance --config FILE` starts one",
+            instance.name
+        )),
+        _ => Error::new(format!("ask the balancer at {}", path.display()), &error),
+    };
+    let stream = UnixStream::connect(&path).map_err(failed)?;
+    let exchanged = || -> io::Result<Answer> {
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        (&stream).write_all(&line)?;
+        let mut answer = String::new();
+        BufReader::new(&stream).take(MAX_LINE).read_line(&mut answer)?;
+        Ok(serde_json::from_str(&answer)?)
+    };
+    exchanged().map_err(failed)
+}
+
+/// Listens on the control socket, until the process ends.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub(crate) fn listen(
+    instance: &Instance,
+    asked: impl Fn(Asked) -> bool + Send + 'static,
+) -> Result<(), Error> {
+    let path = instance.control();
+    let listened = || -> io::Result<()> {
+        // Of a daemon that was killed: the lock says that no other one has it.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        thread::Builder::new().name("control".to_owned()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away has no answer.
+                if answer(&stream, &asked).is_ok_and(|goes_on| !goes_on) {
+                    return;
+                }
+            }
+        })?;
+        Ok(())
+    };
+    listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
+}
+
+/// Answers one line. False if the daemon has ended.
+fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<bool> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream).take(MAX_LINE).read_line(&mut line)?;
+    let (sender, answers) = mpsc::channel();
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => {
+            if !asked((request, sender)) {
+                return Ok(false);
+            }
+            answers.recv_timeout(TIMEOUT).map_err(io::Error::other)?
+        }
+        Err(error) => Answer::Refused { why: vec![format!("the request cannot be read: {error}")] },
+    };
+    let mut bytes = serde_json::to_vec(&answer)?;
+    bytes.push(b'\n');
+    (&*stream).write_all(&bytes)?;
+    Ok(true)
+}

@@ -1,0 +1,409 @@
+//! The daemon: waits for orders, requests, checks, sweeps and time, lets [`Balancer`] decide, and writes what it says.
+
+mod start;
+mod state;
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    net::IpAddr,
+    path::PathBuf,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
+    time::{Duration, Instant},
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use tracing::{error, info, warn};
+use undo::Journal;
+
+pub use start::Options;
+
+use crate::{
+    Config, Device, Error, Hook, Instance, Program, Settings, Table,
+    addresses::Addresses,
+    balancer::{Balancer, Operation, nanoseconds},
+    changes,
+    checker::{Checker, Event, Target},
+    control::{Answer, Asked, Request},
+    statistics::{self, Statistics, SweepStatistics},
+    sweeps::{Sweeper, Sweeps, Swept},
+    wire::announce,
+};
+
+/// How often servers with thresholds are looked at between sweeps.
+const GLANCE: Duration = Duration::from_millis(100);
+/// After a failure, everything is written again after this time.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A running balancer. Dropped without [`Self::run`], it undoes what it has made.
+pub struct Daemon {
+    instance: Instance,
+    device: Device,
+    hook: Hook,
+    /// As the file says it, and commands have changed it.
+    config: Config,
+    file: PathBuf,
+    /// What the file said when it was read.
+    text: String,
+    balancer: Balancer,
+    table: Table,
+    program: Program,
+    addresses: Addresses,
+    /// The addresses that the last call has set.
+    given: Vec<IpAddr>,
+    checker: Checker,
+    targets: Vec<Target>,
+    sweeps: Sweeps,
+    sweeper: Sweeper,
+    swept: Swept,
+    /// What the servers with thresholds had established when the last sweep began.
+    established: BTreeMap<u16, u64>,
+    messages: Receiver<Message>,
+    sender: Sender<Message>,
+    /// What is on the disk.
+    saved: Vec<u8>,
+    started: Instant,
+    /// When to write everything again after a failure.
+    retry: Option<Instant>,
+    journal: Journal,
+    _lock: File,
+}
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// To end, and to undo everything.
+    Stop,
+    /// To end, and to leave everything for the next start.
+    Keep,
+    /// To read the file again.
+    Reload,
+}
+
+/// Gives orders to a daemon.
+#[derive(Debug, Clone)]
+pub struct Handle(Sender<Message>);
+
+/// What the daemon waits for.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Order(Order),
+    Asked(Asked),
+    Health(Event),
+    Swept(Result<Swept, Error>),
+}
+
+impl Handle {
+    /// Gives an order. False if the daemon has ended.
+    pub fn order(&self, order: Order) -> bool {
+        self.0.send(Message::Order(order)).is_ok()
+    }
+}
+
+impl Daemon {
+    /// Gives orders to this daemon.
+    pub fn handle(&self) -> Handle {
+        Handle(self.sender.clone())
+    }
+
+    /// What it does, in one line.
+    pub fn description(&self) -> String {
+        let vips: Vec<String> = self.config.vips.iter().map(crate::Vip::name).collect();
+        let servers: usize = self.config.vips.iter().map(|vip| vip.servers.len()).sum();
+        format!(
+            "balancing {} over {servers} servers on {} ({})",
+            vips.join(", "),
+            self.device.name,
+            self.hook.name()
+        )
+    }
+
+    /// Runs until it is told to end. What is left after [`Order::Keep`] goes on without it.
+    ///
+    /// # Errors
+    /// What could not be undone.
+    pub fn run(mut self) -> Result<(), Vec<Error>> {
+        loop {
+            let wait = self.deadline().saturating_duration_since(Instant::now());
+            let is_kept = match self.messages.recv_timeout(wait) {
+                Ok(Message::Order(Order::Stop)) => false,
+                Ok(Message::Order(Order::Keep)) => true,
+                Ok(Message::Asked((Request::Stop { keep }, sender))) => {
+                    let what = if keep { "ends, and leaves its tables for the next start" } else { "ends" };
+                    // Who has asked may be gone.
+                    let _ = sender.send(Answer::Done { what: format!("the balancer {what}") });
+                    keep
+                }
+                Ok(message) => {
+                    self.take(message);
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sweep_if_due();
+                    self.settle_or_retry();
+                    continue;
+                }
+                // It has a sender itself.
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            return self.end(is_kept);
+        }
+    }
+
+    fn end(self, is_kept: bool) -> Result<(), Vec<Error>> {
+        drop(self.checker);
+        if is_kept {
+            info!("stopped; the tables, the program and the addresses stay for the next start");
+            self.journal.keep();
+            return Ok(());
+        }
+        self.journal.finish().map_err(|failures| failures.into_iter().map(Error::from).collect())
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Order(_) => {
+                if let Answer::Refused { why } = self.reload() {
+                    why.iter().for_each(|why| error!("not reloaded: {why}"));
+                }
+            }
+            Message::Asked((request, sender)) => {
+                let answer = self.answer(request);
+                // Who has asked may be gone.
+                let _ = sender.send(answer);
+                return;
+            }
+            Message::Health(event) => self.take_event(event),
+            Message::Swept(swept) => match swept {
+                Ok(swept) => {
+                    self.sweeper.ended(swept.took);
+                    self.balancer.swept(swept.begun_ns, &swept.counted);
+                    self.swept = swept;
+                }
+                Err(error) => {
+                    self.sweeper.ended(RETRY);
+                    error!("{error}");
+                }
+            },
+        }
+        self.settle_or_retry();
+    }
+
+    fn take_event(&mut self, event: Event) {
+        let (id, why) = match event {
+            Event::Mac { server, mac } => {
+                match mac {
+                    Some(mac) => info!("{server} is at {}", mac.map(|byte| format!("{byte:02x}")).join(":")),
+                    None => warn!("{server} does not answer for its address any more"),
+                }
+                return self.balancer.resolved(server, mac);
+            }
+            Event::Up { id } => (id, None),
+            Event::Down { id, why } => (id, Some(why)),
+        };
+        let Some((vip, server)) = self.balancer.checked(id, why.clone()) else { return };
+        match why {
+            None => info!("{vip}: {server} is up"),
+            Some(why) => warn!("{vip}: {server} is down: {why}"),
+        }
+    }
+
+    fn answer(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Statistics => match self.statistics() {
+                Ok(statistics) => Answer::Statistics(Box::new(statistics)),
+                Err(error) => Answer::Refused { why: vec![error.to_string()] },
+            },
+            Request::Server { server, change } => {
+                let mut config = self.config.clone();
+                match changes::apply(&mut config, &server, change) {
+                    Ok(what) => self.change_to(config, what),
+                    Err(why) => Answer::Refused { why },
+                }
+            }
+            Request::Reload => self.reload(),
+            // The loop has taken it.
+            Request::Stop { .. } => Answer::Refused { why: Vec::new() },
+        }
+    }
+
+    /// Reads the file again. What commands have changed is as the file says it then.
+    fn reload(&mut self) -> Answer {
+        let name = self.file.display().to_string();
+        let text = match record::input::read_text(&self.file) {
+            Ok(text) => text,
+            Err(why) => return Answer::Refused { why: vec![why] },
+        };
+        let config = match Config::read(&name, &text) {
+            Ok(config) => config,
+            Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
+        };
+        let (is, was) = (&config, &self.config);
+        let fixed = [
+            ("device", is.device != was.device),
+            ("hook", is.hook != was.hook),
+            ("answer_arp", is.answer_arp != was.answer_arp),
+            ("metrics", is.metrics != was.metrics),
+            ("tables", is.sizes != was.sizes),
+        ];
+        let wrong = fixed.into_iter().filter(|(_, is_changed)| *is_changed);
+        let why: Vec<String> = wrong
+            .map(|(key, _)| {
+                format!("{name}: {key} has changed, which takes another start: `proofload balance stop --keep`, then start it")
+            })
+            .collect();
+        if !why.is_empty() {
+            return Answer::Refused { why };
+        }
+        self.text = text;
+        self.change_to(config, format!("read {name} again"))
+    }
+
+    /// Goes over to another configuration.
+    fn change_to(&mut self, config: Config, what: String) -> Answer {
+        if let Err(error) = self.balancer.configure(&config) {
+            return Answer::Refused { why: vec![error.to_string()] };
+        }
+        self.config = config;
+        self.sweeps
+            .set_timeouts(nanoseconds(self.config.idle_timeout), nanoseconds(self.config.closing_timeout));
+        if let Err(error) = self.write_settings().and_then(|()| self.settle()) {
+            self.retry = Some(Instant::now() + RETRY);
+            return Answer::Refused { why: vec![format!("{error}; it is tried again")] };
+        }
+        info!("{what}");
+        Answer::Done { what }
+    }
+
+    fn write_settings(&mut self) -> Result<(), Error> {
+        let settings = Settings {
+            mac: self.device.mac,
+            inserts_per_second: self.config.remember_per_second,
+            sweep: self.sweeps.mark(),
+            handshake: self.config.handshake,
+            seed: self.config.seed,
+        };
+        self.table.set_settings(&settings)
+    }
+
+    fn settle_or_retry(&mut self) {
+        if self.retry.is_some_and(|retry| Instant::now() < retry) {
+            return;
+        }
+        self.retry = None;
+        if let Err(error) = self.settle() {
+            error!("{error}; trying again");
+            self.retry = Some(Instant::now() + RETRY);
+        }
+    }
+
+    /// Writes into the tables what has to be written by now.
+    fn settle_tables(&mut self) -> Result<(), Error> {
+        // Numbers are on the disk before a table has them, and services until no table has them.
+        self.save()?;
+        for operation in self.balancer.step(now_ns()) {
+            if let Err(error) = write(&mut self.table, operation) {
+                self.balancer.distrust_tables();
+                return Err(error);
+            }
+        }
+        self.save()
+    }
+
+    /// Makes everything as it has to be by now.
+    fn settle(&mut self) -> Result<(), Error> {
+        self.settle_tables()?;
+        let wanted = self.balancer.addresses();
+        if wanted != self.given {
+            let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
+            self.given = wanted;
+            if self.config.answer_arp {
+                added.iter().try_for_each(|address| announce(&self.device, *address))?;
+            }
+        }
+        let targets = self.balancer.targets();
+        // Whether they are up, the checker has said itself.
+        let known = |target: &Target| Target { is_up: false, ..target.clone() };
+        if !targets.iter().map(known).eq(self.targets.iter().map(known)) {
+            self.checker.set_targets(targets.clone());
+            self.targets = targets;
+        }
+        Ok(())
+    }
+
+    /// When to look at the time again.
+    fn deadline(&self) -> Instant {
+        let now = Instant::now();
+        let sweep = self.sweeper.due(self.may_be_full());
+        let step =
+            self.balancer.next_step_ns().map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
+        let glance = self.balancer.with_thresholds().next().map(|_| now + GLANCE);
+        let next = [sweep, step, glance, self.retry].into_iter().flatten().min();
+        next.unwrap_or(now + RETRY)
+    }
+
+    fn may_be_full(&self) -> bool {
+        self.balancer.may_be_full(|number| {
+            let before = self.established.get(&number).copied().unwrap_or_default();
+            self.table.server_counts(number).map_or(0, |counts| counts.established.saturating_sub(before))
+        })
+    }
+
+    fn sweep_if_due(&mut self) {
+        if self.sweeper.due(self.may_be_full()).is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        let now_ns = now_ns();
+        self.established = self
+            .balancer
+            .with_thresholds()
+            .filter_map(|number| Some((number, self.table.server_counts(number).ok()?.established)))
+            .collect();
+        self.sweeps.begin(now_ns);
+        if let Err(error) = self.write_settings() {
+            error!("{error}");
+        }
+        self.sweeper.begin(&self.sweeps, now_ns);
+    }
+
+    fn statistics(&self) -> Result<Statistics, Error> {
+        let swept = &self.swept;
+        let age_ns = if swept.begun_ns == 0 { 0 } else { now_ns().saturating_sub(swept.begun_ns) };
+        Ok(Statistics {
+            name: self.instance.name.clone(),
+            device: self.device.name.clone(),
+            hook: self.hook.name().to_owned(),
+            process: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            sweep: SweepStatistics {
+                age_s: age_ns as f64 / 1e9,
+                took_s: swept.took.as_secs_f64(),
+                flows: swept.flows,
+                forgotten: swept.forgotten,
+            },
+            unreadable_frames: self.table.vip_counts(0)?.of(crate::Reason::Malformed),
+            vips: statistics::vips(&self.balancer, &self.table)?,
+        })
+    }
+}
+
+fn write(table: &mut Table, operation: Operation) -> Result<(), Error> {
+    match operation {
+        Operation::SetServer { number, entry } => table.set_server(number, Some(&entry)),
+        Operation::ClearServerCounts { number } => table.clear_server_counts(number),
+        Operation::FreeServer { number } => table.set_server(number, None),
+        Operation::ClearVipCounts { vip } => table.clear_vip_counts(vip),
+        Operation::SetRing { vip, ring, former, changed_ns } => {
+            table.set_ring(vip, &ring, &former, changed_ns)
+        }
+        Operation::SetService { address, port, entry } => table.set_service(address, port, &entry),
+        Operation::SetAddress { address, vip } => table.set_address(address, vip),
+        Operation::RemoveService { address, port } => table.remove_service(address, port),
+    }
+}
+
+/// The monotonic clock, by which rings change.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,172 @@
+//! Where a balancer has its state, its control socket and its pins, by its name.
+//!
+//! Names are unique in a network namespace. Outside of the first process's namespace, as in a lab's host, the number of the namespace is
+//! part of them, since folders and the BPF file system are those of the whole machine.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock, statfs},
+    mount::{MountFlags, mount},
+};
+use undo::{Folder, Network, OWN_BPF, PINS_PREFIX};
+
+use crate::Error;
+
+/// Where systemd mounts the BPF file system.
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
+/// BPF_FS_MAGIC (linux/magic.h).
+const BPF_MAGIC: u64 = 0xcafe_4a11;
+/// How long an earlier daemon that is ending may have the name.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The folder of all balancers.
+const FOLDER: &str = "balance";
+
+/// A balancer by its name; it need not run.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// The name, unique in its network namespace.
+    pub name: String,
+    /// The name with the number of the network namespace, unless that is the first process's.
+    pub(crate) label: String,
+    /// The folder of its state.
+    pub(crate) folder: PathBuf,
+    pub(crate) network: Network,
+    journals: Folder,
+}
+
+impl Instance {
+    /// The balancer of a name in this network namespace. Call this while `/proc` is as it was when the process began.
+    ///
+    /// # Errors
+    /// When the name cannot be that of a folder, or the network namespace cannot be told.
+    pub fn named(name: &str, journals: &Folder) -> Result<Self, Error> {
+        let is_name = !name.is_empty()
+            && name.len() <= 32
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+            && !name.starts_with('.');
+        if !is_name {
+            return Err(Error::Refused(format!(
+                "'{name}' cannot be the name of a balancer: give one of letters, digits, '_' and '-' by --name"
+            )));
+        }
+        let network = own_network()?;
+        let label = format!("{name}{}", suffix(&network));
+        let folder = journals.path().join(FOLDER).join(&label);
+        Ok(Self { name: name.to_owned(), label, folder, network, journals: journals.clone() })
+    }
+
+    /// The balancers in this network namespace that run, or were killed.
+    ///
+    /// # Errors
+    /// When the network namespace cannot be told.
+    pub fn all(journals: &Folder) -> Result<Vec<Self>, Error> {
+        let suffix = suffix(&own_network()?);
+        let entries = fs::read_dir(journals.path().join(FOLDER)).into_iter().flatten().flatten();
+        let labels = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let own = |label: String| match suffix.is_empty() {
+            true => (!label.contains('@')).then_some(label),
+            false => label.strip_suffix(&suffix).map(str::to_owned),
+        };
+        let mut names: Vec<String> = labels.filter_map(own).collect();
+        names.sort();
+        names.iter().map(|name| Self::named(name, journals)).collect()
+    }
+
+    /// The folder of journals.
+    pub(crate) fn journals(&self) -> &Folder {
+        &self.journals
+    }
+
+    /// The control socket.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.folder.join("control")
+    }
+
+    /// What a later daemon goes on with.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.join("state.json")
+    }
+
+    /// The folder of pins.
+    pub(crate) fn pins(&self) -> PathBuf {
+        // The BPF file system takes no dots.
+        let name = format!("{PINS_PREFIX}{}", self.label.replace('.', ":"));
+        let own = self.folder.join(OWN_BPF);
+        if is_bpf(&own) { own.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
+    }
+
+    /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
+    /// after this process, so this comes before the process changes its namespace of mounts.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ensure_bpf_file_system(&self) -> Result<(), Error> {
+        let own = self.folder.join(OWN_BPF);
+        if is_bpf(Path::new(BPF_FILE_SYSTEM)) || is_bpf(&own) {
+            return Ok(());
+        }
+        let failed =
+            |error: io::Error| Error::new(format!("mount a BPF file system at {}", own.display()), &error);
+        make_folder(&own).map_err(failed)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed(error.into()))
+    }
+
+    /// Takes the name: no other process can while the file is open.
+    ///
+    /// # Errors
+    /// When another process has it.
+    pub(crate) fn lock(&self) -> Result<File, Error> {
+        let failed = |error: io::Error| Error::new(format!("use {}", self.folder.display()), &error);
+        make_folder(&self.folder).map_err(failed)?;
+        let path = self.folder.join("lock");
+        let mut options = fs::OpenOptions::new();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let deadline = Instant::now() + END_TIMEOUT;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() < deadline {
+                thread::sleep(POLL_INTERVAL);
+                continue;
+            }
+            let mut process = String::new();
+            file.read_to_string(&mut process).map_err(failed)?;
+            return Err(Error::Refused(format!(
+                "a balancer '{}' runs already, as process {}; `proofload balance stop` ends it, or give this one another name by --name",
+                self.name,
+                process.trim()
+            )));
+        }
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        written.map_err(failed)?;
+        Ok(file)
+    }
+}
+
+fn own_network() -> Result<Network, Error> {
+    Network::own().map_err(|error| Error::new("tell the network namespace", &error))
+}
+
+fn suffix(network: &Network) -> String {
+    if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
+}
+
+fn is_bpf(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.f_type as u64 == BPF_MAGIC)
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).recursive(true).create(path)
+}

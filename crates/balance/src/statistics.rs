@@ -1,0 +1,235 @@
+//! What a balancer tells of itself, as types and in the OpenMetrics format.
+
+use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Reason, ServerCounts, Table, VipCounts,
+    balancer::{Balancer, ServerState, VipState},
+};
+
+/// Reasons by their names. Frames were dropped for the first ones.
+const REASONS: [(&str, Reason); 7] = [
+    ("malformed", Reason::Malformed),
+    ("no_server", Reason::NoServer),
+    ("all_full", Reason::AllFull),
+    ("waits_for_server", Reason::Waits),
+    ("no_first_fragment", Reason::NoFirstFragment),
+    ("syn_not_remembered", Reason::SynNotRemembered),
+    ("ack_not_remembered", Reason::AckNotRemembered),
+];
+const DROPS: usize = 5;
+
+/// What a balancer has counted since its tables were made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Its name.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// Where its program sees frames: `cls` or `xdp`.
+    pub hook: String,
+    /// Its process.
+    pub process: u32,
+    /// For how long this process has run.
+    pub uptime_s: f64,
+    /// The last look at all flows.
+    pub sweep: SweepStatistics,
+    /// Frames that no VIP could be read from, and which were passed to the kernel.
+    pub unreadable_frames: u64,
+    /// What is balanced, with VIPs that are leaving.
+    pub vips: Vec<VipStatistics>,
+}
+
+/// A look at all flows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SweepStatistics {
+    /// How long ago it began; 0 if there was none yet.
+    pub age_s: f64,
+    /// How long it took.
+    pub took_s: f64,
+    /// Flows that it has seen.
+    pub flows: u64,
+    /// Flows that it has forgotten, because they were idle, or closed.
+    pub forgotten: u64,
+}
+
+/// A VIP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VipStatistics {
+    /// Address and ports, in one word.
+    pub name: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The ports; 0 is all others.
+    pub ports: Vec<u16>,
+    /// `maglev` or `round-robin`.
+    pub schedule: String,
+    /// Whether it is no longer wanted, and waits for the end of its flows.
+    pub is_leaving: bool,
+    /// Frames that were dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Frames that were sent by the ring, without being remembered, by reason.
+    pub not_remembered: BTreeMap<String, u64>,
+    /// The servers, with those that are leaving.
+    pub servers: Vec<ServerStatistics>,
+}
+
+/// A server of a VIP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServerStatistics {
+    /// Its name.
+    pub name: String,
+    /// Its own address.
+    pub address: IpAddr,
+    /// The address of its device, if it is known.
+    pub mac: Option<String>,
+    /// Its weight.
+    pub weight: u32,
+    /// `up`, `down`, `full`, `draining` or `leaving`: the first that holds, from the end of this list.
+    pub state: String,
+    /// Whether its checks succeed, and it answers for its address.
+    pub is_up: bool,
+    /// Why its checks fail.
+    pub why_down: Option<String>,
+    /// From so many connections on, it gets no new ones.
+    pub max_connections: Option<u32>,
+    /// Its part of the places of the ring.
+    pub ring_ratio: f64,
+    /// Connections that are established and not closing, at the last sweep.
+    pub active: u64,
+    /// Connections after FIN or RST, at the last sweep.
+    pub closing: u64,
+    /// New flows that were given to it.
+    pub flows: u64,
+    /// Flows that have gone on after their handshakes.
+    pub established: u64,
+    /// Frames that were sent to it.
+    pub packets: u64,
+    /// Their bytes, with the headers of Ethernet.
+    pub bytes: u64,
+}
+
+/// Reads what the tables have counted.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn vips(balancer: &Balancer, table: &Table) -> Result<Vec<VipStatistics>, Error> {
+    balancer.vips().iter().map(|state| vip(state, table)).collect()
+}
+
+impl VipStatistics {
+    /// Of all its servers: connections that are established, new flows, frames, bytes.
+    pub fn sums(&self) -> [u64; 4] {
+        self.servers.iter().fold([0; 4], |[active, flows, packets, bytes], of| {
+            [active + of.active, flows + of.flows, packets + of.packets, bytes + of.bytes]
+        })
+    }
+}
+
+fn vip(state: &VipState, table: &Table) -> Result<VipStatistics, Error> {
+    let counts: VipCounts = table.vip_counts(state.number)?;
+    let named = |reasons: &[(&str, Reason)]| {
+        reasons.iter().map(|(name, reason)| ((*name).to_owned(), counts.of(*reason))).collect()
+    };
+    let shares = state.ring().map(crate::Ring::shares).unwrap_or_default();
+    let places: usize = shares.values().sum();
+    let mut servers = Vec::new();
+    for server in &state.servers {
+        let share = shares.get(&server.number).copied().unwrap_or_default();
+        let counts = table.server_counts(server.number)?;
+        servers.push(self::server(server, &counts, share as f64 / places.max(1) as f64));
+    }
+    Ok(VipStatistics {
+        name: state.vip.name(),
+        address: state.vip.address,
+        ports: state.vip.ports.clone(),
+        schedule: state.vip.schedule.name().to_owned(),
+        is_leaving: state.is_leaving,
+        drops: named(&REASONS[..DROPS]),
+        not_remembered: named(&REASONS[DROPS..]),
+        servers,
+    })
+}
+
+fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> ServerStatistics {
+    let word = match state {
+        _ if state.is_leaving => "leaving",
+        _ if state.server.drain || state.server.weight == 0 => "draining",
+        _ if !state.lives() => "down",
+        _ if state.is_full => "full",
+        _ => "up",
+    };
+    let mac = state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+    let unresolved = || "its address is not answered for on the segment".to_owned();
+    ServerStatistics {
+        name: state.server.name.clone(),
+        address: state.server.address,
+        mac,
+        weight: state.server.weight,
+        state: word.to_owned(),
+        is_up: state.lives(),
+        why_down: state.why_down.clone().or_else(|| (!state.is_resolved).then(unresolved)),
+        max_connections: state.server.max_connections,
+        ring_ratio,
+        active: state.flows.active,
+        closing: state.flows.closing,
+        flows: counts.flows,
+        established: counts.established,
+        packets: counts.packets,
+        bytes: counts.bytes,
+    }
+}
+
+/// A kind of measurement of a server: name, kind, help, value.
+type Measure = (&'static str, &'static str, &'static str, fn(&ServerStatistics) -> u64);
+
+const MEASURES: [Measure; 7] = [
+    ("flows", "counter", "New flows that were given to the server.", |of| of.flows),
+    ("established", "counter", "Flows that have gone on after their handshakes.", |of| of.established),
+    ("packets", "counter", "Frames that were sent to the server.", |of| of.packets),
+    ("bytes", "counter", "Bytes of these frames.", |of| of.bytes),
+    ("active_connections", "gauge", "Connections that are established and not closing.", |of| of.active),
+    ("weight", "gauge", "Weight of the server.", |of| of.weight.into()),
+    ("up", "gauge", "Whether the checks of the server succeed.", |of| of.is_up.into()),
+];
+
+/// All of it in the OpenMetrics format.
+pub(crate) fn open_metrics(statistics: &Statistics) -> String {
+    let mut out = String::new();
+    for (name, kind, help, value) in MEASURES {
+        let family = format!("proofload_balance_server_{name}");
+        let end = if kind == "counter" { "_total" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "# TYPE {family} {kind}\n# HELP {family} {help}");
+        for vip in &statistics.vips {
+            for server in &vip.servers {
+                let labels = format!("vip=\"{}\",server=\"{}\"", escaped(&vip.name), escaped(&server.name));
+                let _ = writeln!(out, "{family}{end}{{{labels}}} {}", value(server));
+            }
+        }
+    }
+    let families = [
+        ("dropped", "Frames to the VIP that were dropped."),
+        ("not_remembered", "Frames that were sent by the ring, without being remembered."),
+    ];
+    for (at, (name, help)) in families.into_iter().enumerate() {
+        let family = format!("proofload_balance_vip_{name}");
+        let _ = writeln!(out, "# TYPE {family} counter\n# HELP {family} {help}");
+        for vip in &statistics.vips {
+            let counts = if at == 0 { &vip.drops } else { &vip.not_remembered };
+            for (reason, count) in counts {
+                let vip = escaped(&vip.name);
+                let _ = writeln!(out, "{family}_total{{vip=\"{vip}\",reason=\"{reason}\"}} {count}");
+            }
+        }
+    }
+    out += "# EOF\n";
+    out
+}
+
+/// A label's value: names of servers may have anything but blanks and control characters.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

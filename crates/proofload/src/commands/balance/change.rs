@@ -1,0 +1,165 @@
+//! Commands that change a server of a running balancer.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use balance::{Change, Request, ServerName, Values};
+use clap::Args;
+use record::units::parse_time;
+
+use super::{ServerArgs, client};
+use crate::{
+    commands::stop,
+    exit::{Exit, Refusal},
+    output::standard,
+};
+
+/// How often the connections of a server are looked at while they are waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Add a server to a VIP of the running balancer.
+///
+/// It gets connections as soon as its checks succeed, and holds until the file is read again.
+#[derive(Debug, Args)]
+pub(super) struct AddArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Name of the server [default: its address]
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    #[command(flatten)]
+    values: ValueArgs,
+}
+
+/// Change a server of the running balancer.
+#[derive(Debug, Args)]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    values: ValueArgs,
+}
+
+/// Give a server no new connections; those that it has go on.
+#[derive(Debug, Args)]
+pub(super) struct DrainArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Wait until it has no connections, at most for this time
+    #[arg(long, value_name = "TIME", conflicts_with = "undo")]
+    wait: Option<String>,
+    /// Give it new connections again
+    #[arg(long)]
+    undo: bool,
+}
+
+/// Take a server out. It gets no new connections, and goes when those that it has have ended.
+#[derive(Debug, Args)]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+struct ValueArgs {
+    /// Its share of new connections is its part of the sum of all weights; 0 gets none
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// Give it no new connections while it has so many; 0: no maximum
+    #[arg(long, value_name = "N")]
+    max: Option<u32>,
+    /// Give it new ones again when it has fewer than this; 0: three quarters of the maximum
+    #[arg(long, value_name = "N")]
+    resume: Option<u32>,
+}
+
+/// Runs `add`.
+pub(super) fn add(arguments: &AddArgs) -> Result<Exit, Refusal> {
+    let (name, values) = (arguments.server_name.clone(), arguments.values.read());
+    change(&arguments.server, Change::Add { name, values })
+}
+
+/// Runs `set`.
+pub(super) fn set(arguments: &SetArgs) -> Result<Exit, Refusal> {
+    let values = arguments.values.read();
+    if values == Values::default() {
+        return Err(Refusal::one("nothing to set: give --weight, --max or --resume"));
+    }
+    change(&arguments.server, Change::Set(values))
+}
+
+/// Runs `remove`.
+pub(super) fn remove(arguments: &RemoveArgs) -> Result<Exit, Refusal> {
+    change(&arguments.server, Change::Remove)
+}
+
+/// Runs `drain`.
+pub(super) fn drain(arguments: &DrainArgs) -> Result<Exit, Refusal> {
+    let wait = arguments.wait.as_deref().map(parse_time).transpose();
+    let wait = wait.map_err(|error| Refusal::one(format_args!("--wait: {error}")))?;
+    let exit = change(&arguments.server, Change::Drain(!arguments.undo))?;
+    match wait {
+        Some(wait) => wait_until_empty(&arguments.server, wait),
+        None => Ok(exit),
+    }
+}
+
+fn change(server: &ServerArgs, change: Change) -> Result<Exit, Refusal> {
+    let name = server_name(server)?;
+    client::tell(&client::find(&server.which)?, &Request::Server { server: name, change })
+}
+
+/// Waits until a sweep that began after this call has counted no connection of a server.
+fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal> {
+    let (name, instance, stop) = (server_name(server)?, client::find(&server.which)?, stop::on_signal()?);
+    let begun = Instant::now();
+    loop {
+        let statistics = client::statistics(&instance)?;
+        let vips = statistics
+            .vips
+            .iter()
+            .filter(|vip| vip.address == name.vip && name.port.is_none_or(|port| vip.ports.contains(&port)));
+        let is_it = |name: &str, address: IpAddr| {
+            name == server.server || server.server.parse().is_ok_and(|asked: IpAddr| asked == address)
+        };
+        let mut servers = vips.flat_map(|vip| &vip.servers);
+        let active = servers.find(|of| is_it(&of.name, of.address)).map_or(0, |of| of.active);
+        let is_swept = statistics.sweep.age_s < begun.elapsed().as_secs_f64();
+        if active == 0 && is_swept {
+            return standard::show(&format!("{} has no connections\n", server.server))
+                .map(|()| Exit::GoalsMet);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Exit::Interrupted);
+        }
+        if begun.elapsed() >= wait {
+            return Err(Refusal::one(format_args!(
+                "{} still has {active} connection(s); it stays drained",
+                server.server
+            )));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn server_name(arguments: &ServerArgs) -> Result<ServerName, Refusal> {
+    let text = &arguments.vip;
+    let alone = text.parse::<IpAddr>().map(|vip| (vip, None));
+    let read = alone.or_else(|_| text.parse().map(|vip: SocketAddr| (vip.ip(), Some(vip.port()))));
+    let (vip, port) = read.map_err(|_| {
+        Refusal::one(format_args!(
+            "'{text}' is not a VIP such as 192.168.16.100, 192.168.16.100:80 or [fd00::1]:80"
+        ))
+    })?;
+    Ok(ServerName { vip, port, server: arguments.server.clone() })
+}
+
+impl ValueArgs {
+    fn read(&self) -> Values {
+        Values { weight: self.weight, max_connections: self.max, resume_connections: self.resume }
+    }
+}

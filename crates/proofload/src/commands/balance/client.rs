@@ -1,0 +1,102 @@
+//! Finds the balancer that is meant, and asks it.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use balance::{Answer, Instance, Request, Statistics, ask};
+use clap::Args;
+use undo::Folder;
+
+use super::WhichArgs;
+use crate::{
+    exit::{Exit, Refusal},
+    output::standard,
+};
+
+/// How long a balancer may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Read the file of the running balancer again.
+///
+/// What commands have changed since is as the file says it then. A file with mistakes changes nothing.
+#[derive(Debug, Args)]
+pub(super) struct ReloadArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+}
+
+/// End the running balancer, and undo everything.
+#[derive(Debug, Args)]
+pub(super) struct StopArgs {
+    /// Leave the program, tables and addresses for the next start
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    which: WhichArgs,
+}
+
+/// Runs `reload`.
+pub(super) fn reload(arguments: &ReloadArgs) -> Result<Exit, Refusal> {
+    tell(&find(&arguments.which)?, &Request::Reload)
+}
+
+/// Runs `stop`, and waits for the end.
+pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
+    let instance = find(&arguments.which)?;
+    let process = statistics(&instance)?.process;
+    let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
+    let deadline = Instant::now() + END_TIMEOUT;
+    while ask(&instance, &Request::Statistics).is_ok() {
+        if Instant::now() > deadline {
+            return Err(Refusal::one(format_args!("the balancer, process {process}, has not ended yet")));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(exit)
+}
+
+/// The balancer of a name, or the only one of this network namespace.
+pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
+    let journals = Folder::of_this_user().map_err(Refusal::one)?;
+    if let Some(name) = &which.name {
+        return Instance::named(name, &journals).map_err(Refusal::one);
+    }
+    let all = Instance::all(&journals).map_err(Refusal::one)?;
+    match &all[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(Refusal::one("no balancer runs here; `proofload balance --config FILE` starts one")),
+        several => {
+            let names: Vec<&str> = several.iter().map(|instance| instance.name.as_str()).collect();
+            Err(Refusal::one(format_args!(
+                "there are several balancers; say which by --name: {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Asks for a change, and says what was done.
+pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refusal> {
+    match ask(instance, request).map_err(Refusal::one)? {
+        Answer::Done { what } => standard::show(&format!("{what}\n")).map(|()| Exit::GoalsMet),
+        Answer::Refused { why } => Err(Refusal::new(why)),
+        Answer::Statistics(_) => {
+            Err(Refusal::one("the balancer has answered something else; is it of this version?"))
+        }
+    }
+}
+
+/// Asks for what was counted.
+pub(super) fn statistics(instance: &Instance) -> Result<Statistics, Refusal> {
+    match ask(instance, &Request::Statistics).map_err(Refusal::one)? {
+        Answer::Statistics(statistics) => Ok(*statistics),
+        Answer::Refused { why } => Err(Refusal::new(why)),
+        Answer::Done { .. } => {
+            Err(Refusal::one("the balancer has answered something else; is it of this version?"))
+        }
+    }
+}
