@@ -27,8 +27,8 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     (
         "proofload",
         &[
-            "audit", "balance", "command", "copy", "events", "fleet", "kernel", "lab", "listen", "load", "record",
-            "report", "search", "secrets", "segments", "serve", "settings", "study", "undo",
+            "audit", "balance", "command", "copy", "events", "fleet", "kernel", "lab", "listen", "load",
+            "record", "report", "search", "secrets", "segments", "serve", "settings", "study", "undo",
         ],
     ),
     ("record", &[]),

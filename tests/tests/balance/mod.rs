@@ -194,7 +194,9 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
         balanced.servers()?.iter().map(|server| server["ring_ratio"].as_f64().unwrap_or_default()).collect();
     ensure!(shares.len() == 2 && shares.iter().all(|share| (share - 0.5).abs() < 0.001), "{shares:?}");
 
-    let wrong = balanced.labs.run(&format!("lab shell balancer -- {} balance remove {VIP} web9", balanced.program))?;
+    let wrong = balanced
+        .labs
+        .run(&format!("lab shell balancer -- {} balance remove {VIP} web9", balanced.program))?;
     ensure!(wrong.code == Some(2) && wrong.stderr.contains("there are: web1, web2"), "{wrong:?}");
     let metrics = balanced.labs.done("lab shell balancer -- curl -sf http://127.0.0.1:9100/metrics")?;
     ensure!(metrics.ends_with("# EOF\n") && metrics.contains("server=\"web1\"} 1\n"), "{metrics}");
@@ -217,10 +219,9 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     let daemon = balanced.start()?;
     ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, Some("up")));
     balanced.tell(&format!("set {VIP} web1 --weight 7"))?;
-    let second = balanced.labs.run(&format!(
-        "lab shell balancer -- {} balance --config {}",
-        balanced.program, balanced.file
-    ))?;
+    let second = balanced
+        .labs
+        .run(&format!("lab shell balancer -- {} balance --config {}", balanced.program, balanced.file))?;
     ensure!(second.code == Some(2) && second.stderr.contains("runs already"), "{second:?}");
 
     let load = balanced.load(6)?;
