@@ -46,7 +46,7 @@ setup-audit:
 	@scripts/setup.sh audit
 
 build: setup-build
-	@echo "make build: compiling the static binary; 3 minutes at first, then seconds"
+	@echo "make build: compiling the static binary; 5 minutes at first, then seconds"
 	@$(RUST) cargo build --release --target $$host -p proofload --bin proofload && \
 	  echo "built $(TARGET_DIR)/$$host/release/proofload"
 

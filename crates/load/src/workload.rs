@@ -65,8 +65,8 @@ options::workload! {
     /// A stage of an open load: 10s:500 holds a rate, 30s:0..5k ramps; stages follow each other
     stages: Vec<String> = "stages", Kind::List, "TIME:RATE", LOAD, "", "10s:500 30s:0..5k"
         { flag: "stage" } and { excluded_from_search: true, label: "stages" };
-    /// Connections: of a closed load, the same as users; of an open one, opened before the start
-    connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "of an open load, opened on demand", "200"
+    /// Number of connections: in a closed load the same as users; in an open load, opened before the start
+    connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "in an open load, opened on demand", "200"
         { short: Some('c') } and { label: "connections" };
     /// Begin requests for this long
     duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
@@ -76,20 +76,20 @@ options::workload! {
         { short: Some('n') } and { excluded_from_search: true, label: "requests" };
     /// A new connection for every request
     no_keepalive: bool = "keepalive", Kind::On, "", LOAD, "", "false";
-    /// Most requests in flight on each connection. With a think time each of them pauses on its own; an open load pipelines
+    /// Most requests in flight on each connection. With a think time, each of these pauses on its own; an open load pipelines
     /// only requests that find no free connection
     pipeline: Option<String> = "pipeline", Kind::Count(1), "DEPTH", LOAD, "1", "4" and { label: "pipeline" };
     /// Method
     method: Option<String> = "method", Kind::Text, "METHOD", REQUEST, "GET, or POST with a body", "PUT"
         { short: Some('X') };
-    /// A header field, such as 'Accept: text/html'; @FILE reads a file with one field a line. ${NAME} in a value, in the URL
+    /// A header field, such as 'Accept:text/html'; @FILE reads a file with one field a line. ${NAME} in a value, in the URL
     /// and in the body's text is an environment variable, which keeps secrets off the command line and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
         { short: Some('H'), flag: "header" } and { names_files: true, is_template: true };
     /// The field Content-Type of the body, as in ab and oha
     content_type: Option<String> = "content_type", Kind::Text, "TYPE", REQUEST, "", "application/json"
         { short: Some('T') };
-    /// The body: text, @FILE, or on a command line @- for standard input
+    /// The body of a request: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
         { short: Some('b') } and { names_files: true, is_template: true };
     /// Send numbered events, which `proofload audit` looks for in the receiver's files: a JSON object, @FILE, or default (on
@@ -112,20 +112,20 @@ options::workload! {
     receipts: Option<String> = "receipts", Kind::Text, "FOLDER", EVENTS, "", "receipts";
     /// What an answer must have: statuses (200, 2xx,304 or 200-299), or text:WORDS, no-text:WORDS, json:$.path = VALUE,
     /// header:NAME = VALUE, cookie:NAME, regex:EXPRESSION, size:>= 1KiB; can be repeated
-    expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; of events, and with redirects, 2xx", "200,404"
+    expect: Vec<String> = "expect", Kind::List, "STATUSES|CHECK", REQUEST, "2xx,3xx; with events or redirects, 2xx", "200,404"
         and { label: "expect" };
     /// A file whose rows give values to {{COLUMN}} in URL, header fields and body: CSV with a line of names first, or NDJSON.
-    /// Each iteration of a user takes the next row; after FILE ,once ends the load with the last row, ,random takes any, and
-    /// ,per-user the one of the user's number
+    /// Each iteration of a user takes the next row. FILE,once ends the load with the last row; FILE,random takes any row;
+    /// FILE,per-user takes the row of the user's number
     feeders: Vec<String> = "feeders", Kind::List, "FILE", SESSIONS, "", "users.csv,once"
         { flag: "feeder" } and { is_file: true, label: "feeder" };
-    /// Keep the cookies that the target sets, and send them back; each iteration of a user begins without
+    /// Keep the cookies that the target sets, and send them back; each iteration of a user begins without cookies
     cookies: bool = "cookies", Kind::Flag, "", SESSIONS, "", "true";
     /// Follow up to this many redirects of a request, on the same host
     redirects: Option<String> = "redirects", Kind::Count(0), "N", SESSIONS, "0", "5" and { label: "redirects" };
-    /// Ask for answers compressed with gzip; expectations read what was compressed
+    /// Ask for answers compressed with gzip; expectations read them decompressed
     compressed: bool = "compressed", Kind::Flag, "", SESSIONS, "", "true";
-    /// A request that takes longer, including its connection, has failed
+    /// Fail a request that takes longer, including its connection
     timeout: Option<String> = "timeout", Kind::Time, "TIME", REQUEST, "30s", "2s" and { label: "timeout" };
     /// With a duration: wait this long at its end for missing answers
     drain: Option<String> = "drain", Kind::Time, "TIME", REQUEST, "2s", "5s";
@@ -134,30 +134,30 @@ options::workload! {
     abort_if: Option<String> = "abort_if", Kind::Text, "RULE", GUARDS, "", "errors > 10% for 5s" and { label: "abort if" };
     /// Refuse any load above this: users, or requests per second
     ceiling: Option<String> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
-    /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT or NAME:PORT, several with commas
+    /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT or NAME:PORT, separated by commas
     connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", CONNECTIONS, "", "10.0.0.3:80,10.0.0.4:80";
     /// Connect to this Unix socket instead of the URL's host
     unix_socket: Option<String> = "unix_socket", Kind::Text, "PATH", CONNECTIONS, "", "/run/app.sock"
         and { is_file: true, label: "Unix socket" };
-    /// Reach the target through a tunnel of this HTTP proxy (CONNECT), which finds the target's address by itself. What the proxy
-    /// takes is measured with the target
+    /// Reach the target through a tunnel of this HTTP proxy (CONNECT), which finds the target's address by itself. The time
+    /// that the proxy takes is part of the measured times
     proxy: Option<String> = "proxy", Kind::Text, "URL", CONNECTIONS, "", "http://10.0.0.2:3128" { short: Some('x') };
     /// Begin each connection with the line of the PROXY protocol (version 1) that a load balancer would send, with the
     /// connection's own addresses
     proxy_protocol: bool = "proxy_protocol", Kind::Flag, "", CONNECTIONS, "", "true";
-    /// Longest time until a connection of TCP is made
+    /// Longest time until a TCP connection is made
     connect_timeout: Option<String> = "connect_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "1s"
         and { label: "connect timeout" };
     /// Longest time from sending a request to the end of its answer
     answer_timeout: Option<String> = "answer_timeout", Kind::Time, "TIME", CONNECTIONS, "that of the request", "500ms"
         and { label: "answer timeout" };
-    /// Requests after which a connection is closed, and the next request opens another
+    /// Close a connection after this many requests; the next request opens another
     connection_requests: Option<String> = "connection_requests", Kind::Count(1), "N", CONNECTIONS, "", "100"
         and { label: "requests per connection" };
-    /// Age from which on a connection is closed after its next answer
+    /// Close a connection of this age after its next answer
     connection_lifetime: Option<String> = "connection_lifetime", Kind::Time, "TIME", CONNECTIONS, "", "60s"
         and { label: "connection lifetime" };
-    /// Do not check the target's certificate, as curl's -k
+    /// Do not check the target's certificate, as with -k of curl
     insecure: bool = "insecure", Kind::Flag, "", TLS, "", "true";
     /// Trust the authorities in this PEM file, not the system's (SSL_CERT_FILE, /etc/ssl/certs/ca-certificates.crt)
     cacert: Option<String> = "cacert", Kind::Text, "FILE", TLS, "the system's", "ca.pem";
@@ -171,18 +171,18 @@ options::workload! {
     tls_min: Option<String> = "tls_min", Kind::Choice(&["1.2", "1.3"]), "VERSION", TLS, "1.2", "1.3" and { label: "TLS at least" };
     /// The latest TLS version to offer
     tls_max: Option<String> = "tls_max", Kind::Choice(&["1.2", "1.3"]), "VERSION", TLS, "1.3", "1.2" and { label: "TLS at most" };
-    /// The cipher suites to offer, the most preferred first: names of IANA's registry, with commas
+    /// The cipher suites to offer, the most preferred first: names of IANA's registry, separated by commas
     ciphers: Option<String> = "ciphers", Kind::Text, "NAMES", TLS, "all known", "TLS_AES_128_GCM_SHA256" and { label: "ciphers" };
     /// A full handshake for every connection. By default a further connection of a user, or in the same place of an open load's
     /// pool, resumes the earlier session, as browsers do
     no_resumption: bool = "resumption", Kind::On, "", TLS, "", "false";
-    /// The protocols to offer (ALPN), with commas; none offers none
+    /// The protocols to offer (ALPN), separated by commas; the word none offers no protocol
     alpn: Option<String> = "alpn", Kind::Text, "NAMES", TLS, "http/1.1", "none";
-    /// Longest time of TLS's handshake
+    /// Longest time of the TLS handshake
     handshake_timeout: Option<String> = "handshake_timeout", Kind::Time, "TIME", TLS, "that of the request", "2s"
         and { label: "handshake timeout" };
-    /// Add a line of JSON to this file for every failed request and for a sample of the others, each with its times, its status
-    /// and the traceparent (W3C Trace Context) that was sent along
+    /// Add a line of JSON to this file for every failed request and for a sample of the others. A line has the request's times,
+    /// its status, and the traceparent (W3C Trace Context) that was sent with it
     log: Option<String> = "log", Kind::Text, "FILE", SESSIONS, "", "requests.ndjson" and { is_file: true };
     /// The share of completed requests that are logged
     log_sample: Option<String> = "log_sample", Kind::Text, "RATIO", SESSIONS, "1%", "100%";
@@ -194,7 +194,7 @@ options::workload! {
         "as many as the descriptor limit makes necessary", "2";
     /// Processors to pin the worker threads to, such as 1 or 0,2-3
     cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
-    /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, several with commas
+    /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, separated by commas
     source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
     /// Longest polling, instead of sleeping, before a send is due; 0 never polls
     spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";

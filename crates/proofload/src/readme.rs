@@ -45,7 +45,7 @@ fn tokens() -> String {
 }
 
 /// Plans a command without running it.
-fn plan(command: &Command, host: &MachineLimits) -> Result<(), String> {
+pub(crate) fn plan(command: &Command, host: &MachineLimits) -> Result<(), String> {
     let all = |mistakes: Vec<String>| mistakes.join("; ");
     match command {
         Command::Http(arguments) => arguments.plan(host).map(drop).map_err(all),

@@ -117,7 +117,7 @@ fn cut(text: &str, width: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     fn help(words: &str) -> Option<String> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -145,8 +145,13 @@ mod tests {
         for example in short_helps().flat_map(|short| short.examples) {
             let words = shlex::split(example.split(" | ").next().unwrap()).unwrap();
             if words[0] == "proofload" {
-                let read = crate::Cli::command().try_get_matches_from(&words);
-                assert!(read.is_ok(), "{example}: {}", read.unwrap_err());
+                let read =
+                    crate::Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{example}: {error}"));
+                // The other examples name files and hosts of the reader.
+                if matches!(read.command, crate::Command::Limit(_)) {
+                    crate::readme::plan(&read.command, &load::MachineLimits::EXAMPLE)
+                        .unwrap_or_else(|mistakes| panic!("{example}: {mistakes}"));
+                }
             }
         }
     }

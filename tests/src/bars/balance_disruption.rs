@@ -106,7 +106,7 @@ fn happen(lab: &Balanced, event: &str, daemon: Process) -> Result<Process> {
 fn unbroken(outcome: &mut Outcome, event: &str, loads: &Loads, stayed: &Trial, new: &Trial) {
     outcome.equal(
         &format!("{event}_connections"),
-        stayed.connections_opened,
+        stayed.counts.connections_opened,
         loads.users,
         "one for each user, for all the time",
     );
@@ -130,7 +130,7 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     lab.on("web1", "ip link set eth0 down")?;
     let dead_s = loads.before().as_secs_f64();
     let [stayed, new] = loads.end(running)?;
-    let broken = stayed.reconnects + stayed.counts.failed + stayed.counts.in_flight;
+    let broken = stayed.counts.reconnects + stayed.counts.failed + stayed.counts.in_flight;
     let most = (loads.users as f64 * own * 1.25) as u64;
     outcome.figure(
         "death_broken_of_users",

@@ -138,7 +138,7 @@ const SPREAD: &[Want] = &[
     Want(
         "rps_cpus",
         Value::AllProcessors,
-        "one receive queue is worked off by one processor; RPS spreads its connections over all",
+        "one receive queue is served by one processor; RPS spreads its connections over all",
     ),
     Want("txqueuelen", Value::QueueAtLeast(10_000), "answers of many servers in one burst are not dropped"),
     Want("kernel.numa_balancing", Value::Is("0"), "no pauses of threads while memory moves"),

@@ -90,7 +90,7 @@ known! {
     Machine "net.core.netdev_max_backlog", "packets", Rule::AtMost(200_000), "softnet.drops":
         "a queue of each processor, used by veth, lo and RPS; at a million packets a second, 200,000 of them wait for 200 ms, after which TCP sends again what only waits";
     Machine "net.core.netdev_weight", "packets", Rule::Obsolete, "softnet.squeezes":
-        "no kernel has it; net.core.dev_weight is what exists";
+        "no kernel has this setting; net.core.dev_weight exists";
     Machine "net.core.rmem_default", "bytes", Rule::Any, "Udp.RcvbufErrors":
         "the receive buffer of sockets other than TCP's, which have tcp_rmem";
     Machine "net.core.rmem_max", "bytes", Rule::Any, "Udp.RcvbufErrors":

@@ -33,10 +33,10 @@ pub(crate) struct CompareArgs {
     /// Result folder B: after
     #[arg(conflicts_with = "factor")]
     b: Option<PathBuf>,
-    /// Compare two levels of a factor within A, such as target=nginx,serve; a factor alone ranks its levels against the first
+    /// Compare two levels of a factor within A: target=nginx,serve; a factor alone ranks its levels against the first
     #[arg(long, value_name = "FACTOR[=LEVEL,LEVEL]")]
     factor: Option<String>,
-    /// Exit with status 1 if B is worse than A by more than this, such as 5%, and with 3 if that is not decided
+    /// Exit with status 1 if B is worse than A by more than this, such as 5%, and with status 3 if this is not decided
     #[arg(long, value_name = "SHARE")]
     fail_if_worse: Option<String>,
     /// Confidence of all verdicts together

@@ -49,7 +49,7 @@ pub(crate) struct CopyArgs {
     /// Copy symbolic links as links, not what they lead to
     #[arg(long)]
     links: bool,
-    /// Tell what would be copied, and copy nothing
+    /// Show what would be copied, and copy nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Copy only files whose name, or path below the source, matches; repeatable

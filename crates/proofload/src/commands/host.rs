@@ -13,7 +13,7 @@ use undo::Folder;
 use super::mistakes::Mistakes;
 use crate::exit::{Exit, Refusal};
 
-/// The kernel's settings of this host, and what its kernel counts.
+/// Check and change the settings of this host's kernel, and watch what the kernel counts.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
     #[command(subcommand)]

@@ -30,7 +30,7 @@ use crate::{
 /// How long a lab may take to go down.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Hosts, links and processes on this machine, from a lab file.
+/// Run hosts, links and processes on this machine, from a lab file.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]

@@ -99,7 +99,7 @@ pub(crate) struct LimitArgs {
     /// Pause before every trial
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     pause: Option<String>,
-    /// Longest wait before a trial until what ended connections have left is not in its way; 0s does not wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
+    /// Longest wait before a trial for what ended connections have left, such as ports; 0s does not wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     settle: Option<String>,
 
@@ -109,8 +109,8 @@ pub(crate) struct LimitArgs {
     /// Resume an interrupted search with the same options; needs --out
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     pub resume: bool,
-    /// Raise each limit that bounded the search, and run the same load without and with the change; of a target that
-    /// proofload does not run, say what may raise it
+    /// Raise each limit that bounded the search, and run the same load without and with the change; for a target that
+    /// proofload does not run, say what may raise the limit
     #[arg(long, help_heading = SEARCH)]
     pub prove: bool,
     /// Write the result as JSON; - writes it, and nothing else, to standard output

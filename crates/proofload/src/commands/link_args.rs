@@ -64,7 +64,7 @@ pub(crate) struct LinkArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value = "1", help_heading = SHAPE)]
     seed: String,
-    /// emulator (ours) or netem (the kernel's sch_netem and sch_tbf, on interfaces that exist)
+    /// emulator (proofload's own) or netem: the kernel's sch_netem and sch_tbf, on interfaces that exist
     #[arg(long, value_name = "emulator|netem", default_value = "emulator", help_heading = ENDS)]
     driver: String,
     /// Names of the interfaces in A and B

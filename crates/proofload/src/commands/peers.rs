@@ -52,7 +52,7 @@ impl<P: Peer> Args for PeerArgs<P> {
     }
 }
 
-const EXIT_STATUS: &str = "Exit status, as of proofload http: 0 every request was completed, 1 some were not, 2 wrong \
+const EXIT_STATUS: &str = "Exit status, as for proofload http: 0 every request was completed, 1 some were not, 2 wrong \
                            use or refused, 3 void (nothing may be concluded), 130 interrupted.";
 
 impl<P: Peer> FromArgMatches for PeerArgs<P> {

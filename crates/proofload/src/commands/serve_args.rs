@@ -145,8 +145,8 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// Status of the misbehaviour `error`
     "error_status", Kind::Count(200), "N", FAULTS, "503", "500",
         |builder, values| builder.config.error_status = count(values[0], 0)?;
-    /// Answer known paths by what is asked: /echo, /cookies, /cookies/set?NAME=VALUE, /login, /private/…, /items/ID,
-    /// /status/N, /redirect/N
+    /// Let the answer of known paths depend on the request: /echo, /cookies, /cookies/set?NAME=VALUE, /login,
+    /// /private/…, /items/ID, /status/N, /redirect/N
     "pages", Kind::Flag, "", PAGES, "", "true",
         |builder, _| builder.config.pages = Some(Pages::default());
     /// How long the token of a login is valid
@@ -155,7 +155,7 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// Write every complete request as a line of JSON. The file holds passwords, tokens and cookies as they came
     "record", Kind::Text, "FILE", PAGES, "", "requests.jsonl",
         |builder, values| builder.record = Some(values[0].into());
-    /// Bytes of a body that --record writes at most
+    /// Most bytes of a body that --record writes
     "record_body", Kind::Size, "SIZE", PAGES, "64KiB", "1MiB",
         |builder, values| builder.record_body_bytes = parse_size(values[0]).map_err(error_text)?;
     /// Speak TLS, with a certificate made at the start for localhost, 127.0.0.1, ::1 and the addresses of --listen
@@ -170,7 +170,7 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// The key of --cert (PEM)
     "key", Kind::Text, "FILE", TLS, "", "key.pem",
         |builder, values| builder.tls.key = Some(values[0].into());
-    /// Require a certificate of each client, of one of these authorities (PEM)
+    /// Require of each client a certificate that one of these authorities issued (PEM)
     "client_ca", Kind::Text, "FILE", TLS, "", "ca.pem",
         |builder, values| builder.tls.tls.client_ca = Some(values[0].into());
     /// Earliest version of TLS

@@ -15,7 +15,7 @@ use crate::{
 };
 
 const EXIT_STATUS: &str = "Exit status: 0 all settings have their former values, 1 somebody else has changed a setting \
-                           since then, which is left as it is and named, 2 a setting could not be put back; the next call tries again.";
+                           since then: its value stays and is named, 2 a setting could not be put back; the next call tries again.";
 
 /// Put the kernel's settings back to their values before the first `host tune`, even if it was killed.
 #[derive(Debug, Args)]

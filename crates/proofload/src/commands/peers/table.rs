@@ -92,7 +92,7 @@ impl Row {
     fn help(&self) -> String {
         match self.fate {
             Fate::Becomes(name) => format!("proofload http --{name}"),
-            Fate::Default => "What proofload does anyway".to_owned(),
+            Fate::Default => "Changes nothing here: proofload always does this".to_owned(),
             Fate::Ignored(why) => format!("Changes nothing here: {why}"),
             Fate::Refused(why) => format!("Refused: {why}"),
             Fate::Own(help) => help.to_owned(),

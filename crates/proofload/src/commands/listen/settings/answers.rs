@@ -26,7 +26,7 @@ fn route(text: &str) -> Result<Route, String> {
 }
 
 pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
-    /// Answer a request when its events are accepted (in memory), written (to the file) or synced (to the disk)
+    /// When to answer a request: when its events are accepted (in memory), written (to the file) or synced (to the disk)
     "ack", Kind::Choice(LEVELS), "LEVEL", ACKNOWLEDGING, "written", "synced",
         |builder, values| builder.config.level = level(values[0])?;
     /// Level for paths with this prefix; repeatable; the longest prefix wins

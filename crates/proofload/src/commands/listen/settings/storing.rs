@@ -11,8 +11,8 @@ const FORMATS: &[&str] = &["out_file", "json", "csv", "raw"];
 const COMPRESSIONS: &[&str] = &["none", "gzip", "zstd"];
 
 pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
-    /// Path of the stored files, with the placeholders ${tag}, ${tag[1]}, ${member} of the event, and %Y %m %d %H %M %S
-    /// of its time
+    /// Path of the stored files; placeholders are ${tag}, ${tag[1]}, ${member} of the event, and %Y %m %d %H %M %S of
+    /// its time
     "path", Kind::Text, "PATH", STORING, DEFAULT_PATH, "/var/lib/events/${tag}_%Y-%m-%d.log",
         |builder, values| builder.set_path(values[0])?;
     /// Folder of the journal, which is used to recover after a crash [default: .proofload beside the files]
