@@ -106,6 +106,10 @@ impl Balancer {
         self.check_places(&partners, config)?;
         self.handshake_ns = nanoseconds(config.handshake);
         for state in &mut self.vips {
+            if state.is_leaving {
+                // Its ring leads to all of them, should it be wanted again.
+                state.servers.iter_mut().for_each(|server| server.out_ns = None);
+            }
             state.is_leaving = true;
         }
         for (partner, vip) in partners.into_iter().zip(&config.vips) {

@@ -233,3 +233,50 @@ pub(crate) fn open_metrics(statistics: &Statistics) -> String {
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_metrics_have_a_family_for_each_kind_and_an_end() {
+        let server = ServerStatistics {
+            name: "web\"1".to_owned(),
+            address: IpAddr::from([10, 0, 1, 1]),
+            mac: None,
+            weight: 3,
+            state: "up".to_owned(),
+            is_up: true,
+            why_down: None,
+            max_connections: None,
+            ring_ratio: 1.0,
+            active: 5,
+            closing: 0,
+            flows: 7,
+            established: 6,
+            packets: 70,
+            bytes: 7_000,
+        };
+        let vip = VipStatistics {
+            name: "10.0.0.9:80".to_owned(),
+            address: IpAddr::from([10, 0, 0, 9]),
+            ports: vec![80],
+            schedule: "maglev".to_owned(),
+            is_leaving: false,
+            drops: [("all_full".to_owned(), 2)].into(),
+            not_remembered: [("syn_not_remembered".to_owned(), 1)].into(),
+            servers: vec![server],
+        };
+        let text = open_metrics(&Statistics { vips: vec![vip], ..Statistics::default() });
+        for line in [
+            "# TYPE proofload_balance_server_flows counter",
+            "proofload_balance_server_flows_total{vip=\"10.0.0.9:80\",server=\"web\\\"1\"} 7",
+            "proofload_balance_server_active_connections{vip=\"10.0.0.9:80\",server=\"web\\\"1\"} 5",
+            "proofload_balance_vip_dropped_total{vip=\"10.0.0.9:80\",reason=\"all_full\"} 2",
+            "proofload_balance_vip_not_remembered_total{vip=\"10.0.0.9:80\",reason=\"syn_not_remembered\"} 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n") && text.matches("# TYPE").count() == text.matches("# HELP").count());
+    }
+}

@@ -199,3 +199,57 @@ fn count(
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn flow(sweep: u32, is_closing: bool) -> Flow {
+        Flow { server: 1, generation: 1, is_closing, sweep }
+    }
+
+    proptest! {
+        /// A flow that is seen at some time is forgotten no sooner than its timeout later, and at most a sweep and a bit after that.
+        #[test]
+        fn flows_are_forgotten_after_their_timeouts(
+            pauses in prop::collection::vec(1_u64..50, 1..200),
+            seen in 0_usize..200,
+            (idle, closing) in (1_u64..500, 1_u64..500),
+            is_closing in any::<bool>(),
+        ) {
+            let mut sweeps = Sweeps::new(7, 0);
+            sweeps.set_timeouts(idle, closing);
+            let timeout = if is_closing { closing.min(idle) } else { idle };
+            let (mut now, mut own) = (0, None);
+            for (at, pause) in pauses.iter().enumerate() {
+                if at == seen {
+                    own = Some((now, flow(sweeps.mark(), is_closing)));
+                }
+                now += pause;
+                sweeps.begin(now);
+                let Some((seen_ns, flow)) = &own else { continue };
+                let longest_pause = pauses.iter().max().copied().unwrap_or_default();
+                let idle_for = now - seen_ns;
+                if sweeps.is_over(flow, now) {
+                    prop_assert!(idle_for > timeout);
+                } else {
+                    prop_assert!(idle_for <= timeout + longest_pause);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flows_of_an_earlier_daemon_were_seen_at_the_start() {
+        let mut sweeps = Sweeps::new(41, 1_000);
+        sweeps.set_timeouts(100, 10);
+        assert_eq!(sweeps.mark(), 42);
+        sweeps.begin(1_050);
+        for (mark, now_ns, is_over) in [(41, 1_100, false), (3, 1_101, true), (42, 1_101, false), (43, 9_999, false)] {
+            assert_eq!(sweeps.is_over(&flow(mark, false), now_ns), is_over, "{mark} {now_ns}");
+        }
+        assert!(sweeps.is_over(&flow(41, true), 1_011));
+    }
+}

@@ -110,8 +110,12 @@ impl Balanced {
 
     /// Starts requests, each on a connection of its own.
     fn load(&self, seconds: u32) -> Result<Process> {
+        self.load_of("--connections 4 --no-keepalive", seconds)
+    }
+
+    fn load_of(&self, words: &str, seconds: u32) -> Result<Process> {
         let line = format!(
-            "lab shell client -- {} http http://{VIP}/who --connections 4 --no-keepalive --duration {seconds}s --json -",
+            "lab shell client -- {} http http://{VIP}/who {words} --duration {seconds}s --json -",
             self.program
         );
         self.labs.command(&line)?.start()
@@ -121,7 +125,7 @@ impl Balanced {
     fn went_well(load: Process) -> Result<u64> {
         let finished = load.finish(Duration::from_secs(60))?;
         let trial = parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))?;
-        let http = &trial.http;
+        let http = &*trial;
         let errors: Vec<_> = http.errors.iter().chain(http.connection_errors.iter()).collect();
         ensure!(http.counts.failed == 0 && errors.is_empty(), "{errors:?}");
         ensure!(http.counts.completed > 100, "{} requests", http.counts.completed);
@@ -176,6 +180,20 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     let flows = balanced.flows()?;
     ensure!(flows.iter().sum::<u64>() >= requests, "{flows:?} flows of {requests} requests");
     ensure!(flows.iter().all(|own| *own * 6 > requests), "a server got too few: {flows:?} of {requests}");
+
+    // Connections are counted by sweeps, and a server at its maximum gets no new ones.
+    let held = balanced.load_of("--connections 30", 12)?;
+    let active = |server: &Value| server["active"].as_u64().unwrap_or_default();
+    until("30 connections are counted", || {
+        balanced.servers().is_ok_and(|servers| servers.iter().map(active).sum::<u64>() == 30)
+    });
+    balanced.tell(&format!("set {VIP} web1 --max 1"))?;
+    balanced.await_state("web1", Some("full"));
+    let full = balanced.flows()?[0];
+    Balanced::went_well(balanced.load(1)?)?;
+    ensure!(balanced.flows()?[0] == full, "a full server gets new connections");
+    balanced.tell(&format!("set {VIP} web1 --max 0"))?;
+    Balanced::went_well(held)?;
 
     // Each change under load, and then what it must have done.
     let load = balanced.load(12)?;

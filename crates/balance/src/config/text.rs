@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use record::units::show_number;
 use serde_json::Value;
 
 use super::{ALL_PORTS, Config, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
@@ -88,7 +87,7 @@ fn check_text(check: &Check) -> String {
     }
     parts.extend(check.port.map(|port| format!("port = {port}")));
     parts.push(format!("interval = \"{}\", timeout = \"{}\"", shown(check.interval), shown(check.timeout)));
-    parts.push(format!("jitter = \"{}%\"", show_number(check.jitter * 100.0)));
+    parts.push(format!("jitter = {}", check.jitter));
     parts.push(format!("rise = {}, fall = {}", check.rise, check.fall));
     parts.join(", ")
 }

@@ -39,6 +39,8 @@ impl Lab {
         if let Err(failures) = journal.finish() {
             errors.extend(failures.into_iter().map(Error::from));
         }
+        // A balancer that was killed with its host has left pins in the machine's BPF file system. The next command tries again.
+        let _ = undo::clean(&self.options.folder);
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
