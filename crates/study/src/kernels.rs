@@ -8,6 +8,7 @@ use record::{DeclaredQuantity, Kind, ResultFolder, Trial, TrialCounters, Warning
 use verdict::Role;
 
 use crate::{
+    balancer_observer::carried,
     counted::{Counted, lost_hosts, no_counters, role_of_this_machine, this_machine},
     links::normalized,
     observer::{Observation, Observer, TrialContext},
@@ -50,8 +51,10 @@ impl Observer for Kernels {
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
         let mut roles = roles(context.setup, trial);
         roles.extend(self.remotes.all().iter().map(|_| Role::Target));
-        let quantities = values(&counters, trial);
+        let mut quantities = values(&counters, trial);
         let is_missing = context.setup.books_time && quantities.is_empty();
+        let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);
+        quantities.extend(carried(context.setup, &counters, requests));
         let warning = is_missing.then(|| no_processor_time(&counters)).or_else(|| lost_hosts(&counters));
         let counted = Some(Counted { counters, roles });
         Ok(Observation { counted, quantities, warning, ..Observation::default() })
@@ -87,15 +90,20 @@ pub(crate) fn is_processor_time(name: &str) -> bool {
 pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let is_http = setup.workload.kind() == Kind::Http;
     let hosts = setup.lab.iter().filter(|_| setup.books_time).flat_map(|lab| &lab.hosts);
-    let hosts = hosts.map(|host| (begin_of(&host.name), format!("host {}", host.name)));
-    let machine = setup.books_time.then(|| (format!("{MACHINE}_"), "this machine".to_owned()));
+    let balancer = setup.balancer.as_ref().map(|balancer| balancer.host);
+    // With a balancer, its time per request and that of all is what is asked.
+    let hosts = hosts.enumerate().map(|(number, host)| {
+        (begin_of(&host.name), format!("host {}", host.name), balancer == Some(number))
+    });
+    let machine =
+        setup.books_time.then(|| (format!("{MACHINE}_"), "this machine".to_owned(), balancer.is_some()));
     let times = || TIMES.iter().filter(move |(end, ..)| is_http || *end != PER_REQUEST);
-    let of = |(begin, whose): (String, String)| {
+    let of = |(begin, whose, is_main): (String, String, bool)| {
         times().map(move |(end, words, _)| DeclaredQuantity {
             name: format!("{begin}{end}"),
             words: format!("{whose}, {words}"),
             more_is_better: false,
-            is_main: false,
+            is_main: is_main && *end == PER_REQUEST,
         })
     };
     hosts.chain(machine).flat_map(of).collect()

@@ -6,6 +6,7 @@
 //! * [`outcome`]: derives the results from the plan and the trials.
 
 mod audit_observer;
+mod balancer_observer;
 pub mod compare;
 mod counted;
 mod environment;

@@ -3,6 +3,7 @@
 use record::{DeclaredQuantity, Trial};
 
 use crate::{
+    balancer_observer::{self, BalancerObserver},
     evidence::Evidence,
     kernels::{self, Kernels},
     links::{self, Links},
@@ -17,16 +18,21 @@ pub(crate) struct Observers {
     pub evidence: Evidence,
     pub links: Links,
     pub kernels: Kernels,
+    pub balancer: BalancerObserver,
 }
 
 impl Observers {
-    fn all(&mut self) -> [&mut dyn Observer; 3] {
-        // The kernels last: what others look at beforehand does not count.
-        [&mut self.evidence, &mut self.links, &mut self.kernels]
+    fn all(&mut self) -> [&mut dyn Observer; 4] {
+        // The balancer after the kernels: asking it is work of its host.
+        [&mut self.evidence, &mut self.links, &mut self.kernels, &mut self.balancer]
     }
 
     pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result<(), StopReason> {
-        self.all().into_iter().try_for_each(|observer| observer.before(&mut context))
+        // The kernels last: what others look at beforehand does not count.
+        let [evidence, links, kernels, balancer] = self.all();
+        [evidence, links, balancer, kernels]
+            .into_iter()
+            .try_for_each(|observer| observer.before(&mut context))
     }
 
     /// Calls all observers after a trial has ended, and merges what they report.
@@ -53,5 +59,7 @@ impl Observers {
 /// The quantities that the trials of a setup yield: those of the workload, then those of the observers.
 pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let own = setup.workload.quantities(setup.lab.is_some());
-    own.into_iter().chain(links::quantities(setup)).chain(kernels::quantities(setup)).collect()
+    let observed =
+        [links::quantities(setup), balancer_observer::quantities(setup), kernels::quantities(setup)];
+    own.into_iter().chain(observed.into_iter().flatten()).collect()
 }

@@ -14,6 +14,7 @@ use rand_pcg::Pcg64Mcg;
 use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::TrialJournal};
 
 use crate::{
+    balancer_observer::BalancerObserver,
     event::{Event, Options},
     evidence::Evidence,
     kernels::Kernels,
@@ -142,6 +143,7 @@ impl<'a> Runner<'a> {
                 evidence,
                 links: Links::new(folder),
                 kernels: Kernels::new(folder, &options.remotes),
+                balancer: BalancerObserver::default(),
             },
             idle: settle::Idle::new(),
             reported_adjustments: Vec::new(),

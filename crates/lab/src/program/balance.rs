@@ -1,6 +1,6 @@
 //! `proofload balance`: balances in the kernel; servers answer clients directly.
 
-use std::{io, path::Path};
+use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,14 +20,6 @@ pub struct Balance {
     pub text: Option<String>,
 }
 
-impl Balance {
-    /// The name by which `proofload balance`'s own commands find a process of a lab with this folder.
-    pub fn instance(run_folder: &Path, process: &str) -> String {
-        let run = run_folder.file_stem().unwrap_or_default().to_string_lossy();
-        format!("{run}-{process}")
-    }
-}
-
 impl KnownProgram for Balance {
     const NAME: &'static str = "balance";
     const PORT: u16 = 80;
@@ -39,7 +31,7 @@ impl KnownProgram for Balance {
     const REQUIRED_KEYS: &'static [&'static str] = &["config"];
 
     fn ready(_: u16) -> Ready {
-        Ready::Log("balancing".to_owned())
+        Ready::Log("ready: ".to_owned())
     }
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
@@ -47,8 +39,7 @@ impl KnownProgram for Balance {
             Some(text) => context.write("balance.toml", text)?,
             None => self.config.clone(),
         };
-        let instance = Self::instance(context.run_folder, &context.process.name);
         let program = context.program.display().to_string();
-        Ok(words(&[&program, Self::NAME, "--config", &config, "--name", &instance]))
+        Ok(words(&[&program, Self::NAME, "--config", &config]))
     }
 }

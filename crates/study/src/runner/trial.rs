@@ -13,6 +13,7 @@ use record::{
 
 use super::{PlannedTrial, Runner, settle::closing_wait};
 use crate::{
+    balancer_observer::wait_until_ready,
     counted,
     event::Event,
     judge::judge,
@@ -274,6 +275,9 @@ impl Runner<'_> {
             error => failed(error),
         })?);
         self.testbed_setting = Some(planned.setting);
+        if let (Some(balancer), Some(testbed)) = (&setup.balancer, &mut self.testbed) {
+            wait_until_ready(testbed, balancer).map_err(StopReason::Failed)?;
+        }
         if setup.lab.is_some() {
             self.note_idle_lab(setup);
         }

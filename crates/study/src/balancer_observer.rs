@@ -1,0 +1,190 @@
+//! The observer of a balancer: what passed its host, and what its own statistics say.
+
+mod haproxy;
+mod l2dsr;
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    process::{Command, Stdio},
+};
+
+use lab::{Balancer, BalancerKind, HostHandle};
+use record::{DeclaredQuantity, Kind, Trial, TrialCounters, Warning};
+
+use crate::{
+    observer::{Observation, Observer, TrialContext},
+    stop_reason::StopReason,
+    study::Setup,
+    testbed::Testbed,
+};
+
+/// Values by the names of their quantities.
+type Values = BTreeMap<String, f64>;
+
+/// A counter of a host's interfaces: the end of its name, and that of the quantity, with its words and whether it is a main figure.
+const CARRIED: [(&str, &str, &str, bool); 4] = [
+    ("received_packets", "packets_in_per_request", "packets in per request", true),
+    ("sent_packets", "packets_out_per_request", "packets out per request", false),
+    ("received_bytes", "bytes_in_per_request", "bytes in per request", true),
+    ("sent_bytes", "bytes_out_per_request", "bytes out per request", true),
+];
+/// Ends of the names of an interface's counters of drops.
+const DROPS: [&str; 2] = ["receive_drops", "send_drops"];
+const DROPPED: &str = "balancer_dropped_packets";
+/// SYNs that clients sent again.
+const SYN_RETRIES: &str = "load_syn_retries";
+
+/// Reads a balancer's own statistics around each trial.
+#[derive(Debug, Default)]
+pub(crate) struct BalancerObserver {
+    before: Option<Result<Values, String>>,
+}
+
+impl Observer for BalancerObserver {
+    fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
+        self.before = context.setup.balancer.as_ref().map(|balancer| {
+            if balancer.kind == BalancerKind::Haproxy {
+                // Its largest values are those since this.
+                haproxy::clear(host_of(context.testbed, balancer)?, balancer)?;
+            }
+            read(context.testbed, balancer)
+        });
+        Ok(())
+    }
+
+    fn after(&mut self, context: &mut TrialContext<'_>, _: &Trial) -> Result<Observation, StopReason> {
+        let Some((balancer, before)) = context.setup.balancer.as_ref().zip(self.before.take()) else {
+            return Ok(Observation::default());
+        };
+        let since = |(name, now): (String, f64), before: &Values| {
+            let before = before.get(&name).copied().unwrap_or_default();
+            (name, (now - before).max(0.0))
+        };
+        Ok(match before.and_then(|before| Ok((before, read(context.testbed, balancer)?))) {
+            Ok((before, now)) => {
+                let quantities = now.into_iter().map(|value| since(value, &before)).collect();
+                Observation { quantities, ..Observation::default() }
+            }
+            Err(why) => {
+                let message = format!("the balancer's own statistics are not known: {why}");
+                let warning = Some(Warning::new("no_balancer_statistics", message));
+                Observation { warning, ..Observation::default() }
+            }
+        })
+    }
+}
+
+/// Waits until a balancer takes all its servers for healthy.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
+    match balancer.kind {
+        BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
+        // HAProxy takes servers for healthy until a check fails; the others have no checks.
+        BalancerKind::Haproxy | BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
+    }
+}
+
+/// The statistics of a balancer's own.
+fn read(testbed: &mut Testbed, balancer: &Balancer) -> Result<Values, String> {
+    match balancer.kind {
+        BalancerKind::L2dsr => l2dsr::values(host_of(testbed, balancer)?),
+        BalancerKind::Haproxy => haproxy::values(host_of(testbed, balancer)?, balancer),
+        BalancerKind::Lvs | BalancerKind::Direct => Ok(Values::new()),
+    }
+}
+
+fn host_of<'t>(testbed: &'t mut Testbed, balancer: &Balancer) -> Result<HostHandle<'t>, String> {
+    let host = testbed.lab().and_then(|lab| lab.hosts().nth(balancer.host));
+    host.ok_or_else(|| "its host is gone".to_owned())
+}
+
+/// The words of a command of this program in a host, as a command line that enters the host first.
+pub(crate) fn own_command(host: &HostHandle<'_>, words: &[&str]) -> io::Result<Vec<String>> {
+    let program = std::env::current_exe()?.display().to_string();
+    let command: Vec<String> =
+        std::iter::once(program.as_str()).chain(words.iter().copied()).map(str::to_owned).collect();
+    Ok([vec![program], host.arguments_to_run(&command)].concat())
+}
+
+/// Runs a command and returns its standard output.
+///
+/// # Errors
+/// What it wrote as an error if its status is not 0.
+fn output_of(command: &[String]) -> Result<String, String> {
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let read = child.stdout.take().map_or(Ok(0), |mut stdout| stdout.read_to_string(&mut text));
+    let ended = child.wait_with_output().map_err(|error| error.to_string())?;
+    read.map_err(|error| error.to_string())?;
+    match ended.status.success() {
+        true => Ok(text),
+        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+    }
+}
+
+/// The quantities that the balancer of a setup yields.
+pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
+    let Some(balancer) = &setup.balancer else { return Vec::new() };
+    let is_http = setup.workload.kind() == Kind::Http;
+    let given = |name: String, words: &str, is_main: bool| DeclaredQuantity {
+        name,
+        words: format!("balancer, {words}"),
+        more_is_better: false,
+        is_main,
+    };
+    let carried = CARRIED.iter().filter(|_| is_http);
+    let carried = carried.map(|(_, name, words, is_main)| given(format!("balancer_{name}"), words, *is_main));
+    let dropped = given(DROPPED.to_owned(), "packets dropped at its interfaces", false);
+    let retries = DeclaredQuantity {
+        name: SYN_RETRIES.to_owned(),
+        words: "SYNs that clients sent again".to_owned(),
+        more_is_better: false,
+        is_main: false,
+    };
+    let own = match balancer.kind {
+        BalancerKind::L2dsr => &l2dsr::QUANTITIES[..],
+        BalancerKind::Haproxy => &haproxy::QUANTITIES[..],
+        BalancerKind::Lvs | BalancerKind::Direct => &[],
+    };
+    let own = own.iter().map(|(name, words)| given((*name).to_owned(), words, false));
+    carried.chain([dropped, retries]).chain(own).collect()
+}
+
+/// What the kernel counted for the balancer's host and for the hosts that make the load.
+pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) -> Values {
+    let Some((balancer, plan)) = setup.balancer.as_ref().zip(setup.lab.as_ref()) else {
+        return Values::new();
+    };
+    let counters_of = |host: usize| {
+        let name = &plan.hosts[host].name;
+        counters.hosts.iter().find(|own| own.host == *name).map(|own| &own.counters.values)
+    };
+    let mut values = Values::new();
+    if let Some(own) = counters_of(balancer.host) {
+        // An interface's own counters; those of its driver have a further part in their names.
+        let sum = |end: &str| -> f64 {
+            let interfaces =
+                own.iter().filter_map(|(name, value)| Some((name.strip_prefix("interface.")?, value)));
+            let fitting = interfaces.filter(|(name, _)| {
+                name.split_once('.').is_some_and(|(device, rest)| device != "lo" && rest == end)
+            });
+            fitting.map(|(_, value)| *value as f64).sum()
+        };
+        for (end, name, ..) in CARRIED.iter().filter(|_| requests > 0.0) {
+            values.insert(format!("balancer_{name}"), sum(end) / requests);
+        }
+        values.insert(DROPPED.to_owned(), DROPS.iter().map(|end| sum(end)).sum());
+    }
+    let retries = setup.from.iter().filter_map(|host| counters_of(*host)?.get("TcpExt.TCPSynRetrans"));
+    values.insert(SYN_RETRIES.to_owned(), retries.map(|count| *count as f64).sum());
+    values
+}
