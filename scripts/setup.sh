@@ -71,6 +71,7 @@ find_missing() {
         has qemu-system-x86_64 || packages+=(qemu-system-x86)
         static_busybox || packages+=(busybox-static)
         has tc || packages+=(iproute2)
+        has ipvsadm || packages+=(ipvsadm)
         has nft || packages+=(nftables)
         has ping || packages+=(iputils-ping)
         has iperf3 || packages+=(iperf3)

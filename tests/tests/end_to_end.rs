@@ -74,6 +74,7 @@ macro_rules! samples {
 // when, and run beside all tests.
 samples! {
     alone {
+    measured_sample_of_balance_cost "balance-cost",
     measured_sample_of_balance_disruption "balance-disruption",
     measured_sample_of_balance_spread "balance-spread",
     measured_sample_of_command_figures "command-figures",
@@ -110,6 +111,7 @@ samples! {
     measured_sample_of_generator_away "generator-away",
     }
     paced {
+    paced_sample_of_balance_vm "balance-vm",
     paced_sample_of_copy_held_back "copy-held-back",
     paced_sample_of_copy_manners "copy-manners",
     paced_sample_of_copy_ocean "copy-ocean",

@@ -14,8 +14,10 @@ use anyhow::Result;
 use crate::{disturbance::Witness, machine::allowed_cores};
 pub use outcome::{Outcome, Runs};
 
+mod balance_cost;
 mod balance_disruption;
 mod balance_spread;
+mod balance_vm;
 mod command_figures;
 mod connections_18k;
 mod connections_200k;
@@ -136,6 +138,8 @@ pub const ALL: &[Bar] = &[
     copy_ocean::BAR,
     balance_spread::BAR,
     balance_disruption::BAR,
+    balance_cost::BAR,
+    balance_vm::BAR,
     report_browser::BAR,
     readme::BAR,
     no_secrets::BAR,

@@ -1,0 +1,106 @@
+//! What a request costs at a balancer, beside HAProxy and beside no balancer at all.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use record::{ResultFolder, StudyPlan, TrialEntry, folder::Contents};
+
+use super::{Bar, Outcome, Runs, Scale, seconds};
+use crate::{Proofload, temporary::TemporaryFolder};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "balance-cost",
+    what: "balancer, HAProxy and no balancer in turns over the same servers, new and kept connections, 8 rounds: the balancer's processor \
+           time a request is <= 1/8 of HAProxy's, what it adds to the machine's <= 0.3 of what HAProxy adds",
+    full_seconds: 420,
+    run,
+};
+
+const STUDY: &str = r#"
+title = "Cost of a balancer"
+[hosts]
+client = { sysctls = { "net.ipv4.ip_local_port_range" = "1024 65535" } }
+balancer = {}
+web = { count = 4 }
+[[links]]
+between = ["client", "balancer", "web"]
+[targets.web]
+on = "web"
+run = "nginx"
+file = { path = "/5k", size = "5KiB" }
+[balancer]
+on = "balancer"
+run = "{balancer}"
+vip = "192.168.16.100"
+reuse = "always"
+[workload.http]
+from = "client"
+path = "/5k"
+users = 50
+duration = "SECONDS"
+[factors]
+balancer = ["direct", "l2dsr", "haproxy"]
+keepalive = [false, true]
+[trial]
+repeats = ROUNDS
+fresh = "trial"
+processor_time = true
+"#;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let (rounds, duration) = scale.pick((2, "1s"), (8, "4s"));
+    let folder = TemporaryFolder::new()?;
+    let (file, out) = (folder.file("study.toml"), folder.file("result"));
+    fs::write(&file, STUDY.replace("ROUNDS", &format!("{rounds}")).replace("SECONDS", duration))?;
+    let run = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
+    // Clients and servers take all processors, and their trials are void for that; what is judged is processor time.
+    let output = run.timeout(seconds(900)).run()?;
+    let studied = ResultFolder::open(out.as_ref())
+        .and_then(|folder| folder.read())
+        .with_context(|| output.described())?;
+    let Contents { plan, trials, .. } = studied;
+    let mut outcome = Outcome::default();
+    for keepalive in [false, true] {
+        let of = |balancer: &str, quantity: &str| values(&plan, &trials, (balancer, keepalive), quantity);
+        let (own, proxy) = (of("l2dsr", BALANCER), of("haproxy", BALANCER));
+        let machine = ["direct", "l2dsr", "haproxy"].map(|balancer| of(balancer, MACHINE));
+        let mode = if keepalive { "kept" } else { "new" };
+        outcome.equal(&format!("{mode}_rounds"), own.len().min(proxy.len()) as u64, rounds, "with both");
+        let (mut ratio, mut added) = (Runs::default(), Runs::default());
+        own.iter().zip(&proxy).for_each(|(own, proxy)| ratio.push(own / proxy));
+        let [direct, l2dsr, haproxy] = &machine;
+        let rounds = direct.iter().zip(l2dsr).zip(haproxy);
+        rounds.for_each(|((direct, own), proxy)| added.push((own - direct) / (proxy - direct)));
+        outcome.time().at_most(&format!("{mode}_balancer_to_haproxy"), &ratio, 1.0 / 8.0, "");
+        outcome.time().at_most(&format!("{mode}_added_to_machine"), &added, 0.3, "");
+        let shown = |values: &[f64]| format!("{:.1}", crate::stats::median(values));
+        outcome.note(format!(
+            "{mode} connections, us of processor time a request: balancer {}, haproxy {}; machine {} direct, {} balancer, {} haproxy",
+            shown(&own), shown(&proxy), shown(direct), shown(l2dsr), shown(haproxy)
+        ));
+    }
+    let failed: u64 =
+        trials.iter().filter_map(|entry| entry.trial.http()).map(|http| http.counts.failed).sum();
+    outcome.equal("failed", failed, 0, "of all requests");
+    Ok(outcome)
+}
+
+const BALANCER: &str = "host_balancer_processor_us_per_request";
+const MACHINE: &str = "machine_processor_us_per_request";
+
+/// The values of a quantity, in the order of the rounds.
+fn values(
+    plan: &StudyPlan,
+    trials: &[TrialEntry],
+    (balancer, keepalive): (&str, bool),
+    quantity: &str,
+) -> Vec<f64> {
+    let levels = [("balancer", balancer.to_owned()), ("keepalive", keepalive.to_string())];
+    let is_own = |entry: &&TrialEntry| {
+        let own = &plan.settings[entry.setting].levels;
+        levels.iter().all(|(factor, level)| own.get(*factor).is_some_and(|own| own.to_string() == *level))
+    };
+    let own = trials.iter().filter(is_own);
+    own.filter_map(|entry| entry.trial.quantities.get(quantity).copied()).collect()
+}
