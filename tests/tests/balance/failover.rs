@@ -1,6 +1,6 @@
 //! Two balancers that stand in for each other: Debian's keepalived says who has the VIP.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
@@ -95,7 +95,9 @@ impl Pair {
         let rules = KEEPALIVED.replace("DEVICE", &device).replace("PRIORITY", &priority.to_string());
         let file = self.labs.file(&format!("{host}.conf"), &rules)?;
         let pids = self.labs.path(host);
-        let line = format!("keepalived --dont-fork --log-console --vrrp --use-file {file} --pid {pids}.pid --vrrp_pid {pids}.vrrp");
+        let line = format!(
+            "keepalived --dont-fork --log-console --vrrp --use-file {file} --pid {pids}.pid --vrrp_pid {pids}.vrrp"
+        );
         let keepalived = self.labs.command(&format!("lab shell {host} -- {line}"))?.start()?;
         Ok([balancer, keepalived])
     }
@@ -106,19 +108,23 @@ impl Pair {
         let stats = self.in_host(host, &format!("{} balance stats --json -", self.program))?;
         let stats: serde_json::Value = serde_json::from_str(&stats)?;
         let process = stats["process"].as_u64().context("no process")?;
-        let script = format!("ip link set {device} down; kill -9 $(cat {pids}.pid) $(cat {pids}.vrrp) {process}\n");
+        let script =
+            format!("ip link set {device} down; kill -9 $(cat {pids}.pid) $(cat {pids}.vrrp) {process}\n");
         let script = self.labs.file(&format!("lose-{host}.sh"), &script)?;
         self.in_host(host, &format!("sh {script}")).map(drop)
     }
 
     fn has_vip(&self, host: &str) -> bool {
-        let shown = self.device(host).and_then(|device| self.in_host(host, &format!("ip -o -4 address show dev {device}")));
+        let shown = self
+            .device(host)
+            .and_then(|device| self.in_host(host, &format!("ip -o -4 address show dev {device}")));
         shown.is_ok_and(|shown| shown.contains(&format!("{VIP}/32")))
     }
 
     /// Number of new flows, and of segments, that a balancer has sent to servers.
     fn sent(&self, host: &str) -> Result<(u64, u64)> {
-        let stats: serde_json::Value = serde_json::from_str(&self.in_host(host, &format!("{} balance stats --json -", self.program))?)?;
+        let stats: serde_json::Value =
+            serde_json::from_str(&self.in_host(host, &format!("{} balance stats --json -", self.program))?)?;
         let servers = stats["vips"][0]["servers"].as_array().cloned().unwrap_or_default();
         let sum = |key: &str| servers.iter().filter_map(|server| server[key].as_u64()).sum();
         Ok((sum("flows"), sum("packets")))
@@ -142,7 +148,10 @@ fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     ensure!(!pair.has_vip("balancer2"), "the second one waits");
 
     let load = |words: &str| {
-        let line = format!("lab shell client -- {} http http://{VIP}/who {words} --duration 8s --json -", pair.program);
+        let line = format!(
+            "lab shell client -- {} http http://{VIP}/who {words} --duration 8s --json -",
+            pair.program
+        );
         pair.labs.command(&line)?.start()
     };
     let established = load("--rate 200 --connections 8")?;
@@ -156,13 +165,13 @@ fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     let results = [established, new].map(|load| {
         let finished = load.finish(Duration::from_secs(60))?;
         let trial = parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))?;
-        let http = trial.http;
-        let errors: Vec<_> = http.errors.iter().chain(http.connection_errors.iter()).collect();
-        ensure!(http.counts.failed == 0 && errors.is_empty(), "{errors:?}");
-        Ok(http)
+        let errors: Vec<_> = trial.errors.iter().chain(trial.connection_errors.iter()).collect();
+        ensure!(trial.counts.failed == 0 && errors.is_empty(), "{errors:?}");
+        Ok(trial)
     });
     let [established, new] = results;
-    let (established, new) = (established.context("established connections")?, new.context("new connections")?);
+    let (established, new) =
+        (established.context("established connections")?, new.context("new connections")?);
     ensure!(established.counts.connections_opened == 8, "{:?}", established.counts);
     let longest = |http: &record::HttpTrial| Duration::from_nanos(http.response_time.observed.max_ns());
     let gap = longest(&established);
