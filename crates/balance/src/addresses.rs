@@ -63,9 +63,11 @@ impl Addresses {
         for &address in wanted.iter().filter(|wanted| !present.iter().any(|own| own.address == **wanted)) {
             let given = InterfaceAddress { interface: interface.clone(), index, address, network };
             // One that was recorded and is gone all the same is given once more.
-            if !self.given.contains_key(&address) {
-                self.given.insert(address, (journal.record(Change::Address(given))?, index));
-            }
+            let entry = match self.given.get(&address) {
+                Some((entry, _)) => *entry,
+                None => journal.record(Change::Address(given))?,
+            };
+            self.given.insert(address, (entry, index));
             let done = netlink.add_address(index, address, settings::Network::max_prefix(address));
             done.map_err(|error| Error::new(format!("give {address} to {interface}"), &error))?;
             added.push(address);

@@ -277,6 +277,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
-        assert!(text.ends_with("# EOF\n") && text.matches("# TYPE").count() == text.matches("# HELP").count());
+        assert!(
+            text.ends_with("# EOF\n") && text.matches("# TYPE").count() == text.matches("# HELP").count()
+        );
     }
 }

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const HURRIED_INTERVAL: Duration = Duration::from_millis(100);
 /// How many times as long as it took a sweep is waited for.
 const PAUSE: u32 = 10;
-const HURRIED_PAUSE: u32 = 2;
+const HURRIED_PAUSE: u32 = 4;
 /// How often a sweep is tried whose flows changed so that it went back to the first one.
 const TRIES: usize = 3;
 
@@ -247,7 +247,9 @@ mod tests {
         sweeps.set_timeouts(100, 10);
         assert_eq!(sweeps.mark(), 42);
         sweeps.begin(1_050);
-        for (mark, now_ns, is_over) in [(41, 1_100, false), (3, 1_101, true), (42, 1_101, false), (43, 9_999, false)] {
+        for (mark, now_ns, is_over) in
+            [(41, 1_100, false), (3, 1_101, true), (42, 1_101, false), (43, 9_999, false)]
+        {
             assert_eq!(sweeps.is_over(&flow(mark, false), now_ns), is_over, "{mark} {now_ns}");
         }
         assert!(sweeps.is_over(&flow(41, true), 1_011));
