@@ -78,6 +78,8 @@ find_missing() {
         has mkfs.ext4 && has debugfs || packages+=(e2fsprogs)
         # What runs in the labs of the tests.
         has haproxy || packages+=(haproxy)
+        # What moves a VIP from a balancer to another.
+        has keepalived || packages+=(keepalived)
         has tinyproxy || packages+=(tinyproxy-bin)
         has sshd || packages+=(openssh-server)
         has ssh || packages+=(openssh-client)
@@ -167,6 +169,7 @@ install_packages() {
     local new_services=""
     has nginx || new_services+=" nginx"
     has haproxy || new_services+=" haproxy"
+    has keepalived || new_services+=" keepalived"
     has sshd || new_services+=" ssh ssh.socket"
     say "installing ${packages[*]}; about a minute"
     as_root env DEBIAN_FRONTEND=noninteractive POLICY="$POLICY" NEW_SERVICES="$new_services" \

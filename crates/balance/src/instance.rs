@@ -21,7 +21,7 @@ use undo::{Folder, Network, OWN_BPF, PINS_PREFIX};
 use crate::Error;
 
 /// Where systemd mounts the BPF file system.
-const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
+pub(crate) const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC (linux/magic.h).
 const BPF_MAGIC: u64 = 0xcafe_4a11;
 /// How long an earlier daemon that is ending may have the name.
@@ -163,7 +163,7 @@ fn suffix(network: &Network) -> String {
     if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
 }
 
-fn is_bpf(path: &Path) -> bool {
+pub(crate) fn is_bpf(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.f_type as u64 == BPF_MAGIC)
 }
 

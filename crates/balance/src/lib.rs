@@ -17,7 +17,9 @@ mod config;
 mod control;
 mod daemon;
 mod device;
+mod explain;
 mod health;
+mod import;
 mod instance;
 mod layout;
 mod loader;
@@ -36,6 +38,7 @@ pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, When
 pub use control::{Answer, Change, Request, ServerName, Values, ask};
 pub use daemon::{Daemon, Handle, Options, Order};
 pub use device::Device;
+pub use explain::{Finding, Verdict, explain_balancer, explain_server};
 pub use health::{Check, CheckKind};
 pub use instance::Instance;
 pub use layout::{

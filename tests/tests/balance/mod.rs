@@ -1,6 +1,8 @@
 //! `proofload balance` from outside: a segment with a client, a balancer and web hosts that have the VIP, and what breaks when something
 //! changes under load: nothing.
 
+mod failover;
+
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};

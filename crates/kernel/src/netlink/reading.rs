@@ -3,7 +3,7 @@
 use std::{
     io,
     net::IpAddr,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd},
 };
 
 use netlink_packet_core::{
@@ -199,8 +199,7 @@ impl NeighbourChanges {
 
 impl AsFd for NeighbourChanges {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket is open for as long as `self` is, and so is what is borrowed of it. The library gives the number only.
-        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+        self.socket.as_fd()
     }
 }
 

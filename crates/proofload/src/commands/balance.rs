@@ -2,6 +2,8 @@
 
 mod change;
 mod client;
+mod explain;
+mod import;
 mod run;
 mod server_setup;
 mod stats;
@@ -31,6 +33,8 @@ pub(crate) struct BalanceArgs {
     command: Option<BalanceCommand>,
     #[command(flatten)]
     run: run::RunArgs,
+    #[command(flatten)]
+    import: import::ImportArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +47,7 @@ enum BalanceCommand {
     Remove(change::RemoveArgs),
     Reload(client::ReloadArgs),
     Stop(client::StopArgs),
+    Explain(explain::ExplainArgs),
     ServerSetup(server_setup::ServerSetupArgs),
 }
 
@@ -68,6 +73,7 @@ struct ServerArgs {
 /// Runs the balancer, or the subcommand.
 pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
     match &arguments.command {
+        None if arguments.import.is_asked() => import::run(&arguments.import),
         None => run::run(&arguments.run),
         Some(BalanceCommand::Stats(arguments)) => stats::stats(arguments),
         Some(BalanceCommand::Top(arguments)) => stats::top(arguments),
@@ -77,6 +83,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
         Some(BalanceCommand::Remove(arguments)) => change::remove(arguments),
         Some(BalanceCommand::Reload(arguments)) => client::reload(arguments),
         Some(BalanceCommand::Stop(arguments)) => client::stop(arguments),
+        Some(BalanceCommand::Explain(arguments)) => explain::run(arguments),
         Some(BalanceCommand::ServerSetup(arguments)) => server_setup::run(arguments),
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// Configuration file
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE", required_unless_present = "import")]
     config: Option<PathBuf>,
     /// Name of this balancer [default: its device]
     #[arg(long, value_name = "NAME")]

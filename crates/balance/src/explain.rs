@@ -1,0 +1,383 @@
+//! What is missing on this host for a balancer, or for one of its servers: facts that are read, and rules that judge them.
+
+mod facts;
+
+use std::{fmt, net::IpAddr};
+
+use settings::Network;
+
+pub(crate) use self::facts::{BalancerFacts, ServerFacts};
+use crate::{Config, Error, Hook, attach::LINKS_SINCE};
+
+/// Linux that has what the program needs.
+const OLDEST: (u8, u8) = (5, 15);
+/// Packets of drivers of XDP lie in one page, with room before and behind them (drivers/net/veth.c and others).
+const MAX_XDP_MTU: u32 = 3_498;
+
+/// How a fact is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, and may be better.
+    Note,
+    /// Does not work so.
+    Missing,
+}
+
+/// A fact, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How it is.
+    pub verdict: Verdict,
+    /// What it is.
+    pub fact: String,
+    /// The next step; empty if there is none.
+    pub next: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.verdict {
+            Verdict::Good => "ok",
+            Verdict::Note => "note",
+            Verdict::Missing => "missing",
+        };
+        let next = if self.next.is_empty() { String::new() } else { format!(": {}", self.next) };
+        write!(f, "{word:8} {}{next}", self.fact)
+    }
+}
+
+/// What is missing for a balancer of a configuration, on this host. Asks for the servers' MAC addresses, and waits up to a second for
+/// them.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn explain_balancer(config: &Config) -> Result<Vec<Finding>, Error> {
+    BalancerFacts::read(config).map(|facts| of_balancer(config, &facts))
+}
+
+/// What is missing for a server of VIPs, on this host.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn explain_server(vips: &[IpAddr]) -> Result<Vec<Finding>, Error> {
+    ServerFacts::read().map(|facts| of_server(vips, &facts))
+}
+
+/// Findings in the order in which they are made.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, verdict: Verdict, fact: impl Into<String>, next: impl Into<String>) {
+        self.0.push(Finding { verdict, fact: fact.into(), next: next.into() });
+    }
+
+    fn good(&mut self, fact: impl Into<String>) {
+        self.add(Verdict::Good, fact, "");
+    }
+
+    /// Good, or missing with the next step.
+    fn check(&mut self, holds: bool, fact: impl Into<String>, next: impl Into<String>) {
+        if holds { self.good(fact) } else { self.add(Verdict::Missing, fact, next) }
+    }
+}
+
+fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
+    let mut all = Findings::default();
+    let (major, minor, patch) = facts.kernel;
+    let kernel = format!("Linux {major}.{minor}.{patch}");
+    all.check(
+        (major, minor) >= OLDEST,
+        kernel,
+        format!("the program needs {}.{} or later", OLDEST.0, OLDEST.1),
+    );
+    let rights = facts.lacking_rights.join(", ");
+    let fact = if rights.is_empty() {
+        "this user has the capabilities".to_owned()
+    } else {
+        format!("this user lacks {rights}")
+    };
+    all.check(rights.is_empty(), fact, "run this as root");
+    if facts.has_bpf_file_system {
+        all.good("a BPF file system is at /sys/fs/bpf");
+    } else {
+        let next = "the balancer mounts one in the folder of its state";
+        all.add(Verdict::Note, "no BPF file system is at /sys/fs/bpf", next);
+    }
+    let Some(link) = &facts.link else {
+        let next = format!("there are {}", facts.devices.join(", "));
+        all.add(Verdict::Missing, format!("there is no device {}", config.device), next);
+        return all.0;
+    };
+    device(&mut all, config, facts, link);
+    addresses(&mut all, config, facts);
+    servers(&mut all, config, facts);
+    all.0
+}
+
+fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &kernel::netlink::Link) {
+    let name = &config.device;
+    let kind = link.kind.as_deref().map_or("hardware".to_owned(), |kind| format!("of the kind {kind}"));
+    let driver = facts.driver.as_deref().map_or(String::new(), |driver| format!(" with the driver {driver}"));
+    let next = "the balancer writes addresses of Ethernet: name a device of it";
+    all.check(link.mac.is_some(), format!("{name} is {kind}{driver}"), next);
+    all.check(
+        link.is_up,
+        format!("{name} is set {}", if link.is_up { "up" } else { "down" }),
+        format!("ip link set {name} up"),
+    );
+    if link.is_up {
+        let fact = if link.has_carrier { "has a carrier" } else { "has no carrier" };
+        all.check(link.has_carrier, format!("{name} {fact}"), "connect it, or set its other end up");
+    }
+    let hook = config.hook.unwrap_or(if link.kind.is_none() { Hook::Xdp } else { Hook::Cls });
+    let (major, minor, patch) = facts.kernel;
+    let has_links = aya::util::KernelVersion::new(major, minor, patch) >= LINKS_SINCE;
+    let why = match (config.hook, link.kind.is_none()) {
+        (Some(_), _) => "as the file says",
+        (None, true) => "since it is hardware; cls if its driver does not take it",
+        (None, false) => "the best place on devices of software",
+    };
+    match hook {
+        Hook::Cls => {
+            let how = if has_links {
+                "a link (tcx)"
+            } else {
+                "a filter of the qdisc clsact, since links came with Linux 6.6"
+            };
+            all.good(format!("frames are seen at the hook cls, {why}, by {how}"));
+        }
+        Hook::Xdp => all.good(format!("frames are seen at the hook xdp, {why}")),
+    }
+    if hook == Hook::Xdp {
+        if link.kind.as_deref() == Some("veth") {
+            all.add(
+                Verdict::Missing,
+                "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there",
+                "say hook = \"cls\", which needs neither and costs less on veth; or give the other end a program that passes all, and \
+                 turn tx off there by ethtool -K",
+            );
+        } else if link.kind.is_some() {
+            all.add(
+                Verdict::Note,
+                format!("XDP on a device {kind} works on packets that the kernel has made already"),
+                "cls costs less there",
+            );
+        }
+        let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
+        all.check(link.mtu <= MAX_XDP_MTU, format!("packets of {name} have up to {} bytes", link.mtu), next);
+        all.check(
+            !link.has_xdp || facts.is_running,
+            xdp_fact(name, facts, link.has_xdp),
+            format!("ip link set dev {name} xdp off, if it is not needed"),
+        );
+    } else if link.has_xdp {
+        all.add(
+            Verdict::Note,
+            format!("an XDP program is attached to {name}"),
+            "it sees frames first: those that it drops or sends on do not come here",
+        );
+    }
+    let others: Vec<&str> = facts
+        .programs
+        .iter()
+        .map(String::as_str)
+        .filter(|program| *program != undo::BALANCER_PROGRAM)
+        .collect();
+    if !others.is_empty() {
+        let next =
+            "those before ours in `bpftool net` see frames first; ours ends the row for frames to VIPs";
+        all.add(Verdict::Note, format!("other programs are attached to {name}: {}", others.join(", ")), next);
+    }
+}
+
+fn xdp_fact(name: &str, facts: &BalancerFacts, has_xdp: bool) -> String {
+    match (has_xdp, facts.is_running) {
+        (false, _) => format!("no other XDP program is attached to {name}"),
+        (true, true) => format!("the XDP program of {name} is that of a balancer"),
+        (true, false) => format!("another XDP program is attached to {name}, and it takes one only"),
+    }
+}
+
+fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
+    let name = &config.device;
+    for is_v4 in [true, false] {
+        let family = if is_v4 { "IPv4" } else { "IPv6" };
+        if !config.vips.iter().any(|vip| vip.address.is_ipv4() == is_v4) {
+            continue;
+        }
+        let is_vip = |address: IpAddr| config.vips.iter().any(|vip| vip.address == address);
+        let own = facts
+            .addresses
+            .iter()
+            .find(|own| own.interface == *name && own.address.is_ipv4() == is_v4 && !is_vip(own.address));
+        let fact = own.map_or_else(
+            || format!("{name} has no address of {family} of its own"),
+            |own| format!("servers are probed and asked for from {}", own.address),
+        );
+        all.check(own.is_some(), fact, "give it one of the servers' network: health checks and ARP need it");
+    }
+    for vip in &config.vips {
+        let address = vip.address;
+        let own = facts.addresses.iter().find(|own| own.address == address);
+        let on = own.map(|own| own.interface.as_str());
+        match (on, config.answer_arp) {
+            (None, true) => all.good(format!(
+                "{address} is not given yet: the balancer gives it to {name}, and announces it"
+            )),
+            (None, false) => all.good(format!("{address} is not given yet: the balancer gives it to lo")),
+            (Some(on), true) if on != name => all.add(
+                Verdict::Missing,
+                format!("{address} is an address of {on}"),
+                format!(
+                    "take it away there, or {name} does not announce it: ip address del {address} dev {on}"
+                ),
+            ),
+            (Some(on), _) => all.good(format!("{address} is an address of {on}")),
+        }
+        let is_near = facts.addresses.iter().any(|own| {
+            own.interface == *name
+                && Network { address: own.address, prefix: own.prefix }.contains(address)
+                && own.address != address
+        });
+        if is_near {
+            all.good(format!(
+                "{address} is in a network of {name}: its hosts find it by ARP or neighbour discovery"
+            ));
+        } else {
+            let next = format!("a router must send it to an address of {name}");
+            all.add(Verdict::Note, format!("{address} is in no network of {name}"), next);
+        }
+    }
+    if config.vips.iter().any(|vip| vip.address.is_ipv4()) {
+        if !config.answer_arp {
+            let is_silent = facts.arp_ignore >= 1;
+            let fact = format!("arp_ignore of {name} is {}", facts.arp_ignore);
+            if is_silent {
+                all.good(fact)
+            } else {
+                all.add(Verdict::Note, fact, "the balancer sets it to 1 while it runs")
+            }
+        }
+        if facts.log_martians {
+            let next = format!("sysctl net.ipv4.conf.{name}.log_martians=0 keeps them out of the log");
+            all.add(Verdict::Note, "the kernel logs answers to health checks as martians", next);
+        }
+        let forwards = if facts.forwards {
+            "forwards packets, and need not"
+        } else {
+            "does not forward packets, and need not"
+        };
+        all.good(format!("this host {forwards}: the program sends frames on itself"));
+        if facts.forwards && facts.sends_redirects {
+            let next = format!("sysctl net.ipv4.conf.{name}.send_redirects=0 (and that of all)");
+            all.add(
+                Verdict::Note,
+                "this host tells clients of shorter ways (send_redirects), when it forwards for them",
+                next,
+            );
+        }
+    }
+}
+
+fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
+    for (server, mac) in &facts.servers {
+        let name = &config.device;
+        let is_near = facts.addresses.iter().any(|own| {
+            own.interface == *name && Network { address: own.address, prefix: own.prefix }.contains(*server)
+        });
+        match mac {
+            Some(mac) => {
+                let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+                all.good(format!("the server {server} has the address {} on {name}", mac.join(":")));
+            }
+            None if !is_near => {
+                let next =
+                    "servers must be on the balancer's segment: give the device an address of their network";
+                all.add(Verdict::Missing, format!("the server {server} is in no network of {name}"), next);
+            }
+            None => {
+                let next = "check that it is up, on this segment, and that its arp_ignore is not 8";
+                all.add(
+                    Verdict::Missing,
+                    format!("the server {server} does not answer for its address on {name}"),
+                    next,
+                );
+            }
+        }
+    }
+}
+
+fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
+    let mut all = Findings::default();
+    for vip in vips {
+        let full = Network::max_prefix(*vip);
+        let setup = format!("proofload balance server-setup {vip}");
+        match facts.addresses.iter().find(|own| own.address == *vip) {
+            None => all.add(Verdict::Missing, format!("lo has no {vip}/{full}"), setup),
+            Some(own) if own.interface != "lo" => {
+                let next = format!(
+                    "only the balancer may answer for it: ip address del {vip} dev {}, then {setup}",
+                    own.interface
+                );
+                all.add(Verdict::Missing, format!("{vip} is an address of {}", own.interface), next);
+            }
+            Some(own) => all.check(
+                own.prefix == full,
+                format!("lo has {vip}/{}", own.prefix),
+                "this host takes the whole network for its own: give it the longest prefix",
+            ),
+        }
+        let mut ports: Vec<u16> = facts
+            .listeners
+            .iter()
+            .filter(|own| own.ip() == *vip || own.ip().is_unspecified())
+            .map(std::net::SocketAddr::port)
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let fact = if list.is_empty() {
+            format!("no program listens on {vip}")
+        } else {
+            format!("programs listen on {vip}, ports {}", list.join(", "))
+        };
+        all.check(!list.is_empty(), fact, "start the server on the VIP or on all addresses");
+    }
+    if !vips.iter().any(IpAddr::is_ipv4) {
+        return all.0;
+    }
+    for device in &facts.devices {
+        let name = &device.name;
+        let next = format!(
+            "sysctl net.ipv4.conf.all.arp_ignore=1, or {name} takes clients from the balancer; server-setup does it"
+        );
+        all.check(
+            [1, 2].contains(&device.arp_ignore),
+            format!("arp_ignore of {name} is {}", device.arp_ignore),
+            next,
+        );
+        let next = format!(
+            "sysctl net.ipv4.conf.all.arp_announce=2, or {name} names the VIP when it asks for others; server-setup does it"
+        );
+        all.check(
+            device.arp_announce == 2,
+            format!("arp_announce of {name} is {}", device.arp_announce),
+            next,
+        );
+        if device.rp_filter == 1 {
+            let next = format!(
+                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{name}.rp_filter=2 (and that of all)"
+            );
+            all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);
+        } else {
+            all.good(format!("rp_filter of {name} is {}", device.rp_filter));
+        }
+    }
+    all.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Facts about this host, from the routing socket and `/proc`.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use kernel::netlink::{Link, Neighbour, NeighbourChanges, Netlink};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::{CapabilitySet, capabilities},
+};
+
+use crate::{Config, Error, Mac, instance};
+
+/// How long servers may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a balancer needs.
+const RIGHTS: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::BPF, "CAP_BPF"),
+];
+
+/// An address and the name of its interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnAddress {
+    pub(crate) interface: String,
+    pub(crate) address: IpAddr,
+    pub(crate) prefix: u8,
+}
+
+/// What matters for a balancer.
+#[derive(Debug, Clone)]
+pub(crate) struct BalancerFacts {
+    pub(crate) kernel: (u8, u8, u16),
+    pub(crate) lacking_rights: Vec<&'static str>,
+    pub(crate) has_bpf_file_system: bool,
+    /// Names of all devices but `lo`.
+    pub(crate) devices: Vec<String>,
+    pub(crate) link: Option<Link>,
+    pub(crate) driver: Option<String>,
+    /// Names of the programs of cls_bpf that are attached by links, in their order.
+    pub(crate) programs: Vec<String>,
+    /// Whether a balancer's pins are there.
+    pub(crate) is_running: bool,
+    pub(crate) addresses: Vec<OwnAddress>,
+    pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
+    pub(crate) arp_ignore: u32,
+    pub(crate) log_martians: bool,
+    pub(crate) forwards: bool,
+    pub(crate) sends_redirects: bool,
+}
+
+/// What matters for a server.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerFacts {
+    pub(crate) addresses: Vec<OwnAddress>,
+    pub(crate) devices: Vec<DeviceFacts>,
+    /// What programs listen on.
+    pub(crate) listeners: Vec<SocketAddr>,
+}
+
+/// What holds for a device of Ethernet that is up: the larger one of its settings and those for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeviceFacts {
+    pub(crate) name: String,
+    pub(crate) arp_ignore: u32,
+    pub(crate) arp_announce: u32,
+    pub(crate) rp_filter: u32,
+}
+
+impl BalancerFacts {
+    pub(crate) fn read(config: &Config) -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::new("look at this host", &error);
+        let mut netlink = Netlink::open().map_err(failed)?;
+        let links = netlink.links().map_err(failed)?;
+        let link = links.iter().find(|link| link.name == config.device).cloned();
+        let held = capabilities(None).map_err(|error| failed(error.into()))?.effective;
+        // Before there was a capability for BPF alone, this one had it.
+        let has = |right| {
+            held.contains(right) || right == CapabilitySet::BPF && held.contains(CapabilitySet::SYS_ADMIN)
+        };
+        let servers = match &link {
+            Some(link) => neighbours(&mut netlink, link.index, config).map_err(failed)?,
+            None => BTreeMap::new(),
+        };
+        let (device, version) = (&config.device, kernel_version());
+        let attached = SchedClassifier::query_tcx(device, TcAttachType::Ingress);
+        let programs = attached.map_or_else(|_| Vec::new(), |(_, programs)| programs);
+        Ok(Self {
+            kernel: version,
+            lacking_rights: RIGHTS.iter().filter(|(right, _)| !has(*right)).map(|(_, name)| *name).collect(),
+            has_bpf_file_system: instance::is_bpf(Path::new(instance::BPF_FILE_SYSTEM)),
+            devices: links.iter().filter(|link| link.name != "lo").map(|link| link.name.clone()).collect(),
+            driver: driver(device),
+            programs: programs
+                .iter()
+                .map(|program| program.name_as_str().unwrap_or("?").to_owned())
+                .collect(),
+            is_running: has_pins(),
+            addresses: own_addresses(&mut netlink, &links).map_err(failed)?,
+            servers,
+            arp_ignore: setting(device, "arp_ignore"),
+            log_martians: setting(device, "log_martians") > 0,
+            forwards: number("net.ipv4.ip_forward") > 0,
+            sends_redirects: setting(device, "send_redirects") > 0,
+            link,
+        })
+    }
+}
+
+impl ServerFacts {
+    pub(crate) fn read() -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::new("look at this host", &error);
+        let mut netlink = Netlink::open().map_err(failed)?;
+        let links = netlink.links().map_err(failed)?;
+        let devices = links.iter().filter(|link| link.is_up && link.mac.is_some()).map(|link| DeviceFacts {
+            name: link.name.clone(),
+            arp_ignore: setting(&link.name, "arp_ignore"),
+            arp_announce: setting(&link.name, "arp_announce"),
+            rp_filter: setting(&link.name, "rp_filter"),
+        });
+        let listeners =
+            ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| kernel::read(path).unwrap_or_default());
+        Ok(Self {
+            addresses: own_addresses(&mut netlink, &links).map_err(failed)?,
+            devices: devices.collect(),
+            listeners: listeners.iter().flat_map(|table| listening(table)).collect(),
+        })
+    }
+}
+
+fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAddress>> {
+    let own = netlink.addresses()?.into_iter().filter_map(|own| {
+        let interface = links.iter().find(|link| link.index == own.index)?.name.clone();
+        Some(OwnAddress { interface, address: own.address, prefix: own.prefix })
+    });
+    Ok(own.collect())
+}
+
+/// Lets the kernel find the servers, and waits for them.
+fn neighbours(
+    netlink: &mut Netlink,
+    index: u32,
+    config: &Config,
+) -> io::Result<BTreeMap<IpAddr, Option<Mac>>> {
+    let mut changes = NeighbourChanges::open()?;
+    let mut found = BTreeMap::new();
+    for server in config.vips.iter().flat_map(|vip| &vip.servers) {
+        let known = netlink.neighbour(index, server.address)?;
+        if known == Neighbour::Unknown || known == Neighbour::Failed {
+            // Refused where the device is down: the server stays unknown then.
+            let _ = netlink.resolve_neighbour(index, server.address);
+        }
+        found.insert(server.address, mac_of(known));
+    }
+    let end = Instant::now() + PATIENCE;
+    while found.values().any(Option::is_none) {
+        let left = end.saturating_duration_since(Instant::now());
+        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        if left.is_zero() || poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&time))? == 0 {
+            break;
+        }
+        for change in changes.take()?.into_iter().filter(|change| change.index == index) {
+            found.entry(change.address).and_modify(|mac| *mac = mac_of(change.now).or(*mac));
+        }
+    }
+    Ok(found)
+}
+
+fn mac_of(known: Neighbour) -> Option<Mac> {
+    match known {
+        Neighbour::Known { mac, .. } => Some(mac),
+        Neighbour::Unknown | Neighbour::Failed => None,
+    }
+}
+
+fn kernel_version() -> (u8, u8, u16) {
+    let release = kernel::release();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u16>().unwrap_or_default());
+    let mut next = || numbers.next().unwrap_or_default();
+    (next() as u8, next() as u8, next())
+}
+
+/// The driver of hardware, if `/sys` shows this network namespace.
+fn driver(device: &str) -> Option<String> {
+    if !undo::sys_is_own() {
+        return None;
+    }
+    let driver = fs::read_link(Path::new("/sys/class/net").join(device).join("device/driver")).ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
+}
+
+fn has_pins() -> bool {
+    let entries = fs::read_dir(instance::BPF_FILE_SYSTEM).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(undo::PINS_PREFIX))
+}
+
+/// The larger one of a device's setting and that for all: what holds, with those that are read here.
+fn setting(device: &str, name: &str) -> u32 {
+    let of = |device: &str| number(&format!("net.ipv4.conf.{}.{name}", device.replace('.', "/")));
+    of("all").max(of(device))
+}
+
+fn number(name: &str) -> u32 {
+    let text = kernel::read(kernel::sysctl_path(name)).unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
+/// Addresses in the state LISTEN of `/proc/net/tcp` or `tcp6`, where they stand as words of the host's byte order.
+fn listening(table: &str) -> Vec<SocketAddr> {
+    let of = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (address, port) = fields.next()?.split_once(':')?;
+        (fields.nth(1)? == "0A").then_some(())?;
+        let words =
+            address.as_bytes().chunks(8).map(|word| u32::from_str_radix(str::from_utf8(word).ok()?, 16).ok());
+        let bytes: Vec<u8> =
+            words.collect::<Option<Vec<u32>>>()?.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let ip: IpAddr = match <[u8; 4]>::try_from(bytes.as_slice()) {
+            Ok(bytes) => Ipv4Addr::from(bytes).into(),
+            Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
+        };
+        Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+    };
+    table.lines().skip(1).filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_read() {
+        let table = "  sl  local_address rem_address   st\n   0: 6410A8C0:0050 00000000:0000 0A 0\n   1: 0100007F:1F90 0100007F:9C40 01 0\n";
+        assert_eq!(listening(table), ["192.168.16.100:80".parse().unwrap()]);
+        let table =
+            "sl\n 0: 000000FD000000000000000000010000:0050 00000000000000000000000000000000:0000 0A 0\n";
+        assert_eq!(listening(table), ["[fd00::100]:80".parse().unwrap()]);
+    }
+
+    #[test]
+    fn this_host_is_read() {
+        assert!(kernel_version() >= (5, 0, 0), "{:?}", kernel_version());
+        let facts = BalancerFacts::read(&Config::new("nowhere")).unwrap();
+        assert!(facts.link.is_none() && facts.servers.is_empty());
+        assert!(ServerFacts::read().unwrap().addresses.len() < 10_000);
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads what LVS balances: the output of `ipvsadm-save`, or lines of `ipvsadm` as somebody types them.
+
+mod options;
+
+use std::net::SocketAddr;
+
+use settings::Mistake;
+
+use self::options::{Command, Given, Word, parse};
+use crate::{
+    Check, CheckKind, Config, Persistence, Schedule, Server, Vip, WhenAllDown, WhenServerDies,
+    config::{ALL_PORTS, MAX_WEIGHT},
+};
+
+/// What LVS takes for `-p` without a time.
+const PERSISTENCE: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// A scheduler of LVS, and what it is here.
+enum Scheduler {
+    /// In turns; with the weights or without them.
+    Turns { is_weighted: bool },
+    /// By a hash of the source; the flag has the port hashed, too.
+    Hash { with_port: &'static str },
+}
+
+impl Config {
+    /// Reads a table of LVS; mistakes name the text `file`. Its VIPs come by a device. What balances without a port has no health check,
+    /// since LVS knows none.
+    ///
+    /// # Errors
+    /// All lines that this balancer cannot do as they are meant, each with what to do instead.
+    pub fn import_ipvsadm(file: &str, text: &str, device: &str) -> Result<Self, Vec<Mistake>> {
+        let mut table = Table { config: Self::new(device), ..Table::default() };
+        for (line, text) in lines(text) {
+            let words = options::words(&text);
+            if words.is_empty() {
+                continue;
+            }
+            let read = parse(&words).and_then(|given| table.apply(&given));
+            let add = |(column, message)| {
+                table.mistakes.push(Mistake { file: file.to_owned(), line, column, message })
+            };
+            read.err().into_iter().flatten().for_each(add);
+        }
+        if table.mistakes.is_empty() {
+            let whole = |message| Mistake { file: file.to_owned(), line: 1, column: 1, message };
+            table.mistakes.extend(table.config.problems().into_iter().map(whole));
+        }
+        if table.mistakes.is_empty() { Ok(table.config) } else { Err(table.mistakes) }
+    }
+}
+
+/// Lines with their numbers; a line that ends with a backslash goes on in the next one.
+fn lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (at, line) in text.lines().enumerate() {
+        let (part, continues) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
+        match lines.last_mut().filter(|_| goes_on) {
+            Some((_, last)) => *last = format!("{last} {part}"),
+            None => lines.push((at + 1, part.to_owned())),
+        }
+        goes_on = continues;
+    }
+    lines
+}
+
+/// What the lines so far have made.
+#[derive(Debug)]
+struct Table {
+    config: Config,
+    /// For each VIP, whether its servers' weights count.
+    is_weighted: Vec<bool>,
+    /// Services that a line with a mistake has made: lines about them are no mistakes for that.
+    broken: Vec<SocketAddr>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { config: Config::new(""), is_weighted: Vec::new(), broken: Vec::new(), mistakes: Vec::new() }
+    }
+}
+
+/// Columns and messages.
+type Wrong = Vec<(usize, String)>;
+
+impl Table {
+    fn apply(&mut self, given: &Given<'_>) -> Result<(), Wrong> {
+        let at = given.command_at;
+        let mut wrong = given.wrong.clone();
+        if given.command == Command::Clear {
+            self.config.vips.clear();
+            self.is_weighted.clear();
+            return if wrong.is_empty() { Ok(()) } else { Err(wrong) };
+        }
+        let Some(service) = given.service else {
+            if wrong.is_empty() {
+                wrong.push((at, "the service is missing, such as -t 192.168.16.100:80".to_owned()));
+            }
+            return Err(wrong);
+        };
+        let found = self
+            .config
+            .vips
+            .iter()
+            .position(|vip| (vip.address, vip.ports[0]) == (service.ip(), service.port()));
+        let done = match (given.command, found) {
+            (Command::AddService, None) => self.vip(given, service).map(|(vip, is_weighted)| {
+                self.config.vips.push(vip);
+                self.is_weighted.push(is_weighted);
+            }),
+            (Command::AddService, Some(_)) => {
+                Err(vec![(at, format!("{service} is added twice; -E changes it"))])
+            }
+            (_, None) if self.broken.contains(&service) => Ok(()),
+            (_, None) => {
+                Err(vec![(at, format!("{service} is not added: no line above has -A -t {service}"))])
+            }
+            (Command::EditService, Some(found)) => self.vip(given, service).map(|(vip, is_weighted)| {
+                let servers = std::mem::take(&mut self.config.vips[found].servers);
+                self.config.vips[found] = Vip { servers, ..vip };
+                self.is_weighted[found] = is_weighted;
+            }),
+            (Command::DeleteService, Some(found)) => {
+                self.config.vips.remove(found);
+                self.is_weighted.remove(found);
+                Ok(())
+            }
+            (_, Some(found)) => self.server(given, service, found),
+        };
+        wrong.extend(done.err().unwrap_or_default());
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        self.broken.push(service);
+        Err(wrong)
+    }
+
+    /// The service of a line, and whether the weights of its servers count.
+    fn vip(&self, given: &Given<'_>, service: SocketAddr) -> Result<(Vip, bool), Wrong> {
+        let no_scheduler = "-s is missing, which LVS takes for wlc, the least connections; say -s wrr with thresholds, or -s mh";
+        let scheduler =
+            given.scheduler.as_ref().ok_or_else(|| vec![(given.command_at, no_scheduler.to_owned())])?;
+        let scheduler_is = scheduler_of(scheduler).map_err(|why| vec![(scheduler.column, why)])?;
+        let is_flagged =
+            |flag: &str| given.flags.is_some_and(|flags| flags.split(',').any(|own| own.trim() == flag));
+        let (schedule, persistence, is_weighted) = match scheduler_is {
+            Scheduler::Turns { is_weighted } => {
+                let persistence = given
+                    .persistence
+                    .map_or(Persistence::Off, |time| Persistence::For(time.unwrap_or(PERSISTENCE)));
+                (Schedule::RoundRobin, persistence, is_weighted)
+            }
+            // By the source, flows stay together for good, so -p has nothing to add.
+            Scheduler::Hash { with_port } => {
+                let is_of_flow = is_flagged(with_port) && given.persistence.is_none();
+                (Schedule::Ring, if is_of_flow { Persistence::Off } else { Persistence::Source }, true)
+            }
+        };
+        let mut vip = Vip {
+            address: service.ip(),
+            ports: vec![service.port()],
+            schedule,
+            persistence,
+            when_all_down: WhenAllDown::default(),
+            when_server_dies: WhenServerDies::default(),
+            check: Check::default(),
+            servers: Vec::new(),
+        };
+        if service.port() == ALL_PORTS {
+            vip.check.kind = CheckKind::None;
+        }
+        Ok((vip, is_weighted))
+    }
+
+    /// Adds, changes or deletes the server of a line.
+    fn server(&mut self, given: &Given<'_>, service: SocketAddr, found: usize) -> Result<(), Wrong> {
+        let Some((address, port, column)) = given.server else {
+            return Err(vec![(
+                given.command_at,
+                "the server is missing, such as -r 172.16.0.101:80".to_owned(),
+            )]);
+        };
+        if port.is_some_and(|port| port != service.port()) {
+            return Err(vec![(
+                column,
+                format!(
+                    "the server has another port than {service}: packets reach servers unchanged, so they must listen on the port of the VIP"
+                ),
+            )]);
+        }
+        let mut server = Server::new(address);
+        // Round robin of LVS counts no weights, but for 0, which drains.
+        server.weight = match given.weight {
+            Some(weight) if self.is_weighted[found] => weight,
+            weight => weight.unwrap_or(1).min(1),
+        };
+        server.max_connections = given.most.filter(|most| *most > 0);
+        server.resume_connections =
+            given.resume.filter(|resume| *resume > 0 && server.max_connections.is_some());
+        let servers = &mut self.config.vips[found].servers;
+        let known = servers.iter().position(|known| known.address == address);
+        match (given.command, known) {
+            (Command::AddServer, Some(_)) => Err(format!("{address} is added twice; -e changes it")),
+            (Command::AddServer, None) => {
+                servers.push(server);
+                Ok(())
+            }
+            (_, None) => {
+                Err(format!("{address} is not added: no line above has -a -t {service} -r {address}"))
+            }
+            (Command::EditServer, Some(known)) => {
+                servers[known] = server;
+                Ok(())
+            }
+            (_, Some(known)) => {
+                servers.remove(known);
+                Ok(())
+            }
+        }
+        .map_err(|why| vec![(column, why)])
+    }
+}
+
+fn scheduler_of(name: &Word<'_>) -> Result<Scheduler, String> {
+    let nearest = match name.text {
+        "rr" => return Ok(Scheduler::Turns { is_weighted: false }),
+        "wrr" => return Ok(Scheduler::Turns { is_weighted: true }),
+        "sh" => return Ok(Scheduler::Hash { with_port: "sh-port" }),
+        "mh" => return Ok(Scheduler::Hash { with_port: "mh-port" }),
+        "lc" | "wlc" | "sed" | "nq" => {
+            "the balancer does not choose by connections: the nearest is wrr with thresholds (-x)"
+        }
+        "lblc" | "lblcr" | "dh" => "caches are not told apart by what they have: the nearest is mh",
+        "fo" | "ovf" => {
+            "servers do not stand in for each other: the nearest is wrr, where health checks take out who is down"
+        }
+        "twos" => "the nearest is wrr",
+        _ => "it knows rr, wrr, sh and mh",
+    };
+    Err(format!("the scheduler {} is not known to this balancer; {nearest}", name.text))
+}
+
+#[cfg(test)]
+mod tests;

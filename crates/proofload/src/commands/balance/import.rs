@@ -1,0 +1,41 @@
+//! `proofload balance --import FILE`: a table of LVS as a configuration.
+
+use std::path::PathBuf;
+
+use balance::Config;
+use clap::Args;
+
+use crate::{
+    exit::{Exit, Refusal},
+    output::destination::Destination,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// Write the configuration that a table of LVS means, and balance nothing: what ipvsadm-save -n printed, or lines of ipvsadm as typed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check", "keep", "name"], help_heading = "Import")]
+    import: Option<PathBuf>,
+    /// The device that the configuration names
+    #[arg(long, value_name = "DEVICE", default_value = "eth0", requires = "import", help_heading = "Import")]
+    device: String,
+    /// Where to write the configuration; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-", requires = "import", help_heading = "Import")]
+    output: PathBuf,
+}
+
+impl ImportArgs {
+    pub(super) fn is_asked(&self) -> bool {
+        self.import.is_some()
+    }
+}
+
+/// Writes the configuration, or says all that cannot be done.
+pub(super) fn run(arguments: &ImportArgs) -> Result<Exit, Refusal> {
+    let Some(path) = &arguments.import else { return Ok(Exit::WrongUse) };
+    let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--import: {why}")))?;
+    let config = Config::import_ipvsadm(&path.display().to_string(), &text, &arguments.device);
+    let config = config.map_err(|wrong| Refusal::new(wrong.iter().map(ToString::to_string).collect()))?;
+    let output = Destination::open("--output", &arguments.output).map_err(Refusal::one)?;
+    output.write(|output| output.write_all(config.text().as_bytes()))?;
+    Ok(Exit::GoalsMet)
+}
