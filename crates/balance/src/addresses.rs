@@ -60,12 +60,18 @@ impl Addresses {
             self.keep_silent(device, network, journal)?;
         }
         let mut added = Vec::new();
-        for &address in wanted.iter().filter(|wanted| !present.iter().any(|own| own.address == **wanted)) {
+        // What keepalived has put on the device may go at any time: `lo` needs it all the same.
+        let has = |wanted: IpAddr| {
+            present.iter().any(|own| own.address == wanted && (answers_arp || own.index == LOOPBACK))
+        };
+        for &address in wanted.iter().filter(|wanted| !has(**wanted)) {
             let given = InterfaceAddress { interface: interface.clone(), index, address, network };
             // One that was recorded and is gone all the same is given once more.
-            if !self.given.contains_key(&address) {
-                self.given.insert(address, (journal.record(Change::Address(given))?, index));
-            }
+            let entry = match self.given.get(&address) {
+                Some((entry, _)) => *entry,
+                None => journal.record(Change::Address(given))?,
+            };
+            self.given.insert(address, (entry, index));
             let done = netlink.add_address(index, address, settings::Network::max_prefix(address));
             done.map_err(|error| Error::new(format!("give {address} to {interface}"), &error))?;
             added.push(address);

@@ -32,6 +32,8 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the kernel is made to check the servers that it knows, in the same steps.
 const REFRESH_STEPS: u32 = 10;
 
+const OUT_OF_MEMORY_PAUSE: Duration = Duration::from_millis(100);
+
 /// Probes servers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Checker {
@@ -116,11 +118,13 @@ impl Worker {
         while !self.shared.is_ending.load(Ordering::Acquire) {
             let wakes = self.prober.wakes().map_or(next_look, |wakes| wakes.min(next_look));
             if self.wait(wakes.saturating_duration_since(Instant::now())).is_err() {
-                return;
+                // Only memory can lack.
+                thread::sleep(OUT_OF_MEMORY_PAUSE);
             }
             let targets = self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(targets) = targets {
-                self.prober.set_targets(targets, Instant::now());
+                let actions = self.prober.set_targets(targets, Instant::now());
+                self.act(actions);
                 self.look_at_neighbours(true);
             }
             match self.changes.take() {

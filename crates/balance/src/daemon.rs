@@ -1,5 +1,6 @@
 //! The daemon: waits for orders, requests, checks, sweeps and time, lets [`Balancer`] decide, and writes what it says.
 
+mod requests;
 mod start;
 mod state;
 
@@ -21,11 +22,9 @@ pub use start::Options;
 use crate::{
     Config, Device, Error, Hook, Instance, Program, Settings, Table,
     addresses::Addresses,
-    balancer::{Balancer, Operation, nanoseconds},
-    changes,
+    balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
-    statistics::{self, Statistics, SweepStatistics},
     sweeps::{Sweeper, Sweeps, Swept},
     wire::announce,
 };
@@ -140,7 +139,10 @@ impl Daemon {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sweep_if_due();
-                    self.settle_or_retry();
+                    let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= now_ns());
+                    if is_due || self.retry.is_some() {
+                        self.settle_or_retry();
+                    }
                     continue;
                 }
                 // It has a sender itself.
@@ -206,73 +208,6 @@ impl Daemon {
             None => info!("{vip}: {server} is up"),
             Some(why) => warn!("{vip}: {server} is down: {why}"),
         }
-    }
-
-    fn answer(&mut self, request: Request) -> Answer {
-        match request {
-            Request::Statistics => match self.statistics() {
-                Ok(statistics) => Answer::Statistics(Box::new(statistics)),
-                Err(error) => Answer::Refused { why: vec![error.to_string()] },
-            },
-            Request::Server { server, change } => {
-                let mut config = self.config.clone();
-                match changes::apply(&mut config, &server, change) {
-                    Ok(what) => self.change_to(config, what),
-                    Err(why) => Answer::Refused { why },
-                }
-            }
-            Request::Reload => self.reload(),
-            // The loop has taken it.
-            Request::Stop { .. } => Answer::Refused { why: Vec::new() },
-        }
-    }
-
-    /// Reads the file again. What commands have changed is as the file says it then.
-    fn reload(&mut self) -> Answer {
-        let name = self.file.display().to_string();
-        let text = match record::input::read_text(&self.file) {
-            Ok(text) => text,
-            Err(why) => return Answer::Refused { why: vec![why] },
-        };
-        let config = match Config::read(&name, &text) {
-            Ok(config) => config,
-            Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
-        };
-        let (is, was) = (&config, &self.config);
-        let fixed = [
-            ("device", is.device != was.device),
-            ("hook", is.hook != was.hook),
-            ("answer_arp", is.answer_arp != was.answer_arp),
-            ("metrics", is.metrics != was.metrics),
-            ("tables", is.sizes != was.sizes),
-        ];
-        let wrong = fixed.into_iter().filter(|(_, is_changed)| *is_changed);
-        let why: Vec<String> = wrong
-            .map(|(key, _)| {
-                format!("{name}: {key} has changed, which takes another start: `proofload balance stop --keep`, then start it")
-            })
-            .collect();
-        if !why.is_empty() {
-            return Answer::Refused { why };
-        }
-        self.text = text;
-        self.change_to(config, format!("read {name} again"))
-    }
-
-    /// Goes over to another configuration.
-    fn change_to(&mut self, config: Config, what: String) -> Answer {
-        if let Err(error) = self.balancer.configure(&config) {
-            return Answer::Refused { why: vec![error.to_string()] };
-        }
-        self.config = config;
-        self.sweeps
-            .set_timeouts(nanoseconds(self.config.idle_timeout), nanoseconds(self.config.closing_timeout));
-        if let Err(error) = self.write_settings().and_then(|()| self.settle()) {
-            self.retry = Some(Instant::now() + RETRY);
-            return Answer::Refused { why: vec![format!("{error}; it is tried again")] };
-        }
-        info!("{what}");
-        Answer::Done { what }
     }
 
     fn write_settings(&mut self) -> Result<(), Error> {
@@ -364,26 +299,6 @@ impl Daemon {
             error!("{error}");
         }
         self.sweeper.begin(&self.sweeps, now_ns);
-    }
-
-    fn statistics(&self) -> Result<Statistics, Error> {
-        let swept = &self.swept;
-        let age_ns = if swept.begun_ns == 0 { 0 } else { now_ns().saturating_sub(swept.begun_ns) };
-        Ok(Statistics {
-            name: self.instance.name.clone(),
-            device: self.device.name.clone(),
-            hook: self.hook.name().to_owned(),
-            process: std::process::id(),
-            uptime_s: self.started.elapsed().as_secs_f64(),
-            sweep: SweepStatistics {
-                age_s: age_ns as f64 / 1e9,
-                took_s: swept.took.as_secs_f64(),
-                flows: swept.flows,
-                forgotten: swept.forgotten,
-            },
-            unreadable_frames: self.table.vip_counts(0)?.of(crate::Reason::Malformed),
-            vips: statistics::vips(&self.balancer, &self.table)?,
-        })
     }
 }
 

@@ -75,6 +75,8 @@ pub(crate) struct Actions {
 pub(crate) struct Prober {
     /// Own addresses, each with the length of its prefix in bits.
     own: Vec<(IpAddr, u8)>,
+    /// Addresses that servers have, too.
+    vips: BTreeSet<IpAddr>,
     targets: BTreeMap<u64, Watched>,
     /// When each target wants to be looked at.
     due: BTreeSet<(Instant, u64)>,
@@ -111,6 +113,7 @@ impl Prober {
         let next_port = random.random_range(PORTS);
         Self {
             own,
+            vips: BTreeSet::new(),
             targets: BTreeMap::new(),
             due: BTreeSet::new(),
             ports: HashMap::new(),
@@ -121,8 +124,10 @@ impl Prober {
     }
 
     /// Takes other targets. Those that stay as they were keep their state; of those whose address or check has changed, whether they
-    /// are up.
-    pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) {
+    /// are up. Tells the address of new ones' devices, if it is known already.
+    pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) -> Actions {
+        let mut actions = Actions::default();
+        self.vips = targets.iter().map(|target| target.vip).collect();
         let mut former = std::mem::take(&mut self.targets);
         let mut servers = HashMap::new();
         for target in targets {
@@ -132,6 +137,10 @@ impl Prober {
             let watched = match former.remove(&id) {
                 Some(same) if same.is_as(&target) => same,
                 other => {
+                    let (server, mac) = (target.server, mac_of(known));
+                    if other.is_none() && mac.is_some() {
+                        actions.events.push(Event::Mac { server, mac });
+                    }
                     let health = other.as_ref().map_or(target.is_up, |other| other.health.is_up());
                     other.into_iter().for_each(|other| self.end(&other));
                     // Not all at the same time.
@@ -147,6 +156,7 @@ impl Prober {
         }
         former.values().for_each(|gone| self.end(gone));
         self.servers = servers;
+        actions
     }
 
     /// The servers' own addresses.
@@ -235,7 +245,7 @@ impl Prober {
         let first = self.random.random();
         let Some(watched) = self.targets.get_mut(&id) else { return Err(String::new()) };
         let Target { vip, server, check, .. } = &watched.target;
-        let own = source(&self.own, *server, *vip).ok_or_else(|| {
+        let own = source(&self.own, *server, *vip, &self.vips).ok_or_else(|| {
             let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
             format!("cannot be probed: the balancer's device has no address of {family} of its own")
         })?;
@@ -320,8 +330,9 @@ fn mac_of(known: Neighbour) -> Option<Mac> {
 }
 
 /// The own address that a server answers to: one of its network, if there is one.
-fn source(own: &[(IpAddr, u8)], server: IpAddr, vip: IpAddr) -> Option<IpAddr> {
-    let usable = || own.iter().filter(|(own, _)| own.is_ipv4() == vip.is_ipv4() && *own != vip);
+fn source(own: &[(IpAddr, u8)], server: IpAddr, vip: IpAddr, vips: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    // A server would answer a VIP to itself.
+    let usable = || own.iter().filter(|(own, _)| own.is_ipv4() == vip.is_ipv4() && !vips.contains(own));
     let near = usable().find(|(own, prefix)| Network { address: *own, prefix: *prefix }.contains(server));
     let global = |own: &&(IpAddr, u8)| !matches!(own.0, IpAddr::V6(own) if own.is_unicast_link_local());
     near.or_else(|| usable().find(global)).or_else(|| usable().next()).map(|(own, _)| *own)

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const HURRIED_INTERVAL: Duration = Duration::from_millis(100);
 /// How many times as long as it took a sweep is waited for.
 const PAUSE: u32 = 10;
-const HURRIED_PAUSE: u32 = 2;
+const HURRIED_PAUSE: u32 = 4;
 /// How often a sweep is tried whose flows changed so that it went back to the first one.
 const TRIES: usize = 3;
 

@@ -115,6 +115,11 @@ fn other_targets_leave_the_rest_alone() {
     }
     let events = run(&mut prober, start, Duration::from_secs(10), |_, _| Some(true));
     assert_eq!(events.len(), 2);
+    // A server of another VIP, too: its device is known already.
+    let again = Target { id: 4, vip: IpAddr::from([192, 0, 2, 101]), ..target(1, &none, true) };
+    let all = vec![target(1, &check, false), target(2, &check, false), target(3, &none, true), again.clone()];
+    let told = prober.set_targets(all, start);
+    assert_eq!(told.events, [Event::Mac { server: again.server, mac: Some(MAC) }]);
     let due = prober.targets[&1].due;
     let slower = Check { interval: Duration::from_secs(9), ..check.clone() };
     prober.set_targets(
@@ -129,13 +134,19 @@ fn other_targets_leave_the_rest_alone() {
 
 #[test]
 fn probes_come_from_an_address_of_the_servers_network() {
-    let from = |server: &str, vip: &str| source(&own(), server.parse().unwrap(), vip.parse().unwrap());
+    let vips = ["192.0.2.100", "192.0.2.1", "2001:db8::100"].map(|vip| vip.parse().unwrap());
+    let own = || own().into_iter().chain([("192.0.2.2".parse().unwrap(), 24)]).collect::<Vec<_>>();
+    let from =
+        |server: &str, vip: &str| source(&own(), server.parse().unwrap(), vip.parse().unwrap(), &vips.into());
     let is = |address: &str| Some(address.parse().unwrap());
-    assert_eq!(from("192.0.2.9", "192.0.2.100"), is("192.0.2.1"));
-    assert_eq!(from("198.51.100.9", "192.0.2.100"), is("192.0.2.1"));
+    assert_eq!(from("192.0.2.9", "192.0.2.100"), is("192.0.2.2"));
+    assert_eq!(from("198.51.100.9", "192.0.2.100"), is("192.0.2.2"));
     assert_eq!(from("fe80::9", "2001:db8::100"), is("fe80::1"));
     assert_eq!(from("2001:db8:1::9", "2001:db8::100"), is("2001:db8::1"));
-    assert_eq!(source(&own()[..2], "2001:db8::9".parse().unwrap(), "2001:db8::100".parse().unwrap()), None);
+    assert_eq!(
+        source(&own()[..2], "2001:db8::9".parse().unwrap(), "2001:db8::100".parse().unwrap(), &vips.into()),
+        None
+    );
 }
 
 proptest! {

@@ -9,7 +9,7 @@ mod server_setup;
 mod stats;
 mod table;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
 }
 
 /// Reads a configuration file; also gives its text.
-fn read(path: &PathBuf) -> Result<(balance::Config, String), Refusal> {
+fn read(path: &Path) -> Result<(balance::Config, String), Refusal> {
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--config: {why}")))?;
     let config = balance::Config::read(&path.display().to_string(), &text);
     let config = config.map_err(|wrong| Refusal::new(wrong.iter().map(ToString::to_string).collect()))?;

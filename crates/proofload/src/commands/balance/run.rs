@@ -55,9 +55,12 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let format = if arguments.json_log { LogFormat::Json } else { LogFormat::Text };
     logs::start(format, LevelFilter::INFO);
+    // Before anything is changed, so that no signal ends the process in between.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2]);
+    let signals = signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
     let options = Options { instance, config, file: path.clone(), text };
     let ended = Daemon::start(options).map_err(Refusal::one).and_then(|daemon| {
-        forward_signals(daemon.handle(), arguments.keep)?;
+        forward_signals(signals, daemon.handle(), arguments.keep);
         info!("ready: {}", daemon.description());
         daemon.run().map_err(|failures| Refusal::new(failures.iter().map(ToString::to_string).collect()))
     });
@@ -65,10 +68,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     ended.map(|()| Exit::GoalsMet)
 }
 
-fn forward_signals(handle: Handle, keeps: bool) -> Result<(), Refusal> {
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2]);
-    let mut signals =
-        signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
+fn forward_signals(mut signals: Signals, handle: Handle, keeps: bool) {
     // The thread ends with the process.
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -84,5 +84,4 @@ fn forward_signals(handle: Handle, keeps: bool) -> Result<(), Refusal> {
             }
         }
     });
-    Ok(())
 }
