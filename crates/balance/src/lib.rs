@@ -34,12 +34,14 @@ mod table;
 mod wire;
 
 pub use attach::unpin;
-pub use config::{Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
+pub use config::{Config, Server};
+pub(crate) use config::{Persistence, Vip, WhenAllDown, WhenServerDies};
 pub use control::{Answer, Change, Request, ServerName, Values, ask};
 pub use daemon::{Daemon, Handle, Options, Order};
 pub use device::Device;
 pub use explain::{Finding, Verdict, explain_balancer, explain_server};
-pub use health::{Check, CheckKind};
+pub use health::Check;
+pub(crate) use health::CheckKind;
 pub use instance::Instance;
 pub use layout::{
     Flow, FlowKey, Mac, Reason, Schedule, ServerCounts, ServerEntry, ServiceEntry, Settings, State, VipCounts,
@@ -47,7 +49,7 @@ pub use layout::{
 pub use loader::{Hook, Program, Ran, Sizes};
 pub use maglev::{Member, Ring};
 pub use server_setup::ServerSetup;
-pub use statistics::{ServerStatistics, Statistics, SweepStatistics, VipStatistics};
+pub use statistics::{ServerStatistics, Statistics, VipStatistics};
 pub use table::Table;
 
 use std::{error, io};

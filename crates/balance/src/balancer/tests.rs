@@ -61,10 +61,10 @@ impl Tables {
                 }
                 Operation::SetAddress { address, vip } => drop(self.addresses.insert(address, vip)),
                 Operation::RemoveService { address, port } => {
-                    drop((
-                        self.services.remove(&(address, port)),
-                        port == 0 && self.addresses.remove(&address).is_some(),
-                    ));
+                    self.services.remove(&(address, port));
+                    if port == 0 {
+                        self.addresses.remove(&address);
+                    }
                 }
                 // A number may come to a new VIP while its former ring is still in the table.
                 Operation::ClearVipCounts { vip } => drop(self.rings.remove(&vip)),
@@ -248,10 +248,13 @@ fn ports_may_come_and_go_without_touching_the_ring() {
     }
 }
 
+/// The last part of a VIP's address, whether it goes by turns, and its servers: the last part of the address, and the weight.
+type DrawnVip = (u8, bool, Vec<(u8, u32)>);
+
 /// What may happen to a balancer.
 #[derive(Debug, Clone)]
 enum Happening {
-    Configured(Vec<(u8, bool, Vec<(u8, u32)>)>),
+    Configured(Vec<DrawnVip>),
     Resolved(u8, Option<u8>),
     Checked(usize, bool),
     Swept(Vec<(u16, u64)>),
@@ -289,7 +292,7 @@ proptest! {
         for happening in happenings {
             match happening {
                 Happening::Configured(vips) => {
-                    let of = |(last, two, servers): (u8, bool, Vec<(u8, u32)>)| {
+                    let of = |(last, two, servers): DrawnVip| {
                         let mut vip = vip(last, if two { vec![80, 443] } else { vec![443] }, &servers);
                         vip.check = Check::default();
                         vip

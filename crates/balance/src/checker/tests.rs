@@ -160,13 +160,11 @@ fn announced(device: &Device) {
     }
 }
 
+/// Servers with their addresses, those that came up, and those that went down with the reasons.
+type Collected = (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, String)>);
+
 /// Waits until as many servers as given have an address, have come up and have gone down.
-fn collect(
-    events: &Receiver<Event>,
-    macs: usize,
-    up: usize,
-    down: usize,
-) -> (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, String)>) {
+fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Collected {
     let mut all = (Vec::new(), Vec::new(), Vec::new());
     while all.0.len() < macs || all.1.len() < up || all.2.len() < down {
         let event = events.recv_timeout(PATIENCE);

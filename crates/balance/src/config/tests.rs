@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::CheckKind;
+use crate::health::CheckKind;
 
 #[test]
 fn the_documented_file_is_valid_and_means_what_it_says() {
@@ -53,7 +53,7 @@ fn every_mistake_has_its_place() {
         "f:11:46: '200%' is not",
         "f:11:61: 0 is not a whole number from 1 to 1000",
         "f:12:1: 'address' is missing",
-        "f:13:10: 70_000 is not a whole number from 0 to 65535",
+        "f:13:10: 70000 is not a whole number from 0 to 65535",
         "f:14:8: \"a b\" is no name",
         "f:15:1: 'check' is missing: with ports = \"all\"",
         "f:18:1: 'ports' is missing",
