@@ -21,7 +21,7 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     ("fleet", &["clock", "load", "record", "secrets"]),
     ("http1", &[]),
     ("kernel", &["clock", "record", "undo"]),
-    ("lab", &["clock", "kernel", "record", "secrets", "settings", "undo"]),
+    ("lab", &["clock", "kernel", "record", "secrets", "settings", "tls", "undo"]),
     ("listen", &["clock", "events", "http1", "record", "segments", "settings", "sockets", "tls"]),
     ("load", &["clock", "http1", "kernel", "record", "script", "secrets", "settings", "tls"]),
     (

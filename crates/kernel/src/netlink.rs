@@ -112,6 +112,17 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
+    /// Sets an interface down. It keeps its addresses; routes through it are removed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_down(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(message), 0)
+    }
+
     /// Sets the MTU in bytes and the length of the transmit queue in packets.
     ///
     /// # Errors

@@ -84,6 +84,8 @@ pub struct Balancer {
 pub(crate) struct Details {
     /// The port of the servers.
     pub server_port: u16,
+    /// Hosts that may become servers later.
+    pub later_servers: Vec<usize>,
     /// How it chooses; the kind's own way if none.
     pub schedule: Option<Schedule>,
     /// Most connections of a server.
@@ -115,23 +117,20 @@ impl Balancer {
         for &client in clients {
             let gateways = via.iter().map(|&gateway| self.neighbour(plan, client, gateway));
             let via = gateways.collect::<Result<Vec<_>, _>>()?;
-            let spreads = via.len() > 1;
             let host = &mut plan.hosts[client];
             host.routes.push(Route { to: self.vip, prefix: Network::max_prefix(self.vip), via });
-            if spreads {
-                // By addresses and ports, so that the connections of one client spread, too.
-                let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
-                set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
-            }
+            // By addresses and ports, so that the connections of one client spread, too. All kinds get the same settings.
+            let version = if self.vip.is_ipv4() { "ipv4" } else { "ipv6" };
+            set(host, &format!("net.{version}.fib_multipath_hash_policy"), "1");
         }
-        if self.kind.answers_directly() {
-            for &server in &self.servers {
-                let host = &mut plan.hosts[server];
+        for &server in self.servers.iter().chain(&details.later_servers) {
+            let host = &mut plan.hosts[server];
+            if self.kind.answers_directly() {
                 add_own_address(host, self.vip);
-                // Only the balancer answers for the virtual address.
-                set(host, "net.ipv4.conf.all.arp_ignore", "1");
-                set(host, "net.ipv4.conf.all.arp_announce", "2");
             }
+            // Only the balancer answers for the virtual address.
+            set(host, "net.ipv4.conf.all.arp_ignore", "1");
+            set(host, "net.ipv4.conf.all.arp_announce", "2");
         }
         if matches!(self.kind, BalancerKind::Haproxy | BalancerKind::Lvs) {
             add_own_address(&mut plan.hosts[self.host], self.vip);

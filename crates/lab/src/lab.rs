@@ -30,9 +30,11 @@ pub(crate) use bring_up::PLAN_FILE;
 use crate::{
     congestion, link,
     namespace::Namespace,
+    network,
     plan::{self, Plan},
     preflight,
     process::{self, Process},
+    segment_port::SegmentPort,
     spawner::Spawner,
 };
 use take_down::GRACE;
@@ -190,6 +192,17 @@ impl HostHandle<'_> {
             // The lab keeps the file that lists the group's processes.
             group: self.lab.control_groups.get(&self.index).and_then(|file| Some(file.parent()?.to_owned())),
         }
+    }
+
+    /// The ports of the segments that the host is on.
+    pub fn segment_ports(&self) -> Vec<SegmentPort> {
+        let links = self.lab.plan.links.iter();
+        let port = |link: &plan::Link| {
+            let position = link.ends.iter().position(|end| end.host == self.index)?;
+            let segment = self.lab.segments.get(&link.name)?;
+            Some(SegmentPort { network: segment.handle(), index: network::port_index(position) })
+        };
+        links.filter_map(port).collect()
     }
 
     /// Arguments with which this program enters the host (its network, processors and control group) and executes

@@ -25,6 +25,7 @@ pub mod program;
 mod quota;
 mod rootless;
 mod running;
+mod segment_port;
 mod spawner;
 mod sysctls;
 
@@ -36,3 +37,4 @@ pub use plan::Plan;
 pub use process::{Process, exec::exec};
 pub use rootless::enter_user_namespace;
 pub use running::{RunningLab, run_in_host};
+pub use segment_port::SegmentPort;

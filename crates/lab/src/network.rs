@@ -90,7 +90,7 @@ impl Network<'_> {
                 let port = VethEnd {
                     namespace: None,
                     name: &self.plan.hosts[end.host].name,
-                    index: FIRST_INDEX + 1 + position as u32,
+                    index: port_index(position),
                     mac: mac(6, number, position),
                     mtu: link.mtu,
                     bridge: Some(FIRST_INDEX),
@@ -206,6 +206,11 @@ impl Network<'_> {
                 .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     }
+}
+
+/// The index of the port of a segment's bridge that leads to the link's end at this position.
+pub(crate) fn port_index(position: usize) -> u32 {
+    FIRST_INDEX + 1 + position as u32
 }
 
 fn failed(what: impl Into<String>, cause: io::Error) -> Error {

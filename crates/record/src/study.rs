@@ -19,6 +19,7 @@
 //! the rest of the record (`crc32c`). All but the plan contain the checksum of their `plan`; the result also contains the
 //! checksum of the trials' lines (`trials_crc32c`).
 
+mod action;
 mod bounding;
 mod outcome;
 
@@ -27,6 +28,7 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use action::ActionRecord;
 pub use bounding::Bounding;
 pub use outcome::{
     AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, GoalOutcome, Knee,
@@ -301,6 +303,9 @@ pub struct TrialEntry {
     /// The audit of the stored events, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditResult>,
+    /// What was done during the trial, in the order of the study file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<ActionRecord>,
     /// Warnings about the study since the preceding trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noticed: Vec<Warning>,
@@ -328,6 +333,7 @@ impl TrialEntry {
             loss_ratios: Vec::new(),
             growth_per_s: None,
             audit: None,
+            actions: Vec::new(),
             noticed: Vec::new(),
             asked_s: None,
             study_time_s: 0.0,

@@ -76,4 +76,6 @@ pub enum VoidRule {
     Unaudited,
     /// An emulated link did not have its requested properties.
     Link,
+    /// An action of the study failed.
+    Action,
 }

@@ -82,8 +82,9 @@ impl Observer for BalancerObserver {
 pub(crate) fn wait_until_ready(testbed: &mut Testbed, balancer: &Balancer) -> Result<(), String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::wait_until_up(host_of(testbed, balancer)?),
-        // HAProxy takes servers for healthy until a check fails; the others have no checks.
-        BalancerKind::Haproxy | BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
+        // It takes servers for healthy until a check fails. Several processes share a port, so one of them may not be there yet.
+        BalancerKind::Haproxy => haproxy::wait_until_there(host_of(testbed, balancer)?, balancer),
+        BalancerKind::Lvs | BalancerKind::Direct => Ok(()),
     }
 }
 

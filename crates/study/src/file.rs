@@ -8,6 +8,7 @@
 //! * [`schema`]: makes the JSON Schema of study files, for editors.
 //! * [`parse_bound`]: parses the bound of a goal, also for command lines.
 
+mod actions;
 mod audits;
 mod balancers;
 mod checks;
@@ -19,6 +20,7 @@ mod kind;
 mod left_out;
 mod length;
 mod levels;
+mod origin;
 mod outline;
 mod overrides;
 mod placeholders;

@@ -5,6 +5,7 @@
 //! * [`run`]: runs the trials of a study, or resumes an interrupted run.
 //! * [`outcome`]: derives the results from the plan and the trials.
 
+mod actions;
 mod audit_observer;
 mod balancer_observer;
 pub mod compare;

@@ -66,6 +66,8 @@ pub(crate) struct Runner<'a> {
     /// How long the target needs for the requests that the last trial gave up.
     backlog: Duration,
     reported_adjustments: Vec<String>,
+    /// What was done to hosts during the last trial.
+    actions: Vec<record::ActionRecord>,
     /// Warnings that the next trial entry will hold.
     pub(crate) pending_warnings: Vec<Warning>,
 }
@@ -147,6 +149,7 @@ impl<'a> Runner<'a> {
             },
             idle: settle::Idle::new(),
             reported_adjustments: Vec::new(),
+            actions: Vec::new(),
             pending_warnings: Vec::new(),
         }
     }

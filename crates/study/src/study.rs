@@ -132,6 +132,32 @@ pub struct Setup {
     pub books_time: bool,
     /// The balancer between load and target, if any.
     pub balancer: Option<lab::Balancer>,
+    /// What is done to hosts during each trial.
+    pub actions: Vec<Action>,
+}
+
+/// Something that is done to a host during a trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// When, after the load began.
+    pub at: Duration,
+    /// Index of the host in the lab's plan.
+    pub host: usize,
+    /// What.
+    pub what: ActionKind,
+}
+
+/// What is done to a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActionKind {
+    /// A command of `proofload balance` for the balancer, by the words after its name.
+    Balance(Vec<String>),
+    /// A command.
+    Command(Vec<String>),
+    /// The programs of this name get SIGKILL.
+    Kill(String),
+    /// The host's ports of its segments are switched on or off.
+    Link(bool),
 }
 
 /// An audit after every trial: compares what the target acknowledged with what it stored.

@@ -17,7 +17,10 @@ use lab::{
 };
 use record::units::parse_cpus;
 
-use crate::{Workload, study::Setup};
+use crate::{
+    Workload,
+    study::{Action, ActionKind, Setup},
+};
 
 pub(crate) use command::{GOODPUT, Hook};
 
@@ -105,10 +108,21 @@ impl Testbed {
 
     /// Returns an error if a process has ended or written too much.
     pub(crate) fn failure(&self) -> Result<(), TestbedError> {
-        match self.lab.as_ref().and_then(|lab| lab.watch(Duration::ZERO)) {
-            Some(failure) => Err(TestbedError::Target(failure)),
-            None => Ok(()),
+        while let Some(failure) = self.lab.as_ref().and_then(|lab| lab.watch(Duration::ZERO)) {
+            if !self.is_killed_by_action(&failure.name) {
+                return Err(TestbedError::Target(failure));
+            }
         }
+        Ok(())
+    }
+
+    /// Whether a process is on a host on which an action kills programs.
+    fn is_killed_by_action(&self, process: &str) -> bool {
+        let plan = self.setup.lab.as_ref();
+        let host =
+            plan.and_then(|plan| plan.processes.iter().find(|own| own.name == process)).map(|own| own.host);
+        let kills = |action: &Action| matches!(action.what, ActionKind::Kill(_)) && Some(action.host) == host;
+        self.setup.actions.iter().any(kills)
     }
 
     /// Takes everything down. Returns a message for each thing that could not be removed; the journal keeps it.

@@ -1,5 +1,6 @@
 //! Studies from outside: run, interrupted, taken up again, reported, compared.
 
+mod balancers;
 mod leftovers;
 mod listeners;
 

@@ -133,6 +133,7 @@ pub fn read_balancer(
         Haproxy { pin: true, check: true, redispatch: true, backlog: Some(15_000), ..Haproxy::default() };
     let details = Details {
         server_port: 0,
+        later_servers: Vec::new(),
         schedule: None,
         max_connections: None,
         resume_connections: None,
@@ -169,6 +170,7 @@ pub fn read_balancer(
         reader.mistake(span, message);
         return None;
     }
+    details.later_servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     details.server_port = target.map_or(80, |(_, port)| port);
     let is_tls = kind == BalancerKind::Haproxy && details.haproxy.tls;
     let port = port.unwrap_or(if is_tls { TLS_PORT } else { details.server_port });

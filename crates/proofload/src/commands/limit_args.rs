@@ -301,6 +301,7 @@ impl LimitArgs {
             audit: None,
             books_time: false,
             balancer: None,
+            actions: Vec::new(),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixStream},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use lab::{Balancer, HostHandle, program::Haproxy};
@@ -15,6 +16,7 @@ use super::Values;
 
 /// Time that an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Bytes of the name of an abstract socket; HAProxy fills up shorter names with zeros.
 const NAME_BYTES: usize = 107;
 
@@ -43,6 +45,18 @@ const COLUMNS: [(&str, &str, usize); 10] = [
     ("BACKEND", "wretr", 6),
     ("BACKEND", "wredis", 7),
 ];
+
+/// Waits until all processes answer.
+pub(super) fn wait_until_there(host: HostHandle<'_>, balancer: &Balancer) -> Result<(), String> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match ask(host, balancer, "show info") {
+            Ok(_) => return Ok(()),
+            Err(why) if Instant::now() > deadline => return Err(why),
+            Err(_) => thread::sleep(POLL_INTERVAL),
+        }
+    }
+}
 
 /// Sets all counters to 0, also the largest values.
 pub(super) fn clear(host: HostHandle<'_>, balancer: &Balancer) -> Result<(), String> {

@@ -10,7 +10,7 @@ use toml::{Spanned, de::DeTable};
 use crate::workload::RUNTIME_PLACEHOLDERS;
 
 use super::{
-    balancers,
+    actions, balancers,
     kind::{kind_of, placeholder_names},
     outline::Outline,
     placeholders::{self, TARGET_FOLDER},
@@ -34,13 +34,15 @@ pub(super) fn placeholders(
             (name.get_ref().as_ref(), is_group)
         })
         .collect();
-    for part in ["hosts", "links", "processes", "targets", balancers::NAME, "workload", "audit"] {
+    for part in
+        ["hosts", "links", "processes", "targets", balancers::NAME, actions::NAME, "workload", "audit"]
+    {
         let Some(value) = tree.get(part) else { continue };
         let mut own = vec!["study_folder", "proofload"];
         match part {
             "targets" => own.extend(["self", "port", TARGET_FOLDER]),
             "audit" => own.push(TARGET_FOLDER),
-            "processes" => own.push("self"),
+            "processes" | actions::NAME => own.push("self"),
             "workload" if kind_of(tree) == Kind::Command => {
                 own.extend(RUNTIME_PLACEHOLDERS.map(|(name, _)| name))
             }

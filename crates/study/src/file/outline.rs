@@ -8,7 +8,7 @@ use settings::{Reader, Table, Value};
 use toml::de::DeTable;
 
 use super::{
-    balancers,
+    actions, balancers,
     factors::Factors,
     goals::{self, ParsedGoal},
     searches::{self, ParsedSearch, read_duration},
@@ -50,8 +50,17 @@ impl<'d> Outline<'d> {
         });
         let observe = table.take("observe").map_or_else(Vec::new, |value| read_observe(reader, value));
         // These tables are read for every setting.
-        for key in ["hosts", "tuning", "links", "processes", "targets", balancers::NAME, "workload", "audit"]
-        {
+        for key in [
+            "hosts",
+            "tuning",
+            "links",
+            "processes",
+            "targets",
+            balancers::NAME,
+            actions::NAME,
+            "workload",
+            "audit",
+        ] {
             table.take(key);
         }
         let mistakes_before = reader.mistake_count();

@@ -17,7 +17,7 @@ use toml::{
 };
 
 use super::{
-    Input, audits, balancers, checks,
+    Input, actions, audits, balancers, checks,
     command::{self, ParsedCommand},
     kind::{kind_of, placeholder_names},
     length,
@@ -28,12 +28,15 @@ use super::{
     tuning,
     workload::{self, Context, ParsedWorkload},
 };
-use crate::{Workload, study::Setup};
+use crate::{
+    Workload,
+    study::{Action, Setup},
+};
 
 /// Tables that may name a factor in a placeholder. A factor that is named there does not set a key of the workload.
 /// Patterns of the audit may also name factors, without this effect.
-pub(super) const LEVEL_TABLES: [&str; 7] =
-    ["hosts", "links", "processes", "targets", balancers::NAME, "workload", "search"];
+pub(super) const LEVEL_TABLES: [&str; 8] =
+    ["hosts", "links", "processes", "targets", balancers::NAME, actions::NAME, "workload", "search"];
 
 /// The host of a study without hosts: it has only a loopback interface.
 pub(super) const LOCAL: &str = "local";
@@ -65,12 +68,13 @@ struct Endpoints {
     target: Option<ResolvedTarget>,
     from: Vec<usize>,
     balancer: Option<Balancer>,
+    actions: Vec<Action>,
 }
 
 /// Hosts and the processes on them.
-struct ResolvedHosts {
-    plan: Plan,
-    groups: HostGroups,
+pub(super) struct ResolvedHosts {
+    pub(super) plan: Plan,
+    pub(super) groups: HostGroups,
     is_local: bool,
 }
 
@@ -145,7 +149,7 @@ impl<'d> Resolver<'d> {
         let (table, span) = self.workload_table(reader, levels)?;
         let endpoints = self.endpoints(reader, levels, &table, &span);
         let is_whole = endpoints.is_some();
-        let Endpoints { mut hosts, target, from, balancer } = endpoints.unwrap_or_default();
+        let Endpoints { mut hosts, target, from, balancer, actions } = endpoints.unwrap_or_default();
         let address_of = |host: usize| {
             let is_own = from[..] == [host];
             hosts.as_ref()?.plan.address_of(host).or(is_own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)))
@@ -224,6 +228,7 @@ impl<'d> Resolver<'d> {
             audit,
             books_time: self.outline.books_time,
             balancer,
+            actions,
         };
         Some(ResolvedSetup { setup, spans, workload: span, is_whole })
     }
@@ -269,7 +274,14 @@ impl<'d> Resolver<'d> {
         {
             return None;
         }
-        Some(Endpoints { hosts, target, from, balancer })
+        let plan = hosts.as_ref().map(|hosts| (&hosts.plan, &hosts.groups));
+        let actions = actions::read(reader, self.tree, levels, plan, balancer.as_ref());
+        if let (false, Kind::Command, Some(value)) =
+            (actions.is_empty(), kind_of(self.tree), self.tree.get(actions::NAME))
+        {
+            reader.mistake(value.span(), "only during the load of [workload.http] something can be done");
+        }
+        Some(Endpoints { hosts, target, from, balancer, actions })
     }
 
     /// The workload's table with levels in place of placeholders, and with the keys that factors set.
@@ -357,48 +369,5 @@ impl<'d> Resolver<'d> {
         let mistakes_before = reader.mistake_count();
         let (plan, groups) = lab::file::read_with_groups(reader, &mut table, self.outline.title.clone());
         (reader.mistake_count() == mistakes_before).then_some(Some(ResolvedHosts { plan, groups, is_local }))
-    }
-
-    /// Indices of the hosts that the load comes from.
-    fn from(
-        &self,
-        reader: &mut Reader<'_>,
-        hosts: &ResolvedHosts,
-        given: Option<&Value<'_>>,
-        workload: &Range<usize>,
-    ) -> Option<Vec<usize>> {
-        if let Some(value) = given {
-            let from = hosts.groups.read_hosts(reader, value);
-            return (!from.is_empty()).then_some(from);
-        }
-        if let [_] = hosts.plan.hosts[..] {
-            return Some(vec![0]);
-        }
-        let written = self.tree.get("hosts").and_then(|hosts| hosts.get_ref().as_table());
-        let names = written.into_iter().flatten().map(|(name, _)| name.get_ref().as_ref());
-        let targets: Vec<usize> = self
-            .targets
-            .list
-            .iter()
-            .flat_map(TargetTable::on)
-            .chain(balancers::on(self.tree))
-            .flat_map(|name| hosts.groups.members_of(name).unwrap_or_default())
-            .collect();
-        let free = names.filter_map(|name| {
-            let members = hosts.groups.members_of(name)?;
-            (!members.iter().any(|host| targets.contains(host))).then_some((name, members))
-        });
-        let mut free: Vec<(&str, Vec<usize>)> = free.collect();
-        if let [_] = free[..] {
-            return free.pop().map(|(_, members)| members);
-        }
-        let names: Vec<&str> = free.iter().map(|(name, _)| *name).collect();
-        let which =
-            if names.is_empty() { String::new() } else { format!(", such as {}", names.join(" or ")) };
-        reader.mistake(
-            workload.clone(),
-            format!("'from' is missing: the host or hosts that the load comes from{which}"),
-        );
-        None
     }
 }

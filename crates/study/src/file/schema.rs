@@ -50,6 +50,7 @@ pub fn schema() -> Value {
             "A host between the load and the servers; in place of the target's address, the load goes to its own.",
             lab::file::balancer_schema().into(), &["on", "run", "vip"]
         ),
+        "actions": actions(),
         "workload": {
             "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
             "description": "What makes the load.",
@@ -144,6 +145,18 @@ fn target() -> Value {
         }),
     );
     table(keys, &[])
+}
+
+fn actions() -> Value {
+    let properties = json!({
+        "at": time("When, after the load began.", "10s"),
+        "on": one_or_more("The host or hosts; of do, that of the balancer.", "web3"),
+        "do": text("l2dsr: a command of proofload balance with a server and options: add, set, drain, remove.", "drain web3"),
+        "command": texts("A command on the host.", "ip"),
+        "kill": text("Programs of this name on the host get SIGKILL.", "nginx"),
+        "link": choice("The host's ports of its segments are switched.", &["down", "up"]),
+    });
+    json!({ "type": "array", "description": "What is done to hosts during each trial.", "items": table(properties, &["at"]) })
 }
 
 fn factors() -> Value {

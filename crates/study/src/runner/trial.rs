@@ -13,6 +13,7 @@ use record::{
 
 use super::{PlannedTrial, Runner, settle::closing_wait};
 use crate::{
+    actions::{self, RunningActions},
     balancer_observer::wait_until_ready,
     counted,
     event::Event,
@@ -85,6 +86,7 @@ impl Runner<'_> {
             return Err(why);
         }
         let mut observed = self.observers.after(context!(self, &setup, planned), &trial)?;
+        observed.void_reasons.extend(actions::void_reasons(&self.actions));
         trial.quantities.append(&mut observed.quantities);
         trial.warnings.extend(observed.warning.take());
         let asked_s = duration.map(|duration| duration.as_secs_f64());
@@ -111,6 +113,7 @@ impl Runner<'_> {
             loss_ratios: judged.loss_ratios,
             growth_per_s: judged.growth_per_s,
             audit: observed.audit,
+            actions: std::mem::take(&mut self.actions),
             noticed: std::mem::take(&mut self.pending_warnings),
             asked_s,
             study_time_s,
@@ -172,10 +175,17 @@ impl Runner<'_> {
                 if let Err(why) = fitted {
                     return Ok(Testbed::not_run(plan, &self.options.command, why));
                 }
+                let acts = planned.purpose != Purpose::WarmUp;
+                let testbed = self.testbed.as_mut().expect("it was brought up just before");
+                let actions = if acts { RunningActions::start(testbed, setup) } else { Ok(None) };
+                let actions = actions
+                    .map_err(|error| StopReason::Failed(format!("cannot prepare an action: {error}")))?;
                 let on_event = &mut *self.on_event;
                 let trial = testbed.run(plan, &self.options.stop, &self.options.command, |tick| {
+                    actions.iter().for_each(|actions| actions.tick(tick));
                     on_event(Event::Tick(tick));
                 });
+                self.actions = actions.map(RunningActions::finish).unwrap_or_default();
                 // If the target died, that explains more than the errors of the trial.
                 testbed.failure().map_err(failed)?;
                 trial.map_err(|error| self.stopped_or_failed(error))
@@ -246,6 +256,8 @@ impl Runner<'_> {
             // Programs always need a testbed: it holds their folder and runs their hooks.
             _ if setup.lab.is_none() && setup.workload.kind() == Kind::Http => true,
             Fresh::Trial => false,
+            // What was done to them is not undone but with them.
+            Fresh::Setting if !setup.actions.is_empty() => false,
             Fresh::Setting => self.testbed_setting == Some(planned.setting),
         };
         // Trials over an uncertified link are void; a new lab measures the link again.

@@ -74,6 +74,7 @@ fn rule(rule: VoidRule) -> &'static str {
         VoidRule::Unmeasured => "quantity not measured",
         VoidRule::Unaudited => "not audited",
         VoidRule::Link => "emulated link",
+        VoidRule::Action => "action failed",
     }
 }
 

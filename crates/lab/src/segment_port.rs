@@ -1,0 +1,30 @@
+//! A port of an Ethernet segment, which can be switched off.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use kernel::{namespaces::run_in_network, netlink::Netlink};
+
+/// A host's port of a segment. It stays usable while the lab is in use elsewhere.
+#[derive(Debug, Clone)]
+pub struct SegmentPort {
+    pub(crate) network: Arc<OwnedFd>,
+    pub(crate) index: u32,
+}
+
+impl SegmentPort {
+    /// Switches the port on or off. A port that is off carries nothing; the host keeps its addresses and routes, as with a cable
+    /// that is pulled out.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn switch(&self, on: bool) -> io::Result<()> {
+        run_in_network(self.network.as_fd(), || {
+            let mut netlink = Netlink::open()?;
+            if on { netlink.set_up(self.index) } else { netlink.set_down(self.index) }
+        })
+    }
+}

@@ -1,0 +1,289 @@
+//! What is done to hosts during a trial.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    process::{Child, ChildStderr, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use lab::{HostHandle, SegmentPort};
+use load::Tick;
+use record::{ActionRecord, VoidReason, VoidRule};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
+
+use crate::{
+    balancer_observer::own_command,
+    study::{ActionKind, Setup},
+    testbed::Testbed,
+};
+
+/// Longest time that a command may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The actions of a trial that runs.
+#[derive(Debug)]
+pub(crate) struct RunningActions {
+    /// Tells when the load began. Dropped at the end of the load.
+    began: Sender<Instant>,
+    thread: JoinHandle<Vec<ActionRecord>>,
+}
+
+/// An action with all that it needs.
+#[derive(Debug)]
+struct Prepared {
+    record: ActionRecord,
+    at: Duration,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    /// A command line that enters the host.
+    Run(Vec<String>),
+    /// The name of programs, and the number of the host's network namespace.
+    Kill(String, u64),
+    Switch(Vec<SegmentPort>, bool),
+}
+
+impl RunningActions {
+    /// Starts to wait for the times of a setup's actions. None if there are none.
+    ///
+    /// # Errors
+    /// When an action cannot be prepared.
+    pub(crate) fn start(testbed: &mut Testbed, setup: &Setup) -> io::Result<Option<Self>> {
+        let Some(lab) = testbed.lab().filter(|_| !setup.actions.is_empty()) else { return Ok(None) };
+        let hosts: Vec<HostHandle<'_>> = lab.hosts().collect();
+        let mut all = Vec::new();
+        for action in &setup.actions {
+            let host = &hosts[action.host];
+            let (what, how) = match &action.what {
+                ActionKind::Balance(words) => {
+                    let words: Vec<&str> =
+                        std::iter::once("balance").chain(words.iter().map(String::as_str)).collect();
+                    (words.join(" "), How::Run(own_command(host, &words)?))
+                }
+                ActionKind::Command(words) => {
+                    let program = std::env::current_exe()?.display().to_string();
+                    let command = [vec![program], host.arguments_to_run(&host.finished(words))].concat();
+                    (words.join(" "), How::Run(command))
+                }
+                ActionKind::Kill(name) => {
+                    let network = fs::metadata(format!("/proc/{}/ns/net", host.holder().pid))?.ino();
+                    (format!("kill {name}"), How::Kill(name.clone(), network))
+                }
+                ActionKind::Link(on) => {
+                    let what = if *on { "link up" } else { "link down" };
+                    (what.to_owned(), How::Switch(host.segment_ports(), *on))
+                }
+            };
+            let record = ActionRecord {
+                host: host.name().to_owned(),
+                what: secrets::mask(&what).into_owned(),
+                planned_s: action.at.as_secs_f64(),
+                began_s: None,
+                took_s: 0.0,
+                error: None,
+            };
+            all.push(Prepared { record, at: action.at, how });
+        }
+        let (began, told) = mpsc::channel();
+        let first = Instant::now();
+        let run = move || run_all(all, first, &told);
+        let thread = thread::Builder::new().name("actions".to_owned()).spawn(run)?;
+        Ok(Some(Self { began, thread }))
+    }
+
+    /// Tells the time of a tick, from which the begin of the load follows.
+    pub(crate) fn tick(&self, tick: &Tick) {
+        if let Some(began) = Instant::now().checked_sub(Duration::from_nanos(tick.end_ns)) {
+            // The receiver is gone when all actions are done.
+            let _ = self.began.send(began);
+        }
+    }
+
+    /// Waits for the action that is under way, leaves out those whose time has not come, and returns all.
+    pub(crate) fn finish(self) -> Vec<ActionRecord> {
+        drop(self.began);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Why a trial with these actions is void; nothing if all succeeded.
+pub(crate) fn void_reasons(actions: &[ActionRecord]) -> Vec<VoidReason> {
+    let failed = actions.iter().filter_map(|action| {
+        let ActionRecord { host, what, .. } = action;
+        let evidence = format!("on {host}, '{what}' failed: {}", action.error.as_ref()?);
+        Some(VoidReason { rule: VoidRule::Action, evidence })
+    });
+    failed.collect()
+}
+
+fn run_all(actions: Vec<Prepared>, mut began: Instant, told: &Receiver<Instant>) -> Vec<ActionRecord> {
+    // In the order of their times; the records in that of the file.
+    let mut order: Vec<usize> = (0..actions.len()).collect();
+    order.sort_by_key(|index| actions[*index].at);
+    let mut records: Vec<ActionRecord> = actions.iter().map(|action| action.record.clone()).collect();
+    for index in order {
+        let (action, record) = (&actions[index], &mut records[index]);
+        if !wait_for(action.at, &mut began, told) {
+            record.error = Some("the load ended before its time".to_owned());
+            continue;
+        }
+        let started = Instant::now();
+        record.began_s = Some(started.saturating_duration_since(began).as_secs_f64());
+        record.error = action.how.perform().err().map(|why| secrets::mask(&why).into_owned());
+        record.took_s = started.elapsed().as_secs_f64();
+    }
+    records
+}
+
+/// Waits until so long after the begin of the load, which ticks tell more and more exactly. False if the load ends before.
+fn wait_for(at: Duration, began: &mut Instant, told: &Receiver<Instant>) -> bool {
+    loop {
+        let left = (*began + at).saturating_duration_since(Instant::now());
+        match told.recv_timeout(left) {
+            // A tick comes late rather than early.
+            Ok(time) => *began = time,
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}
+
+impl How {
+    fn perform(&self) -> Result<(), String> {
+        let done = match self {
+            Self::Run(command) => return run(command),
+            Self::Kill(name, network) => kill(name, *network),
+            Self::Switch(ports, on) => ports.iter().try_for_each(|port| port.switch(*on)),
+        };
+        done.map_err(|error| error.to_string())
+    }
+}
+
+/// Runs a command, and kills it if it takes too long.
+fn run(command: &[String]) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(text)?;
+    if !ends_within(&child, TIMEOUT).map_err(text)? {
+        child.kill().and_then(|()| child.wait()).map_err(text)?;
+        return Err(format!("it took longer than {} s", TIMEOUT.as_secs()));
+    }
+    let status = child.wait().map_err(text)?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("{status}: {}", child.stderr.map(what_was_written).unwrap_or_default())),
+    }
+}
+
+fn ends_within(child: &Child, timeout: Duration) -> io::Result<bool> {
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let timeout = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? > 0)
+}
+
+/// What a process that has ended wrote; its children may still have the pipe.
+fn what_was_written(mut stderr: ChildStderr) -> String {
+    let mut bytes = [0; 4096];
+    let read = rustix::io::ioctl_fionbio(&stderr, true)
+        .map_err(io::Error::from)
+        .and_then(|()| stderr.read(&mut bytes));
+    String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
+}
+
+/// Kills the programs of this name in a network namespace.
+fn kill(name: &str, network: u64) -> io::Result<()> {
+    let is_wanted = |pid: u32| {
+        let own = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|file| file.ino() == network);
+        own && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|own| own.trim_end() == name)
+    };
+    let mut killed = 0;
+    for pid in kernel::processes() {
+        let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| is_wanted(pid)) else {
+            continue;
+        };
+        let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+        // The number may have gone to another process before the handle was there.
+        if is_wanted(pid) {
+            pidfd_send_signal(&handle, Signal::KILL)?;
+            killed += 1;
+        }
+    }
+    match killed {
+        0 => Err(io::Error::other(format!("no program '{name}' runs there"))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(at_ms: u64, words: &[&str]) -> Prepared {
+        let record = ActionRecord {
+            host: "h".to_owned(),
+            what: words.join(" "),
+            planned_s: at_ms as f64 / 1e3,
+            began_s: None,
+            took_s: 0.0,
+            error: None,
+        };
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        Prepared { record, at: Duration::from_millis(at_ms), how: How::Run(words) }
+    }
+
+    #[test]
+    fn actions_are_done_at_their_times_and_those_after_the_end_are_not() {
+        let (began, told) = mpsc::channel();
+        let actions = vec![action(40, &["false"]), action(5, &["true"]), action(60_000, &["true"])];
+        let start = Instant::now();
+        let thread = thread::spawn(move || run_all(actions, start, &told));
+        // The load began later than was thought.
+        began.send(start + Duration::from_millis(20)).unwrap();
+        testing::until("both are done", || start.elapsed() > Duration::from_millis(150));
+        drop(began);
+        let records = thread.join().unwrap();
+        assert_eq!(records[1].error, None, "{records:?}");
+        assert!(records[0].error.as_ref().unwrap().contains("exit status: 1"), "{records:?}");
+        assert!(records.iter().take(2).all(|own| own.began_s.unwrap() >= own.planned_s), "{records:?}");
+        assert!(
+            records[2].began_s.is_none() && records[2].error.as_ref().unwrap().contains("before its time")
+        );
+        let reasons = void_reasons(&records);
+        assert!(
+            reasons.len() == 2 && reasons[0].evidence.starts_with("on h, 'false' failed: "),
+            "{reasons:?}"
+        );
+    }
+
+    #[test]
+    fn a_program_is_killed_by_its_name_and_network() {
+        let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        assert!(kill("no-such-program", own).unwrap_err().to_string().contains("no program"));
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("own-sleep");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").spawn().unwrap();
+        testing::until("it has its name", || kill("own-sleep", own).is_ok());
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn what_a_failed_command_says_is_told() {
+        let command = ["sh", "-c", "echo this is why >&2; exit 3"].map(str::to_owned);
+        assert_eq!(run(&command), Err("exit status: 3: this is why".to_owned()));
+    }
+}

@@ -1,0 +1,167 @@
+//! The tables `[[actions]]`: what is done to hosts during each trial.
+
+use lab::{
+    Balancer, BalancerKind,
+    file::HostGroups,
+    plan::{LinkKind, Plan},
+};
+use settings::{Reader, Value};
+use toml::de::{DeTable, DeValue};
+
+use super::levels::Levels;
+use crate::study::{Action, ActionKind};
+
+/// The tables.
+pub(super) const NAME: &str = "actions";
+/// The keys that say what is done.
+const DONE: [&str; 4] = ["do", "command", "kill", "link"];
+/// The commands of `proofload balance` that are actions.
+const BALANCE_COMMANDS: [&str; 4] = ["add", "set", "drain", "remove"];
+
+/// Reads the actions of a setting. An action whose only word is a factor that has no level there is left out.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    tree: &DeTable<'_>,
+    levels: &Levels<'_>,
+    hosts: Option<(&Plan, &HostGroups)>,
+    balancer: Option<&Balancer>,
+) -> Vec<Action> {
+    let Some(value) = tree.get(NAME) else { return Vec::new() };
+    let Some((plan, groups)) = hosts else {
+        reader.mistake(value.span(), "only to hosts of the study something can be done: give [hosts]");
+        return Vec::new();
+    };
+    let mut actions = Vec::new();
+    for written in reader.array(value, "tables [[actions]]") {
+        let Some(value) = levels.substitute(reader, written) else { continue };
+        let keys = |value: &Value<'_>| {
+            let table = value.get_ref().as_table();
+            table.map_or(0, |table| DONE.iter().filter(|key| table.contains_key(**key)).count())
+        };
+        if keys(written) == 1 && keys(&value) == 0 {
+            continue;
+        }
+        actions.extend(read_one(reader, &value, plan, groups, balancer));
+    }
+    actions
+}
+
+fn read_one(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    plan: &Plan,
+    groups: &HostGroups,
+    balancer: Option<&Balancer>,
+) -> Vec<Action> {
+    let mut table = reader.table(value, "a table such as { at = \"10s\", on = \"web3\", kill = \"nginx\" }");
+    let at = table.require(reader, "at", "when, after the load began, such as \"10s\"");
+    let at = at.and_then(|value| reader.time(value));
+    let on = table.take("on");
+    let hosts = on.map(|value| groups.read_hosts(reader, value));
+    let mut done = Vec::new();
+    for key in DONE {
+        let Some(value) = table.take(key) else { continue };
+        let what = match key {
+            "do" => read_balance(reader, value, plan, groups, (balancer, hosts.as_deref()))
+                .map(ActionKind::Balance),
+            "command" => read_command(reader, value).map(ActionKind::Command),
+            "kill" => reader.text(value).map(|name| ActionKind::Kill(name.to_owned())),
+            _ => read_link(reader, value, plan, hosts.as_deref().unwrap_or_default()).map(ActionKind::Link),
+        };
+        done.push(what);
+    }
+    let span = table.span();
+    table.finish(reader);
+    let [what] = &done[..] else {
+        let message = "an action does one thing: give do = \"drain web3\", command = [\"…\"], kill = \"nginx\" or link = \"down\"";
+        reader.mistake(span, message);
+        return Vec::new();
+    };
+    let (Some(at), Some(what)) = (at, what) else { return Vec::new() };
+    let hosts = match (hosts, what, balancer) {
+        (Some(hosts), ..) => hosts,
+        (None, ActionKind::Balance(_), Some(balancer)) => vec![balancer.host],
+        (None, ..) => {
+            reader.mistake(span, "'on' is missing: the host that it is done to");
+            return Vec::new();
+        }
+    };
+    hosts.into_iter().map(|host| Action { at, host, what: what.clone() }).collect()
+}
+
+/// Reads words such as `drain web3`, and returns those that `proofload balance` gets.
+fn read_balance(
+    reader: &mut Reader<'_>,
+    value: &Value<'_>,
+    plan: &Plan,
+    groups: &HostGroups,
+    (balancer, hosts): (Option<&Balancer>, Option<&[usize]>),
+) -> Option<Vec<String>> {
+    let words: Vec<&str> = reader.text(value)?.split_whitespace().collect();
+    let mut refuse = |message: String| {
+        reader.mistake(value.span(), message);
+        None
+    };
+    let Some(balancer) = balancer.filter(|own| hosts.is_none_or(|hosts| *hosts == [own.host])) else {
+        return refuse("only to the host of the [balancer]".to_owned());
+    };
+    if balancer.kind != BalancerKind::L2dsr {
+        return refuse(format!(
+            "only l2dsr does this, not {}: give it by a factor that depends on the balancer (when)",
+            balancer.kind.name()
+        ));
+    }
+    let [command, server, options @ ..] = &words[..] else {
+        return refuse(format!(
+            "give a command and a server, such as \"drain {}\"",
+            plan.hosts[balancer.servers[0]].name
+        ));
+    };
+    if !BALANCE_COMMANDS.contains(command) {
+        return refuse(format!("'{command}' is not one of {}", BALANCE_COMMANDS.join(", ")));
+    }
+    let host = match groups.members_of(server).as_deref() {
+        Some([host]) => *host,
+        _ => return refuse(format!("there is no host '{server}'")),
+    };
+    let service = std::net::SocketAddr::new(balancer.vip, balancer.port).to_string();
+    let mut all = vec![(*command).to_owned(), service];
+    if *command == "add" {
+        let fits = |address: std::net::IpAddr| address.is_ipv4() == balancer.vip.is_ipv4();
+        let Some(address) = plan.shared_address(balancer.host, host, &fits) else {
+            return refuse(format!("'{server}' has no link to the balancer"));
+        };
+        all.extend([address.to_string(), "--server-name".to_owned()]);
+    }
+    all.push((*server).to_owned());
+    all.extend(options.iter().map(|&word| word.to_owned()));
+    Some(all)
+}
+
+fn read_command(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<String>> {
+    let values = reader.array(value, "a list of words such as [\"pkill\", \"x\"]");
+    if values.is_empty() && matches!(value.get_ref(), DeValue::Array(_)) {
+        reader.mistake(value.span(), "a command needs at least the program's name");
+    }
+    let words: Option<Vec<String>> =
+        values.iter().map(|value| reader.text(value).map(str::to_owned)).collect();
+    words.filter(|words| !words.is_empty())
+}
+
+fn read_link(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan, hosts: &[usize]) -> Option<bool> {
+    let text = reader.text(value)?;
+    let on = ["down", "up"].iter().position(|word| *word == text);
+    if on.is_none() {
+        reader.mistake(value.span(), format!("'{text}' is neither \"down\" nor \"up\""));
+    }
+    let is_on_segment = |host: &usize| {
+        let mut links = plan.ends_of(*host).map(|(link, _)| link);
+        links.any(|link| matches!(link.kind, LinkKind::Segment { .. }))
+    };
+    if let Some(host) = hosts.iter().find(|host| !is_on_segment(host)) {
+        let name = &plan.hosts[*host].name;
+        reader.mistake(value.span(), format!("'{name}' is on no segment, whose port could be switched"));
+        return None;
+    }
+    on.map(|on| on == 1)
+}
