@@ -13,6 +13,7 @@ pub mod folder;
 mod goal;
 mod histogram;
 pub mod input;
+mod named;
 pub mod plan;
 pub mod printable;
 pub mod quantity;
