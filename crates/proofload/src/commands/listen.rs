@@ -35,7 +35,7 @@ use tracing::{error, info, warn};
 pub(crate) use args::ListenArgs;
 
 use self::{
-    config_builder::{ConfigBuilder, Plan},
+    config_builder::ConfigBuilder,
     service::Service,
     watch::Watch,
 };
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 }
 
 fn listen(
-    plan: Plan,
+    plan: ConfigBuilder,
     notes: Vec<String>,
     inherited: Vec<OwnedFd>,
     report: Option<Destination>,
@@ -130,7 +130,7 @@ fn listen(
 
 /// Reads all settings: options override the settings file, which overrides the imported configuration. Also returns
 /// notes on the import.
-pub(crate) fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+pub(crate) fn plan(arguments: &ListenArgs) -> Result<(ConfigBuilder, Vec<String>), Refusal> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {
