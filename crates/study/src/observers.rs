@@ -7,7 +7,7 @@ use crate::{
     kernels::{self, Kernels},
     links::{self, Links},
     observer::{Observation, Observer, TrialContext},
-    stop_reason::StopReason,
+    stop_reason::Result,
     study::Setup,
 };
 
@@ -25,16 +25,12 @@ impl Observers {
         [&mut self.evidence, &mut self.links, &mut self.kernels]
     }
 
-    pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result<(), StopReason> {
+    pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result {
         self.all().into_iter().try_for_each(|observer| observer.before(&mut context))
     }
 
     /// Calls all observers after a trial has ended, and merges what they report.
-    pub(crate) fn after(
-        &mut self,
-        mut context: TrialContext<'_>,
-        trial: &Trial,
-    ) -> Result<Observation, StopReason> {
+    pub(crate) fn after(&mut self, mut context: TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         let mut all = Observation::default();
         for observer in self.all() {
             let observed = observer.after(&mut context, trial)?;

@@ -179,7 +179,8 @@ impl ConfigBuilder {
             }
         }
         if !self.config.credentials.is_empty() && self.config.tls.is_none() {
-            self.warnings.push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
+            self.warnings
+                .push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
         }
         if mistakes.is_empty() { Ok(self) } else { Err(mistakes) }
     }
