@@ -116,7 +116,9 @@ impl Visit<'_> for Messages {
     }
 
     fn visit_macro(&mut self, called: &syn::Macro) {
-        self.add_tokens(called.tokens.clone());
+        // The comments in a table of options are its help; those in an enum are not shown.
+        let has_help = called.path.segments.last().is_none_or(|name| name.ident != "named_enum");
+        self.add_tokens(called.tokens.clone(), has_help);
     }
 }
 
@@ -145,7 +147,7 @@ impl Messages {
     fn add_error(&mut self, attributes: &[syn::Attribute]) {
         let errors = attributes.iter().filter(|attribute| attribute.path().is_ident("error"));
         let lists = errors.filter_map(|attribute| attribute.meta.require_list().ok());
-        lists.for_each(|list| self.add_tokens(list.tokens.clone()));
+        lists.for_each(|list| self.add_tokens(list.tokens.clone(), true));
     }
 
     fn add(&mut self, text: &str) {
@@ -156,10 +158,14 @@ impl Messages {
         }
     }
 
-    fn add_tokens(&mut self, tokens: proc_macro2::TokenStream) {
+    fn add_tokens(&mut self, tokens: proc_macro2::TokenStream, has_help: bool) {
+        let mut is_comment = false;
         for token in tokens {
+            let is_hash = matches!(&token, proc_macro2::TokenTree::Punct(sign) if sign.as_char() == '#');
             match token {
-                proc_macro2::TokenTree::Group(group) => self.add_tokens(group.stream()),
+                proc_macro2::TokenTree::Group(group) if has_help || !is_comment => {
+                    self.add_tokens(group.stream(), has_help);
+                }
                 proc_macro2::TokenTree::Literal(literal) => {
                     if let syn::Lit::Str(text) = syn::Lit::new(literal) {
                         self.add(&text.value());
@@ -167,6 +173,7 @@ impl Messages {
                 }
                 _ => {}
             }
+            is_comment = is_hash;
         }
     }
 }

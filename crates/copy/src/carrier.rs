@@ -27,7 +27,7 @@ use crate::{
     queue::{Queue, Step},
     report::{FileReport, Verified},
     span::Span,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
     upload,
 };
 
@@ -160,7 +160,7 @@ impl Carrier {
         file: &Rc<FileCopy>,
         chunk: u64,
         span: &Span,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         if file.began.get().is_none() {
             file.began.set(Some(Instant::now()));
         }
@@ -208,7 +208,7 @@ impl Carrier {
         file: &Rc<FileCopy>,
         chunk: u64,
         known: Option<String>,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let Some(prepared) = file.prepared.get() else { return Ok(()) };
         let (begin, length) = file.range(chunk);
         let here = if self.manner.verify || self.manner.journals.is_some() {
@@ -277,7 +277,7 @@ impl Carrier {
     }
 
     /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
-    async fn differs(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result<(), Trouble> {
+    async fn differs(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
         match self.manner.direction {
             Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
             Direction::Down => self.unchanged_there(channel, file).await?,
@@ -285,7 +285,7 @@ impl Carrier {
         file.differs(chunk)
     }
 
-    async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result<(), Trouble> {
+    async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result {
         let Some(prepared) = file.prepared.get() else { return Ok(()) };
         match self.manner.direction {
             Direction::Up => self.finish_up(channel, file, prepared).await?,
@@ -311,7 +311,7 @@ impl Carrier {
         }
     }
 
-    pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum, Trouble> {
+    pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum> {
         let file = Arc::clone(file);
         let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
         hashed
@@ -376,7 +376,7 @@ impl Carrier {
 }
 
 /// Brings a file of this machine to its disk.
-pub(crate) async fn sync_local(file: &Arc<File>) -> Result<(), Trouble> {
+pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     let file = Arc::clone(file);
     let synced = spawn_blocking(move || file.sync_data()).await;
     synced

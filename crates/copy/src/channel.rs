@@ -26,7 +26,7 @@ use crate::{
     governor::{Bounds, Governor},
     handle::Handle,
     said::{LastWords, Said, Take, owned},
-    trouble::Trouble,
+    trouble::{Result, Trouble},
     waiting::{ANSWER_WAIT, Asked, OnTheWay, Pending, Waiting},
     witness::with_descendants,
 };
@@ -66,7 +66,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Starts `ssh`, and waits until the server has told of itself.
-    pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>, Trouble> {
+    pub(crate) async fn open(mut command: Command) -> Result<Rc<Self>> {
         let mut child = command.spawn().map_err(|error| {
             Trouble::Lost(format!("cannot run ssh: {error}; is it installed (Debian: openssh-client)?"))
         })?;
@@ -121,7 +121,7 @@ impl Channel {
     ///
     /// # Errors
     /// When the channel is lost.
-    pub(crate) async fn ask_limits(&self) -> Result<Duration, Trouble> {
+    pub(crate) async fn ask_limits(&self) -> Result<Duration> {
         let asked = Instant::now();
         let request = if self.has_limits { Request::Limits } else { Request::Realpath(b".") };
         match self.ask(&request).await {
@@ -185,7 +185,7 @@ impl Channel {
         Trouble::Lost(lost.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
-    fn expect(&self, on_the_way: Option<OnTheWay>, take: Option<Take>) -> Result<(u32, Pending), Trouble> {
+    fn expect(&self, on_the_way: Option<OnTheWay>, take: Option<Take>) -> Result<(u32, Pending)> {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(why) = &waiting.lost {
             return Err(Trouble::Lost(why.clone()));
@@ -200,12 +200,12 @@ impl Channel {
     }
 
     /// Sends a request, and waits for its answer.
-    pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<Said, Trouble> {
+    pub(crate) async fn ask(&self, request: &Request<'_>) -> Result<Said> {
         self.begin(request)?.answer().await
     }
 
     /// Sends a request.
-    pub(crate) fn begin(&self, request: &Request<'_>) -> Result<Pending, Trouble> {
+    pub(crate) fn begin(&self, request: &Request<'_>) -> Result<Pending> {
         let (id, pending) = self.expect(None, None)?;
         let mut packet = Vec::new();
         request.write(id, &mut packet);
@@ -226,7 +226,7 @@ impl Channel {
         room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
         fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
-    ) -> Result<Pending, Trouble> {
+    ) -> Result<Pending> {
         let mut packet = Vec::with_capacity(bytes + 64 + handle.len());
         let (id, pending) = self.expect(Some(room.for_bytes(bytes)), None)?;
         write_header(&mut packet, id, handle, offset, bytes as u32);
@@ -245,8 +245,8 @@ impl Channel {
         &self,
         room: OnTheWay,
         (handle, offset, bytes): (&[u8], u64, usize),
-        take: impl FnOnce(&[u8]) -> Result<(), Trouble> + 'static,
-    ) -> Result<Pending, Trouble> {
+        take: impl FnOnce(&[u8]) -> Result + 'static,
+    ) -> Result<Pending> {
         let take: Take = Box::new(move |data| match data.len() {
             0 => Err(Trouble::unexpected("READ")),
             length if length > bytes => Err(Trouble::unexpected("READ")),
@@ -260,14 +260,14 @@ impl Channel {
     }
 
     /// The handle of a file, which is opened by the first who asks for it.
-    pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Rc<Handle>, Trouble> {
+    pub(crate) async fn handle(&self, file: u64, open: &Request<'_>) -> Result<Rc<Handle>> {
         let cell = Rc::clone(self.handles.borrow_mut().entry(file).or_default());
         let opened = async { self.opened(self.ask(open).await?).map(Rc::new) };
         cell.get_or_try_init(|| opened).await.cloned()
     }
 
     /// What the server has opened.
-    pub(crate) fn opened(&self, said: Said) -> Result<Handle, Trouble> {
+    pub(crate) fn opened(&self, said: Said) -> Result<Handle> {
         match said {
             Said::Handle(bytes) => Ok(Handle::new(bytes, self.outgoing.clone(), Rc::clone(&self.next_id))),
             _ => Err(Trouble::unexpected("OPEN")),
@@ -275,7 +275,7 @@ impl Channel {
     }
 
     /// Forgets the handle of a file, which is closed when nobody uses it any more: at once, with an answer, if that is so now.
-    pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>, Trouble> {
+    pub(crate) fn close(&self, file: u64) -> Result<Option<Pending>> {
         let cell = self.handles.borrow_mut().remove(&file);
         let handle = cell.and_then(Rc::into_inner).and_then(OnceCell::into_inner).and_then(Rc::into_inner);
         handle.map(|handle| handle.close(self)).transpose()
@@ -322,7 +322,7 @@ async fn receive(
     child: Child,
     words: LastWords,
     waiting: Rc<RefCell<Waiting>>,
-    (told, ended): (oneshot::Sender<Result<Told, Trouble>>, Rc<Notify>),
+    (told, ended): (oneshot::Sender<Result<Told>>, Rc<Notify>),
 ) {
     let mut ssh = Ssh { child, is_let_in: false };
     let mut told = Some(told);
@@ -368,7 +368,7 @@ async fn receive(
 fn dispatch(
     frames: &mut Frames,
     waiting: &RefCell<Waiting>,
-    told: &mut Option<oneshot::Sender<Result<Told, Trouble>>>,
+    told: &mut Option<oneshot::Sender<Result<Told>>>,
 ) -> Result<(), sftp::Error> {
     while let Some(reply) = frames.next_reply()? {
         match reply {

@@ -7,7 +7,7 @@ use glob::Pattern;
 use crate::{
     channel::Channel,
     tree::{MAX_ITEMS, below},
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// What is left out, and what is done with links.
@@ -40,7 +40,7 @@ impl Choice {
 ///
 /// # Errors
 /// When the connection is lost.
-pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     if !words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\')) {
         return Ok(vec![words.to_vec()]);
     }
@@ -54,7 +54,7 @@ pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8
     Ok(paths)
 }
 
-async fn matching(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+async fn matching(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
     let left = Cell::new(MAX_ITEMS);
     for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {

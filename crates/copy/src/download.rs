@@ -26,16 +26,12 @@ use crate::{
     report::Verified,
     said::Said,
     span::Span,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 impl Carrier {
     /// Makes the file here, and finds what an earlier run has brought.
-    pub(crate) async fn prepare_down(
-        &self,
-        channel: &Rc<Channel>,
-        file: &FileCopy,
-    ) -> Result<Prepared, Trouble> {
+    pub(crate) async fn prepare_down(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
         let identity = self.identity(file);
@@ -70,7 +66,7 @@ impl Carrier {
         })
     }
 
-    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Rc<Handle>, Trouble> {
+    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Rc<Handle>> {
         channel.handle(file.number, &to_read(&file.item.source)).await
     }
 
@@ -80,7 +76,7 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
         span: &Span,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let handle = self.handle_down(channel, file).await?;
         // Each channel has opened the path at its own time, and may have got another file.
         let opened = channel.begin(&Request::Fstat(&handle))?;
@@ -89,13 +85,7 @@ impl Carrier {
     }
 
     /// Reads a part of a file there into one here, many requests at once. What is zero stays a hole.
-    async fn fetch(
-        &self,
-        channel: &Channel,
-        handle: &[u8],
-        local: &Arc<File>,
-        span: &Span,
-    ) -> Result<(), Trouble> {
+    async fn fetch(&self, channel: &Channel, handle: &[u8], local: &Arc<File>, span: &Span) -> Result {
         let local = Arc::clone(local);
         let write = move |offset: u64, data: &[u8]| {
             if data.iter().all(|byte| *byte == 0) && is_hole(&local, offset, data.len() as u64) {
@@ -110,12 +100,7 @@ impl Carrier {
     }
 
     /// Reads a part of a file there; less, if it ends before.
-    pub(crate) async fn read(
-        &self,
-        channel: &Channel,
-        handle: &[u8],
-        range: Range<u64>,
-    ) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn read(&self, channel: &Channel, handle: &[u8], range: Range<u64>) -> Result<Vec<u8>> {
         let begin = range.start;
         let bytes = Rc::new(RefCell::new(vec![0; (range.end - begin) as usize]));
         let span = Span::new(begin, range.end);
@@ -142,8 +127,8 @@ impl Carrier {
         channel: &Channel,
         handle: &[u8],
         span: &Span,
-        take: impl Fn(u64, &[u8]) -> Result<(), Trouble> + 'static,
-    ) -> Result<Option<u64>, Trouble> {
+        take: impl Fn(u64, &[u8]) -> Result + 'static,
+    ) -> Result<Option<u64>> {
         let take = Rc::new(take);
         let at = |offset: u64| {
             let take = Rc::clone(&take);
@@ -188,7 +173,7 @@ impl Carrier {
         channel: &Channel,
         file: &FileCopy,
         prepared: &Prepared,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         self.unchanged_there(channel, file).await?;
         self.name_down(
             file,
@@ -200,7 +185,7 @@ impl Carrier {
     }
 
     /// Refuses a source that is not what it was when it was listed, or that another file has replaced since.
-    pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result<(), Trouble> {
+    pub(crate) async fn unchanged_there(&self, channel: &Channel, file: &FileCopy) -> Result {
         unchanged(&file.item, channel.stat(&file.item.source).await?.ok_or(Trouble::Changed)?)
     }
 
@@ -210,7 +195,7 @@ impl Carrier {
         local: &Arc<File>,
         (temporary, target): (&PathBuf, &PathBuf),
         replaced_permissions: Option<u32>,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let item = &file.item;
         let named = local.set_len(item.size_bytes).and_then(|()| {
             let permissions =
@@ -235,11 +220,7 @@ impl Carrier {
     }
 
     /// A small file.
-    pub(crate) async fn small_down(
-        &self,
-        channel: &Rc<Channel>,
-        file: &FileCopy,
-    ) -> Result<Verified, Trouble> {
+    pub(crate) async fn small_down(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let (target, replaced_permissions) = replaced(&file.item)?;
         let bytes = target.as_os_str().as_encoded_bytes();
         let temporary = temporary_name(&self.manner, &self.identity(file), bytes);
@@ -278,7 +259,7 @@ impl Carrier {
     }
 }
 
-fn make(path: &Path, item: &Item, is_new: bool) -> Result<File, Trouble> {
+fn make(path: &Path, item: &Item, is_new: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(is_new).mode(item.permissions & 0o777 | 0o600);
     // Somebody else's link under this name is not followed.
@@ -292,7 +273,7 @@ fn make(path: &Path, item: &Item, is_new: bool) -> Result<File, Trouble> {
 }
 
 /// The file behind a target, and the permissions of the one that is there.
-fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>), Trouble> {
+fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>)> {
     let target = PathBuf::from(os(&item.target));
     // Below a folder, a link is replaced itself: whoever wrote it must not say where else files come to.
     let known = if item.is_named { fs::metadata(&target) } else { fs::symlink_metadata(&target) };
@@ -310,7 +291,7 @@ fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>), Trouble> {
 }
 
 /// Refuses a source that is not what it was when it was listed.
-fn unchanged(item: &Item, now: Attributes) -> Result<(), Trouble> {
+fn unchanged(item: &Item, now: Attributes) -> Result {
     let modified_s = now.times.map(|times| i64::from(times.modified_s));
     let is_same = now.size.is_none_or(|size| size == item.size_bytes)
         && modified_s.is_none_or(|modified_s| modified_s == item.modified_s);

@@ -11,7 +11,11 @@ use std::{
 
 use tokio::sync::OnceCell;
 
-use crate::{hasher::BLOCK_BYTES, journal::Journal, trouble::Trouble};
+use crate::{
+    hasher::BLOCK_BYTES,
+    journal::Journal,
+    trouble::{Result, Trouble},
+};
 
 /// Bytes of a large file that one channel carries at once: two windows of SSH.
 pub(crate) const CHUNK_BYTES: u64 = 4 * BLOCK_BYTES;
@@ -142,7 +146,7 @@ impl FileCopy {
     }
 
     /// A chunk has to be carried again, because it differs. Tells whether that has a point.
-    pub(crate) fn differs(&self, chunk: u64) -> Result<(), Trouble> {
+    pub(crate) fn differs(&self, chunk: u64) -> Result {
         let mut again = self.again.borrow_mut();
         let attempts = again.entry(chunk).or_default();
         *attempts += 1;

@@ -14,7 +14,7 @@ use crate::{
     location::{os, shown},
     remote::final_attributes,
     tree::Problem,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// Folders that are asked for at once.
@@ -69,7 +69,7 @@ pub(crate) async fn make_folders(
     channel: &Channel,
     folders: &[Item],
     notes: &mut Vec<String>,
-) -> Result<Missing, Trouble> {
+) -> Result<Missing> {
     let mut missing = Missing::default();
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();

@@ -5,7 +5,7 @@ use std::{cell::Cell, mem::take, ops::Deref, rc::Rc};
 use sftp::Request;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{channel::Channel, trouble::Trouble, waiting::Pending};
+use crate::{channel::Channel, trouble::Result, waiting::Pending};
 
 /// An open file or folder there. It is closed when the last who uses it drops it: servers give the same bytes to another file soon
 /// after, and what is late would be written into that.
@@ -22,7 +22,7 @@ impl Handle {
     }
 
     /// Closes it now; the answer tells whether all is written.
-    pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending, Trouble> {
+    pub(crate) fn close(mut self, channel: &Channel) -> Result<Pending> {
         channel.begin(&Request::Close(&take(&mut self.bytes)))
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     report::FileReport,
     session::{Session, until},
     tree::{Found, Problem, below, find_here, find_there, last_name},
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// Time for which each way is tried without files.
@@ -275,11 +275,7 @@ async fn probe_one_way(
 }
 
 /// Finds all that is to be copied, with the names that it gets.
-async fn find(
-    job: &Job,
-    direction: Direction,
-    channel: &Rc<Channel>,
-) -> Result<Result<Found, CopyError>, Trouble> {
+async fn find(job: &Job, direction: Direction, channel: &Rc<Channel>) -> Result<Result<Found, CopyError>> {
     let choice = Choice {
         recursive: job.recursive,
         links: job.links,
@@ -369,7 +365,7 @@ impl Destination {
 }
 
 /// What has the name of the destination there.
-async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination, Trouble> {
+async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination> {
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
     let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
     // Both at once: the second is seldom needed, and a round trip may be long.

@@ -11,7 +11,12 @@ use std::{
 use tokio::{task::spawn_local, time::sleep};
 
 use crate::{
-    carrier::Carrier, channel::Channel, quiet::Quiet, sockets::Folder, ssh::Login, trouble::Trouble,
+    carrier::Carrier,
+    channel::Channel,
+    quiet::Quiet,
+    sockets::Folder,
+    ssh::Login,
+    trouble::{Result, Trouble},
     witness::Witness,
 };
 
@@ -134,7 +139,7 @@ impl Pool {
     ///
     /// # Errors
     /// When neither works.
-    pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>, Trouble> {
+    pub(crate) async fn first(self: &Rc<Self>, connections: Option<u32>) -> Result<Rc<Channel>> {
         let early = connections.unwrap_or(u32::MAX).min(EARLY_LOGINS + 1);
         for slot in 1..if self.quiet.is_known() { early } else { 0 } {
             self.start_slot(slot, None, MAX_CHANNELS);
@@ -267,7 +272,7 @@ impl Pool {
     }
 
     /// Tells a channel what the first one has heard: asking again would take another round trip.
-    async fn tell_limits(&self, channel: &Channel) -> Result<(), Trouble> {
+    async fn tell_limits(&self, channel: &Channel) -> Result {
         match self.limits.get() {
             Some((read_bytes, write_bytes)) => {
                 channel.read_bytes.set(read_bytes);

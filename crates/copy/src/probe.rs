@@ -9,7 +9,7 @@ use crate::{
     channel::Channel,
     remote::to_read,
     said::Said,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 impl Carrier {
@@ -17,7 +17,7 @@ impl Carrier {
     ///
     /// # Errors
     /// When the server shows no devices, as where it is shut in a folder.
-    pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn open_endless(&self, channel: &Channel) -> Result<Vec<u8>> {
         let to_write =
             Request::Open { path: b"/dev/null", flags: OpenFlags::WRITE, attributes: Attributes::default() };
         let open = match self.manner.direction {

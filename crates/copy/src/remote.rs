@@ -4,7 +4,14 @@ use std::cell::Cell;
 
 use sftp::{Attributes, Code, FileType, OpenFlags, Request, Times};
 
-use crate::{channel::Channel, file::Item, said::Said, tree::MAX_ITEMS, trouble::Trouble, waiting::Pending};
+use crate::{
+    channel::Channel,
+    file::Item,
+    said::Said,
+    tree::MAX_ITEMS,
+    trouble::{Result, Trouble},
+    waiting::Pending,
+};
 
 /// Names that no sound server lists, of which a folder may have so many.
 const MAX_REFUSED: usize = 100;
@@ -20,7 +27,7 @@ pub(crate) struct NewFolder {
 
 impl NewFolder {
     /// Waits until it is there.
-    pub(crate) async fn made(self) -> Result<(), Trouble> {
+    pub(crate) async fn made(self) -> Result {
         match self.made.done().await {
             Err(Trouble::Refused(refusal)) => match self.known.answer().await {
                 Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(()),
@@ -36,11 +43,11 @@ impl NewFolder {
 }
 
 impl Channel {
-    async fn done(&self, request: Request<'_>) -> Result<(), Trouble> {
+    async fn done(&self, request: Request<'_>) -> Result {
         self.begin(&request)?.done().await
     }
 
-    async fn attributes(&self, request: Request<'_>) -> Result<Option<Attributes>, Trouble> {
+    async fn attributes(&self, request: Request<'_>) -> Result<Option<Attributes>> {
         match self.ask(&request).await {
             Ok(Said::Attributes(attributes)) => Ok(Some(attributes)),
             Ok(_) => Err(Trouble::unexpected("STAT")),
@@ -50,7 +57,7 @@ impl Channel {
     }
 
     /// Attributes of what a path leads to; none if there is nothing. A server that calls it a link would have it made as one.
-    pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
+    pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>> {
         match self.attributes(Request::Stat(path)).await? {
             Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
             found => Ok(found),
@@ -58,11 +65,11 @@ impl Channel {
     }
 
     /// Attributes of a path itself, even if it is a link.
-    pub(crate) async fn lstat(&self, path: &[u8]) -> Result<Option<Attributes>, Trouble> {
+    pub(crate) async fn lstat(&self, path: &[u8]) -> Result<Option<Attributes>> {
         self.attributes(Request::Lstat(path)).await
     }
 
-    async fn name(&self, request: Request<'_>) -> Result<Vec<u8>, Trouble> {
+    async fn name(&self, request: Request<'_>) -> Result<Vec<u8>> {
         match self.ask(&request).await? {
             Said::Names(mut names) if names.len() == 1 => Ok(names.swap_remove(0).0),
             _ => Err(Trouble::unexpected("a path")),
@@ -70,25 +77,25 @@ impl Channel {
     }
 
     /// The absolute path behind links.
-    pub(crate) async fn real_path(&self, path: &[u8]) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn real_path(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.name(Request::Realpath(path)).await
     }
 
     /// What a link points to.
-    pub(crate) async fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.name(Request::Readlink(path)).await
     }
 
-    pub(crate) async fn symlink(&self, target: &[u8], link: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn symlink(&self, target: &[u8], link: &[u8]) -> Result {
         self.done(Request::Symlink { target, link }).await
     }
 
-    pub(crate) async fn remove(&self, path: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn remove(&self, path: &[u8]) -> Result {
         self.done(Request::Remove(path)).await
     }
 
     /// Asks to make a folder, unless it is there.
-    pub(crate) fn begin_folder(&self, folder: &Item, permissions: u32) -> Result<NewFolder, Trouble> {
+    pub(crate) fn begin_folder(&self, folder: &Item, permissions: u32) -> Result<NewFolder> {
         let path = &folder.target;
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
@@ -97,17 +104,17 @@ impl Channel {
         Ok(NewFolder { made, known: self.begin(&known)? })
     }
 
-    pub(crate) async fn set(&self, path: &[u8], attributes: Attributes) -> Result<(), Trouble> {
+    pub(crate) async fn set(&self, path: &[u8], attributes: Attributes) -> Result {
         self.done(Request::Setstat { path, attributes }).await
     }
 
     /// Asks to bring a file to the disk, where the server can.
-    pub(crate) fn begin_sync(&self, handle: &[u8]) -> Result<Option<Pending>, Trouble> {
+    pub(crate) fn begin_sync(&self, handle: &[u8]) -> Result<Option<Pending>> {
         if self.has_fsync { self.begin(&Request::Fsync { handle }).map(Some) } else { Ok(None) }
     }
 
     /// Brings a file to the disk, where the server can.
-    pub(crate) async fn sync(&self, handle: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn sync(&self, handle: &[u8]) -> Result {
         match self.begin_sync(handle)? {
             Some(synced) => synced.done().await,
             None => Ok(()),
@@ -115,7 +122,7 @@ impl Channel {
     }
 
     /// Gives a file its name, in the place of what has it.
-    pub(crate) async fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn rename(&self, from: &[u8], to: &[u8]) -> Result {
         if self.has_posix_rename {
             return self.done(Request::PosixRename { from, to }).await;
         }
@@ -142,7 +149,7 @@ impl Channel {
     }
 
     /// Removes what was set aside for a file that has its name.
-    pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result<(), Trouble> {
+    pub(crate) async fn remove_aside(&self, from: &[u8]) -> Result {
         if self.has_posix_rename {
             return Ok(());
         }
@@ -153,11 +160,7 @@ impl Channel {
     }
 
     /// The entries of a folder but `.` and `..`, as far as `left` allows; and the names that no sound server lists.
-    pub(crate) async fn list(
-        &self,
-        path: &[u8],
-        left: &Cell<usize>,
-    ) -> Result<(Vec<Entry>, Vec<Vec<u8>>), Trouble> {
+    pub(crate) async fn list(&self, path: &[u8], left: &Cell<usize>) -> Result<(Vec<Entry>, Vec<Vec<u8>>)> {
         let handle = self.opened(self.ask(&Request::Opendir(path)).await?)?;
         let (mut entries, mut refused, mut dots) = (Vec::new(), Vec::new(), 0);
         loop {

@@ -9,7 +9,7 @@ use tokio::{
     task::spawn_local,
 };
 
-use crate::trouble::{Refusal, Trouble};
+use crate::trouble::{Refusal, Result, Trouble};
 
 /// Last words of `ssh` that are kept.
 const WORDS_BYTES: usize = 4_096;
@@ -30,9 +30,9 @@ pub(crate) enum Said {
 }
 
 /// Takes data where it came: a copy of each byte is a tenth of what a download costs here.
-pub(crate) type Take = Box<dyn FnOnce(&[u8]) -> Result<(), Trouble>>;
+pub(crate) type Take = Box<dyn FnOnce(&[u8]) -> Result>;
 
-pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<Said, Trouble> {
+pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<Said> {
     Ok(match answer {
         Answer::Status(status) => match status.code {
             Code::Ok => Said::Done,

@@ -19,7 +19,7 @@ use crate::{
     pool::Pool,
     quiet::Quiet,
     ssh::Login,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
     witness::{Tick, Witness},
 };
 
@@ -88,7 +88,7 @@ impl Session {
     ///
     /// # Errors
     /// When the first connection is lost.
-    pub(crate) async fn measure(&self, job: &Job) -> Result<(), Trouble> {
+    pub(crate) async fn measure(&self, job: &Job) -> Result {
         let (round_trip, home) = tokio::join!(self.first.ask_limits(), self.first.real_path(b"."));
         self.carrier.governor.saw_round_trip(round_trip?);
         if let Ok(home) = Trouble::unless_lost(home)? {

@@ -4,7 +4,10 @@ use std::{cell::Cell, process::Stdio, rc::Rc, time::Duration};
 
 use tokio::{process::Command, runtime::Builder, task::LocalSet, time::timeout};
 
-use crate::{channel::Channel, trouble::Trouble};
+use crate::{
+    channel::Channel,
+    trouble::{Result, Trouble},
+};
 
 /// Answers OPENDIR with a handle, and every READDIR with the names that follow. Other requests get no answer.
 const SERVER: &str = r#"
@@ -33,7 +36,7 @@ fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> 
     })
 }
 
-fn listed(names: &str) -> Result<usize, Trouble> {
+fn listed(names: &str) -> Result<usize> {
     ask(names, async |channel| Ok(channel.list(b"/", &Cell::new(1_000)).await?.0.len()))
 }
 

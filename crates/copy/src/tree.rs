@@ -16,7 +16,7 @@ use crate::{
     choice::Choice,
     file::{Item, Kind, MODE_BITS},
     location::shown,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// Folders in folders beyond this are a loop of links that nothing else has shown.
@@ -171,7 +171,7 @@ pub(crate) async fn find_there(
     target: Vec<u8>,
     choice: &Choice,
     found: &mut Found,
-) -> Result<(), Trouble> {
+) -> Result {
     let attributes = match Trouble::unless_lost(channel.stat(&source).await)? {
         Ok(Some(attributes)) => attributes,
         absent => {
@@ -235,18 +235,13 @@ async fn list(
     folder: Folder,
     links: bool,
     bounds: Rc<Bounds>,
-) -> (Vec<u8>, Result<Listed, Trouble>) {
+) -> (Vec<u8>, Result<Listed>) {
     let _turn = bounds.at_once.acquire().await;
     let listed = entries(&channel, &folder, links, &bounds.left).await;
     (folder.source, listed)
 }
 
-async fn entries(
-    channel: &Channel,
-    folder: &Folder,
-    links: bool,
-    left: &Cell<usize>,
-) -> Result<Listed, Trouble> {
+async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<usize>) -> Result<Listed> {
     let (mut names, refused) = channel.list(&folder.source, left).await?;
     names.sort_by(|a, b| a.0.cmp(&b.0));
     let mut listed = Listed::default();
@@ -284,7 +279,7 @@ async fn behind(
     folder: &Folder,
     link: &[u8],
     above: &mut Vec<Vec<u8>>,
-) -> Result<Attributes, Trouble> {
+) -> Result<Attributes> {
     let behind = channel.stat(link).await?;
     let behind = behind.ok_or_else(|| Trouble::Local("the link leads nowhere".to_owned()))?;
     if behind.file_type() == Some(FileType::Directory) {

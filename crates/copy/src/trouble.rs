@@ -24,6 +24,9 @@ pub(crate) enum Trouble {
     },
 }
 
+/// What was to be done, or why it was not.
+pub(crate) type Result<T = (), E = Trouble> = std::result::Result<T, E>;
+
 /// What the server said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -56,7 +59,7 @@ impl Trouble {
     }
 
     /// Lets a lost connection alone end what is done; any other trouble is an answer.
-    pub(crate) fn unless_lost<T>(done: Result<T, Self>) -> Result<Result<T, Self>, Self> {
+    pub(crate) fn unless_lost<T>(done: Result<T>) -> Result<Result<T>> {
         match done {
             Err(lost @ Self::Lost(_)) => Err(lost),
             answer => Ok(answer),

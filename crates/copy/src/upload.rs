@@ -22,7 +22,7 @@ use crate::{
     remote::{final_attributes, to_read},
     report::Verified,
     span::Span,
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// Parts of a small file that lost connections may have left.
@@ -32,11 +32,7 @@ pub(crate) const READING: u64 = 1 << 63;
 
 impl Carrier {
     /// Opens the source, and finds what an earlier run has brought.
-    pub(crate) async fn prepare_up(
-        &self,
-        channel: &Rc<Channel>,
-        file: &FileCopy,
-    ) -> Result<Prepared, Trouble> {
+    pub(crate) async fn prepare_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
         let local = open_source(file)?;
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let identity = self.identity(file);
@@ -76,12 +72,7 @@ impl Carrier {
         })
     }
 
-    async fn handle_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        prepared: &Prepared,
-    ) -> Result<Rc<Handle>, Trouble> {
+    async fn handle_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result<Rc<Handle>> {
         let open = Request::Open {
             path: &prepared.temporary,
             flags: OpenFlags::WRITE,
@@ -96,7 +87,7 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
         span: &Span,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
         self.write(channel, &handle, &prepared.local, span, true).await
     }
@@ -109,7 +100,7 @@ impl Carrier {
         local: &File,
         span: &Span,
         leaves_holes: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let mut pending = Vec::new();
         while span.left() > 0 {
             let most = channel.next_write_bytes(&self.governor);
@@ -149,7 +140,7 @@ impl Carrier {
         file: &FileCopy,
         prepared: &Prepared,
         (begin, here): (u64, Sum),
-    ) -> Result<String, Trouble> {
+    ) -> Result<String> {
         let length = here.bytes;
         // A hole at its end is not there before the file has its size.
         let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
@@ -164,23 +155,13 @@ impl Carrier {
         Ok(Sum::of(&mut bytes).to_string())
     }
 
-    pub(crate) async fn sync_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        prepared: &Prepared,
-    ) -> Result<(), Trouble> {
+    pub(crate) async fn sync_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
         channel.sync(&handle).await
     }
 
     /// Gives a file that is whole its size, its attributes and its name.
-    pub(crate) async fn finish_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        prepared: &Prepared,
-    ) -> Result<(), Trouble> {
+    pub(crate) async fn finish_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let may_have_name = file.may_have_name.get();
         match self.give_name_up(channel, file, prepared).await {
             // The name was given, and the answer was lost.
@@ -200,12 +181,7 @@ impl Carrier {
         }
     }
 
-    async fn give_name_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        prepared: &Prepared,
-    ) -> Result<(), Trouble> {
+    async fn give_name_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
         // All at once: a server takes the requests of a channel one after the other. What was written has given the file its size,
         // but for a hole at its end.
@@ -233,7 +209,7 @@ impl Carrier {
         file: &FileCopy,
         (temporary, target): (&[u8], &[u8]),
         replaced_permissions: Option<u32>,
-    ) -> Result<(), Trouble> {
+    ) -> Result {
         let attributes = final_attributes(&file.item, self.manner.preserve, replaced_permissions);
         let set = if attributes == Attributes::default() {
             None
@@ -253,7 +229,7 @@ impl Carrier {
     }
 
     /// A small file: all its requests at once, as far as the answers allow.
-    pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified, Trouble> {
+    pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
@@ -290,7 +266,7 @@ impl Carrier {
         channel: &Rc<Channel>,
         file: &FileCopy,
         first: Vec<u8>,
-    ) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle), Trouble> {
+    ) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle)> {
         let (mut earlier, mut path) = (Vec::new(), first.clone());
         let mut number = 1;
         loop {
@@ -312,7 +288,7 @@ impl Carrier {
         channel: &Channel,
         file: &FileCopy,
         (local, temporary): (&Arc<File>, &[u8]),
-    ) -> Result<Verified, Trouble> {
+    ) -> Result<Verified> {
         if !self.manner.verify {
             return Ok(Verified::No);
         }
@@ -330,7 +306,7 @@ impl Carrier {
     }
 }
 
-pub(crate) fn open_source(file: &FileCopy) -> Result<File, Trouble> {
+pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
     File::open(os(&file.item.source)).map_err(|error| Trouble::local("read it", &error))
 }
 
@@ -340,7 +316,7 @@ fn at_first(file: &FileCopy) -> Attributes {
 }
 
 /// The file behind a target, and the permissions of the one that is there.
-async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>), Trouble> {
+async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32>)> {
     let target = &item.target;
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
     let (target, known) = if known.file_type() == Some(FileType::Symlink) {
@@ -363,7 +339,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
 }
 
 /// Refuses a source that is not what it was when it was listed.
-pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result<(), Trouble> {
+pub(crate) fn unchanged(file: &FileCopy, local: &File) -> Result {
     // Files of the kernel have no size, and contents.
     if file.item.size_bytes == 0 && local.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Trouble::Local(

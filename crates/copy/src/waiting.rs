@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::{
     governor::{Governor, Permit},
     said::{Said, Take},
-    trouble::Trouble,
+    trouble::{Result, Trouble},
 };
 
 /// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
@@ -39,7 +39,7 @@ impl fmt::Debug for Waiting {
 }
 
 pub(crate) struct Asked {
-    pub(crate) answer: oneshot::Sender<Result<Said, Trouble>>,
+    pub(crate) answer: oneshot::Sender<Result<Said>>,
     /// Takes the data of a READ.
     pub(crate) take: Option<Take>,
     /// What it takes up of the path, for those that carry data.
@@ -66,11 +66,11 @@ impl OnTheWay {
 
 /// An answer to come.
 #[derive(Debug)]
-pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<Said, Trouble>>);
+pub(crate) struct Pending(pub(crate) oneshot::Receiver<Result<Said>>);
 
 impl Pending {
     /// Waits for an answer that says nothing but that it was done.
-    pub(crate) async fn done(self) -> Result<(), Trouble> {
+    pub(crate) async fn done(self) -> Result {
         match self.answer().await? {
             Said::Done => Ok(()),
             _ => Err(Trouble::unexpected("a request")),
@@ -78,14 +78,14 @@ impl Pending {
     }
 
     /// Waits for an answer that tells of a file.
-    pub(crate) async fn attributes(self) -> Result<Attributes, Trouble> {
+    pub(crate) async fn attributes(self) -> Result<Attributes> {
         match self.answer().await? {
             Said::Attributes(attributes) => Ok(attributes),
             _ => Err(Trouble::unexpected("FSTAT")),
         }
     }
 
-    pub(crate) async fn answer(self) -> Result<Said, Trouble> {
+    pub(crate) async fn answer(self) -> Result<Said> {
         self.0.await.unwrap_or_else(|_| Err(Trouble::Lost("the connection was closed".to_owned())))
     }
 }

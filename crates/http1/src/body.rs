@@ -3,6 +3,17 @@
 use crate::framing::{Framing, is_token, is_value};
 use crate::{Error, MAX_CHUNK_LINE};
 
+/// Where a reader is in a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Before or within a head.
+    Head,
+    /// After the head, of answers the final one.
+    Body,
+    /// An error was reported.
+    Failed,
+}
+
 /// The position in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -161,7 +172,7 @@ impl Body {
             State::Size | State::AfterSize | State::Extension | State::SizeLf
                 if self.line as usize > MAX_CHUNK_LINE =>
             {
-                return Err(Error::ChunkLineTooLarge { limit: MAX_CHUNK_LINE });
+                return Err(Error::ChunkLineTooLarge);
             }
             State::Trailer | State::TrailerName | State::TrailerValue | State::TrailerLf | State::LastLf
                 if self.line > trailer_limit =>

@@ -68,12 +68,9 @@ pub enum Error {
         /// Offset of the LF.
         at: usize,
     },
-    /// Too many empty lines before a message.
-    #[error("more than {limit} bytes of empty lines before a message")]
-    TooManyEmptyLines {
-        /// The limit, in bytes: [`crate::MAX_EMPTY_LINE_BYTES`].
-        limit: usize,
-    },
+    /// More bytes of empty lines before a message than [`crate::MAX_EMPTY_LINE_BYTES`].
+    #[error("more than {} bytes of empty lines before a message", crate::MAX_EMPTY_LINE_BYTES)]
+    TooManyEmptyLines,
     /// The head does not end within [`crate::Limits::head_bytes`].
     #[error("head longer than the limit of {limit} bytes")]
     HeadTooLarge {
@@ -81,11 +78,8 @@ pub enum Error {
         limit: usize,
     },
     /// More headers than [`crate::MAX_HEADERS`].
-    #[error("more than the limit of {limit} headers")]
-    TooManyHeaders {
-        /// The bound.
-        limit: usize,
-    },
+    #[error("more than the limit of {} headers", crate::MAX_HEADERS)]
+    TooManyHeaders,
     /// The 1xx answers before a final answer are together longer than [`crate::Limits::head_bytes`].
     #[error("informational (1xx) answers longer than the limit of {limit} bytes together")]
     InformationalTooLarge {
@@ -146,11 +140,8 @@ pub enum Error {
         at: u64,
     },
     /// A chunk-size line is longer than [`crate::MAX_CHUNK_LINE`].
-    #[error("chunk-size line longer than the limit of {limit} bytes")]
-    ChunkLineTooLarge {
-        /// The bound, in bytes.
-        limit: usize,
-    },
+    #[error("chunk-size line longer than the limit of {} bytes", crate::MAX_CHUNK_LINE)]
+    ChunkLineTooLarge,
     /// A chunk's data is not followed by CRLF.
     #[error("no CRLF after the data of a chunk: byte {at} of the body")]
     BadChunkEnd {
@@ -235,11 +226,11 @@ impl Error {
             | Error::BadChunkExtension { .. }
             | Error::BadChunkEnd { .. }
             | Error::BadTrailer { .. } => ErrorKind::Framing,
-            Error::TooManyEmptyLines { .. }
+            Error::TooManyEmptyLines
             | Error::HeadTooLarge { .. }
-            | Error::TooManyHeaders { .. }
+            | Error::TooManyHeaders
             | Error::InformationalTooLarge { .. }
-            | Error::ChunkLineTooLarge { .. }
+            | Error::ChunkLineTooLarge
             | Error::TrailersTooLarge { .. } => ErrorKind::TooLarge,
             Error::TruncatedHead { .. } | Error::TruncatedBody { .. } | Error::TruncatedChunks { .. } => {
                 ErrorKind::Truncated

@@ -113,7 +113,7 @@ impl HeadBuffer {
             }
             self.empty += 1;
             if usize::from(self.empty) > MAX_EMPTY_LINE_BYTES {
-                return Err(Error::TooManyEmptyLines { limit: MAX_EMPTY_LINE_BYTES });
+                return Err(Error::TooManyEmptyLines);
             }
         }
         Ok(bytes.len())
@@ -174,15 +174,7 @@ fn response_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         try_response(&mut httparse::Response::new(&mut []), part, &mut headers)
     });
-    match result {
-        Err(httparse::Error::Version) => Error::BadVersion { at },
-        Err(httparse::Error::HeaderName) => Error::BadHeaderName { at },
-        Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
-        Err(httparse::Error::NewLine) => Error::BareCr { at },
-        Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
-        // `Ok` means that the parser and `find_end` disagree on the end of the head. No such head is known.
-        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => Error::BadStatusLine { at },
-    }
+    head_error(result, at, Error::BadStatusLine { at })
 }
 
 #[cold]
@@ -191,21 +183,21 @@ fn request_error(result: httparse::Result<usize>, head: &[u8]) -> Error {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         try_request(&mut httparse::Request::new(&mut []), part, &mut headers)
     });
+    // The parser's Token error belongs to the target if a space comes before it, otherwise to the method.
+    let in_target = head[..at].contains(&b' ');
+    head_error(result, at, if in_target { Error::BadTarget { at } } else { Error::BadMethod { at } })
+}
+
+/// The error of the parser at a position; `first_line`: that of the first line.
+fn head_error(result: httparse::Result<usize>, at: usize, first_line: Error) -> Error {
     match result {
         Err(httparse::Error::Version) => Error::BadVersion { at },
         Err(httparse::Error::HeaderName) => Error::BadHeaderName { at },
         Err(httparse::Error::HeaderValue) => Error::BadHeaderValue { at },
         Err(httparse::Error::NewLine) => Error::BareCr { at },
-        Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders { limit: MAX_HEADERS },
-        // As in `response_error`. The parser's Token error belongs to the target if a space comes before it, otherwise to the
-        // method.
-        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => {
-            if head[..at].contains(&b' ') {
-                Error::BadTarget { at }
-            } else {
-                Error::BadMethod { at }
-            }
-        }
+        Err(httparse::Error::TooManyHeaders) => Error::TooManyHeaders,
+        // `Ok` means that the parser and `find_end` disagree on the end of the head. No such head is known.
+        Err(httparse::Error::Status | httparse::Error::Token) | Ok(_) => first_line,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The server side: reads requests.
 
-use crate::body::Body;
+use crate::body::{Body, Phase};
 use crate::framing::{Fields, Framing};
 use crate::head::{HeadBuffer, Kind, parse_request};
 use crate::{Error, Fed, Limits};
@@ -66,16 +66,6 @@ pub struct RequestReader {
     head_bytes: u32,
     keep_alive: bool,
     phase: Phase,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Before or within a head.
-    Head,
-    /// After a head.
-    Body,
-    /// An error was reported.
-    Failed,
 }
 
 /// What is needed of a head to read the body.

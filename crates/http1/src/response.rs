@@ -1,6 +1,6 @@
 //! The client side: reads answers.
 
-use crate::body::Body;
+use crate::body::{Body, Phase};
 use crate::framing::{Fields, Framing};
 use crate::head::{HeadBuffer, Kind, parse_response};
 use crate::{Error, Fed, Limits};
@@ -69,16 +69,6 @@ pub struct ResponseReader {
     status: u16,
     keep_alive: bool,
     phase: Phase,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Before or within a head.
-    Head,
-    /// After the head of a final answer.
-    Body,
-    /// An error was reported.
-    Failed,
 }
 
 /// What is needed of a head to read the body.

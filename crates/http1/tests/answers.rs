@@ -129,7 +129,7 @@ fn empty_lines_before_an_answer() {
     assert_eq!(outcome.messages[0].done.unwrap().framing_bytes, 4);
     assert_eq!(outcome.messages[1].done.unwrap().framing_bytes, 3);
     good(&format!("{}{answer}", "\r\n".repeat(8)), &[(200, "ok", true)]);
-    bad(format!("{}{answer}", "\r\n".repeat(9)), Error::TooManyEmptyLines { limit: 16 });
+    bad(format!("{}{answer}", "\r\n".repeat(9)), Error::TooManyEmptyLines);
     bad(format!("\r{answer}"), Error::BareCr { at: 1 });
     good("\r\n\r", &[]);
 }
@@ -339,10 +339,10 @@ fn limits() {
     check(b"HTTP/1.1 2", Limits { head_bytes: 0 }, &[], &[], End::Failed(Error::HeadTooLarge { limit: 0 }));
     let headers = |n: usize| "a: b\r\n".repeat(n) + "Content-Length: 0";
     good(&with(&headers(127), ""), &[(200, "", true)]);
-    bad(with(&headers(128), ""), Error::TooManyHeaders { limit: 128 });
+    bad(with(&headers(128), ""), Error::TooManyHeaders);
     let extension = |n: usize| chunked(&format!("1;{}\r\na\r\n0\r\n\r\n", "e".repeat(n - 4)));
     good(&extension(8192), &[(200, "a", true)]);
-    bad(extension(8193), Error::ChunkLineTooLarge { limit: 8192 });
+    bad(extension(8193), Error::ChunkLineTooLarge);
     let trailer = chunked(&format!("0\r\nA: {}\r\n\r\n", "t".repeat(93)));
     check(trailer.as_bytes(), Limits { head_bytes: 100 }, &[], &[(200, "", true)], End::Clean);
     let end = End::Failed(Error::TrailersTooLarge { limit: 99 });

@@ -212,8 +212,8 @@ fn limits() {
     let lf = "GET / HTTP/1.1\r\nA: b\nB: c\r\n\r\n";
     check(lf.as_bytes(), Limits { head_bytes: 20 }, &[], Some(Error::HeadTooLarge { limit: 20 }));
     check(lf.as_bytes(), Limits { head_bytes: 21 }, &[], Some(Error::BareLf { at: 20 }));
-    bad(get(&"a: b\r\n".repeat(128)), Error::TooManyHeaders { limit: 128 });
+    bad(get(&"a: b\r\n".repeat(128)), Error::TooManyHeaders);
     good(&get(&"a: b\r\n".repeat(127)), &[("GET / 1", "", true)]);
-    bad("\r\n".repeat(9), Error::TooManyEmptyLines { limit: 16 });
+    bad("\r\n".repeat(9), Error::TooManyEmptyLines);
     good(&"\r\n".repeat(8), &[]);
 }

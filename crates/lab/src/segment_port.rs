@@ -1,17 +1,13 @@
 //! A port of an Ethernet segment, which can be switched off.
 
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{fs::File, io, os::fd::AsFd, sync::Arc};
 
 use kernel::{namespaces::run_in_network, netlink::Netlink};
 
 /// A host's port of a segment. It stays usable while the lab is in use elsewhere.
 #[derive(Debug, Clone)]
 pub struct SegmentPort {
-    pub(crate) network: Arc<OwnedFd>,
+    pub(crate) network: Arc<File>,
     pub(crate) index: u32,
 }
 

@@ -1,7 +1,5 @@
 //! Reasons to refuse a request: the status, the name in counters, and the message for the client.
 
-use std::borrow::Cow;
-
 use events::{Mistake, MistakeKind};
 use rustix::io::Errno;
 use segments::{Failure, Level, StorageState};
@@ -232,54 +230,49 @@ impl Refusal {
     }
 
     /// The message for the client: what is wrong, and what to do.
-    pub(crate) fn message(&self) -> Cow<'static, str> {
+    pub(crate) fn message(&self) -> String {
         match self {
-            Self::Http(error) => error.to_string().into(),
+            Self::Http(error) => error.to_string(),
             Self::Host => "an HTTP/1.1 request needs exactly one Host header".into(),
             Self::Ack(value) => {
-                format!("Proofload-Ack: {value:?} is not a level; send accepted, written or synced").into()
+                format!("Proofload-Ack: {value:?} is not a level; send accepted, written or synced")
             }
             Self::Time(value) => format!(
                 "time={value:?} is not a time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
-            )
-            .into(),
+            ),
             Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 ASCII characters".into(),
-            Self::Malformed(mistake) => mistake.to_string().into(),
-            Self::Corrupt(what) => format!("the body is not valid {what} data").into(),
+            Self::Malformed(mistake) => mistake.to_string(),
+            Self::Corrupt(what) => format!("the body is not valid {what} data"),
             Self::Unauthorized => "a credential is needed; send it in the Authorization header".into(),
             Self::Origin => "this origin may not post here".into(),
             Self::NoTag => "this path contains no tag; post to /TAG".into(),
             Self::TagNotStored => "events of this tag are not stored here".into(),
             Self::LongTag(bytes) => format!(
                 "the tag is {bytes} bytes long, the maximum is {MAX_TAG_BYTES}; post to a shorter path"
-            )
-            .into(),
-            Self::InvalidName(why) => why.clone().into(),
+            ),
+            Self::InvalidName(why) => why.clone(),
             Self::Method => "this method is not supported; send events by POST or PUT".into(),
             Self::SlowHead => "the head of the request did not arrive in time".into(),
             Self::SlowBody => "the body of the request arrives too slowly".into(),
             Self::TooLarge(limit) => {
-                format!("the body is larger than the limit of {limit} bytes; send it in parts").into()
+                format!("the body is larger than the limit of {limit} bytes; send it in parts")
             }
             Self::InflatesTooLarge(limit) => {
-                format!("the body inflates beyond the limit of {limit} bytes; send it in parts").into()
+                format!("the body inflates beyond the limit of {limit} bytes; send it in parts")
             }
             Self::ExceedsBudget(limit) => format!(
                 "this request needs more than the {limit} bytes that all requests together may use; send \
                  it in parts"
-            )
-            .into(),
+            ),
             Self::ManySegments(most) => {
                 format!("the events of this request belong to more than {most} files; send it in parts")
-                    .into()
             }
             Self::ContentType(value) => format!(
                 "content type {value:?} is not supported; send application/json, application/x-ndjson, \
                  application/x-www-form-urlencoded, multipart/form-data or text/plain"
-            )
-            .into(),
+            ),
             Self::ContentEncoding(value) => {
-                format!("content encoding {value:?} is not supported; send gzip, deflate or zstd").into()
+                format!("content encoding {value:?} is not supported; send gzip, deflate or zstd")
             }
             Self::Expectation => {
                 "this expectation is not supported; send Expect: 100-continue or none".into()
@@ -293,7 +286,7 @@ impl Refusal {
             Self::ReadOnly => "the storage is read-only; nothing is acknowledged, retry later".into(),
             Self::Failing(errno) => {
                 let why = std::io::Error::from_raw_os_error(*errno);
-                format!("the storage fails: {why}; nothing is acknowledged, retry later").into()
+                format!("the storage fails: {why}; nothing is acknowledged, retry later")
             }
             Self::InternalError => {
                 "an internal error prevented reading this body; none of it is stored".into()
@@ -304,10 +297,9 @@ impl Refusal {
             Self::StoreTimeout => "the storage does not answer; the events may or may not be stored".into(),
             Self::PartlyStored(cause) => {
                 format!("stored in part: some events are stored; the others are not: {}", cause.message())
-                    .into()
             }
             Self::MaybeStored(cause) => {
-                format!("{}; the events may or may not be stored", cause.message()).into()
+                format!("{}; the events may or may not be stored", cause.message())
             }
         }
     }
@@ -346,7 +338,7 @@ fn http_error_status(error: &http1::Error) -> u16 {
     match error {
         http1::Error::BadVersion { .. } => 505,
         http1::Error::UnsupportedCoding => 501,
-        http1::Error::HeadTooLarge { .. } | http1::Error::TooManyHeaders { .. } => 431,
+        http1::Error::HeadTooLarge { .. } | http1::Error::TooManyHeaders => 431,
         _ => 400,
     }
 }

@@ -19,6 +19,9 @@ use std::{
 
 use rustix::io::Errno;
 
+/// What was done on a connection, or how it failed.
+pub(crate) type Result<T, E = ConnectionError> = std::result::Result<T, E>;
+
 /// Index of a slot, which holds at most one connection at a time.
 pub type SlotId = u32;
 
@@ -175,7 +178,7 @@ pub trait Wire {
     ///
     /// # Errors
     /// Why the connection is of no use.
-    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep> {
         let _ = slot;
         Ok(PrefaceStep { is_done: true, unread_ns: Some(0) })
     }
@@ -184,7 +187,7 @@ pub trait Wire {
     ///
     /// # Errors
     /// Why there is no session.
-    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep> {
         let _ = slot;
         Ok(HandshakeStep { agreed: None, unread_ns: None, may_have_more: false })
     }
@@ -194,19 +197,14 @@ pub trait Wire {
     /// # Errors
     /// [`ConnectionError::AGAIN`] when the kernel takes none, or the connection is not open yet: the next call must begin
     /// with the same bytes.
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError>;
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize>;
 
     /// Receives bytes into `buffer`. With `discard`, drops up to `buffer.len()` bytes instead; the content of the buffer is
     /// then undefined.
     ///
     /// # Errors
     /// [`ConnectionError::AGAIN`] when no bytes have arrived.
-    fn receive(
-        &mut self,
-        slot: SlotId,
-        buffer: &mut [u8],
-        discard: bool,
-    ) -> Result<Received, ConnectionError>;
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received>;
 
     /// For how long the last bytes have been readable: lower and upper bound in nanoseconds. Only for a connection that has
     /// received bytes out of sequence: there, received bytes may have waited for a retransmission of earlier ones.

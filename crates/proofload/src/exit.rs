@@ -38,6 +38,9 @@ pub(crate) struct Refusal {
     mistakes: Vec<String>,
 }
 
+/// What a command did, or why it did nothing.
+pub(crate) type Result<T = (), E = Refusal> = std::result::Result<T, E>;
+
 impl Refusal {
     /// A refusal with several mistakes.
     pub(crate) fn new(mistakes: Vec<String>) -> Self {

@@ -155,50 +155,29 @@ pub struct ReadCounts {
     pub elapsed_s: f64,
 }
 
-/// A kind of finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AuditFinding {
-    /// An acknowledged event is not stored.
-    Lost,
-    /// An event is stored more often than it was sent.
-    Duplicated,
-    /// A stored event differs from what was sent.
-    Corrupt,
-    /// A stored event was never sent.
-    NeverSent,
-    /// An event is not where its receipt says.
-    WrongPlace,
-    /// An event is stored after a later event of its client.
-    OutOfOrder,
-    /// A refused event is stored.
-    RefusedStored,
-}
-
-impl AuditFinding {
-    /// All kinds, the worst first.
-    pub const ALL: [Self; 7] = [
-        Self::Lost,
-        Self::Duplicated,
-        Self::Corrupt,
-        Self::NeverSent,
-        Self::WrongPlace,
-        Self::OutOfOrder,
-        Self::RefusedStored,
-    ];
-
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Duplicated => "duplicated",
-            Self::Corrupt => "corrupt",
-            Self::NeverSent => "never_sent",
-            Self::WrongPlace => "wrong_place",
-            Self::OutOfOrder => "out_of_order",
-            Self::RefusedStored => "refused_stored",
-        }
+crate::named_enum! {
+    /// A kind of finding.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AuditFinding {
+        // The worst first.
+        /// An acknowledged event is not stored.
+        Lost "lost",
+        /// An event is stored more often than it was sent.
+        Duplicated "duplicated",
+        /// A stored event differs from what was sent.
+        Corrupt "corrupt",
+        /// A stored event was never sent.
+        NeverSent "never_sent",
+        /// An event is not where its receipt says.
+        WrongPlace "wrong_place",
+        /// An event is stored after a later event of its client.
+        OutOfOrder "out_of_order",
+        /// A refused event is stored.
+        RefusedStored "refused_stored",
     }
+    /// The name in results.
+    pub fn name;
 }
 
 /// An example of a finding, with its location.

@@ -1,6 +1,6 @@
 //! Distributions of times, such as think times or delays of a target.
 
-use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
 use rand::Rng;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
@@ -49,11 +49,6 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// A constant time.
-    pub fn fixed(time: Duration) -> Self {
-        Self::Fixed { ns: time.as_nanos() as u64 }
-    }
-
     /// Draws one time, in nanoseconds. Times beyond 10 years saturate.
     pub fn sample_ns(&self, rng: &mut impl Rng) -> u64 {
         const MAX_NS: f64 = 3.2e17;
@@ -226,7 +221,6 @@ mod tests {
             assert!(bad.parse::<Distribution>().is_err(), "{bad}");
         }
         assert!("0s".parse::<Distribution>().unwrap().is_zero());
-        assert_eq!(Distribution::fixed(Duration::from_millis(3)), Distribution::Fixed { ns: 3_000_000 });
         let drawn = Distribution::Empirical { values_ns: vec![1_u64, 2].into() };
         assert_eq!(drawn.to_string(), "drawn from 2 measured values");
         let json = serde_json::to_string(&drawn).unwrap();

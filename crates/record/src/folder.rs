@@ -18,6 +18,7 @@ use serde::{
 };
 
 pub use error::FolderError;
+use error::Result;
 pub use journal::TrialJournal;
 
 use crate::{
@@ -68,7 +69,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be created, or already holds anything.
-    pub fn create(path: &Path) -> Result<Self, FolderError> {
+    pub fn create(path: &Path) -> Result<Self> {
         let folder = Self { path: path.to_owned() };
         let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
         if has_trials || folder.file(PLAN).exists() {
@@ -89,7 +90,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it holds no plan.
-    pub fn open(path: &Path) -> Result<Self, FolderError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let folder = Self { path: path.to_owned() };
         if !folder.file(PLAN).is_file() {
             return Err(FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN });
@@ -106,7 +107,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn plan(&self) -> Result<StudyPlan, FolderError> {
+    pub fn plan(&self) -> Result<StudyPlan> {
         Ok(self.read_record(PLAN, PLAN_SCHEMA)?.0)
     }
 
@@ -114,7 +115,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_plan(&self, plan: &StudyPlan) -> Result<(), FolderError> {
+    pub fn write_plan(&self, plan: &StudyPlan) -> Result {
         self.write(PLAN, &seal::seal(&to_json(plan), &[]))
     }
 
@@ -122,7 +123,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_study_file(&self, text: &str) -> Result<(), FolderError> {
+    pub fn write_study_file(&self, text: &str) -> Result {
         self.write(STUDY, text)
     }
 
@@ -130,7 +131,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be read, or belongs to another plan.
-    pub fn environment(&self) -> Result<Environment, FolderError> {
+    pub fn environment(&self) -> Result<Environment> {
         let (environment, members, _) = self.read_record(ENVIRONMENT, environment::SCHEMA)?;
         self.check_plan(ENVIRONMENT, None, &members, &self.plan_checksum()?)?;
         Ok(environment)
@@ -140,7 +141,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_environment(&self, environment: &Environment, plan: &StudyPlan) -> Result<(), FolderError> {
+    pub fn write_environment(&self, environment: &Environment, plan: &StudyPlan) -> Result {
         let plan =
             seal::checksum(seal::seal(&to_json(plan), &[]).as_bytes()).expect("the text was just sealed");
         self.write(ENVIRONMENT, &seal::seal(&to_json(environment), &[("plan", &plan)]))
@@ -150,7 +151,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When there is no plan, or when a record cannot be read, is damaged, or does not belong to the others.
-    pub fn read(&self) -> Result<Contents, FolderError> {
+    pub fn read(&self) -> Result<Contents> {
         let plan = self.plan()?;
         let environment = match self.environment() {
             Err(FolderError::NotAResultFolder { .. }) => None,
@@ -194,11 +195,11 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it exists and cannot be read, or belongs to another plan.
-    pub fn result(&self) -> Result<Option<StudyResult>, FolderError> {
+    pub fn result(&self) -> Result<Option<StudyResult>> {
         Ok(self.optional_result()?.map(|(result, _)| result))
     }
 
-    fn optional_result(&self) -> Result<Option<(StudyResult, SealMembers)>, FolderError> {
+    fn optional_result(&self) -> Result<Option<(StudyResult, SealMembers)>> {
         if !self.file(RESULT).exists() {
             return Ok(None);
         }
@@ -211,7 +212,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written, or the trials cannot be read.
-    pub fn write_result(&self, result: &StudyResult) -> Result<(), FolderError> {
+    pub fn write_result(&self, result: &StudyResult) -> Result {
         let mut trials = 0;
         self.each_line(TRIALS, |_, line| {
             trials = crc32c::crc32c_append(trials, line);
@@ -226,7 +227,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, name: &str, text: &str) -> Result<(), FolderError> {
+    pub fn write(&self, name: &str, text: &str) -> Result {
         let path = self.file(name);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let partial = self.file(&format!("{name}.partial"));
@@ -239,7 +240,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When the file cannot be read, or a line is damaged or not the next trial of this plan.
-    pub fn trials(&self) -> Result<Vec<TrialEntry>, FolderError> {
+    pub fn trials(&self) -> Result<Vec<TrialEntry>> {
         let mut trials = Vec::new();
         self.each_trial(|entry, _| {
             trials.push(entry);
@@ -249,10 +250,7 @@ impl ResultFolder {
     }
 
     /// Calls `take` with each trial and its line.
-    fn each_trial(
-        &self,
-        mut take: impl FnMut(TrialEntry, &[u8]) -> Result<(), FolderError>,
-    ) -> Result<(), FolderError> {
+    fn each_trial(&self, mut take: impl FnMut(TrialEntry, &[u8]) -> Result) -> Result {
         let plan = self.plan_checksum()?;
         self.each_line(TRIALS, |number, line| {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
@@ -272,11 +270,7 @@ impl ResultFolder {
 
     /// Calls `take` with the number, from 1, and the bytes of each complete line, including the line break. Holds one line
     /// in memory at a time.
-    fn each_line(
-        &self,
-        name: &str,
-        mut take: impl FnMut(usize, &[u8]) -> Result<(), FolderError>,
-    ) -> Result<(), FolderError> {
+    fn each_line(&self, name: &str, mut take: impl FnMut(usize, &[u8]) -> Result) -> Result {
         let mut lines = match self.open_file(name) {
             Ok(file) => BufReader::new(file),
             Err(FolderError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -299,7 +293,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be opened, or another process has locked it.
-    pub fn journal(&self) -> Result<TrialJournal, FolderError> {
+    pub fn journal(&self) -> Result<TrialJournal> {
         let path = self.file(TRIALS);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
@@ -321,7 +315,7 @@ impl ResultFolder {
         &self,
         name: &'static str,
         schema: &str,
-    ) -> Result<(T, SealMembers, String), FolderError> {
+    ) -> Result<(T, SealMembers, String)> {
         let mut text = Vec::new();
         let read = self.open_file(name).and_then(|mut file| {
             let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
@@ -343,7 +337,7 @@ impl ResultFolder {
         line: Option<usize>,
         text: &[u8],
         schema: &str,
-    ) -> Result<(T, SealMembers, String), FolderError> {
+    ) -> Result<(T, SealMembers, String)> {
         let invalid = |why: String| FolderError::Invalid { path: self.file(name), line, why };
         let members: Option<SealMembers> = serde_json::from_slice(text).ok();
         // Checked before the seal, because records of earlier versions have none.
@@ -360,13 +354,7 @@ impl ResultFolder {
     }
 
     /// Checks that a record belongs to the plan with this checksum.
-    fn check_plan(
-        &self,
-        name: &str,
-        line: Option<usize>,
-        members: &SealMembers,
-        plan: &str,
-    ) -> Result<(), FolderError> {
+    fn check_plan(&self, name: &str, line: Option<usize>, members: &SealMembers, plan: &str) -> Result {
         if members.plan.as_deref() == Some(plan) {
             return Ok(());
         }
@@ -377,12 +365,12 @@ impl ResultFolder {
         Err(FolderError::Invalid { path: self.file(name), line, why })
     }
 
-    fn plan_checksum(&self) -> Result<String, FolderError> {
+    fn plan_checksum(&self) -> Result<String> {
         Ok(self.read_record::<StudyPlan>(PLAN, PLAN_SCHEMA)?.2)
     }
 
     /// Opens a file of the folder. Refuses pipes and devices, which could block the reader.
-    fn open_file(&self, name: &str) -> Result<File, FolderError> {
+    fn open_file(&self, name: &str) -> Result<File> {
         let path = self.file(name);
         let is_file = fs::metadata(&path).map(|metadata| metadata.is_file());
         let file = is_file.and_then(|is_file| {

@@ -22,30 +22,21 @@ use crate::units::UnitError;
 /// The schema of receipts that this version writes.
 pub const SCHEMA: &str = "proofload/receipts/1";
 
-/// The level of an acknowledgement: how safe the event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AckLevel {
-    /// In the receiver's memory.
-    Accepted,
-    /// Handed to the kernel: survives a crash of the receiver.
-    Written,
-    /// On disk: survives a power failure.
-    Synced,
-}
-
-impl AckLevel {
-    /// All levels, weakest first.
-    pub const ALL: [Self; 3] = [Self::Accepted, Self::Written, Self::Synced];
-
-    /// The name in headers, options and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Written => "written",
-            Self::Synced => "synced",
-        }
+crate::named_enum! {
+    /// The level of an acknowledgement: how safe the event is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum AckLevel {
+        // Weakest first.
+        /// In the receiver's memory.
+        Accepted "accepted",
+        /// Handed to the kernel: survives a crash of the receiver.
+        Written "written",
+        /// On disk: survives a power failure.
+        Synced "synced",
     }
+    /// The name in headers, options and results.
+    pub fn name;
 }
 
 impl fmt::Display for AckLevel {
@@ -63,51 +54,31 @@ impl FromStr for AckLevel {
     }
 }
 
-/// The outcome of an event, as far as its sender knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EventOutcome {
-    /// Acknowledged with a success status and no level.
-    Acknowledged,
-    /// Acknowledged as [`AckLevel::Accepted`].
-    Accepted,
-    /// Acknowledged as [`AckLevel::Written`].
-    Written,
-    /// Acknowledged as [`AckLevel::Synced`].
-    Synced,
-    /// Every attempt was answered with a definite refusal: the event should not be stored.
-    Refused,
-    /// No attempt was acknowledged, and at least one had no answer or an indefinite one: the event may be stored or not.
-    Unknown,
-    /// No byte of the event was sent.
-    Unsent,
+crate::named_enum! {
+    /// The outcome of an event, as far as its sender knows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum EventOutcome {
+        /// Acknowledged with a success status and no level.
+        Acknowledged "acknowledged",
+        /// Acknowledged as [`AckLevel::Accepted`].
+        Accepted "accepted",
+        /// Acknowledged as [`AckLevel::Written`].
+        Written "written",
+        /// Acknowledged as [`AckLevel::Synced`].
+        Synced "synced",
+        /// Every attempt was answered with a definite refusal: the event should not be stored.
+        Refused "refused",
+        /// No attempt was acknowledged, and at least one had no answer or an indefinite one: the event may be stored or not.
+        Unknown "unknown",
+        /// No byte of the event was sent.
+        Unsent "unsent",
+    }
+    /// The name in results.
+    pub fn name;
 }
 
 impl EventOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 7] = [
-        Self::Acknowledged,
-        Self::Accepted,
-        Self::Written,
-        Self::Synced,
-        Self::Refused,
-        Self::Unknown,
-        Self::Unsent,
-    ];
-
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Acknowledged => "acknowledged",
-            Self::Accepted => "accepted",
-            Self::Written => "written",
-            Self::Synced => "synced",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-            Self::Unsent => "unsent",
-        }
-    }
-
     /// The outcome for a success status with this level, if it has one.
     pub fn acknowledged(level: Option<AckLevel>) -> Self {
         match level {

@@ -45,37 +45,41 @@ pub struct VoidReason {
     pub evidence: String,
 }
 
-/// The validity rules; `docs/validity.md` explains each with its bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum VoidRule {
-    /// Requests were sent late, and the target was not the cause.
-    Late,
-    /// Planned requests were never sent, and the target was not the cause.
-    RateNotReached,
-    /// A worker thread had no processor time left.
-    CpuExhausted,
-    /// The generator's threads waited for a processor that other processes used, and a goal was not met.
-    ProcessorShared,
-    /// Planned connections could not be opened because this machine lacked a resource.
-    UnopenedConnections,
-    /// This machine ran out of descriptors, ports or memory.
-    LocalExhaustion,
-    /// The connections on demand reached this machine's limit and were all busy: more connections might have given a better
-    /// result.
-    PoolLimited,
-    /// The counts are inconsistent.
-    Accounting,
-    /// Concurrency, rate and time contradict Little's law.
-    LittlesLaw,
-    /// A worker process was lost.
-    WorkerLost,
-    /// A quantity that a goal bounds could not be measured.
-    Unmeasured,
-    /// The stored events could not be compared with the acknowledged ones.
-    Unaudited,
-    /// An emulated link did not have its requested properties.
-    Link,
-    /// An action of the study failed.
-    Action,
+crate::named_enum! {
+    /// The validity rules; `docs/validity.md` explains each with its bound.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum VoidRule {
+        /// Requests were sent late, and the target was not the cause.
+        Late "generator late",
+        /// Planned requests were never sent, and the target was not the cause.
+        RateNotReached "rate not reached",
+        /// A worker thread had no processor time left.
+        CpuExhausted "generator's processor fully used",
+        /// The generator's threads waited for a processor that other processes used, and a goal was not met.
+        ProcessorShared "generator's processor shared",
+        /// Planned connections could not be opened because this machine lacked a resource.
+        UnopenedConnections "connections not opened",
+        /// This machine ran out of descriptors, ports or memory.
+        LocalExhaustion "this machine exhausted",
+        /// The connections on demand reached this machine's limit and were all busy: more connections might have given a better
+        /// result.
+        PoolLimited "too few connections on this machine",
+        /// The counts are inconsistent.
+        Accounting "counts do not add up",
+        /// Concurrency, rate and time contradict Little's law.
+        LittlesLaw "Little's law broken",
+        /// A worker process was lost.
+        WorkerLost "worker lost",
+        /// A quantity that a goal bounds could not be measured.
+        Unmeasured "quantity not measured",
+        /// The stored events could not be compared with the acknowledged ones.
+        Unaudited "not audited",
+        /// An emulated link did not have its requested properties.
+        Link "emulated link",
+        /// An action of the study failed.
+        Action "action failed",
+    }
+    /// The rule in words.
+    pub fn words;
 }

@@ -47,79 +47,57 @@ pub struct Excluded {
     pub evidence: String,
 }
 
-/// What can bound a trial; `docs/verdict.md` says what shows each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The generator itself: its processors, or its own limits.
-    Generator,
-    /// The source ports of the load's hosts.
-    SourcePorts,
-    /// The rate of a link.
-    LinkRate,
-    /// The queue of a link, which was too short for bursts.
-    LinkQueue,
-    /// A queue of packets in the kernel: that of a processor or of an interface.
-    PacketQueue,
-    /// Packets that a link lost, which keep the congestion window small.
-    PacketLoss,
-    /// The congestion window.
-    CongestionWindow,
-    /// The receive window of the side that takes the data.
-    ReceiveWindow,
-    /// The send buffer of the side that sends the data.
-    SendBuffer,
-    /// The window of an SSH channel.
-    SshWindow,
-    /// A thread or a core that had no time left.
-    HotCore,
-    /// The processor quota of a control group.
-    CpuQuota,
-    /// The queue of connections that wait to be accepted.
-    AcceptQueue,
-    /// The queue of connections whose handshake is not complete.
-    SynQueue,
-    /// The number of connections that a program serves at a time.
-    ConnectionLimit,
-    /// The descriptor limit of a process.
-    Descriptors,
-    /// The table of connection tracking.
-    Conntrack,
-    /// The disk.
-    Disk,
-    /// The target waits, without work for its processors: its handler takes the time.
-    SlowHandler,
-    /// The load itself: the target could have carried more.
-    OfferedLoad,
+crate::named_enum! {
+    /// What can bound a trial; `docs/verdict.md` says what shows each.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Cause {
+        /// The generator itself: its processors, or its own limits.
+        Generator "the generator",
+        /// The source ports of the load's hosts.
+        SourcePorts "the source ports",
+        /// The rate of a link.
+        LinkRate "the rate",
+        /// The queue of a link, which was too short for bursts.
+        LinkQueue "the queue",
+        /// A queue of packets in the kernel: that of a processor or of an interface.
+        PacketQueue "the kernel's queue of packets",
+        /// Packets that a link lost, which keep the congestion window small.
+        PacketLoss "packet loss",
+        /// The congestion window.
+        CongestionWindow "the congestion window",
+        /// The receive window of the side that takes the data.
+        ReceiveWindow "the receive window",
+        /// The send buffer of the side that sends the data.
+        SendBuffer "the send buffer",
+        /// The window of an SSH channel.
+        SshWindow "SSH's window",
+        /// A thread or a core that had no time left.
+        HotCore "a busy core",
+        /// The processor quota of a control group.
+        CpuQuota "the processor quota",
+        /// The queue of connections that wait to be accepted.
+        AcceptQueue "the accept queue",
+        /// The queue of connections whose handshake is not complete.
+        SynQueue "the SYN queue",
+        /// The number of connections that a program serves at a time.
+        ConnectionLimit "the program's limit of connections",
+        /// The descriptor limit of a process.
+        Descriptors "the descriptor limit",
+        /// The table of connection tracking.
+        Conntrack "the connection tracking table",
+        /// The disk.
+        Disk "the disk",
+        /// The target waits, without work for its processors: its handler takes the time.
+        SlowHandler "the target's handler",
+        /// The load itself: the target could have carried more.
+        OfferedLoad "the offered load",
+    }
+    /// The cause in words, which can follow "bound by".
+    pub fn words;
 }
 
 impl Cause {
-    /// The cause in words, which can follow "bound by".
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Generator => "the generator",
-            Self::SourcePorts => "the source ports",
-            Self::LinkRate => "the rate",
-            Self::LinkQueue => "the queue",
-            Self::PacketQueue => "the kernel's queue of packets",
-            Self::PacketLoss => "packet loss",
-            Self::CongestionWindow => "the congestion window",
-            Self::ReceiveWindow => "the receive window",
-            Self::SendBuffer => "the send buffer",
-            Self::SshWindow => "SSH's window",
-            Self::HotCore => "a busy core",
-            Self::CpuQuota => "the processor quota",
-            Self::AcceptQueue => "the accept queue",
-            Self::SynQueue => "the SYN queue",
-            Self::ConnectionLimit => "the program's limit of connections",
-            Self::Descriptors => "the descriptor limit",
-            Self::Conntrack => "the connection tracking table",
-            Self::Disk => "the disk",
-            Self::SlowHandler => "the target's handler",
-            Self::OfferedLoad => "the offered load",
-        }
-    }
-
     /// What raises this limit, for a target that proofload does not run itself.
     pub fn raised_by(self) -> &'static str {
         match self {

@@ -1,5 +1,7 @@
 //! What bounded the trials of each setting.
 
+use std::iter::once;
+
 use record::Bounding;
 
 use crate::{Results, text};
@@ -18,6 +20,17 @@ pub(crate) fn bounded(results: &Results) -> Vec<Bounded<'_>> {
     let bounding =
         |setting| Some(Bounded { setting, bounding: Bounding::of(&results.plan, setting, &results.trials)? });
     (0..results.plan.settings.len()).filter_map(bounding).collect()
+}
+
+/// The column heads and rows of a table.
+pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
+
+/// The settings without a search and what bounded them, which for searches the first sentences say; none if nobody looked.
+pub(crate) fn table(results: &Results) -> Option<SettingTable> {
+    let own = bounded(results).into_iter().filter(|own| !results.plan.settings[own.setting].searched);
+    let row = |own: Bounded<'_>| once(results.setting_name(own.setting)).chain(own.row()).collect();
+    let rows: Vec<Vec<String>> = own.map(row).collect();
+    (!rows.is_empty()).then(|| (once("setting").chain(HEADER).collect(), rows))
 }
 
 impl Bounded<'_> {

@@ -1,8 +1,10 @@
 //! Confirmations (further trials at the lower bounds) and the totals of audits.
 
+use std::iter::once;
+
 use record::{AuditTotals, Confirmation, Quantity};
 
-use crate::{Results, Status, answer::searches_of, setting::outcome, text};
+use crate::{Results, Status, answer::searches_of, bounded::SettingTable, setting::outcome, text};
 
 /// Column titles of [`Confirmed::rows`].
 pub(crate) const HEADER: [&str; 3] = ["quantity", "median", "mean"];
@@ -99,6 +101,13 @@ pub(crate) fn audited(results: &Results) -> Vec<Audited> {
     (0..results.plan.settings.len()).filter_map(audits_of).collect()
 }
 
+/// The audits of all settings by their names, if there are any.
+pub(crate) fn audit_table(results: &Results) -> Option<SettingTable> {
+    let row = |own: Audited| once(results.setting_name(own.setting)).chain(own.row()).collect();
+    let rows: Vec<Vec<String>> = audited(results).into_iter().map(row).collect();
+    (!rows.is_empty()).then(|| (once("setting").chain(AUDIT_HEADER).collect(), rows))
+}
+
 impl Audited {
     /// Whether every acknowledged event is stored once and intact.
     pub(crate) fn status(&self) -> Status {
@@ -119,7 +128,7 @@ impl Audited {
             totals.wrong_places,
         ];
         let head = format!("{} {trials}", self.status().sign());
-        std::iter::once(head).chain(counts.map(record::units::show_count)).collect()
+        once(head).chain(counts.map(record::units::show_count)).collect()
     }
 
     /// The counts in words.

@@ -25,6 +25,13 @@ pub(crate) struct Repeats {
     pub confidence: Option<String>,
 }
 
+/// What the brackets of a table say, as a line; empty without intervals.
+pub(crate) fn brackets_line(confidence: Option<String>) -> String {
+    let line =
+        |confidence| format!("In brackets: the interval of the true median at {confidence} confidence.\n");
+    confidence.map_or_else(String::new, line)
+}
+
 /// A notice that the result is incomplete, for the top of a report.
 pub(crate) fn banner(results: &Results) -> Option<String> {
     let so_far = "the figures are those of the trials so far";

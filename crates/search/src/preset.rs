@@ -10,40 +10,28 @@ use crate::{
 /// Another name of [`Preset::Mlrsearch`], for studies that compare it with methods that ignore noise.
 const NOISE_AWARE: &str = "noise-aware";
 
-/// A named goal and search method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preset {
-    /// The default: MLRsearch from the smallest load up, 5 s trials, 15 s per load, a majority decides, width 5 %.
-    Mlrsearch,
-    /// RFC 2544 throughput: MLRsearch, 60 s trials, no loss, one trial decides.
-    Rfc2544,
-    /// ETSI GS NFV-TST 009 with loss verification: 60 s trials, 120 s per load, no loss in half of the trials.
-    Tst009,
-    /// FD.io CSIT, no drop rate: 1 s trials, 21 s per load, no loss in half of the trials, width 0.5 %.
-    CsitNdr,
-    /// FD.io CSIT, partial drop rate: as [`Preset::CsitNdr`], with 0.5 % loss allowed.
-    CsitPdr,
-    /// As JMeter users search: bisection, 3 runs per load, one bad run fails the load.
-    Jmeter,
+record::named_enum! {
+    /// A named goal and search method.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Preset {
+        /// The default: MLRsearch from the smallest load up, 5 s trials, 15 s per load, a majority decides, width 5 %.
+        Mlrsearch "mlrsearch",
+        /// RFC 2544 throughput: MLRsearch, 60 s trials, no loss, one trial decides.
+        Rfc2544 "rfc2544",
+        /// ETSI GS NFV-TST 009 with loss verification: 60 s trials, 120 s per load, no loss in half of the trials.
+        Tst009 "tst009",
+        /// FD.io CSIT, no drop rate: 1 s trials, 21 s per load, no loss in half of the trials, width 0.5 %.
+        CsitNdr "csit-ndr",
+        /// FD.io CSIT, partial drop rate: as [`Preset::CsitNdr`], with 0.5 % loss allowed.
+        CsitPdr "csit-pdr",
+        /// As JMeter users search: bisection, 3 runs per load, one bad run fails the load.
+        Jmeter "jmeter",
+    }
+    /// The preset's name on the command line and in study files.
+    pub fn name;
 }
 
 impl Preset {
-    /// All presets.
-    pub const ALL: [Self; 6] =
-        [Self::Mlrsearch, Self::Rfc2544, Self::Tst009, Self::CsitNdr, Self::CsitPdr, Self::Jmeter];
-
-    /// The preset's name on the command line and in study files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mlrsearch => "mlrsearch",
-            Self::Rfc2544 => "rfc2544",
-            Self::Tst009 => "tst009",
-            Self::CsitNdr => "csit-ndr",
-            Self::CsitPdr => "csit-pdr",
-            Self::Jmeter => "jmeter",
-        }
-    }
-
     /// The preset's goal with another loss ratio than [`Preset::loss_ratio`].
     pub fn goal(self, name: impl Into<String>, loss_ratio: f64) -> SearchGoal {
         let goal = |initial_s, final_s, sum_s, exceed_ratio, width| SearchGoal {

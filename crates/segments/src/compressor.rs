@@ -81,7 +81,6 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     }
     *renamed = true;
     remove_plain(path, *inode, &packed)?;
-    shared.counters.compressed_segments.add(1);
     gone()
 }
 

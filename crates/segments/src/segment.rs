@@ -41,8 +41,6 @@ pub(crate) struct Segment {
     pub binary: bool,
     /// Bytes written since the last requested sync.
     pub unsynced_bytes: u64,
-    /// How often other processes were found to have changed the file.
-    pub foreign_changes: u64,
     /// Whether another process truncated the file and the journal does not record that yet.
     pub shortened: bool,
     /// Time of the last check of its path.
@@ -102,7 +100,6 @@ impl Segment {
             tail: found.length,
             binary,
             unsynced_bytes: 0,
-            foreign_changes: 0,
             shortened: false,
             path_checked: now,
             links_checked: now,
@@ -201,7 +198,6 @@ impl Segment {
             let landed = end - count as u64;
             let expected = written.begin + written.bytes;
             if landed != expected {
-                self.foreign_changes += 1;
                 if landed < expected {
                     // As by logrotate's copytruncate. The synced bytes are gone, and the new ones are not synced.
                     self.shared.sync_state.record_truncation(landed);
@@ -346,7 +342,7 @@ mod tests {
         append(&mut segment, &["one\n"]);
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"stranger\n").unwrap();
         assert_eq!(append(&mut segment, &["two\n"]), (vec![13], None));
-        assert_eq!(segment.foreign_changes, 1);
+        assert_eq!(segment.tail, 17);
         // As logrotate's copytruncate does.
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
         let before = segment.progress();

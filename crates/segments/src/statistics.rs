@@ -13,12 +13,6 @@ use hdrhistogram::Histogram;
 /// Totals since the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Bytes of written parts.
-    pub written_bytes: u64,
-    /// Written parts.
-    pub written_parts: u64,
-    /// Parts that failed.
-    pub failed_parts: u64,
     /// System calls that wrote parts.
     pub writes: u64,
     /// Successful calls of fdatasync.
@@ -29,14 +23,6 @@ pub struct Statistics {
     pub sync_us: Quantiles,
     /// Currently open segments.
     pub open_segments: u64,
-    /// Segments that ended because of their size.
-    pub rotations: u64,
-    /// How often another process wrote to, truncated, renamed or removed an open segment.
-    pub foreign_changes: u64,
-    /// Symbolic links that could not be created.
-    pub symlink_failures: u64,
-    /// Packed segments.
-    pub compressed_segments: u64,
     /// Submitted bytes that are neither written nor failed yet.
     pub queued_bytes: u64,
 }
@@ -69,16 +55,10 @@ impl Counter {
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub written_bytes: Counter,
-    pub written_parts: Counter,
     pub failed_parts: Counter,
     pub writes: Counter,
     pub sync_failures: Counter,
     pub open_segments: Counter,
-    pub rotations: Counter,
-    pub foreign_changes: Counter,
-    pub symlink_failures: Counter,
-    pub compressed_segments: Counter,
     sync_us: Durations,
 }
 
@@ -104,18 +84,11 @@ impl Counters {
     pub(crate) fn read(&self, queued_bytes: usize) -> Statistics {
         let sync_us = self.sync_us.0.lock().unwrap_or_else(PoisonError::into_inner);
         Statistics {
-            written_bytes: self.written_bytes.value(),
-            written_parts: self.written_parts.value(),
-            failed_parts: self.failed_parts.value(),
             writes: self.writes.value(),
             syncs: sync_us.len(),
             sync_failures: self.sync_failures.value(),
             sync_us: Quantiles { p50: sync_us.value_at_quantile(0.5), p99: sync_us.value_at_quantile(0.99) },
             open_segments: self.open_segments.value(),
-            rotations: self.rotations.value(),
-            foreign_changes: self.foreign_changes.value(),
-            symlink_failures: self.symlink_failures.value(),
-            compressed_segments: self.compressed_segments.value(),
             queued_bytes: queued_bytes as u64,
         }
     }

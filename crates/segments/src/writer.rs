@@ -241,7 +241,6 @@ impl Writer {
             }
             let fitting = &left[..self.count_fitting(number, round, left)];
             if fitting.is_empty() {
-                self.shared.counters.rotations.add(1);
                 self.table.close(number, CloseReason::Full);
                 continue;
             }
@@ -252,7 +251,6 @@ impl Writer {
                 None => {}
                 // The file has reached the maximum size of the filesystem or the process.
                 Some(Errno::FBIG) if self.table.slots.segment(number).is_some_and(|open| open.tail > 0) => {
-                    self.shared.counters.rotations.add(1);
                     self.table.close(number, CloseReason::Full);
                 }
                 Some(cause) => {
@@ -276,7 +274,6 @@ impl Writer {
         if segment.shared.is_poisoned() {
             self.table.close(number, CloseReason::Full);
         } else if segment.detect_removal() {
-            self.shared.counters.foreign_changes.add(1);
             self.table.close(number, CloseReason::Parked);
         }
     }
@@ -311,7 +308,6 @@ impl Writer {
             segment.binary = true;
         }
         self.offsets.clear();
-        let foreign = segment.foreign_changes;
         let appended = match lines[..] {
             [Lines { ref range, .. }] if range.len() > MAX_WRITE_BYTES => self.append_long(number, &lines),
             _ => segment.append(&lines, &mut self.offsets, &mut || {}),
@@ -326,18 +322,15 @@ impl Writer {
         }
         let counters = &self.shared.counters;
         counters.writes.add(appended.writes);
-        counters.foreign_changes.add(segment.foreign_changes - foreign);
-        counters.written_parts.add(self.offsets.len() as u64);
         if appended.failure.is_none() {
             // Before the answers are sent.
             self.shared.health.write_succeeded();
         }
         let mut waiting = Vec::new();
-        let mut stored_bytes = 0;
         for (&piece, &offset) in pieces.iter().zip(&self.offsets) {
             let (port, part) = round.part(piece);
             let bytes = part.range.len() as u64;
-            stored_bytes += bytes;
+            self.unanswered_bytes += bytes as usize;
             let receipt = Receipt { segment: segment.name.clone(), offset, bytes };
             match part.level {
                 Level::Synced => {
@@ -348,8 +341,6 @@ impl Writer {
                 Level::Accepted | Level::Written => round.answer(piece, Ok(receipt), &mut self.answers),
             }
         }
-        counters.written_bytes.add(stored_bytes);
-        self.unanswered_bytes += stored_bytes as usize;
         if !waiting.is_empty() || segment.unsynced_bytes >= CHECKPOINT_BYTES {
             segment.unsynced_bytes = 0;
             let request =

@@ -21,44 +21,35 @@ const DAY: Duration = Duration::from_secs(86_400);
 const ALERT_PROTOCOL_VERSION: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 const ALERT_HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
 
-/// What is wrong with every handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TlsFault {
-    /// The certificate ended yesterday.
-    Expired,
-    /// The certificate begins tomorrow.
-    NotYetValid,
-    /// The certificate is for `wrong.invalid`.
-    WrongName,
-    /// The certificate is of another authority than the one that is written to [`Tls::ca_out`].
-    UnknownCa,
-    /// Every client is told that its versions are not spoken here, as a server of TLS 1.0 tells it.
-    OldProtocol,
-    /// Every client is told that there is no cipher in common.
-    NoCommonCipher,
-    /// A certificate of the client is required that no client has.
-    ClientCert,
-    /// The connection is reset when the client's first bytes have come.
-    ResetInHandshake,
-    /// The target does not speak TLS.
-    PlainHttp,
+record::named_enum! {
+    /// What is wrong with every handshake.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum TlsFault {
+        /// The certificate ended yesterday.
+        Expired "expired",
+        /// The certificate begins tomorrow.
+        NotYetValid "not-yet-valid",
+        /// The certificate is for `wrong.invalid`.
+        WrongName "wrong-name",
+        /// The certificate is of another authority than the one that is written to [`Tls::ca_out`].
+        UnknownCa "unknown-ca",
+        /// Every client is told that its versions are not spoken here, as a server of TLS 1.0 tells it.
+        OldProtocol "old-protocol",
+        /// Every client is told that there is no cipher in common.
+        NoCommonCipher "no-common-cipher",
+        /// A certificate of the client is required that no client has.
+        ClientCert "client-cert",
+        /// The connection is reset when the client's first bytes have come.
+        ResetInHandshake "reset-in-handshake",
+        /// The target does not speak TLS.
+        PlainHttp "plain-http",
+    }
+    /// The name in options.
+    pub fn name;
 }
 
 impl TlsFault {
-    /// All faults with their names.
-    pub const ALL: [(&'static str, Self); 9] = [
-        ("expired", Self::Expired),
-        ("not-yet-valid", Self::NotYetValid),
-        ("wrong-name", Self::WrongName),
-        ("unknown-ca", Self::UnknownCa),
-        ("old-protocol", Self::OldProtocol),
-        ("no-common-cipher", Self::NoCommonCipher),
-        ("client-cert", Self::ClientCert),
-        ("reset-in-handshake", Self::ResetInHandshake),
-        ("plain-http", Self::PlainHttp),
-    ];
-
     /// Whether the fault is in the certificate, so that the target must make it.
     pub(crate) fn is_of_certificate(self) -> bool {
         matches!(self, Self::Expired | Self::NotYetValid | Self::WrongName | Self::UnknownCa)
@@ -67,7 +58,7 @@ impl TlsFault {
 
 impl fmt::Display for TlsFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(Self::ALL.iter().find(|(_, fault)| fault == self).map_or("", |(name, _)| name))
+        f.pad(self.name())
     }
 }
 
@@ -75,9 +66,8 @@ impl FromStr for TlsFault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.iter().find(|(name, _)| *name == text).map(|&(_, fault)| fault).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("'{text}' is not a fault of TLS; use one of {}", names.join(", "))
+        Self::ALL.into_iter().find(|fault| fault.name() == text).ok_or_else(|| {
+            format!("'{text}' is not a fault of TLS; use one of {}", Self::ALL.map(Self::name).join(", "))
         })
     }
 }
@@ -169,7 +159,8 @@ mod tests {
 
     #[test]
     fn names_of_faults_are_read_back() {
-        for (name, fault) in TlsFault::ALL {
+        for fault in TlsFault::ALL {
+            let name = fault.name();
             assert_eq!((fault.to_string().as_str(), name.parse()), (name, Ok(fault)));
             assert_eq!(serde_json::to_string(&fault).unwrap(), format!("\"{name}\""));
         }

@@ -12,7 +12,7 @@ use record::{AuditResult, Purpose, Trial, VoidReason, VoidRule};
 use crate::{
     evidence::Evidence,
     observer::{Observation, Observer, TrialContext},
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     study::Audit,
     testbed::{has_target_folder, substitute_target_folder},
 };
@@ -21,7 +21,7 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Observer for Evidence {
-    fn after(&mut self, context: &mut TrialContext<'_>, _: &Trial) -> Result<Observation, StopReason> {
+    fn after(&mut self, context: &mut TrialContext<'_>, _: &Trial) -> Result<Observation> {
         let Some(asked) = &context.setup.audit else { return Ok(Observation::default()) };
         let receipts = self.receipts_path(context.number);
         let (audit, doubt) = match audit(asked, &receipts, context.testbed.stored_folders(), context.stop) {

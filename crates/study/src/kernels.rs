@@ -13,7 +13,7 @@ use crate::{
     links::normalized,
     observer::{Observation, Observer, TrialContext},
     remotes::RemoteHosts,
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     study::Setup,
     testbed::Testbed,
 };
@@ -33,14 +33,14 @@ impl Kernels {
 }
 
 impl Observer for Kernels {
-    fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
+    fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let books_time = context.setup.books_time;
         let start = |hosts| Watch::start(hosts, self.remotes.all(), books_time);
         self.watch = Some(hosts(context.testbed).and_then(start));
         Ok(())
     }
 
-    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason> {
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         let Some(watch) = self.watch.take() else { return Ok(Observation::default()) };
         let counters = match watch.and_then(Watch::stop) {
             Ok(counters) => TrialCounters { trial: context.number, ..counters },

@@ -19,7 +19,7 @@ use verdict::LinkUse;
 
 use crate::{
     observer::{Observation, Observer, TrialContext},
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     testbed::TestbedError,
 };
 
@@ -105,14 +105,14 @@ impl MeasuredLink {
 }
 
 impl Observer for Links {
-    fn before(&mut self, context: &mut TrialContext<'_>) -> Result<(), StopReason> {
+    fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let Some(lab) = context.testbed.lab() else { return Ok(()) };
         self.before = counters(lab).map_err(link_failed)?;
         // Workers may have been pinned to processors since the links were started.
         lab.pin_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
     }
 
-    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason> {
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         match context.testbed.lab() {
             Some(lab) => self.observe(lab, context.number, trial, context.goals).map_err(link_failed),
             None => Ok(Observation::default()),

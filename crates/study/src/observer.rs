@@ -6,17 +6,17 @@ use record::{AuditResult, Goal, Purpose, Trial, VoidReason, Warning};
 
 use verdict::LinkUse;
 
-use crate::{counted::Counted, stop_reason::StopReason, study::Setup, testbed::Testbed};
+use crate::{counted::Counted, stop_reason::Result, study::Setup, testbed::Testbed};
 
 /// Looks at hosts and targets before and after each trial.
 pub(crate) trait Observer {
     /// Called before a trial begins.
-    fn before(&mut self, _: &mut TrialContext<'_>) -> Result<(), StopReason> {
+    fn before(&mut self, _: &mut TrialContext<'_>) -> Result {
         Ok(())
     }
 
     /// Called after a trial has ended.
-    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation, StopReason>;
+    fn after(&mut self, context: &mut TrialContext<'_>, trial: &Trial) -> Result<Observation>;
 }
 
 pub(crate) struct TrialContext<'a> {

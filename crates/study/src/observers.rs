@@ -8,7 +8,7 @@ use crate::{
     kernels::{self, Kernels},
     links::{self, Links},
     observer::{Observation, Observer, TrialContext},
-    stop_reason::StopReason,
+    stop_reason::Result,
     study::Setup,
 };
 
@@ -27,7 +27,7 @@ impl Observers {
         [&mut self.evidence, &mut self.links, &mut self.kernels, &mut self.balancer]
     }
 
-    pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result<(), StopReason> {
+    pub(crate) fn before(&mut self, mut context: TrialContext<'_>) -> Result {
         // The kernels last: what others look at beforehand does not count.
         let [evidence, links, kernels, balancer] = self.all();
         [evidence, links, balancer, kernels]
@@ -36,11 +36,7 @@ impl Observers {
     }
 
     /// Calls all observers after a trial has ended, and merges what they report.
-    pub(crate) fn after(
-        &mut self,
-        mut context: TrialContext<'_>,
-        trial: &Trial,
-    ) -> Result<Observation, StopReason> {
+    pub(crate) fn after(&mut self, mut context: TrialContext<'_>, trial: &Trial) -> Result<Observation> {
         let mut all = Observation::default();
         for observer in self.all() {
             let observed = observer.after(&mut context, trial)?;

@@ -22,7 +22,7 @@ use crate::{
     observers::Observers,
     outcome,
     running_search::RunningSearch,
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     study::Study,
     testbed::Testbed,
 };
@@ -162,12 +162,12 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs every planned trial that earlier runs left: all blocks, then the confirmations of the searches.
-    pub(crate) fn finish(&mut self) -> Result<(), StopReason> {
+    pub(crate) fn finish(&mut self) -> Result {
         self.run_blocks()?;
         self.confirm()
     }
 
-    fn run_blocks(&mut self) -> Result<(), StopReason> {
+    fn run_blocks(&mut self) -> Result {
         for (block, settings) in self.plan.blocks.iter().enumerate() {
             for &setting in settings {
                 if self.plan.settings[setting].searched {
@@ -180,7 +180,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn search(&mut self, block: usize, setting: usize) -> Result<(), StopReason> {
+    fn search(&mut self, block: usize, setting: usize) -> Result {
         let plan = self.plan.search_of(setting).expect("only settings of a study with a search are searched");
         let mut search = RunningSearch::new(plan).map_err(StopReason::Failed)?;
         while let Some(next) = search.next() {
@@ -207,7 +207,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Repeats the lower bounds that were found. Each repeat is one pass over all of them in a new random order.
-    fn confirm(&mut self) -> Result<(), StopReason> {
+    fn confirm(&mut self) -> Result {
         let mut limits = std::mem::take(&mut self.limits);
         let mut rng = Pcg64Mcg::seed_from_u64(self.plan.seed);
         let repeats_of =
@@ -229,13 +229,13 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn repeat(&mut self, block: usize, setting: usize) -> Result<(), StopReason> {
+    fn repeat(&mut self, block: usize, setting: usize) -> Result {
         let planned = PlannedTrial { block, setting, purpose: Purpose::Repeat, load: None, attempt: 0 };
         self.run_until_valid(planned, None)
     }
 
     /// Runs a trial, and repeats it while it is void, up to the configured number of attempts.
-    fn run_until_valid(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result<(), StopReason> {
+    fn run_until_valid(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result {
         for attempt in 0..=self.study.trial.void_attempts {
             if !self.next_trial(PlannedTrial { attempt, ..trial }, duration)?.trial.validity.is_void() {
                 break;
@@ -245,11 +245,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Takes the trial from an earlier run if there is one, otherwise runs it.
-    fn next_trial(
-        &mut self,
-        trial: PlannedTrial,
-        duration: Option<Duration>,
-    ) -> Result<&TrialEntry, StopReason> {
+    fn next_trial(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result<&TrialEntry> {
         if self.is_replaying() { self.replay(trial) } else { self.run_trial(trial, duration) }
     }
 
@@ -259,7 +255,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Returns the next trial of an earlier run; fails if that trial is not the planned one.
-    fn replay(&mut self, planned: PlannedTrial) -> Result<&TrialEntry, StopReason> {
+    fn replay(&mut self, planned: PlannedTrial) -> Result<&TrialEntry> {
         let entry = &self.entries[self.replayed];
         self.replayed += 1;
         let written = PlannedTrial {

@@ -1,3 +1,6 @@
+/// What is done in a study, or why the study ends.
+pub(crate) type Result<T = (), E = StopReason> = std::result::Result<T, E>;
+
 /// Why a study ends before all of its plan has been run.
 pub(crate) enum StopReason {
     /// The user stopped it.

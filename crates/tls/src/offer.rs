@@ -5,7 +5,6 @@ use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 use rustls::{
     ClientConfig, ConfigBuilder, ProtocolVersion, RootCertStore, ServerConfig, SupportedCipherSuite,
     SupportedProtocolVersion, WantsVerifier,
-    client::WantsClientCert,
     crypto::{CryptoProvider, ring},
     server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
@@ -167,17 +166,6 @@ impl Offer {
     pub fn client_builder(&self) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, ConfigError> {
         let builder = ClientConfig::builder_with_provider(self.provider());
         builder.with_protocol_versions(&self.versions()?).map_err(|_| self.nothing())
-    }
-
-    /// A client's configuration that trusts `roots` and lacks its certificate.
-    ///
-    /// # Errors
-    /// [`ConfigError::Offer`].
-    pub fn client(
-        &self,
-        roots: RootCertStore,
-    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ConfigError> {
-        Ok(self.client_builder()?.with_root_certificates(roots))
     }
 
     /// A server's configuration. With `client_roots`, every client must have a certificate that one of them issued.

@@ -41,7 +41,7 @@ fn an_idle_session_takes_little_memory() {
     let server_config = Arc::new(Offer::default().server(identity, None).unwrap());
     for version in [Version::Tls12, Version::Tls13] {
         let offer = Offer { min: version, max: version, ..Offer::default() };
-        let client = offer.client(authority.roots().unwrap()).unwrap();
+        let client = offer.client_builder().unwrap().with_root_certificates(authority.roots().unwrap());
         let client_config = Arc::new(client.with_no_client_auth());
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();

@@ -61,7 +61,8 @@ fn each_balancer_serves_without_an_error_and_only_a_proxy_carries_answers() -> R
     let levels: Vec<&str> = levels().split(',').collect();
     let trials = trials(BALANCED, &format!("--set balancer={}", levels.join(",")))?;
     for (setting, level) in levels.iter().enumerate() {
-        let entry = trials.iter().find(|entry| entry.setting == setting).with_context(|| format!("no {level}"))?;
+        let entry =
+            trials.iter().find(|entry| entry.setting == setting).with_context(|| format!("no {level}"))?;
         let counts = &entry.trial.http().context("it is of requests")?.counts;
         ensure!((counts.completed, counts.failed) == (1_000, 0), "{level}: {counts:?}");
         let quantity = |name: &str| {
@@ -82,7 +83,9 @@ fn each_balancer_serves_without_an_error_and_only_a_proxy_carries_answers() -> R
             }
             _ => {
                 ensure!(packets > 4.0 && bytes > 5_120.0, "{packets} {bytes}");
-                ensure!(quantity("balancer_most_connections")? >= 1.0 && quantity("balancer_retries")? == 0.0);
+                ensure!(
+                    quantity("balancer_most_connections")? >= 1.0 && quantity("balancer_retries")? == 0.0
+                );
             }
         }
     }
@@ -97,7 +100,9 @@ fn what_is_done_during_a_trial_is_recorded_and_a_failure_voids_it() -> Result<()
                    [[actions]]\nat = \"400ms\"\non = \"web2\"\nlink = \"down\"\n\
                    [[actions]]\nat = \"600ms\"\non = \"web2\"\nlink = \"up\"\n\
                    [[actions]]\nat = \"1h\"\non = \"web1\"\nkill = \"nginx\"\n";
-    let text = BALANCED.replace("loops = 20", "loops = 50\ntimeout = \"2s\"").replace("[factors]", &format!("{actions}[factors]"));
+    let text = BALANCED
+        .replace("loops = 20", "loops = 50\ntimeout = \"2s\"")
+        .replace("[factors]", &format!("{actions}[factors]"));
     let trials = trials(&text, "--set balancer=haproxy --set trial.void_attempts=0")?;
     let entry = &trials[0];
     let errors: Vec<Option<&str>> = entry.actions.iter().map(|action| action.error.as_deref()).collect();

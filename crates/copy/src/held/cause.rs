@@ -14,46 +14,32 @@ pub struct HeldBack {
     pub advice: Option<String>,
 }
 
-/// What can hold a copy back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The limit that was asked for: of the rate, or of the bytes on the way.
-    Asked,
-    /// A processor of one of both machines.
-    Processor,
-    /// The buffer of TCP at one of both ends.
-    SocketBuffer,
-    /// The path is full.
-    Path,
-    /// TCP's congestion window, which packet losses keep small.
-    CongestionWindow,
-    /// The disk of the source.
-    SourceDisk,
-    /// The disk of the target.
-    TargetDisk,
-    /// The windows of SSH's channels.
-    SshWindow,
-    /// Files so small that their round trips take longer than their bytes.
-    SmallFiles,
-    /// It could not be determined.
-    Unknown,
-}
-
-impl Cause {
-    /// The cause in words, which can follow "held back by".
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Asked => "the limit that you gave",
-            Self::Processor => "a processor",
-            Self::SocketBuffer => "a socket buffer",
-            Self::Path => "the path, which is full",
-            Self::CongestionWindow => "TCP's congestion window",
-            Self::SourceDisk => "the disk of the source",
-            Self::TargetDisk => "the disk of the target",
-            Self::SshWindow => "SSH's window",
-            Self::SmallFiles => "round trips for small files",
-            Self::Unknown => "something that could not be determined",
-        }
+record::named_enum! {
+    /// What can hold a copy back.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Cause {
+        /// The limit that was asked for: of the rate, or of the bytes on the way.
+        Asked "the limit that you gave",
+        /// A processor of one of both machines.
+        Processor "a processor",
+        /// The buffer of TCP at one of both ends.
+        SocketBuffer "a socket buffer",
+        /// The path is full.
+        Path "the path, which is full",
+        /// TCP's congestion window, which packet losses keep small.
+        CongestionWindow "TCP's congestion window",
+        /// The disk of the source.
+        SourceDisk "the disk of the source",
+        /// The disk of the target.
+        TargetDisk "the disk of the target",
+        /// The windows of SSH's channels.
+        SshWindow "SSH's window",
+        /// Files so small that their round trips take longer than their bytes.
+        SmallFiles "round trips for small files",
+        /// It could not be determined.
+        Unknown "something that could not be determined",
     }
+    /// The cause in words, which can follow "held back by".
+    pub fn words;
 }

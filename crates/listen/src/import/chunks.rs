@@ -24,20 +24,20 @@ impl Chunks {
         let Some(directive) = directive else {
             return Self { keys: vec!["time".to_owned()], timekey: Some(DEFAULT_TIMEKEY), utc: false };
         };
-        let mut section = Section::of(directive);
+        let mut section = Section::of(directive, mistakes);
         let keys = values::list(section.argument());
-        let keys = keys.map_err(|why| mistakes.add(section.at(), why)).unwrap_or_default();
+        let keys = keys.map_err(|why| section.add(why)).unwrap_or_default();
         let has_time = keys.iter().any(|key| key == "time");
-        let timekey = timekey(&mut section, has_time, mistakes);
-        let in_utc = section.flag(mistakes, "timekey_use_utc").unwrap_or(false);
-        let zone = section.read(mistakes, "timekey_zone", |zone| match zone {
+        let timekey = timekey(&mut section, has_time);
+        let in_utc = section.flag("timekey_use_utc").unwrap_or(false);
+        let zone = section.read("timekey_zone", |zone| match zone {
             "+00:00" | "+0000" | "UTC" | "Etc/UTC" | "Z" => Ok(()),
             _ => Err(format!(
                 "'{zone}': slices of time are in UTC or in the time zone of this process; set TZ={zone} for this process"
             )),
         });
-        without_effect(&mut section, mistakes);
-        section.finish(mistakes);
+        without_effect(&mut section);
+        section.finish();
         Self {
             timekey: has_time.then_some(timekey.unwrap_or(DEFAULT_TIMEKEY)),
             keys,
@@ -114,20 +114,20 @@ impl Chunks {
 }
 
 /// Reads the length of a slice of time.
-fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_>) -> Option<Duration> {
+fn timekey(section: &mut Section<'_, '_, '_>, has_time: bool) -> Option<Duration> {
     let parameter = section.take("timekey")?;
-    let timekey =
-        values::time(&parameter.value).map_err(|why| mistakes.add(parameter.at, format!("timekey: {why}")));
+    let timekey = values::time(&parameter.value)
+        .map_err(|why| section.mistakes.add(parameter.at, format!("timekey: {why}")));
     let timekey = timekey.ok()?;
     if !has_time {
-        mistakes.note(
+        section.mistakes.note(
             parameter.at,
             "timekey has no effect, here as in Fluentd: the keys of <buffer> do not include time",
         );
     } else if timekey < TIMEKEYS[0] {
-        mistakes.add(parameter.at, "timekey: a slice of time lasts at least 1s");
+        section.mistakes.add(parameter.at, "timekey: a slice of time lasts at least 1s");
     } else if !TIMEKEYS.contains(&timekey) {
-        mistakes.add(
+        section.mistakes.add(
             parameter.at,
             format!(
                 "timekey: '{}': files would not be divided as Fluentd divides them; use 1s, 1m, 1h or 1d",
@@ -138,15 +138,11 @@ fn timekey(section: &mut Section<'_>, has_time: bool, mistakes: &mut Mistakes<'_
     Some(timekey)
 }
 
-fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
-    section.common(mistakes);
+fn without_effect(section: &mut Section<'_, '_, '_>) {
+    section.common();
+    section
+        .without_effect(&["@type", "type", "path"], "there are no buffers: lines go to their file at once");
     section.without_effect(
-        mistakes,
-        &["@type", "type", "path"],
-        "there are no buffers: lines go to their file at once",
-    );
-    section.without_effect(
-        mistakes,
         &[
             "flush_mode",
             "flush_interval",
@@ -161,7 +157,6 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
         "lines are in their file when the request is answered",
     );
     section.without_effect(
-        mistakes,
         &[
             "chunk_limit_size",
             "chunk_limit_records",
@@ -174,7 +169,6 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
         "--budget bounds the bytes in flight; requests beyond it are refused",
     );
     section.without_effect(
-        mistakes,
         &[
             "retry_forever",
             "retry_timeout",
@@ -189,7 +183,7 @@ fn without_effect(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) {
         ],
         "a request that cannot be stored is refused, and the client retries",
     );
-    section.without_effect(mistakes, &["compress"], "the compress of the <match> applies");
+    section.without_effect(&["compress"], "the compress of the <match> applies");
 }
 
 #[cfg(test)]

@@ -135,16 +135,14 @@ fn is_of_fluentd_itself(directive: &Directive) -> bool {
 }
 
 fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
-    let mut section = Section::of(directive);
-    section.without_effect(mistakes, &["workers"], "one process has several threads, set by --threads");
-    section.without_effect(mistakes, &["log_level"], "give --log-level");
+    let mut section = Section::of(directive, mistakes);
+    section.without_effect(&["workers"], "one process has several threads, set by --threads");
+    section.without_effect(&["log_level"], "give --log-level");
     section.without_effect(
-        mistakes,
         &["root_dir"],
         "there are no buffers; the journal is next to the files, or in --state",
     );
     section.without_effect(
-        mistakes,
         &[
             "process_name",
             "suppress_repeated_stacktrace",
@@ -166,14 +164,13 @@ fn system(directive: &Directive, mistakes: &mut Mistakes<'_>) {
         "it concerns Fluentd's own process",
     );
     section.refuse(
-        mistakes,
         &["file_permission", "dir_permission"],
         "the umask of this process sets the permissions; set the umask (systemd: UMask=) and remove this line",
     );
-    if let Some(log) = section.child(mistakes, "log") {
-        mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");
+    if let Some(log) = section.child("log") {
+        section.mistakes.note(log.at, "<log> has no effect here: give --log text or --log json");
     }
-    section.finish(mistakes);
+    section.finish();
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::Config;
 
 /// A configuration that stores like this output.
 pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<Config> {
-    let mut section = Section::of(directive);
+    let mut section = Section::of(directive, mistakes);
     match section.text("@type") {
         Some("file") => {}
         Some(other) => {
@@ -19,72 +19,66 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
                 _ => "",
             };
             let why = format!("a <match> of type '{other}' is not known here (known: file){way}");
-            mistakes.add(section.at(), why);
+            section.add(why);
             return None;
         }
         None => {
-            mistakes.add(section.at(), "@type is missing: @type file");
+            section.add("@type is missing: @type file");
             return None;
         }
     }
-    section.common(mistakes);
+    section.common();
     let tags = TagPattern::parse(section.argument());
-    let tags = tags.map_err(|why| mistakes.add(section.at(), why)).ok();
-    let chunks = Chunks::read(section.child(mistakes, "buffer"), mistakes);
-    let append = section.flag(mistakes, "append").unwrap_or(false);
-    let suffix = match section.flag(mistakes, "add_path_suffix") {
+    let tags = tags.map_err(|why| section.add(why)).ok();
+    let chunks = Chunks::read(section.child("buffer"), section.mistakes);
+    let append = section.flag("append").unwrap_or(false);
+    let suffix = match section.flag("add_path_suffix") {
         Some(false) => {
             section.take("path_suffix");
             ""
         }
         _ => section.text("path_suffix").unwrap_or(".log"),
     };
-    let (template, suffix) = path(&mut section, &chunks, suffix, append, mistakes).unzip();
+    let (template, suffix) = path(&mut section, &chunks, suffix, append).unzip();
     let mut store = template.map(segments::Config::new);
     if let Some(store) = &mut store {
         store.suffix = suffix.unwrap_or_default();
         store.append = append;
         store.utc = chunks.utc;
-        store.symlink = section.read(mistakes, "symlink_path", |text| {
-            text.parse::<Template>().map_err(|error| error.to_string())
-        });
+        store.symlink =
+            section.read("symlink_path", |text| text.parse::<Template>().map_err(|error| error.to_string()));
     }
-    let compress = section.read(mistakes, "compress", |text| match text {
+    let compress = section.read("compress", |text| match text {
         "text" => Ok(Compression::None),
         "gz" | "gzip" => Ok(Compression::Gzip),
         "zstd" => Ok(Compression::Zstd),
         _ => Err(format!("'{text}' is not known here (known: text, gzip, zstd)")),
     });
-    section.without_effect(
-        mistakes,
-        &["recompress"],
-        "there are no chunks; a file is compressed once, when it has ended",
-    );
+    section
+        .without_effect(&["recompress"], "there are no chunks; a file is compressed once, when it has ended");
     section.refuse(
-        mistakes,
         &["time_slice_format", "time_slice_wait", "utc", "localtime"],
         "it is from Fluentd 0.12; write the placeholders into path, and timekey_use_utc into <buffer>",
     );
     section.refuse(
-        mistakes,
         &["buffer_type", "buffer_path", "flush_interval"],
         "it is from Fluentd 0.12 and has no effect here: remove it",
     );
-    let format = section.child(mistakes, "format");
-    let format = format
-        .map_or(Some(LineFormat::OutFile { time: true, tag: true }), |format| line_format(format, mistakes));
+    let format = section.child("format");
+    let format = format.map_or(Some(LineFormat::OutFile { time: true, tag: true }), |format| {
+        line_format(format, section.mistakes)
+    });
     section.refuse_child(
-        mistakes,
         "inject",
         "lines carry the time and the tag before the record: output_time, output_tag",
     );
-    if let Some(secondary) = section.child(mistakes, "secondary") {
-        mistakes.note(
+    if let Some(secondary) = section.child("secondary") {
+        section.mistakes.note(
             secondary.at,
             "<secondary> has no effect here: events that cannot be stored are not acknowledged, so there is nothing to store elsewhere",
         );
     }
-    section.finish(mistakes);
+    section.finish();
     let mut store = store?;
     store.compress = compress.unwrap_or_default();
     Some(Config { rules: Rules::fluentd(), format: format?, tags: Some(tags?), ..Config::new(store) })
@@ -92,17 +86,13 @@ pub(super) fn read(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option
 
 /// The template and suffix that Fluentd derives from `path`.
 fn path(
-    section: &mut Section<'_>,
+    section: &mut Section<'_, '_, '_>,
     chunks: &Chunks,
     suffix: &str,
     append: bool,
-    mistakes: &mut Mistakes<'_>,
 ) -> Option<(Template, String)> {
     let Some(parameter) = section.take("path") else {
-        mistakes.add(
-            section.at(),
-            "path is missing: it says where the files are stored, such as path logs/${tag}",
-        );
+        section.add("path is missing: it says where the files are stored, such as path logs/${tag}");
         return None;
     };
     let path = parameter.value.as_str();
@@ -110,7 +100,7 @@ fn path(
         let template = template.parse::<Template>().map_err(|error| error.to_string())?;
         Ok((template, suffix))
     });
-    read.map_err(|why| mistakes.add(parameter.at, format!("path: {why}"))).ok()
+    read.map_err(|why| section.mistakes.add(parameter.at, format!("path: {why}"))).ok()
 }
 
 fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result<(String, String), String> {
@@ -140,65 +130,56 @@ fn whole_path(path: &str, chunks: &Chunks, suffix: &str, append: bool) -> Result
 }
 
 fn line_format(directive: &Directive, mistakes: &mut Mistakes<'_>) -> Option<LineFormat> {
-    let mut section = Section::of(directive);
+    let mut section = Section::of(directive, mistakes);
     let kind = section.text("@type").unwrap_or("out_file");
-    section.common(mistakes);
-    section.read(mistakes, "newline", |newline| match newline {
+    section.common();
+    section.read("newline", |newline| match newline {
         "lf" => Ok(()),
         _ => Err(format!("'{newline}' is not known here (known: lf)")),
     });
     let format = match kind {
         "out_file" => {
-            section.read(mistakes, "delimiter", |delimiter| {
+            section.read("delimiter", |delimiter| {
                 let upper = delimiter.to_uppercase();
                 let is_other = upper.contains("SPACE") || upper.contains("COMMA");
                 if is_other { Err(format!("'{delimiter}' is not known here (known: TAB)")) } else { Ok(()) }
             });
-            section.read(mistakes, "time_type", |kind| match kind {
+            section.read("time_type", |kind| match kind {
                 "string" => Ok(()),
                 _ => Err(format!("'{kind}' is not known here (known: string)")),
             });
             section.refuse(
-                mistakes,
                 &["time_format", "timezone"],
                 "the time is ISO 8601 with its offset; set TZ for this process",
             );
-            section.refuse(
-                mistakes,
-                &["utc", "localtime"],
-                "give timekey_use_utc in <buffer>, which applies to both",
-            );
+            section.refuse(&["utc", "localtime"], "give timekey_use_utc in <buffer>, which applies to both");
             LineFormat::OutFile {
-                time: section.flag(mistakes, "output_time").unwrap_or(true),
-                tag: section.flag(mistakes, "output_tag").unwrap_or(true),
+                time: section.flag("output_time").unwrap_or(true),
+                tag: section.flag("output_tag").unwrap_or(true),
             }
         }
         "json" => {
-            section.refuse(mistakes, &["add_newline"], "every line ends with a newline");
+            section.refuse(&["add_newline"], "every line ends with a newline");
             LineFormat::Json
         }
         "csv" => {
-            section.read(mistakes, "delimiter", |delimiter| match delimiter {
+            section.read("delimiter", |delimiter| match delimiter {
                 "," | "COMMA" => Ok(()),
                 _ => Err(format!("'{delimiter}' is not known here (known: ,)")),
             });
-            section.without_effect(
-                mistakes,
-                &["force_quotes"],
-                "fields are quoted where RFC 4180 requires it",
-            );
-            let fields = section.read(mistakes, "fields", values::list);
+            section.without_effect(&["force_quotes"], "fields are quoted where RFC 4180 requires it");
+            let fields = section.read("fields", values::list);
             if fields.as_ref().is_none_or(Vec::is_empty) {
-                mistakes.add(section.at(), "fields is missing: the members that become columns");
+                section.add("fields is missing: the members that become columns");
             }
             LineFormat::Csv { fields: fields.unwrap_or_default() }
         }
         other => {
             let why = format!("a format of type '{other}' is not known here (known: out_file, json, csv)");
-            mistakes.add(section.at(), why);
+            section.add(why);
             return None;
         }
     };
-    section.finish(mistakes);
+    section.finish();
     Some(format)
 }

@@ -11,21 +11,22 @@ use super::{
 };
 
 /// A directive being read, with the names asked for so far.
-pub(super) struct Section<'d> {
+pub(super) struct Section<'d, 'm, 't> {
     directive: &'d Directive,
+    pub(super) mistakes: &'m mut Mistakes<'t>,
     known: Vec<&'static str>,
     known_children: Vec<&'static str>,
 }
 
-impl<'d> Section<'d> {
+impl<'d, 'm, 't> Section<'d, 'm, 't> {
     /// Starts to read a directive.
-    pub(super) fn of(directive: &'d Directive) -> Self {
-        Self { directive, known: Vec::new(), known_children: Vec::new() }
+    pub(super) fn of(directive: &'d Directive, mistakes: &'m mut Mistakes<'t>) -> Self {
+        Self { directive, mistakes, known: Vec::new(), known_children: Vec::new() }
     }
 
-    /// The byte offset of the directive.
-    pub(super) fn at(&self) -> usize {
-        self.directive.at
+    /// Adds a mistake that concerns the directive as a whole.
+    pub(super) fn add(&mut self, message: impl Into<String>) {
+        self.mistakes.add(self.directive.at, message);
     }
 
     /// The argument of the directive.
@@ -47,22 +48,16 @@ impl<'d> Section<'d> {
     /// A parameter parsed by `read`, whose error becomes a mistake.
     pub(super) fn read<T>(
         &mut self,
-        mistakes: &mut Mistakes<'_>,
         name: &'static str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         let parameter = self.take(name)?;
-        read(&parameter.value).map_err(|why| mistakes.add(parameter.at, format!("{name}: {why}"))).ok()
+        read(&parameter.value).map_err(|why| self.mistakes.add(parameter.at, format!("{name}: {why}"))).ok()
     }
 
     /// A whole number.
-    pub(super) fn integer(
-        &mut self,
-        mistakes: &mut Mistakes<'_>,
-        name: &'static str,
-        bounds: RangeInclusive<u64>,
-    ) -> Option<u64> {
-        self.read(mistakes, name, |text| {
+    pub(super) fn integer(&mut self, name: &'static str, bounds: RangeInclusive<u64>) -> Option<u64> {
+        self.read(name, |text| {
             text.parse().ok().filter(|number| bounds.contains(number)).ok_or_else(|| {
                 format!("'{text}' is not a whole number from {} to {}", bounds.start(), bounds.end())
             })
@@ -70,77 +65,76 @@ impl<'d> Section<'d> {
     }
 
     /// A size in bytes; `k`, `m`, `g`, `t` are powers of 1,024.
-    pub(super) fn size(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<u64> {
-        self.read(mistakes, name, values::size)
+    pub(super) fn size(&mut self, name: &'static str) -> Option<u64> {
+        self.read(name, values::size)
     }
 
     /// A time; a bare number is seconds.
-    pub(super) fn time(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<Duration> {
-        self.read(mistakes, name, values::time)
+    pub(super) fn time(&mut self, name: &'static str) -> Option<Duration> {
+        self.read(name, values::time)
     }
 
     /// A boolean; a name without a value means true.
-    pub(super) fn flag(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<bool> {
-        self.read(mistakes, name, values::flag)
+    pub(super) fn flag(&mut self, name: &'static str) -> Option<bool> {
+        self.read(name, values::flag)
     }
 
     /// Notes parameters that have no effect here; `why` is the reason.
-    pub(super) fn without_effect(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
+    pub(super) fn without_effect(&mut self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
-                mistakes.note(parameter.at, format!("{name} has no effect here: {why}"));
+                self.mistakes.note(parameter.at, format!("{name} has no effect here: {why}"));
             }
         }
     }
 
     /// Refuses parameters that are known but not supported; `why` gives the reason and what to do.
-    pub(super) fn refuse(&mut self, mistakes: &mut Mistakes<'_>, names: &[&'static str], why: &str) {
+    pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(parameter) = self.take(name) {
-                mistakes.add(parameter.at, format!("{name}: {why}"));
+                self.mistakes.add(parameter.at, format!("{name}: {why}"));
             }
         }
     }
 
     /// Reads the parameters that every plugin has.
-    pub(super) fn common(&mut self, mistakes: &mut Mistakes<'_>) {
+    pub(super) fn common(&mut self) {
         self.take("@id");
-        self.without_effect(mistakes, &["@log_level", "log_level"], "give --log-level");
+        self.without_effect(&["@log_level", "log_level"], "give --log-level");
         self.refuse(
-            mistakes,
             &["@label"],
             "labels are not known here; take the <match> out of its <label>, and remove this line",
         );
     }
 
     /// An optional child directive, at most one.
-    pub(super) fn child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str) -> Option<&'d Directive> {
+    pub(super) fn child(&mut self, name: &'static str) -> Option<&'d Directive> {
         self.known_children.push(name);
         let mut found = self.directive.children.iter().filter(|child| child.name == name);
         let first = found.next();
         for other in found {
-            mistakes.add(other.at, format!("a second <{name}>: only one is allowed"));
+            self.mistakes.add(other.at, format!("a second <{name}>: only one is allowed"));
         }
         first
     }
 
     /// Refuses a child directive that is known but not supported.
-    pub(super) fn refuse_child(&mut self, mistakes: &mut Mistakes<'_>, name: &'static str, why: &str) {
+    pub(super) fn refuse_child(&mut self, name: &'static str, why: &str) {
         self.known_children.push(name);
         for child in self.directive.children.iter().filter(|child| child.name == name) {
-            mistakes.add(child.at, format!("<{name}>: {why}"));
+            self.mistakes.add(child.at, format!("<{name}>: {why}"));
         }
     }
 
     /// Refuses everything that was not asked for.
-    pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
+    pub(super) fn finish(self) {
         let inside = &self.directive.name;
         for parameter in &self.directive.parameters {
             let name = parameter.name.as_str();
             if !self.known.contains(&name) {
                 let hint = suggestion(name, self.known.iter().copied());
                 let known = list(&self.known, "nothing");
-                mistakes.add(
+                self.mistakes.add(
                     parameter.at,
                     format!("unknown parameter '{name}' in <{inside}>{hint} (known here: {known})"),
                 );
@@ -151,7 +145,7 @@ impl<'d> Section<'d> {
             if !self.known_children.contains(&name) {
                 let hint = suggestion(name, self.known_children.iter().copied());
                 let known = list(&self.known_children, "none");
-                mistakes.add(
+                self.mistakes.add(
                     child.at,
                     format!("unknown directive <{name}> in <{inside}>{hint} (known here: {known})"),
                 );

@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use super::{
-    ConnectionError, Event, HandshakeStep, PrefaceStep, Received, Route, SlotId, Waited, Wake, Wire,
+    Event, HandshakeStep, PrefaceStep, Received, Result, Route, SlotId, Waited, Wake, Wire,
     layer::{Io, Layer, Plain},
     preface::PrefaceState,
     stamps::Stamps,
@@ -231,23 +231,18 @@ impl<L: Layer> Wire for KernelWire<L> {
     }
 
     #[inline]
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
         self.layer.send(&mut open.state, &mut Io::new(&open.socket, &mut self.stamps), bytes)
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        slot: SlotId,
-        buffer: &mut [u8],
-        discard: bool,
-    ) -> Result<Received, ConnectionError> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
         self.layer.receive(&mut open.state, &mut Io::new(&open.socket, &mut self.stamps), buffer, discard)
     }
 
-    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
         self.layer.handshake(slot, &mut open.state, &mut Io::new(&open.socket, &mut self.stamps))
     }
@@ -256,7 +251,7 @@ impl<L: Layer> Wire for KernelWire<L> {
         self.way.preface.is_some()
     }
 
-    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep> {
         let open = self.connections[slot as usize].as_mut().ok_or(Errno::NOTCONN)?;
         let Some(preface) = &self.way.preface else {
             return Ok(PrefaceStep { is_done: true, unread_ns: Some(0) });

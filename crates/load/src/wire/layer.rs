@@ -11,7 +11,7 @@ use rustix::{
     net::{self, SendFlags},
 };
 
-use super::{ConnectionError, HandshakeStep, Received, SlotId, stamps::Stamps};
+use super::{HandshakeStep, Received, Result, SlotId, stamps::Stamps};
 
 /// What carries HTTP on the sockets of a wire.
 pub(crate) trait Layer {
@@ -26,20 +26,10 @@ pub(crate) trait Layer {
     fn begin(&mut self, slot: SlotId) -> Self::State;
 
     /// As [`super::Wire::handshake`].
-    fn handshake(
-        &mut self,
-        slot: SlotId,
-        state: &mut Self::State,
-        io: &mut Io<'_>,
-    ) -> Result<HandshakeStep, ConnectionError>;
+    fn handshake(&mut self, slot: SlotId, state: &mut Self::State, io: &mut Io<'_>) -> Result<HandshakeStep>;
 
     /// As [`super::Wire::send`].
-    fn send(
-        &mut self,
-        state: &mut Self::State,
-        io: &mut Io<'_>,
-        bytes: &[u8],
-    ) -> Result<usize, ConnectionError>;
+    fn send(&mut self, state: &mut Self::State, io: &mut Io<'_>, bytes: &[u8]) -> Result<usize>;
 
     /// As [`super::Wire::receive`].
     fn receive(
@@ -48,7 +38,7 @@ pub(crate) trait Layer {
         io: &mut Io<'_>,
         buffer: &mut [u8],
         discard: bool,
-    ) -> Result<Received, ConnectionError>;
+    ) -> Result<Received>;
 
     /// Ends a connection whose socket is closed next.
     fn close(&mut self, state: &mut Self::State, io: &mut Io<'_>);
@@ -69,17 +59,12 @@ impl Layer for Plain {
 
     fn begin(&mut self, _: SlotId) {}
 
-    fn handshake(
-        &mut self,
-        _: SlotId,
-        (): &mut (),
-        _: &mut Io<'_>,
-    ) -> Result<HandshakeStep, ConnectionError> {
+    fn handshake(&mut self, _: SlotId, (): &mut (), _: &mut Io<'_>) -> Result<HandshakeStep> {
         Ok(HandshakeStep { agreed: None, unread_ns: None, may_have_more: false })
     }
 
     #[inline]
-    fn send(&mut self, (): &mut (), io: &mut Io<'_>, bytes: &[u8]) -> Result<usize, ConnectionError> {
+    fn send(&mut self, (): &mut (), io: &mut Io<'_>, bytes: &[u8]) -> Result<usize> {
         Ok(io.send(bytes)?)
     }
 
@@ -90,7 +75,7 @@ impl Layer for Plain {
         io: &mut Io<'_>,
         buffer: &mut [u8],
         discard: bool,
-    ) -> Result<Received, ConnectionError> {
+    ) -> Result<Received> {
         Ok(io.stamps.receive(io.socket.as_fd(), buffer, discard)?)
     }
 

@@ -10,7 +10,7 @@ use std::{
 use record::{ConnectionPlan, TunnelPlan};
 use rustix::io::Errno;
 
-use super::{ConnectionError, PrefaceStep, layer::Io};
+use super::{ConnectionError, PrefaceStep, Result, layer::Io};
 
 /// Longest head of a proxy's answer.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -57,13 +57,13 @@ impl PrefaceState {
     ///
     /// # Errors
     /// [`ConnectionError::Proxy`] if a proxy refuses the tunnel or ends the connection; the kernel's other errors.
-    pub(super) fn advance(&mut self, io: &mut Io<'_>) -> Result<PrefaceStep, ConnectionError> {
+    pub(super) fn advance(&mut self, io: &mut Io<'_>) -> Result<PrefaceStep> {
         let is_done = self.send(io)? && self.read_answer(io)? && self.send(io)?;
         Ok(PrefaceStep { is_done, unread_ns: io.unread_ns })
     }
 
     /// Sends what is to be sent. Returns whether nothing is left.
-    fn send(&mut self, io: &mut Io<'_>) -> Result<bool, ConnectionError> {
+    fn send(&mut self, io: &mut Io<'_>) -> Result<bool> {
         while !self.unsent.is_empty() {
             match io.write(&self.unsent) {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
@@ -85,7 +85,7 @@ impl PrefaceState {
     }
 
     /// Reads the answer to the request for a tunnel, if there is one. Returns whether nothing is left to be read.
-    fn read_answer(&mut self, io: &mut Io<'_>) -> Result<bool, ConnectionError> {
+    fn read_answer(&mut self, io: &mut Io<'_>) -> Result<bool> {
         let Some(answer) = &mut self.answer else { return Ok(true) };
         let mut buffer = [0; 1024];
         loop {

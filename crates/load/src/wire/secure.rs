@@ -6,7 +6,7 @@ use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use tls::{Failure, Session, Version};
 
 use super::{
-    Agreed, ConnectionError, HandshakeStep, Received, SlotId,
+    Agreed, ConnectionError, HandshakeStep, Received, Result, SlotId,
     layer::{Io, Layer},
 };
 
@@ -70,7 +70,7 @@ impl Layer for Secure {
         slot: SlotId,
         state: &mut Box<SecureState>,
         io: &mut Io<'_>,
-    ) -> Result<HandshakeStep, ConnectionError> {
+    ) -> Result<HandshakeStep> {
         if state.session.is_none() {
             // Only now, because its resources are wasted on a connection that fails.
             let session = Session::client(self.config_of(slot), self.name.clone());
@@ -91,12 +91,7 @@ impl Layer for Secure {
         Ok(HandshakeStep { agreed, unread_ns: io.unread_ns, may_have_more })
     }
 
-    fn send(
-        &mut self,
-        state: &mut Box<SecureState>,
-        io: &mut Io<'_>,
-        bytes: &[u8],
-    ) -> Result<usize, ConnectionError> {
+    fn send(&mut self, state: &mut Box<SecureState>, io: &mut Io<'_>, bytes: &[u8]) -> Result<usize> {
         let session = state.session.as_mut().ok_or(ConnectionError::AGAIN)?;
         if state.taken == 0 {
             state.taken = session.send(io, bytes).map_err(error_of)?;
@@ -113,7 +108,7 @@ impl Layer for Secure {
         io: &mut Io<'_>,
         buffer: &mut [u8],
         _: bool,
-    ) -> Result<Received, ConnectionError> {
+    ) -> Result<Received> {
         let SecureState { session: Some(session), received_ns, .. } = &mut **state else {
             return Err(ConnectionError::AGAIN);
         };

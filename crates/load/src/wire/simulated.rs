@@ -11,7 +11,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::{ConnectionError, Event, Received, Route, SlotId, Waited, Wake, Wire};
+use super::{ConnectionError, Event, Received, Result, Route, SlotId, Waited, Wake, Wire};
 
 /// The outcome of a connection attempt. Times are in nanoseconds after its start.
 pub enum Attempt {
@@ -246,7 +246,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.exists, "sending on a closed slot");
         if let Some(errno) = socket.refused {
@@ -278,7 +278,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
     }
 
     #[inline(never)]
-    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received, ConnectionError> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], _: bool) -> Result<Received> {
         let socket = &mut self.slots[slot as usize];
         assert!(socket.exists, "reading from a closed slot");
         if socket.reset {

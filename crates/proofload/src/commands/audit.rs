@@ -12,7 +12,7 @@ use clap::Args;
 use record::{AckLevel, AuditResult};
 
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::destination::{Destination, write_result},
 };
 
@@ -40,7 +40,7 @@ pub(crate) struct AuditArgs {
 }
 
 /// Runs the audit and shows the result.
-pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit> {
     let level: Option<AckLevel> = arguments
         .level
         .as_deref()
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &AuditArgs) -> Result<Exit, Refusal> {
 }
 
 /// Refuses folders that cannot be read. The audit checks what is in them.
-fn check_receipt_folders(receipts: &[PathBuf]) -> Result<(), Refusal> {
+fn check_receipt_folders(receipts: &[PathBuf]) -> Result {
     let mistake = |folder: &PathBuf| {
         let error = fs::read_dir(folder).err()?;
         Some(format!(
@@ -73,7 +73,7 @@ fn check_receipt_folders(receipts: &[PathBuf]) -> Result<(), Refusal> {
 
 /// Refuses patterns that match no file: a wrong pattern is more likely than the loss of everything. An empty folder is
 /// accepted: the listener stored nothing there.
-fn refuse_unmatched(files: &[String]) -> Result<(), Refusal> {
+fn refuse_unmatched(files: &[String]) -> Result {
     if files.iter().any(|name| Path::new(name).exists()) {
         return Ok(());
     }

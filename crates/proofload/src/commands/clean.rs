@@ -3,12 +3,12 @@
 use undo::Folder;
 
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
 /// Cleans up after runs whose owner is dead, balancers that were killed or kept among them, and prints what was removed.
-pub(crate) fn run() -> Result<Exit, Refusal> {
+pub(crate) fn run() -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
     let cleaned = undo::clean_all(&folder).map_err(Refusal::one)?;
@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<Exit, Refusal> {
 }
 
 /// Cleans up before a command that changes this machine; prints nothing if nothing was left.
-pub(crate) fn clean_before(folder: &Folder) -> Result<(), Refusal> {
+pub(crate) fn clean_before(folder: &Folder) -> Result {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {
         standard::message(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));

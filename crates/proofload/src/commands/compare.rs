@@ -10,7 +10,7 @@ use study::compare::{CompareOptions, Comparison, Gate, Overall, Side, compare, c
 
 use super::mistakes::Mistakes;
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{
         comparison_text,
         destination::{Destination, write_result},
@@ -57,7 +57,7 @@ pub(crate) struct CompareArgs {
 const RANKING: [Exit; 3] = [Exit::GoalsNotMet, Exit::GoalsMet, Exit::Void];
 
 /// Compares the results and shows the comparison.
-pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &CompareArgs) -> Result<Exit> {
     let options = arguments.options().map_err(Refusal::new)?;
     if arguments.b.is_none() && arguments.factor.is_none() {
         return Err(Refusal::one(
@@ -109,7 +109,7 @@ impl CompareArgs {
     }
 }
 
-fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>), Refusal> {
+fn read(path: &Path) -> Result<(StudyPlan, StudyResult, Option<Environment>)> {
     let folder = ResultFolder::open(path).map_err(Refusal::one)?;
     let Results { plan, result, environment, .. } = Results::read(&folder).map_err(Refusal::one)?;
     let result = result.ok_or_else(|| {

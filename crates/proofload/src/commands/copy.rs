@@ -12,7 +12,7 @@ use record::units::parse_size;
 
 use crate::{
     commands::stop,
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{
         destination::{Destination, write_result},
         progress::bar,
@@ -115,7 +115,7 @@ pub(crate) struct CopyArgs {
 }
 
 /// Copies, and tells what came of it.
-pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let job = job(arguments)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let stop = stop::on_signal()?;
@@ -184,7 +184,7 @@ fn exit_status(report: &Report) -> Exit {
     }
 }
 
-fn job(arguments: &CopyArgs) -> Result<Job, Refusal> {
+fn job(arguments: &CopyArgs) -> Result<Job> {
     let mut mistakes = Vec::new();
     let mut location = |word: &OsString| Location::parse(word).map_err(|why| mistakes.push(why)).ok();
     let why = arguments.why.as_ref().map(|host| {

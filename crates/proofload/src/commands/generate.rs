@@ -9,7 +9,7 @@ use std::{
 use clap::{Args, Command};
 use clap_complete::{Shell, generate_to};
 
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Exit, Refusal, Result};
 
 /// Write man pages and shell completions.
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub(crate) struct GenerateArgs {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &GenerateArgs, cli: &Command) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &GenerateArgs, cli: &Command) -> Result<Exit> {
     let write_failed =
         |error| Refusal::one(format!("cannot write to {}: {error}", arguments.folder.display()));
     write(&arguments.folder, cli).map_err(write_failed)?;

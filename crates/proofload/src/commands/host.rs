@@ -11,7 +11,7 @@ use record::units::parse_time;
 use undo::Folder;
 
 use super::mistakes::Mistakes;
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Exit, Refusal, Result};
 
 /// Check and change the settings of this host's kernel, and watch what the kernel counts.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ struct Asked {
 }
 
 /// Runs the subcommand.
-pub(crate) fn run(arguments: &HostArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &HostArgs) -> Result<Exit> {
     match &arguments.command {
         HostCommand::Check(arguments) => check::run(arguments),
         HostCommand::Tune(arguments) => tune::run(arguments),
@@ -106,6 +106,6 @@ impl ProfileArgs {
 const MAX_BDP_BYTES: u64 = (i32::MAX / 2) as u64;
 
 /// The folder of the journals of tunings.
-fn tunings() -> Result<Folder, Refusal> {
+fn tunings() -> Result<Folder> {
     Folder::of_this_user().and_then(|folder| folder.of_tunings()).map_err(Refusal::one)
 }

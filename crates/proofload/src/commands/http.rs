@@ -9,20 +9,17 @@ use study::{RemoteHosts, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, stop, workload_args::option_mistake};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{progress::Progress, standard, trial_text},
 };
 
 /// Runs the trial and shows the result.
-pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit> {
     run_shown(arguments, trial_text::render)
 }
 
 /// Runs the trial and shows the result as `render` writes it.
-pub(crate) fn run_shown(
-    arguments: &HttpArgs,
-    render: impl FnOnce(&Trial) -> String,
-) -> Result<Exit, Refusal> {
+pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> String) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Before the plan is fitted to the machine: the hint is about the options as given.
@@ -57,14 +54,14 @@ pub(crate) fn run_shown(
 }
 
 /// Refuses a trial whose receipts could not be written.
-fn check_receipts(trial: &Trial) -> Result<(), Refusal> {
+fn check_receipts(trial: &Trial) -> Result {
     let lost = trial.warnings.iter().filter(|warning| warning.code == "receipts_lost");
     let lost: Vec<String> = lost.map(|warning| format!("--receipts: {}", warning.message)).collect();
     if lost.is_empty() { Ok(()) } else { Err(Refusal::new(lost)) }
 }
 
 /// Adapts the plan to this machine and prints the changes. Refuses a plan that does not fit, unless it is forced.
-fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result<(), Refusal> {
+fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Result {
     let mut refusals: Vec<String> = preflight::missing_here(plan).into_iter().map(option_mistake).collect();
     let mut notes = Vec::new();
     let option = if plan.load.is_open() { "--connections" } else { "--users" };
@@ -84,7 +81,7 @@ fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Resul
 }
 
 /// Runs as a worker process.
-pub(crate) fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit> {
     raise_descriptors();
     fleet::run_worker().map(|()| Exit::GoalsMet).map_err(Refusal::one)
 }

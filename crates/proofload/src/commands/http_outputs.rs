@@ -9,7 +9,7 @@ use study::single::SingleTrial;
 
 use super::{http_args::HttpArgs, study::write_reports};
 use crate::{
-    exit::Refusal,
+    exit::{Refusal, Result},
     output::{destination::Destination, hlog},
 };
 
@@ -26,7 +26,7 @@ impl Outputs {
     ///
     /// # Errors
     /// Every output that cannot be opened.
-    pub(super) fn open(arguments: &HttpArgs) -> Result<Self, Refusal> {
+    pub(super) fn open(arguments: &HttpArgs) -> Result<Self> {
         let mut mistakes = Vec::new();
         // Created first: the other files may be inside it.
         let folder = arguments.out.as_deref().map(ResultFolder::create).transpose();
@@ -51,7 +51,7 @@ impl Outputs {
     ///
     /// # Errors
     /// The first output that cannot be written.
-    pub(super) fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result<(), Refusal> {
+    pub(super) fn write(self, trial: &Trial, workload: &HttpWorkload) -> Result {
         let json = self.json.map_or(Ok(()), |json| json.write_json(trial));
         let hlog = self.hlog.map_or(Ok(()), |hlog| hlog.write(|output| hlog::write(output, trial)));
         let results = match (&self.folder, &self.html) {
@@ -67,7 +67,7 @@ fn write_results(
     html: Option<Destination>,
     trial: &Trial,
     workload: &HttpWorkload,
-) -> Result<(), Refusal> {
+) -> Result {
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
     let single =
         SingleTrial::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;

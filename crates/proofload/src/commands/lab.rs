@@ -23,7 +23,7 @@ use undo::Folder;
 
 use super::{clean, stop};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -83,7 +83,7 @@ struct DownArgs {
 }
 
 /// Runs the subcommand.
-pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LabArgs) -> Result<Exit> {
     match &arguments.command {
         LabCommand::Up(arguments) => up::up(arguments),
         LabCommand::Shell(arguments) => shell(arguments),
@@ -93,17 +93,17 @@ pub(crate) fn run(arguments: &LabArgs) -> Result<Exit, Refusal> {
 }
 
 /// Runs as the process that holds a host's namespaces.
-pub(crate) fn hold() -> Result<Exit, Refusal> {
+pub(crate) fn hold() -> Result<Exit> {
     lab::run_holder().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
 /// Enters a host and executes a program there.
-pub(crate) fn exec(request: &str) -> Result<Exit, Refusal> {
+pub(crate) fn exec(request: &str) -> Result<Exit> {
     Err(Refusal::one(lab::exec(request)))
 }
 
-fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
+fn shell(arguments: &ShellArgs) -> Result<Exit> {
     let folder = undo_folder()?;
     let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
     let (lab, name) = match arguments.host.rsplit_once('/') {
@@ -136,7 +136,7 @@ fn shell(arguments: &ShellArgs) -> Result<Exit, Refusal> {
     std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
 }
 
-fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
+fn graph(arguments: &GraphArgs) -> Result<Exit> {
     let plan = match &arguments.file {
         Some(file) => read(file)?,
         None => plan_of_running(arguments.lab.as_deref())?,
@@ -154,12 +154,12 @@ fn graph(arguments: &GraphArgs) -> Result<Exit, Refusal> {
 }
 
 /// The folder that lists the labs of this user.
-fn undo_folder() -> Result<Folder, Refusal> {
+fn undo_folder() -> Result<Folder> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     Folder::of_this_user().map_err(Refusal::one)
 }
 
-fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
+fn plan_of_running(name: Option<&str>) -> Result<Plan> {
     let folder = undo_folder()?;
     let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
     let lab = find_lab(&labs, name)?;
@@ -168,7 +168,7 @@ fn plan_of_running(name: Option<&str>) -> Result<Plan, Refusal> {
     })
 }
 
-fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
+fn down(arguments: &DownArgs) -> Result<Exit> {
     let folder = undo_folder()?;
     clean::clean_before(&folder)?;
     let labs = RunningLab::all(&folder).map_err(Refusal::one)?;
@@ -192,7 +192,7 @@ fn down(arguments: &DownArgs) -> Result<Exit, Refusal> {
 }
 
 /// Finds a lab by its title or identity; without a name, the only one.
-fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a RunningLab, Refusal> {
+fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a RunningLab> {
     let matches = |lab: &&RunningLab| name.is_none_or(|name| lab.title == name || lab.run == name);
     let found: Vec<&RunningLab> = labs.iter().filter(matches).collect();
     match (&found[..], name) {
@@ -207,7 +207,7 @@ fn find_lab<'a>(labs: &'a [RunningLab], name: Option<&str>) -> Result<&'a Runnin
     }
 }
 
-fn read(path: &Path) -> Result<Plan, Refusal> {
+fn read(path: &Path) -> Result<Plan> {
     let name = path.display().to_string();
     let text = record::input::read_text(path)
         .map_err(|error| Refusal::one(format_args!("the lab file: {error}")))?;

@@ -5,12 +5,12 @@ use load::MachineLimits;
 pub(crate) use super::limit_args::LimitArgs;
 use super::study::{StudyRun, run_study};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
 /// Runs the search and shows the result.
-pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
     arguments.curl_notes().iter().for_each(|note| standard::message(format_args!("proofload: {note}")));

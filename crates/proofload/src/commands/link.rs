@@ -19,7 +19,7 @@ use super::{
     stop,
 };
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard},
 };
 
@@ -27,7 +27,7 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Prints a line at once, to standard output or, if the JSON goes there, to standard error.
-type Print<'a> = &'a dyn Fn(&str) -> Result<(), Refusal>;
+type Print<'a> = &'a dyn Fn(&str) -> Result;
 
 /// The JSON report of a link.
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ struct Report<'a> {
 }
 
 /// Runs a link until it is stopped or its duration is over.
-pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     let job = arguments.job().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
@@ -82,12 +82,12 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit, Refusal> {
 }
 
 /// Runs as the process of a link.
-pub(crate) fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit> {
     worker::work().map_err(Refusal::one)?;
     Ok(Exit::GoalsMet)
 }
 
-fn run_netem(job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Result<(), Refusal> {
+fn run_netem(job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Result {
     let [a, b] = &job.ends;
     netem::apply(&job.spec, a, b).map_err(Refusal::one)?;
     let printed = print(&ready(job));
@@ -102,12 +102,7 @@ fn run_netem(job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Resu
 }
 
 /// Executes the commands on standard input until the duration is over or a signal comes.
-fn run_commands(
-    link: &mut Link,
-    job: &Job,
-    print: Print<'_>,
-    is_stopped: &dyn Fn() -> bool,
-) -> Result<(), Refusal> {
+fn run_commands(link: &mut Link, job: &Job, print: Print<'_>, is_stopped: &dyn Fn() -> bool) -> Result {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {

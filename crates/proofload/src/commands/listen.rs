@@ -33,14 +33,10 @@ use tracing::{error, info, warn};
 
 pub(crate) use args::ListenArgs;
 
-use self::{
-    config_builder::{ConfigBuilder, Plan},
-    service::Service,
-    watch::Watch,
-};
+use self::{config_builder::ConfigBuilder, service::Service, watch::Watch};
 use super::logs;
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{
         destination::{Destination, write_result},
         standard,
@@ -57,7 +53,7 @@ enum Event {
 }
 
 /// Listens until stopped, then prints the report.
-pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     // First, since it changes the environment: no other thread may run yet.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
@@ -86,12 +82,12 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit, Refusal> {
 }
 
 fn listen(
-    plan: Plan,
+    plan: ConfigBuilder,
     notes: Vec<String>,
     inherited: Vec<OwnedFd>,
     report: Option<Destination>,
     quiet: bool,
-) -> Result<Exit, Refusal> {
+) -> Result<Exit> {
     let (sender, events) = mpsc::channel();
     forward_signals(sender.clone())?;
     let mut config = plan.config;
@@ -130,7 +126,7 @@ fn listen(
 
 /// Reads all settings: options override the settings file, which overrides the imported configuration. Also returns
 /// notes on the import.
-pub(crate) fn plan(arguments: &ListenArgs) -> Result<(Plan, Vec<String>), Refusal> {
+pub(crate) fn plan(arguments: &ListenArgs) -> Result<(ConfigBuilder, Vec<String>)> {
     let mut mistakes = Vec::new();
     let mut notes = Vec::new();
     if let Some(path) = &arguments.fluentd_config {
@@ -187,7 +183,7 @@ fn file_text(option: &str, path: &Path) -> Result<String, Vec<String>> {
     record::input::read_text(path).map_err(|error| vec![format!("{option}: {error}")])
 }
 
-fn forward_signals(sender: Sender<Event>) -> Result<(), Refusal> {
+fn forward_signals(sender: Sender<Event>) -> Result {
     let failed = |error| Refusal::one(format_args!("cannot handle signals: {error}"));
     // A file beyond the size limit (`ulimit -f`) must give a write error, not kill the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
@@ -209,7 +205,7 @@ fn serve(
     sender: Sender<Event>,
     events: &Receiver<Event>,
     status: &str,
-) -> Result<(Report, u32), Refusal> {
+) -> Result<(Report, u32)> {
     let handle = server.handle();
     let running = thread::spawn(move || {
         let report = server.run();
@@ -364,7 +360,7 @@ mod tests {
         assert!(pending_report(&events).is_none());
     }
 
-    fn checked(line: &str) -> Result<(), Refusal> {
+    fn checked(line: &str) -> Result {
         let words = ["listen"].into_iter().chain(line.split_whitespace());
         let (plan, _) = plan(&Line::try_parse_from(words).unwrap().listen)?;
         Server::check(&plan.config, 0).map_err(start_refusal)

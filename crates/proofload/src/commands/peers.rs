@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, Par
 
 use super::{http, http_args::HttpArgs};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::peer_text,
 };
 pub(crate) use ab::Ab;
@@ -77,7 +77,7 @@ struct HttpLine {
 }
 
 /// Runs the trial and shows its result as the other program would.
-pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit, Refusal> {
+pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
     let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
     let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
     let line =

@@ -12,7 +12,7 @@ use report::{Format, Results};
 
 use super::study::terminal_options;
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard},
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct ReportArgs {
 }
 
 /// Shows the result, or writes it in the formats that were asked for.
-pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
     let folder = ResultFolder::open(&arguments.result).map_err(Refusal::one)?;
     let mut results = Results::read(&folder).map_err(Refusal::one)?;
     if results.result.is_none() {

@@ -12,7 +12,7 @@ use super::{
     study::{StudyRun, run_study},
 };
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -54,7 +54,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Reads the study file, then runs the study or shows its plan.
-pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
     let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
     study.observe.extend(arguments.observe.observe.iter().cloned());
     if arguments.dry_run {
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
 
 impl RunArgs {
     /// Reads the study for this machine, with the overrides of --set.
-    pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study, Refusal> {
+    pub(crate) fn read(&self, host: &MachineLimits) -> Result<Study> {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;
@@ -84,7 +84,7 @@ impl RunArgs {
     }
 }
 
-fn overrides(texts: &[String]) -> Result<Vec<(String, String)>, Refusal> {
+fn overrides(texts: &[String]) -> Result<Vec<(String, String)>> {
     let mut mistakes = Vec::new();
     let mut pairs = Vec::new();
     for text in texts {

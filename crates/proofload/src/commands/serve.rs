@@ -16,7 +16,7 @@ use serve::{Config, Report, Server, render};
 
 use super::{serve_args::ServeArgs, stop};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{
         destination::{Destination, write_result},
         standard,
@@ -37,7 +37,7 @@ enum Answer {
 }
 
 /// Serves until stopped, then shows what was served.
-pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
+pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     raise_descriptors();
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit, Refusal> {
 }
 
 /// Runs as a worker process.
-pub(crate) fn work() -> Result<Exit, Refusal> {
+pub(crate) fn work() -> Result<Exit> {
     raise_descriptors();
     let stop = Arc::new(AtomicBool::new(false));
     let orders = receive_from_parent(Arc::clone(&stop)).map_err(Refusal::one)?;
@@ -86,7 +86,7 @@ fn error_text(error: &serve::Error) -> String {
 }
 
 /// Several processes share the addresses; the kernel spreads connections over them (SO_REUSEPORT).
-fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report, Refusal> {
+fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Result<Report> {
     Server::check_free(&config.listen).map_err(|error| Refusal::one(error_text(&error)))?;
     let start = |e| Refusal::one(format_args!("cannot start a worker process: {e}; see `ulimit -u`"));
     let arguments = ["serve-worker".to_owned()];
@@ -104,11 +104,7 @@ fn serve_in_processes(config: &Config, count: usize, stop: &AtomicBool) -> Resul
     gather(&mut workers, stop)
 }
 
-fn start_serving(
-    workers: &mut Processes<Answer>,
-    index: usize,
-    config: &Config,
-) -> Result<Vec<SocketAddr>, Refusal> {
+fn start_serving(workers: &mut Processes<Answer>, index: usize, config: &Config) -> Result<Vec<SocketAddr>> {
     workers.send(index, config).map_err(Refusal::one)?;
     match workers.receive(WORKER_TIMEOUT) {
         Some((_, Output::Message(Answer::Listening(addresses)))) => Ok(addresses),
@@ -122,7 +118,7 @@ fn start_serving(
 }
 
 /// Waits until the workers end, and adds up their reports.
-fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report, Refusal> {
+fn gather(workers: &mut Processes<Answer>, stop: &AtomicBool) -> Result<Report> {
     let mut reports = WorkerReports::new(workers.count());
     let mut stop_sent = false;
     while reports.missing() > 0 {
@@ -163,7 +159,7 @@ impl WorkerReports {
     }
 
     /// Takes a message of a worker. Refuses if the worker failed or ended without a report.
-    fn take(&mut self, index: usize, heard: Output<Answer>) -> Result<(), Refusal> {
+    fn take(&mut self, index: usize, heard: Output<Answer>) -> Result {
         match heard {
             Output::Message(Answer::Report(part)) => {
                 self.reported[index] = true;
@@ -187,7 +183,7 @@ impl WorkerReports {
     }
 }
 
-fn announce(addresses: &[SocketAddr]) -> Result<(), Refusal> {
+fn announce(addresses: &[SocketAddr]) -> Result {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     standard::show(&format!("listening on {}\n", list.join(", ")))
 }

@@ -10,11 +10,11 @@ use signal_hook::{
     flag,
 };
 
-use crate::exit::Refusal;
+use crate::exit::{Refusal, Result};
 
 /// A flag that the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT ends the program at
 /// once with status 130; a second SIGTERM does not, because timeout(1) sends it twice.
-pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Refusal> {
+pub(super) fn on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));
     // Registered first: the shutdown must check the flag before the same signal sets it.

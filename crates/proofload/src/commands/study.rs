@@ -13,7 +13,7 @@ use study::{RemoteHosts, Study};
 
 use super::{clean, stop};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard, study_progress::StudyProgress},
 };
 
@@ -45,7 +45,7 @@ fn command_line() -> Vec<String> {
 const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
 /// Runs the study, writes its result and shows it.
-pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
+pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
@@ -108,7 +108,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit, Refusal> {
     Ok(exit_status(&result))
 }
 
-fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
+fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder> {
     if !resume {
         return ResultFolder::create(path).map_err(Refusal::one);
     }
@@ -121,12 +121,7 @@ fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder, Refusal> {
     })
 }
 
-fn show(
-    results: &Results,
-    folder: &ResultFolder,
-    is_finished: bool,
-    json: Option<Destination>,
-) -> Result<(), Refusal> {
+fn show(results: &Results, folder: &ResultFolder, is_finished: bool, json: Option<Destination>) -> Result {
     let mut options = terminal_options();
     let reports = if is_finished { Ok(()) } else { write_reports(results, folder, &options) };
     options.page = reports.is_ok().then(|| folder.path().join("report.html").display().to_string());
@@ -142,11 +137,7 @@ fn show(
 }
 
 /// Writes the reports of a result folder.
-pub(super) fn write_reports(
-    results: &Results,
-    folder: &ResultFolder,
-    options: &report::Options,
-) -> Result<(), Refusal> {
+pub(super) fn write_reports(results: &Results, folder: &ResultFolder, options: &report::Options) -> Result {
     FOLDER_FORMATS.into_iter().try_for_each(|format| {
         let name = format.file_name().expect("these formats have files");
         folder.write(name, &report::render(results, format, options)).map_err(Refusal::one)

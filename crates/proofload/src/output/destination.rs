@@ -9,7 +9,10 @@ use std::{
 use record::printable::{PrintableWriter, printable_json};
 use serde::Serialize;
 
-use crate::{exit::Refusal, output::standard};
+use crate::{
+    exit::{Refusal, Result},
+    output::standard,
+};
 
 /// A file or standard output. It is opened before the measurement, so that a wrong path is found at once.
 pub(crate) enum Destination {
@@ -54,7 +57,7 @@ impl Destination {
     ///
     /// # Errors
     /// As for [`Destination::open`].
-    pub(crate) fn open_optional(option: &str, path: Option<&Path>) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn open_optional(option: &str, path: Option<&Path>) -> Result<Option<Self>> {
         path.map(|path| Self::open(option, path)).transpose().map_err(Refusal::one)
     }
 
@@ -67,7 +70,7 @@ impl Destination {
     ///
     /// # Errors
     /// If writing fails; the message names the file.
-    pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Refusal> {
+    pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
         match self {
             Self::Stdout => {
                 let output =
@@ -93,7 +96,7 @@ impl Destination {
     ///
     /// # Errors
     /// As for [`Destination::write`].
-    pub(crate) fn write_json(self, value: &impl Serialize) -> Result<(), Refusal> {
+    pub(crate) fn write_json(self, value: &impl Serialize) -> Result {
         self.write(|output| {
             serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), value)?;
             output.write_all(b"\n")
@@ -120,7 +123,7 @@ pub(crate) fn write_result(
     result: &impl Serialize,
     is_quiet: bool,
     text: impl FnOnce() -> String,
-) -> Result<(), Refusal> {
+) -> Result {
     let is_shown = !is_quiet && !json.as_ref().is_some_and(Destination::is_stdout);
     if let Some(json) = json {
         json.write_json(result)?;

@@ -10,14 +10,14 @@ use std::{
 pub(crate) use record::printable::printable_lines;
 
 use super::wrap::wrapped;
-use crate::exit::{Exit, Refusal};
+use crate::exit::{Exit, Refusal, Result};
 
 /// Writes text to standard output as it is, for programs and people. The caller escapes foreign text as the format
 /// requires; control characters that are left are made visible here.
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn print(text: &str) -> Result<(), Refusal> {
+pub(crate) fn print(text: &str) -> Result {
     write(&printable_lines(text))
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn print(text: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn show(text: &str) -> Result<(), Refusal> {
+pub(crate) fn show(text: &str) -> Result {
     show_coloured(&printable_lines(text))
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn show(text: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn show_coloured(text: &str) -> Result<(), Refusal> {
+pub(crate) fn show_coloured(text: &str) -> Result {
     let text = without_workflow_commands(text);
     match columns(io::stdout()) {
         Some(columns) => write(&wrapped(&text, columns)),
@@ -41,7 +41,7 @@ pub(crate) fn show_coloured(text: &str) -> Result<(), Refusal> {
     }
 }
 
-fn write(text: &str) -> Result<(), Refusal> {
+fn write(text: &str) -> Result {
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| write_failed(&error))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{COUNTERS, FolderError, LINKS, ResultFolder, seal};
+use super::{COUNTERS, FolderError, LINKS, Result, ResultFolder, seal};
 use crate::TrialCounters;
 
 impl ResultFolder {
@@ -16,7 +16,7 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append_link(&self, record: &impl Serialize) -> Result<(), FolderError> {
+    pub fn append_link(&self, record: &impl Serialize) -> Result {
         self.append(LINKS, record)
     }
 
@@ -24,11 +24,11 @@ impl ResultFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append_counters(&self, counters: &TrialCounters) -> Result<(), FolderError> {
+    pub fn append_counters(&self, counters: &TrialCounters) -> Result {
         self.append(COUNTERS, counters)
     }
 
-    fn append(&self, name: &'static str, record: &impl Serialize) -> Result<(), FolderError> {
+    fn append(&self, name: &'static str, record: &impl Serialize) -> Result {
         let path = self.file(name);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
@@ -39,7 +39,7 @@ impl ResultFolder {
     }
 
     /// Removes an incomplete last line, which a killed run leaves.
-    pub(super) fn cut_incomplete_line(&self, name: &'static str, file: &File) -> Result<(), FolderError> {
+    pub(super) fn cut_incomplete_line(&self, name: &'static str, file: &File) -> Result {
         let path = self.file(name);
         let failed = |cause: io::Error| FolderError::File { what: "write", path: path.clone(), cause };
         let (length, mut last) = (file.metadata().map_err(failed)?.len(), *b"\n");

@@ -2,6 +2,9 @@
 
 use std::{io, path::PathBuf};
 
+/// What is done with a result folder, or why it cannot be used.
+pub(crate) type Result<T = (), E = FolderError> = std::result::Result<T, E>;
+
 /// Why a result folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{FolderError, ResultFolder, seal};
+use super::{FolderError, Result, ResultFolder, seal};
 use crate::TrialEntry;
 
 /// `trials.jsonl`, open for appending.
@@ -28,7 +28,7 @@ impl TrialJournal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append(&mut self, entry: &TrialEntry) -> Result<(), FolderError> {
+    pub fn append(&mut self, entry: &TrialEntry) -> Result {
         if self.plan.is_none() {
             self.folder.cut_incomplete_line(super::TRIALS, &self.file)?;
         }

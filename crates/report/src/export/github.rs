@@ -70,11 +70,15 @@ fn write_summary(out: &mut String, results: &Results) -> std::fmt::Result {
     write_searches(out, results, &answers)?;
     write_confirmed(out, results)?;
     write_repeats(out, results, &readings, &answers)?;
-    write_bounded(out, results)?;
+    if let Some((header, rows)) = bounded::table(results) {
+        write_table(out, &header, &rows)?;
+    }
     for sentence in advice::sentences(results, &readings) {
         writeln!(out, "Advice: {}\n", markdown(&sentence))?;
     }
-    write_audits(out, results)?;
+    if let Some((header, rows)) = confirmed::audit_table(results) {
+        write_table(out, &header, &rows)?;
+    }
     writeln!(out, "{}\n", trials_line(results))?;
     for warning in warnings(results) {
         writeln!(out, "- Warning: {}", markdown(&warning.sentence(MAX_LOCATIONS)))?;
@@ -115,38 +119,9 @@ fn write_confirmed(out: &mut String, results: &Results) -> std::fmt::Result {
         words.push(confirmed.sentence());
         writeln!(out, "{} {}\n", confirmed.status().sign(), markdown(&words.join(", ")))?;
         write_table(out, &confirmed::HEADER, &confirmed.rows())?;
-        if let Some(confidence) = confirmed.confidence() {
-            writeln!(out, "In brackets: the interval of the true median at {confidence} confidence.\n")?;
-        }
+        write_brackets(out, confirmed.confidence())?;
     }
     Ok(())
-}
-
-fn write_audits(out: &mut String, results: &Results) -> std::fmt::Result {
-    let audited = confirmed::audited(results);
-    if audited.is_empty() {
-        return Ok(());
-    }
-    let header: Vec<&str> = std::iter::once("setting").chain(confirmed::AUDIT_HEADER).collect();
-    let rows = audited
-        .iter()
-        .map(|audited| std::iter::once(results.setting_name(audited.setting)).chain(audited.row()).collect());
-    write_table(out, &header, &rows.collect::<Vec<_>>())
-}
-
-/// What bounded each setting. The first sentences say that of searches.
-fn write_bounded(out: &mut String, results: &Results) -> std::fmt::Result {
-    let all = bounded::bounded(results).into_iter();
-    let own = all.filter(|bounded| !results.plan.settings[bounded.setting].searched);
-    let row = |bounded: bounded::Bounded<'_>| {
-        std::iter::once(results.setting_name(bounded.setting)).chain(bounded.row()).collect()
-    };
-    let rows: Vec<Vec<String>> = own.map(row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let header: Vec<&str> = std::iter::once("setting").chain(bounded::HEADER).collect();
-    write_table(out, &header, &rows)
 }
 
 fn write_repeats(
@@ -162,12 +137,11 @@ fn write_repeats(
     let header: Vec<&str> = std::iter::once("setting").chain(header.iter().map(String::as_str)).collect();
     let rows = rows.into_iter().map(|(_, name, cells)| std::iter::once(name).chain(cells).collect());
     write_table(out, &header, &rows.collect::<Vec<_>>())?;
-    match confidence {
-        Some(confidence) => {
-            writeln!(out, "In brackets: the interval of the true median at {confidence} confidence.\n")
-        }
-        None => Ok(()),
-    }
+    write_brackets(out, confidence)
+}
+
+fn write_brackets(out: &mut String, confidence: Option<String>) -> std::fmt::Result {
+    if confidence.is_some() { writeln!(out, "{}", summary::brackets_line(confidence)) } else { Ok(()) }
 }
 
 fn write_table(out: &mut String, header: &[&str], rows: &[Vec<String>]) -> std::fmt::Result {

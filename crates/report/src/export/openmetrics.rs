@@ -40,9 +40,18 @@ struct Sample {
 }
 
 impl Family {
+    /// A family without unit.
+    fn of(
+        (kind, name): (&'static str, &'static str),
+        help: &'static str,
+        samples: impl IntoIterator<Item = Sample>,
+    ) -> Self {
+        Self { name, kind, unit: "", help, samples: samples.into_iter().collect() }
+    }
+
     /// A gauge without unit and samples.
     fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: "gauge", unit: "", help, samples: Vec::new() }
+        Self::of(("gauge", name), help, [])
     }
 }
 
@@ -99,40 +108,25 @@ fn escaped(text: &str) -> String {
 
 fn info(results: &Results) -> Family {
     let plan = &results.plan;
-    Family {
-        name: "proofload_study",
-        kind: "info",
-        unit: "",
-        help: "The study.",
-        samples: vec![Sample {
-            suffix: "_info",
-            labels: vec![
-                ("title", plan.title.clone()),
-                ("version", plan.proofload_version.clone()),
-                ("seed", plan.seed.to_string()),
-            ],
-            value: 1.0,
-        }],
-    }
+    let labels = vec![
+        ("title", plan.title.clone()),
+        ("version", plan.proofload_version.clone()),
+        ("seed", plan.seed.to_string()),
+    ];
+    let sample = Sample { suffix: "_info", ..Sample::new(labels, 1.0) };
+    Family::of(("info", "proofload_study"), "The study.", [sample])
 }
 
 fn ending(results: &Results) -> Family {
     let ended = results.result.as_ref().map(|result| serde_json::to_value(result.ending));
     let ended = ended.and_then(Result::ok).and_then(|name| name.as_str().map(str::to_owned));
     let states = ["finished", "interrupted", "out_of_budget", "failed"];
-    Family {
-        name: "proofload_study_ending",
-        kind: "stateset",
-        unit: "",
-        help: "How the study ended; all 0 if it was killed or is still running.",
-        samples: states
-            .into_iter()
-            .map(|state| {
-                let labels = vec![("proofload_study_ending", state.to_owned())];
-                Sample::new(labels, f64::from(u8::from(ended.as_deref() == Some(state))))
-            })
-            .collect(),
-    }
+    let samples = states.into_iter().map(|state| {
+        let labels = vec![("proofload_study_ending", state.to_owned())];
+        Sample::new(labels, f64::from(u8::from(ended.as_deref() == Some(state))))
+    });
+    let help = "How the study ended; all 0 if it was killed or is still running.";
+    Family::of(("stateset", "proofload_study_ending"), help, samples)
 }
 
 fn bounds(results: &Results) -> Vec<Family> {
@@ -286,32 +280,24 @@ fn audits(results: &Results) -> Family {
         counts.map(|(what, count)| Sample::new(labels(what), count as f64))
     });
     let help = "Events of all audited trials, by finding.";
-    Family { samples: samples.collect(), ..Family::gauge("proofload_audited_events", help) }
+    Family::of(("gauge", "proofload_audited_events"), help, samples)
 }
 
 fn goals(results: &Results, readings: &[Reading]) -> Family {
     let answers = answer::answers_with(results, readings);
-    Family {
-        name: "proofload_goal_met",
-        kind: "gauge",
-        unit: "",
-        help: "1 if the goal is met (in a search: at the lower bound), 0 if it is not; missing if \
-         nothing may be concluded.",
-        samples: answers
-            .into_iter()
-            .filter_map(|answer| {
-                let value = match answer.status {
-                    answer::Status::Met => 1.0,
-                    answer::Status::NotMet => 0.0,
-                    answer::Status::Void | answer::Status::Unfinished => return None,
-                };
-                let setting = results.setting_name(answer.setting);
-                let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];
-                labels.extend(answer.block.map(|block| ("block", (block + 1).to_string())));
-                Some(Sample::new(labels, value))
-            })
-            .collect(),
-    }
+    let samples = answers.into_iter().filter_map(|answer| {
+        let value = match answer.status {
+            answer::Status::Met => 1.0,
+            answer::Status::NotMet => 0.0,
+            answer::Status::Void | answer::Status::Unfinished => return None,
+        };
+        let setting = results.setting_name(answer.setting);
+        let mut labels = vec![("goal", answer.goal_name), ("setting", setting)];
+        labels.extend(answer.block.map(|block| ("block", (block + 1).to_string())));
+        Some(Sample::new(labels, value))
+    });
+    let help = "1 if the goal is met (in a search: at the lower bound), 0 if it is not; missing if nothing may be concluded.";
+    Family::of(("gauge", "proofload_goal_met"), help, samples)
 }
 
 fn trials(results: &Results) -> Family {
@@ -334,5 +320,5 @@ fn counter(
         labels: vec![("setting", results.setting_name(setting))],
         value: results.trials_of(setting).filter(|entry| counts(entry)).count() as f64,
     });
-    Family { name, kind: "counter", unit: "", help, samples: samples.collect() }
+    Family::of(("counter", name), help, samples)
 }

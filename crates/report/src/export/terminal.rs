@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::{
     Options, Results, Status, advice,
     answer::{self, Answer},
-    bounded,
+    bounded::{self, SettingTable},
     confirmed::{self, Confirmed},
     proofs,
     reading::{Reading, readings},
@@ -119,14 +119,14 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
         write_confirmed(out, results, &confirmed)?;
     }
     write_repeats(out, results, &readings, &answers)?;
-    write_bounded(out, results)?;
+    write_settings(out, true, bounded::table(results))?;
     for proof in proofs::sentences(results) {
         writeln!(out.text, "\n{}", text::printable(&proof))?;
     }
     for sentence in advice::sentences(results, &readings) {
         writeln!(out.text, "\nAdvice: {}", text::printable(&sentence))?;
     }
-    write_audits(out, results)?;
+    write_settings(out, results.plan.settings.len() > 1, confirmed::audit_table(results))?;
     writeln!(out.text, "\n{}", trials_line(results))?;
     for warning in warnings(results) {
         let label = out.styled(DOUBTFUL, "Warning");
@@ -183,50 +183,16 @@ fn write_confirmed(out: &mut Page, results: &Results, confirmed: &Confirmed) -> 
         return Ok(());
     }
     out.table(&confirmed::HEADER, rows)?;
-    match confirmed.confidence() {
-        Some(confidence) => {
-            writeln!(out.text, "In brackets: the interval of the true median at {confidence} confidence.")
-        }
-        None => Ok(()),
-    }
+    write!(out.text, "{}", summary::brackets_line(confirmed.confidence()))
 }
 
-/// What bounded each setting. The first sentences say that of searches.
-fn write_bounded(out: &mut Page, results: &Results) -> std::fmt::Result {
-    let all = bounded::bounded(results);
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .filter(|bounded| !results.plan.settings[bounded.setting].searched)
-        .map(|bounded| {
-            let name = text::clipped(&results.setting_name(bounded.setting), MAX_NAME_CHARS);
-            std::iter::once(name).chain(bounded.row()).collect()
-        })
-        .collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
+/// A table whose first column has the names of settings; without that column where there is one setting.
+fn write_settings(out: &mut Page, has_names: bool, table: Option<SettingTable>) -> std::fmt::Result {
+    let Some((header, mut rows)) = table else { return Ok(()) };
+    rows.iter_mut().for_each(|row| row[0] = text::clipped(&row[0], MAX_NAME_CHARS));
+    let first = usize::from(!has_names);
     writeln!(out.text)?;
-    let header: Vec<&str> = std::iter::once("setting").chain(bounded::HEADER).collect();
-    out.table(&header, rows)
-}
-
-/// The audits of every setting, if there were any.
-fn write_audits(out: &mut Page, results: &Results) -> std::fmt::Result {
-    let audited = confirmed::audited(results);
-    if audited.is_empty() {
-        return Ok(());
-    }
-    let several = results.plan.settings.len() > 1;
-    let mut header = confirmed::AUDIT_HEADER.to_vec();
-    if several {
-        header.insert(0, "setting");
-    }
-    let rows = audited.iter().map(|audited| {
-        let name = several.then(|| text::clipped(&results.setting_name(audited.setting), MAX_NAME_CHARS));
-        name.into_iter().chain(audited.row()).collect()
-    });
-    writeln!(out.text)?;
-    out.table(&header, rows.collect())
+    out.table(&header[first..], rows.into_iter().map(|row| row[first..].to_vec()).collect())
 }
 
 fn write_repeats(
@@ -245,10 +211,5 @@ fn write_repeats(
     });
     writeln!(out.text)?;
     out.table(&header, rows.collect())?;
-    match confidence {
-        Some(confidence) => {
-            writeln!(out.text, "In brackets: the interval of the true median at {confidence} confidence.")
-        }
-        None => Ok(()),
-    }
+    write!(out.text, "{}", summary::brackets_line(confidence))
 }

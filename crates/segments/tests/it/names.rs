@@ -91,8 +91,8 @@ fn a_link_never_takes_the_place_of_a_file() {
     let symlink = Some(link.to_str().unwrap().parse().unwrap());
     let mut rig = Rig::open(Config { symlink, ..config(folder.path(), "all/${tag}") }, 1);
     rig.put(&rig.key("x"), Level::Written, "line\n").unwrap();
-    assert_eq!(std::fs::read_to_string(link).unwrap(), "precious");
-    assert_eq!(rig.store.statistics().symlink_failures, 1);
+    assert_eq!(std::fs::read_to_string(&link).unwrap(), "precious");
+    assert!(std::fs::symlink_metadata(link).unwrap().is_file());
 }
 
 #[test]

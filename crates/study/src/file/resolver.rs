@@ -43,7 +43,7 @@ pub(super) const LOCAL: &str = "local";
 
 /// Resolves settings of a study file into setups.
 pub(super) struct Resolver<'d> {
-    tree: &'d DeTable<'d>,
+    pub(super) tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,

@@ -8,7 +8,7 @@ use super::{Runner, trial::decision};
 use crate::{
     event::Options,
     running_search,
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     study::{Setup, Study},
     testbed::{Testbed, TestbedError},
 };
@@ -62,7 +62,7 @@ pub(super) fn is_refused(trial: &Trial) -> bool {
 
 impl Runner<'_> {
     /// Probes the target of a searched setting when it is up for the first time.
-    pub(super) fn probe_once(&mut self, setup: &Setup, setting: usize) -> Result<(), StopReason> {
+    pub(super) fn probe_once(&mut self, setup: &Setup, setting: usize) -> Result {
         let is_searched = self.plan.settings[setting].searched;
         if setup.lab.is_none() || !is_searched || self.probed_settings.contains(&setting) {
             return Ok(());
@@ -72,7 +72,7 @@ impl Runner<'_> {
     }
 
     /// Fails the study if the target is gone: that says nothing about the load that it carries.
-    pub(super) fn check_still_answers(&mut self, setting: usize, load: f64) -> Result<(), StopReason> {
+    pub(super) fn check_still_answers(&mut self, setting: usize, load: f64) -> Result {
         let Ok(setup) = self.study.setup(setting, Some(load)) else { return Ok(()) };
         let why = self.probe(&setup, setting)?;
         let failed =
@@ -80,7 +80,7 @@ impl Runner<'_> {
         why.map_or(Ok(()), |why| Err(failed(why)))
     }
 
-    fn probe(&self, setup: &Setup, setting: usize) -> Result<Option<String>, StopReason> {
+    fn probe(&self, setup: &Setup, setting: usize) -> Result<Option<String>> {
         let Some(testbed) = &self.testbed else { return Ok(None) };
         let Some(search) = self.plan.search_of(setting) else { return Ok(None) };
         let found = probe(testbed, setup, self.study, search.trial_duration_s, self.options);

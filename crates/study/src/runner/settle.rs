@@ -14,7 +14,11 @@ use record::{
 };
 
 use super::Runner;
-use crate::{event::Event, stop_reason::StopReason, study::Setup};
+use crate::{
+    event::Event,
+    stop_reason::{Result, StopReason},
+    study::Setup,
+};
 
 /// Interval between checks for a stop request, and first interval between looks at the hosts.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -56,7 +60,7 @@ fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
 
 impl Runner<'_> {
     /// Waits for the pause, for the backlog of the last trial, and for what is in the way of the next.
-    pub(super) fn settle(&mut self, setup: &Setup) -> Result<(), StopReason> {
+    pub(super) fn settle(&mut self, setup: &Setup) -> Result {
         // The target still works on requests that were given up; they would count against the next load.
         let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.backlog);
         while Instant::now() < until && !self.is_stopped() {
@@ -67,7 +71,7 @@ impl Runner<'_> {
 
     /// Waits while more is left on the hosts than a trial would not notice. What stays although it was waited for counts as idle
     /// from then on, such as connections that a target keeps for ever; what the kernel surely forgets does not.
-    pub(super) fn wait_for_leftovers(&mut self, setup: &Setup) -> Result<(), StopReason> {
+    pub(super) fn wait_for_leftovers(&mut self, setup: &Setup) -> Result {
         let wait = self.study.trial.settle;
         if wait == Some(Duration::ZERO) {
             return Ok(());

@@ -19,7 +19,7 @@ use crate::{
     event::Event,
     judge::judge,
     observer::TrialContext,
-    stop_reason::StopReason,
+    stop_reason::{Result, StopReason},
     study::{Fresh, Setup},
     testbed::{GOODPUT, Hook, Testbed, TestbedError},
     workload::Workload,
@@ -48,7 +48,7 @@ impl Runner<'_> {
         &mut self,
         planned: PlannedTrial,
         duration: Option<Duration>,
-    ) -> Result<&TrialEntry, StopReason> {
+    ) -> Result<&TrialEntry> {
         self.check_stop_and_budget()?;
         let began_s = self.study_time_s();
         let mut setup = self.study.setup(planned.setting, planned.load).map_err(|mistakes| {
@@ -131,7 +131,7 @@ impl Runner<'_> {
     }
 
     /// Runs the hook before a trial, and the trial.
-    fn prepare_and_measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial, StopReason> {
+    fn prepare_and_measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial> {
         self.run_hook(setup, Hook::Prepare)?;
         if planned.purpose != Purpose::WarmUp {
             self.observers.before(context!(self, setup, planned))?;
@@ -150,7 +150,7 @@ impl Runner<'_> {
     }
 
     /// Runs the workload once, without observers and hooks.
-    fn measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial, StopReason> {
+    fn measure(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<Trial> {
         let unit = self.plan.search_of(planned.setting).map(|search| &search.unit);
         let begins = Event::TrialBegins {
             name: &self.plan.settings[planned.setting].name,
@@ -214,7 +214,7 @@ impl Runner<'_> {
     }
 
     /// Runs a hook of the workload, such as `prepare`, if there is one.
-    fn run_hook(&mut self, setup: &Setup, hook: Hook) -> Result<(), StopReason> {
+    fn run_hook(&mut self, setup: &Setup, hook: Hook) -> Result {
         let Workload::Command(workload) = &setup.workload else { return Ok(()) };
         let folder = self.output_folder();
         let Some(testbed) = self.testbed.as_mut() else { return Ok(()) };
@@ -226,7 +226,7 @@ impl Runner<'_> {
 
     /// Runs the workload's `conclude` hook, if there is one. Studies check programs with it: if it fails, so does the
     /// trial.
-    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result<(), StopReason> {
+    fn conclude(&mut self, setup: &Setup, trial: &mut Trial) -> Result {
         match self.run_hook(setup, Hook::Conclude) {
             Err(StopReason::Failed(why)) => {
                 if let Measured::Command(command) = &mut trial.measured {
@@ -250,7 +250,7 @@ impl Runner<'_> {
     }
 
     /// Brings up new hosts and targets if the setting needs them, probes and warms up the target.
-    fn bring_up(&mut self, setup: &Setup, planned: PlannedTrial) -> Result<(), StopReason> {
+    fn bring_up(&mut self, setup: &Setup, planned: PlannedTrial) -> Result {
         // Another setting needs new hosts even if its setup is equal: processes keep state.
         let is_kept = match self.study.trial.fresh {
             // Programs always need a testbed: it holds their folder and runs their hooks.
@@ -326,7 +326,7 @@ impl Runner<'_> {
         }
     }
 
-    fn check_stop_and_budget(&self) -> Result<(), StopReason> {
+    fn check_stop_and_budget(&self) -> Result {
         if self.options.stop.load(Ordering::Relaxed) {
             return Err(StopReason::Stopped);
         }

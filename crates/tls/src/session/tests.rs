@@ -133,7 +133,8 @@ impl World {
     }
 
     fn client_of(&self, offer: &Offer, identity: Option<Identity>) -> ClientConfig {
-        let builder = offer.client(self.authority.roots().unwrap()).unwrap();
+        let roots = self.authority.roots().unwrap();
+        let builder = offer.client_builder().unwrap().with_root_certificates(roots);
         match identity {
             None => builder.with_no_client_auth(),
             Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key).unwrap(),

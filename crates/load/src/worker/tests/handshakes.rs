@@ -14,8 +14,8 @@ use crate::{
     share::Share,
     testing,
     wire::{
-        Agreed, ConnectionError, Event, HandshakeStep, PrefaceStep, Received, Route, SlotId, Waited, Wake,
-        Wire, simulated::SimulatedWire,
+        Agreed, Event, HandshakeStep, PrefaceStep, Received, Result, Route, SlotId, Waited, Wake, Wire,
+        simulated::SimulatedWire,
     },
     worker::{
         Finished, Worker,
@@ -80,7 +80,7 @@ impl Wire for SecureWire {
         self.tunnel_ns.is_some()
     }
 
-    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep, ConnectionError> {
+    fn preface(&mut self, slot: SlotId) -> Result<PrefaceStep> {
         let Some(tunnel_ns) = self.tunnel_ns else {
             return Ok(PrefaceStep { is_done: true, unread_ns: Some(0) });
         };
@@ -88,22 +88,17 @@ impl Wire for SecureWire {
         Ok(PrefaceStep { is_done: unread_ns.is_some(), unread_ns: unread_ns.or(Some(0)) })
     }
 
-    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep, ConnectionError> {
+    fn handshake(&mut self, slot: SlotId) -> Result<HandshakeStep> {
         let unread_ns = self.awaited(slot, self.takes_ns);
         let agreed = unread_ns.map(|_| AGREED);
         Ok(HandshakeStep { agreed, unread_ns: unread_ns.or(Some(0)), may_have_more: false })
     }
 
-    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize, ConnectionError> {
+    fn send(&mut self, slot: SlotId, bytes: &[u8]) -> Result<usize> {
         self.inner.send(slot, bytes)
     }
 
-    fn receive(
-        &mut self,
-        slot: SlotId,
-        buffer: &mut [u8],
-        discard: bool,
-    ) -> Result<Received, ConnectionError> {
+    fn receive(&mut self, slot: SlotId, buffer: &mut [u8], discard: bool) -> Result<Received> {
         self.inner.receive(slot, buffer, discard)
     }
 

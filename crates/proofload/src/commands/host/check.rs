@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{Asked, ProfileArgs};
 use crate::{
     commands::mistakes::Mistakes,
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::destination::{Destination, write_result},
 };
 
@@ -80,7 +80,7 @@ struct Judged {
 }
 
 /// Checks, and prints what was found.
-pub(super) fn run(arguments: &CheckArgs) -> Result<Exit, Refusal> {
+pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let asked = arguments.profile.read(&mut m);
     let mut files = Vec::new();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::tunings;
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::{
         destination::{Destination, write_result},
         standard,
@@ -43,7 +43,7 @@ struct Value {
 }
 
 /// Restores the settings of this network namespace.
-pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit, Refusal> {
+pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit> {
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     let folder = tunings()?;
     let _lock = folder.lock().map_err(Refusal::one)?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{ProfileArgs, check::wanted_text, tunings};
 use crate::{
     commands::mistakes::Mistakes,
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::destination::{Destination, write_result},
 };
 
@@ -45,7 +45,7 @@ struct Report {
 }
 
 /// Changes the settings.
-pub(super) fn run(arguments: &TuneArgs) -> Result<Exit, Refusal> {
+pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let asked = arguments.profile.read(&mut m);
     if arguments.profile.profile.is_none() && arguments.set.is_empty() {

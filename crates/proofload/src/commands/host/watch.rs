@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::{
     commands::{mistakes::Mistakes, stop},
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -77,7 +77,7 @@ struct Second {
 }
 
 /// Prints lines until it is stopped or its time is over.
-pub(super) fn run(arguments: &WatchArgs) -> Result<Exit, Refusal> {
+pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let duration = m.optional("--duration", arguments.duration.as_deref(), parse_time);
     m.into_result(()).map_err(Refusal::new)?;
@@ -124,7 +124,7 @@ const HEADING: &str = "connections                            |        | drops  
 ";
 
 impl Second {
-    fn of(change: &Counters, elapsed_s: f64, time_s: f64) -> Result<Self, Refusal> {
+    fn of(change: &Counters, elapsed_s: f64, time_s: f64) -> Result<Self> {
         let cannot = |error| Refusal::one(format_args!("cannot list sockets: {error}"));
         let passing = tcp::passing(MAX_SOCKETS).map_err(cannot)?;
         let count = |name: &str| change.get(name).unwrap_or(0);

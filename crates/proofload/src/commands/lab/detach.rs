@@ -26,7 +26,7 @@ use super::{
     up::{READY, UpArgs},
 };
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -37,7 +37,7 @@ const LOG: &str = "lab.log";
 
 /// Starts `proofload lab up` in the background. Returns when the lab is ready, or when it has failed, with its messages
 /// and exit status.
-pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit, Refusal> {
+pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
     let stop = stop::on_signal()?;
     let (mut child, mut messages) = start(arguments)
         .map_err(|e| Refusal::one(format_args!("cannot start the background process: {e}")))?;
@@ -97,7 +97,7 @@ fn start(arguments: &UpArgs) -> io::Result<(Child, File)> {
 }
 
 /// Waits up to [`POLL_INTERVAL`] for output of the process, prints it and appends it to `received`; false at its end.
-fn forward_output(child: &mut Child, received: &mut Vec<u8>) -> Result<bool, Refusal> {
+fn forward_output(child: &mut Child, received: &mut Vec<u8>) -> Result<bool> {
     let Some(output) = &mut child.stdout else { return Ok(false) };
     match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&POLL_INTERVAL)) {
         Ok(0) | Err(Errno::INTR) => return Ok(true),
@@ -121,7 +121,7 @@ fn forward_messages(messages: &mut File) -> io::Result<()> {
     Ok(())
 }
 
-fn exit_status(status: ExitStatus) -> Result<Exit, Refusal> {
+fn exit_status(status: ExitStatus) -> Result<Exit> {
     match (status.code(), status.signal()) {
         // Stopped; the status is 0 if the stop came just when the lab was ready.
         (Some(0 | 130), _) => Ok(Exit::Interrupted),

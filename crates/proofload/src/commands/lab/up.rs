@@ -14,7 +14,7 @@ use lab::{Lab, Options, RunningLab};
 
 use super::{clean, detach, read, stop};
 use crate::{
-    exit::{Exit, Refusal},
+    exit::{Exit, Refusal, Result},
     output::standard,
 };
 
@@ -39,7 +39,7 @@ pub(super) struct UpArgs {
 }
 
 /// Brings a lab up and keeps it up.
-pub(super) fn up(arguments: &UpArgs) -> Result<Exit, Refusal> {
+pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     if arguments.detach && !arguments.background {
         return detach::up_in_background(arguments);
@@ -108,7 +108,7 @@ fn keep_up(lab: &Lab, stop: &AtomicBool) -> Option<lab::ProcessFailure> {
     None
 }
 
-fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result<(), Refusal> {
+fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result {
     let mut out = String::new();
     for host in lab.hosts() {
         let addresses: Vec<String> = host.addresses().iter().map(ToString::to_string).collect();

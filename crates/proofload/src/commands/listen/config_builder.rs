@@ -13,7 +13,7 @@ use crate::commands::logs::LogFormat;
 /// The default of `path`.
 pub(super) const DEFAULT_PATH: &str = "events/${tag}.%Y-%m-%d.log";
 
-/// The settings read so far.
+/// The settings read so far; those that were checked, once they are built.
 #[derive(Debug)]
 pub(crate) struct ConfigBuilder {
     /// The settings that need no combining. Of `rules`, only the number of records is set here; the others are in
@@ -47,6 +47,8 @@ pub(crate) struct ConfigBuilder {
     pub log: LogFormat,
     /// Lowest level that is logged.
     pub log_level: LevelFilter,
+    /// Warnings about valid settings.
+    pub warnings: Vec<String>,
 }
 
 /// Format of a stored line.
@@ -60,23 +62,6 @@ pub(crate) enum Format {
     Csv,
     /// The text as it was sent.
     Raw,
-}
-
-/// The checked settings.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// The server's configuration.
-    pub config: Config,
-    /// Whether addresses were given, so that they are not the default.
-    pub has_explicit_addresses: bool,
-    /// File for the report.
-    pub report: Option<PathBuf>,
-    /// Format of the log.
-    pub log: LogFormat,
-    /// Lowest level that is logged.
-    pub log_level: LevelFilter,
-    /// Warnings about valid settings.
-    pub warnings: Vec<String>,
 }
 
 impl ConfigBuilder {
@@ -118,6 +103,7 @@ impl ConfigBuilder {
             report: None,
             log: LogFormat::Text,
             log_level: LevelFilter::INFO,
+            warnings: Vec::new(),
         })
     }
 
@@ -147,9 +133,8 @@ impl ConfigBuilder {
     ///
     /// # Errors
     /// Every contradiction, and every file with secrets that cannot be used.
-    pub(crate) fn build(mut self) -> Result<Plan, Vec<String>> {
+    pub(crate) fn build(mut self) -> Result<Self, Vec<String>> {
         let mut mistakes = Vec::new();
-        let mut warnings = Vec::new();
         if let Some(state) = self.state.take() {
             self.config.store.state = state;
         }
@@ -180,25 +165,16 @@ impl ConfigBuilder {
             match secrets::read(&path, read) {
                 Ok(found) => {
                     self.config.credentials.extend(found.credentials);
-                    warnings.extend(found.warning.map(|warning| format!("{option}: {warning}")));
+                    self.warnings.extend(found.warning.map(|warning| format!("{option}: {warning}")));
                 }
                 Err(why) => mistakes.push(format!("{option}: {why}")),
             }
         }
         if !self.config.credentials.is_empty() && self.config.tls.is_none() {
-            warnings.push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
+            self.warnings
+                .push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
         }
-        if !mistakes.is_empty() {
-            return Err(mistakes);
-        }
-        Ok(Plan {
-            config: self.config,
-            has_explicit_addresses: self.has_explicit_addresses,
-            report: self.report,
-            log: self.log,
-            log_level: self.log_level,
-            warnings,
-        })
+        if mistakes.is_empty() { Ok(self) } else { Err(mistakes) }
     }
 
     fn check_format(&mut self, mistakes: &mut Vec<String>) {

@@ -10,14 +10,14 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tracing::warn;
 
-use crate::exit::Refusal;
+use crate::exit::{Refusal, Result};
 
 /// The sockets passed by systemd (LISTEN_FDS), in order. Removes the variables from the environment, so call it before a
 /// second thread starts.
 ///
 /// # Errors
 /// If one is no TCP socket.
-pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>, Refusal> {
+pub(super) fn inherited_sockets() -> Result<Vec<OwnedFd>> {
     let mut list = ListenFd::from_env();
     let sockets = (0..list.len()).map(|index| match list.take_tcp_listener(index) {
         Ok(Some(listener)) => Ok(OwnedFd::from(listener)),

@@ -1,11 +1,11 @@
 //! Charts of the traffic of programs over time, for representative trials.
 
 use maud::{Markup, html};
-use record::{CommandTrial, Flow};
+use record::{CommandTrial, Flow, TrialEntry};
 
 use super::{
     Page, Section,
-    representative::{RepresentativeTrial, SectionOfTrials},
+    representative::{RepresentativeTrial, section_of_trials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds},
@@ -21,23 +21,16 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     let introduction = "Traffic on the interfaces of the load's hosts and on emulated links while the programs ran, for the valid trial \
          nearest to the median of each setting and for the first void trial. On interfaces, bytes are counted by the kernel, \
          including headers; on links, they are bytes on the wire.";
-    let most = page.limits.figures.max(MAX_UNFOLDED);
-    let section = SectionOfTrials {
-        anchor: "flows",
-        heading: "Rate over time",
-        introduction,
-        unfolded: MAX_UNFOLDED,
-        most,
-    };
-    section.of(page, |trial| programs(trial).is_some(), |trial| trial_chart(page, trial))
+    let texts = ("flows", "Rate over time", introduction);
+    let counts = (MAX_UNFOLDED, page.limits.figures.max(MAX_UNFOLDED));
+    section_of_trials(page, texts, counts, programs, |selected, trial| trial_chart(page, selected, trial))
 }
 
-fn programs<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a CommandTrial> {
-    selected.entry.trial.command().filter(|trial| !trial.flows.is_empty())
+fn programs(entry: &TrialEntry) -> Option<&CommandTrial> {
+    entry.trial.command().filter(|trial| !trial.flows.is_empty())
 }
 
-fn trial_chart(page: &Page, selected: &RepresentativeTrial) -> Markup {
-    let Some(trial) = programs(selected) else { return html! {} };
+fn trial_chart(page: &Page, selected: &RepresentativeTrial, trial: &CommandTrial) -> Markup {
     let void = selected.entry.trial.validity.is_void();
     let mut flows: Vec<(&String, &Flow)> = trial.flows.iter().collect();
     flows.sort_by_key(|(_, flow)| std::cmp::Reverse(flow.bytes));

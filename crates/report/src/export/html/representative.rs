@@ -17,34 +17,24 @@ pub(super) struct RepresentativeTrial<'a> {
     pub why: String,
 }
 
-/// A section of the page that shows the selected trials, one after the other.
-pub(super) struct SectionOfTrials {
-    pub anchor: &'static str,
-    pub heading: &'static str,
-    pub introduction: &'static str,
-    /// How many of them are not folded.
-    pub unfolded: usize,
-    /// How many of them are shown at most.
-    pub most: usize,
-}
-
-impl SectionOfTrials {
-    /// The section with those of the trials that have something to show, if there are any.
-    pub(super) fn of<'a>(
-        self,
-        page: &'a Page,
-        has: impl Fn(&RepresentativeTrial<'a>) -> bool,
-        show: impl Fn(&RepresentativeTrial<'a>) -> Markup,
-    ) -> Option<Section> {
-        let mut trials = representative_trials(page);
-        trials.retain(has);
-        let Self { anchor, heading, introduction, unfolded, most } = self;
-        let body = html! {
-            p { (introduction) }
-            (folded(&trials, (unfolded, most), ("trial", "selected trial"), show))
-        };
-        (!trials.is_empty()).then_some(Section { anchor, heading, body })
-    }
+/// A section that shows what `read` finds in the selected trials, one after the other; none if that is nothing. `unfolded` and
+/// `most`: how many trials are not folded, and shown at most.
+pub(super) fn section_of_trials<'a, T>(
+    page: &'a Page,
+    (anchor, heading, introduction): (&'static str, &'static str, &str),
+    (unfolded, most): (usize, usize),
+    read: impl Fn(&'a TrialEntry) -> Option<T>,
+    show: impl Fn(&RepresentativeTrial<'a>, &T) -> Markup,
+) -> Option<Section> {
+    let trials: Vec<_> = representative_trials(page)
+        .into_iter()
+        .filter_map(|trial| Some((read(trial.entry)?, trial)))
+        .collect();
+    let body = html! {
+        p { (introduction) }
+        (folded(&trials, (unfolded, most), ("trial", "selected trial"), |(read, trial)| show(trial, read)))
+    };
+    (!trials.is_empty()).then_some(Section { anchor, heading, body })
 }
 
 /// Selects for each search the last trial at the lower bound and the first missed one at the upper bound, for each other

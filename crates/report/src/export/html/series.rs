@@ -1,12 +1,12 @@
 //! Charts over time for representative trials.
 
 use maud::{Markup, html};
-use record::Interval;
+use record::{Interval, TrialEntry};
 
 use super::{
     Page, Section,
     parts::{Column, details, left_out, table},
-    representative::{RepresentativeTrial, SectionOfTrials},
+    representative::{RepresentativeTrial, section_of_trials},
 };
 use crate::{
     plot::{Axis, Chart, Layer, Line, Scale, short_number, short_seconds, short_time_us},
@@ -18,19 +18,13 @@ pub(super) fn section(page: &Page) -> Option<Section> {
     let introduction = "Single trials over time. For a search: the last trial at the lower bound and the first missed one at the upper \
          bound; for other settings: the trial nearest to the median; and the first void trial of the study. The result \
          folder has these data for all trials.";
-    let section = SectionOfTrials {
-        anchor: "series",
-        heading: "Second by second",
-        introduction,
-        unfolded: 2,
-        most: page.limits.figures,
-    };
-    section.of(page, |trial| !intervals(trial).is_empty(), |trial| trial_charts(page, trial))
+    let (texts, counts) = (("series", "Second by second", introduction), (2, page.limits.figures));
+    section_of_trials(page, texts, counts, intervals, |selected, series| trial_charts(page, selected, series))
 }
 
-/// The time series of a trial of requests; empty for other kinds of trials.
-fn intervals<'a>(selected: &RepresentativeTrial<'a>) -> &'a [Interval] {
-    selected.entry.trial.http().map_or(&[], |http| &http.series)
+/// The time series of a trial of requests.
+fn intervals(entry: &TrialEntry) -> Option<&[Interval]> {
+    Some(&entry.trial.http()?.series[..]).filter(|series| !series.is_empty())
 }
 
 /// A step of the charts: one interval of the trial, or several merged ones.
@@ -46,8 +40,7 @@ struct TimeStep {
     open_connections: f64,
 }
 
-fn trial_charts(page: &Page, selected: &RepresentativeTrial) -> Markup {
-    let series = intervals(selected);
+fn trial_charts(page: &Page, selected: &RepresentativeTrial, series: &[Interval]) -> Markup {
     let together = series.len().div_ceil(page.limits.points.max(1)).max(1);
     let steps = steps(series, together);
     let void = selected.entry.trial.validity.is_void();

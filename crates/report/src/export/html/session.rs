@@ -1,37 +1,30 @@
 //! What the steps of sessions came to, for representative trials.
 
 use maud::{Markup, html};
-use record::ScriptResult;
+use record::{ScriptResult, TrialEntry};
 
 use super::{
     Page, Section,
     parts::{Column, left_out, table},
-    representative::{RepresentativeTrial, SectionOfTrials},
+    representative::{RepresentativeTrial, section_of_trials},
 };
 use crate::plot::{short_number, short_time_us};
 
 pub(super) fn section(page: &Page) -> Option<Section> {
     let introduction = "What each step of the session came to, in the trials that are shown second by second. Redirects that were followed \
          count as requests of their step. Times are response times of completed requests.";
-    let section = SectionOfTrials {
-        anchor: "steps",
-        heading: "Steps of the session",
-        introduction,
-        unfolded: 6,
-        most: page.limits.figures,
-    };
-    section.of(page, |trial| script(trial).is_some(), |trial| trial_table(page, trial))
+    let (texts, counts) = (("steps", "Steps of the session", introduction), (6, page.limits.figures));
+    section_of_trials(page, texts, counts, script, |selected, script| trial_table(page, selected, script))
 }
 
 /// What a session came to; none for other loads.
-fn script<'a>(selected: &RepresentativeTrial<'a>) -> Option<&'a ScriptResult> {
-    let http = selected.entry.trial.http()?;
+fn script(entry: &TrialEntry) -> Option<&ScriptResult> {
+    let http = entry.trial.http()?;
     http.plan.script.as_ref().filter(|plan| plan.is_session())?;
     http.script.as_ref()
 }
 
-fn trial_table(page: &Page, selected: &RepresentativeTrial) -> Markup {
-    let Some(script) = script(selected) else { return html! {} };
+fn trial_table(page: &Page, selected: &RepresentativeTrial, script: &ScriptResult) -> Markup {
     let columns = [
         (Column::Name, "step"),
         (Column::Number, "completed"),

@@ -1,7 +1,7 @@
 //! The void trials with their reasons, and a table of all trials.
 
 use maud::{Markup, html};
-use record::{Purpose, TrialEntry, VoidRule, quantity::main_figures};
+use record::{Purpose, TrialEntry, quantity::main_figures};
 
 use super::{
     Page, Section,
@@ -47,7 +47,7 @@ fn reasons(page: &Page, void: &[&TrialEntry]) -> Markup {
                     row.push(once(page.setting(entry.setting)));
                 }
                 row.push(once(entry.load.map_or_else(|| "–".to_owned(), |load| page.load(load))));
-                row.push(rule(reason.rule).to_owned());
+                row.push(reason.rule.words().to_owned());
                 row.push(page.text(&reason.evidence));
                 row
             })
@@ -56,25 +56,6 @@ fn reasons(page: &Page, void: &[&TrialEntry]) -> Markup {
     html! {
         (table("Void trials and why", &columns, &rows))
         (left_out(shown, void.len(), "void trial"))
-    }
-}
-
-fn rule(rule: VoidRule) -> &'static str {
-    match rule {
-        VoidRule::Late => "generator late",
-        VoidRule::RateNotReached => "rate not reached",
-        VoidRule::CpuExhausted => "generator's processor fully used",
-        VoidRule::ProcessorShared => "generator's processor shared",
-        VoidRule::UnopenedConnections => "connections not opened",
-        VoidRule::LocalExhaustion => "this machine exhausted",
-        VoidRule::PoolLimited => "too few connections on this machine",
-        VoidRule::Accounting => "counts do not add up",
-        VoidRule::LittlesLaw => "Little's law broken",
-        VoidRule::WorkerLost => "worker lost",
-        VoidRule::Unmeasured => "quantity not measured",
-        VoidRule::Unaudited => "not audited",
-        VoidRule::Link => "emulated link",
-        VoidRule::Action => "action failed",
     }
 }
 
