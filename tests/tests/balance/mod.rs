@@ -2,6 +2,7 @@
 //! changes under load: nothing.
 
 mod failover;
+mod hosts;
 
 use std::{fs, time::Duration};
 

@@ -28,7 +28,6 @@ fn facts() -> BalancerFacts {
         is_up: true,
         has_carrier: true,
         kind: None,
-        receive_queues: 1,
         has_xdp: false,
     };
     BalancerFacts {

@@ -39,8 +39,6 @@ pub struct Link {
     pub has_carrier: bool,
     /// Kind of an interface of software, such as `veth`; none of hardware.
     pub kind: Option<String>,
-    /// Receive queues.
-    pub receive_queues: u32,
     /// Whether an XDP program is attached.
     pub has_xdp: bool,
 }
@@ -228,7 +226,6 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
         is_up: flags.contains(LinkFlags::Up),
         has_carrier: flags.contains(LinkFlags::LowerUp),
         kind: None,
-        receive_queues: 0,
         has_xdp: false,
     };
     let is_ethernet = message.header.link_layer_type == LinkLayerType::Ether;
@@ -237,7 +234,6 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Address(mac) if is_ethernet => link.mac = mac.try_into().ok(),
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
-            LinkAttribute::NumRxQueues(queues) => link.receive_queues = queues,
             LinkAttribute::Xdp(all) => {
                 link.has_xdp = all.iter().any(|of| matches!(of, LinkXdp::ProgId(number) if *number != 0));
             }

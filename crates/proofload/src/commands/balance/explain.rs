@@ -31,6 +31,7 @@ pub(super) struct ExplainArgs {
 
 /// Prints the facts.
 pub(super) fn run(arguments: &ExplainArgs) -> Result<Exit, Refusal> {
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     let findings = match (&arguments.config, &arguments.device) {
         (Some(path), _) => explain_balancer(&super::read(path)?.0),
         (None, Some(device)) => explain_balancer(&Config::new(device.as_str())),

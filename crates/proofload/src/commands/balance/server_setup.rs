@@ -35,6 +35,7 @@ pub(crate) struct ServerSetupArgs {
 /// Sets the host up, waits for a signal, and undoes it.
 pub(crate) fn run(arguments: &ServerSetupArgs) -> Result<Exit, Refusal> {
     let folder = Folder::of_this_user().map_err(Refusal::one)?;
+    lab::ensure_own_proc().map_err(Refusal::one)?;
     // Before anything is changed, so that no signal ends the process in between.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals =

@@ -1,0 +1,164 @@
+use super::*;
+
+fn link(index: u32, name: &str) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        mac: None,
+        mtu: 1_500,
+        is_up: true,
+        has_carrier: true,
+        kind: None,
+        has_xdp: false,
+    }
+}
+
+fn planned(vips: &[&str], devices: &[&str], ignore: &str, announce: &str) -> Result<Plan, Vec<String>> {
+    let present = [(1, "127.0.0.1", 8), (1, "10.0.0.100", 32), (1, "10.0.0.101", 24), (2, "10.0.0.5", 24)];
+    let present =
+        present.map(|(index, address, prefix)| Address { index, address: address.parse().unwrap(), prefix });
+    let read = |name: &str| Ok(if name.ends_with("ignore") { ignore } else { announce }.to_owned());
+    let vips: Vec<IpAddr> = vips.iter().map(|vip| vip.parse().unwrap()).collect();
+    let devices: Vec<String> = devices.iter().map(|device| (*device).to_owned()).collect();
+    plan(&vips, &devices, &[link(1, "lo"), link(2, "eth0.7")], &present, &read)
+}
+
+#[test]
+fn settings_come_with_addresses_of_ipv4() {
+    let plan = planned(&["10.0.0.102", "10.0.0.100"], &["eth0.7"], "0", "2").unwrap();
+    let names: Vec<&str> = plan.settings.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.eth0/7.arp_ignore"]);
+    assert_eq!(plan.addresses, ["10.0.0.102".parse::<IpAddr>().unwrap()]);
+    let expected = [
+        "net.ipv4.conf.all.arp_ignore is set to 1; it was 0",
+        "net.ipv4.conf.all.arp_announce is 2 already",
+        "net.ipv4.conf.eth0/7.arp_ignore is set to 1; it was 0",
+        "net.ipv4.conf.eth0/7.arp_announce is 2 already",
+        "lo is given 10.0.0.102/32",
+        "lo has 10.0.0.100/32 already",
+    ];
+    assert_eq!(plan.lines, expected);
+    assert!(planned(&["10.0.0.102"], &[], "8", "2").unwrap().settings.len() == 1, "8 answers for nothing");
+    assert_eq!(planned(&["2001:db8::1"], &[], "0", "0").unwrap().settings, []);
+}
+
+#[test]
+fn what_is_unsafe_is_refused_at_once() {
+    let wrong = planned(
+        &["10.0.0.5", "10.0.0.101", "127.0.0.9", "224.0.0.1", "10.0.0.7", "10.0.0.7"],
+        &["eth1"],
+        "0",
+        "0",
+    );
+    let wrong = wrong.unwrap_err();
+    let parts = [
+        "there is no device eth1; there are: lo, eth0.7",
+        "10.0.0.5 is an address of eth0.7",
+        "ip address del 10.0.0.101/24 dev lo",
+        "127.0.0.9 cannot be a VIP",
+        "224.0.0.1 cannot be a VIP",
+        "10.0.0.7 is named twice",
+    ];
+    assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
+    assert!(wrong.iter().zip(parts).all(|(wrong, part)| wrong.contains(part)), "{wrong:#?}");
+    assert!(planned(&[], &[], "0", "0").is_err());
+}
+
+/// Set in the process that the test starts in a namespace of its own, and in the one that it kills.
+const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
+const FOLDER: &str = "PROOFLOAD_TEST_FOLDER";
+const VIPS: [&str; 2] = ["10.0.0.100", "fd00::100"];
+
+#[test]
+fn a_host_is_as_it_was_after_the_end_and_after_a_kill() {
+    match std::env::var(INSIDE).as_deref() {
+        Ok("1") => return in_a_namespace_of_its_own(),
+        Ok(_) => {
+            let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
+            let _setup = start(&folder, &VIPS);
+            std::fs::write(folder.path().join("ready"), "").unwrap();
+            std::thread::park();
+        }
+        Err(_) => {}
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root may make network namespaces");
+        return;
+    }
+    let done = again("1", &tempfile::tempdir().unwrap()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+}
+
+/// This test in another process, in a namespace of its own if it is the first one.
+fn again(inside: &str, folder: &tempfile::TempDir) -> std::process::Command {
+    let own = std::env::current_exe().unwrap();
+    let name = "server_setup::tests::a_host_is_as_it_was_after_the_end_and_after_a_kill";
+    let mut command = if inside == "1" {
+        let mut command = std::process::Command::new("unshare");
+        command.arg("--net").arg(own);
+        command
+    } else {
+        std::process::Command::new(own)
+    };
+    command.args(["--exact", name]).env(INSIDE, inside).env(FOLDER, folder.path());
+    command
+}
+
+fn start(folder: &Folder, vips: &[&str]) -> ServerSetup {
+    let vips: Vec<IpAddr> = vips.iter().map(|vip| vip.parse().unwrap()).collect();
+    ServerSetup::start(&vips, &["eth0".to_owned()], folder).unwrap()
+}
+
+/// The settings, and the addresses of lo.
+fn state() -> (String, Vec<String>) {
+    let names = ["all.arp_ignore", "all.arp_announce", "eth0.arp_ignore", "eth0.arp_announce"];
+    let settings =
+        names.map(|name| Setting::read(&kernel::sysctl_path(&format!("net.ipv4.conf.{name}"))).unwrap());
+    let mut netlink = Netlink::open().unwrap();
+    let mut addresses: Vec<String> =
+        netlink.addresses().unwrap().iter().map(|own| format!("{}/{}", own.address, own.prefix)).collect();
+    addresses.sort();
+    (settings.concat(), addresses)
+}
+
+fn in_a_namespace_of_its_own() {
+    let made = "ip link set lo up && ip link add eth0 type veth peer name eth1 && sysctl -qw net.ipv4.conf.eth0.arp_announce=1 \
+                net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0 net.ipv4.conf.eth0.arp_ignore=0";
+    assert!(std::process::Command::new("sh").args(["-c", made]).status().unwrap().success());
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = Folder::at(temporary.path().join("state")).unwrap();
+    let before = state();
+    assert_eq!(before.0, "0001");
+    let addresses = ["10.0.0.100/32", "127.0.0.1/8", "::1/128", "fd00::100/128"].map(str::to_owned);
+
+    let setup = start(&folder, &VIPS);
+    assert_eq!(state(), ("1212".to_owned(), addresses.to_vec()));
+    let refused = ServerSetup::start(&["10.0.0.101".parse().unwrap()], &[], &folder).unwrap_err();
+    assert!(refused.len() == 1 && refused[0].contains("a server already"), "{refused:?}");
+    setup.end().unwrap();
+    assert_eq!(state(), before);
+
+    // Killed, it is a server until somebody cleans up; the next command goes on with what is there.
+    for is_resumed in [true, false] {
+        let kept = tempfile::tempdir_in(&temporary).unwrap();
+        let journals = Folder::at(kept.path().join("state")).unwrap();
+        let mut command = again("2", &kept);
+        let mut child = command.env(FOLDER, journals.path()).spawn().unwrap();
+        testing::until("the server is set up", || journals.path().join("ready").exists());
+        std::fs::remove_file(journals.path().join("ready")).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(state(), ("1212".to_owned(), addresses.to_vec()));
+        assert_eq!(undo::clean(&journals).unwrap().undone, Vec::<String>::new());
+        if is_resumed {
+            let setup = start(&journals, &VIPS[..1]);
+            assert!(setup.lines().iter().any(|line| line.contains("fd00::100 is taken from lo")));
+            assert_eq!(state().1, addresses[..3]);
+            setup.end().unwrap();
+        } else {
+            let cleaned = undo::clean_all(&journals).unwrap();
+            assert_eq!((cleaned.undone.len(), cleaned.failures.len()), (6, 0), "{cleaned:?}");
+        }
+        assert_eq!(state(), before);
+    }
+}
