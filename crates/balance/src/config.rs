@@ -117,7 +117,7 @@ pub struct Server {
 }
 
 /// Largest weight, as that of ipvs.
-pub const MAX_WEIGHT: u32 = 65_535;
+pub(crate) const MAX_WEIGHT: u32 = 65_535;
 
 impl Config {
     /// A configuration without VIPs, with what holds unless a file says otherwise.
