@@ -1,17 +1,13 @@
 //! A port of an Ethernet segment, which can be switched off.
 
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{fs::File, io, sync::Arc};
 
 use kernel::{namespaces::run_in_network, netlink::Netlink};
 
 /// A host's port of a segment. It stays usable while the lab is in use elsewhere.
 #[derive(Debug, Clone)]
 pub struct SegmentPort {
-    pub(crate) network: Arc<OwnedFd>,
+    pub(crate) network: Arc<File>,
     pub(crate) index: u32,
 }
 
@@ -22,7 +18,7 @@ impl SegmentPort {
     /// # Errors
     /// When the kernel refuses.
     pub fn switch(&self, on: bool) -> io::Result<()> {
-        run_in_network(self.network.as_fd(), || {
+        run_in_network(&*self.network, || {
             let mut netlink = Netlink::open()?;
             if on { netlink.set_up(self.index) } else { netlink.set_down(self.index) }
         })

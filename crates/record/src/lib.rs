@@ -42,10 +42,10 @@ pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
 pub use study::{
-    AuditPlan, AuditTotals, Bound, BoundKind, Bounding, BoundsAfterTrial, Confirmation, CurrentBounds,
-    Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose, QuantitySummary,
-    SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints, Setting, SettingOutcome, StudyPlan,
-    StudyResult, TrialEntry,
+    ActionRecord, AuditPlan, AuditTotals, Bound, BoundKind, Bounding, BoundsAfterTrial, Confirmation,
+    CurrentBounds, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose,
+    QuantitySummary, SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints, Setting,
+    SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
 pub use trial::{
     Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval,

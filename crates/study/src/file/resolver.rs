@@ -10,7 +10,7 @@ use std::{
 
 use lab::{Balancer, file::HostGroups, plan::Plan};
 use record::{ByteSource, Kind};
-use settings::{Reader, Table, Value};
+use settings::{Reader, Table};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -43,7 +43,7 @@ pub(super) const LOCAL: &str = "local";
 
 /// Resolves settings of a study file into setups.
 pub(super) struct Resolver<'d> {
-    tree: &'d DeTable<'d>,
+    pub(super) tree: &'d DeTable<'d>,
     outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
