@@ -10,7 +10,7 @@ use std::{
 
 use lab::{Balancer, file::HostGroups, plan::Plan};
 use record::{ByteSource, Kind};
-use settings::{Reader, Table, Value};
+use settings::{Reader, Table};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
