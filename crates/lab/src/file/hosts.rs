@@ -32,7 +32,6 @@ pub struct HostGroups {
 struct UnresolvedRoute {
     /// The destination; the default route if none.
     to: Option<Network>,
-    /// Hosts or addresses.
     via: Vec<(String, Range<usize>)>,
 }
 
@@ -332,8 +331,7 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
         if let (Some(value), []) = (via, values) {
             reader.mistake(value.span(), "a route needs at least one gateway");
         }
-        let texts = values.iter().map(|value| Some((reader.text(value)?.to_owned(), value.span())));
-        let via = texts.flatten().collect();
+        let via = values.iter().filter_map(|via| Some((reader.text(via)?.to_owned(), via.span()))).collect();
         table.finish(reader);
         if let Some(to) = to {
             routes.push(UnresolvedRoute { to, via });
