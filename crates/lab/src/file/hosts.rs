@@ -32,7 +32,6 @@ pub struct HostGroups {
 struct UnresolvedRoute {
     /// The destination; the default route if none.
     to: Option<Network>,
-    /// Hosts or addresses.
     via: Vec<(String, Range<usize>)>,
 }
 
@@ -141,10 +140,9 @@ pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Hos
                 }
             }
             let Some(first) = via.first() else { continue };
-            let any = if first.is_ipv4() {
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-            } else {
-                IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            let any = match first {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
             let to = route.to.unwrap_or(Network { address: any, prefix: 0 });
             plan.hosts[host].routes.push(Route { to: to.address, prefix: to.prefix, via });
@@ -326,16 +324,14 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
             reader.checked(value, network)
         });
         let via = table.require(reader, "via", "the gateway: a host or an address, or a list of them");
-        let values = match via.map(|value| (value, value.get_ref())) {
-            Some((_, DeValue::Array(values))) => &values[..],
-            Some((value, _)) => std::slice::from_ref(value),
-            None => &[],
-        };
+        let values = via.map_or(&[][..], |via| match via.get_ref() {
+            DeValue::Array(values) => values,
+            _ => std::slice::from_ref(via),
+        });
         if let (Some(value), []) = (via, values) {
             reader.mistake(value.span(), "a route needs at least one gateway");
         }
-        let via = values.iter().filter_map(|value| Some((reader.text(value)?.to_owned(), value.span())));
-        let via = via.collect();
+        let via = values.iter().filter_map(|via| Some((reader.text(via)?.to_owned(), via.span()))).collect();
         table.finish(reader);
         if let Some(to) = to {
             routes.push(UnresolvedRoute { to, via });
