@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How often servers with thresholds are looked at between sweeps.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After a failure, everything is written again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -272,7 +272,7 @@ impl Daemon {
         let sweep = self.sweeper.due(self.may_be_full());
         let step =
             self.balancer.next_step_ns().map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
-        let glance = self.balancer.with_thresholds().next().map(|_| now + GLANCE);
+        let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
         let next = [sweep, step, glance, self.retry].into_iter().flatten().min();
         next.unwrap_or(now + RETRY)
     }
