@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -308,11 +309,12 @@ fn walk(folder: &Path, look: &mut impl FnMut(&Path, bool)) {
     }
 }
 
-/// The folder that Debian's sshd wants, and that its service would make.
+/// The folder that Debian's sshd wants, and that its service would make. Tests that run beside each other share it.
 #[derive(Debug)]
-pub struct SshdFolder {
-    is_ours: bool,
-}
+pub struct SshdFolder(());
+
+/// How many values of [`SshdFolder`] there are, and whether the first one has made the folder.
+static SSHD_FOLDER: Mutex<(usize, bool)> = Mutex::new((0, false));
 
 impl SshdFolder {
     const PATH: &str = "/run/sshd";
@@ -322,17 +324,23 @@ impl SshdFolder {
     /// # Errors
     /// When it cannot be made.
     pub fn made() -> Result<Self> {
-        let is_ours = !Path::new(Self::PATH).is_dir();
-        if is_ours {
-            fs::create_dir(Self::PATH)?;
+        let (users, is_ours) = &mut *SSHD_FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+        if *users == 0 {
+            *is_ours = !Path::new(Self::PATH).is_dir();
+            if *is_ours {
+                fs::create_dir(Self::PATH)?;
+            }
         }
-        Ok(Self { is_ours })
+        *users += 1;
+        Ok(Self(()))
     }
 }
 
 impl Drop for SshdFolder {
     fn drop(&mut self) {
-        if self.is_ours {
+        let (users, is_ours) = &mut *SSHD_FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+        *users -= 1;
+        if *users == 0 && *is_ours {
             let _ = fs::remove_dir(Self::PATH);
         }
     }

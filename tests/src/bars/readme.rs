@@ -45,6 +45,10 @@ on = "server"
 run = "sshd"
 "#;
 
+/// The file of the README's balancer: its VIP, and the server in the place of its web3.
+const BALANCE: &str = "device = \"eth0\"\n[[vips]]\naddress = \"192.168.16.100\"\nport = 80\ncheck = { kind = \"none\" }\n\
+                       [[vips.servers]]\nname = \"web3\"\naddress = \"10.0.0.3\"\n";
+
 /// What stands before a block: `proofload` in place of the reader's eyes and hands. What runs until Ctrl-C is left
 /// running until it is ready and the block, or the next such call, begins; everything else must end with a verdict.
 const READER: &str = r#"
@@ -52,7 +56,8 @@ set -e -o pipefail
 service=""
 end() {
     [[ -n $service ]] || return 0
-    kill -INT "$service"
+    # A command of the block may have ended it.
+    kill -INT "$service" 2>/dev/null || true
     local status=0
     wait "$service" || status=$?
     # A link is not certified where the processors are busy.
@@ -61,12 +66,12 @@ end() {
 }
 proofload() {
     case "$1 $2" in
-    serve* | listen* | link* | "lab up")
+    serve* | listen* | link* | "lab up" | "balance --config")
         end
         command proofload "$@" >said 2>&1 &
         service=$!
         for _ in {1..1200}; do
-            grep -qE "^listening on|listening on.*storing in|^ready in|^link ready" said && return
+            grep -qE "^listening on|listening on.*storing in|^ready in|^link ready|ready: balancing" said && return
             kill -0 "$service" 2>/dev/null || break
             sleep 0.05
         done
@@ -128,6 +133,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     for name in ["studies", "docs"] {
         symlink(tree.join(name), folder.path().join(name))?;
     }
+    fs::write(folder.path().join("balance.toml"), BALANCE)?;
     fs::create_dir(folder.path().join("bin"))?;
     symlink(binary()?, folder.path().join("bin/proofload"))?;
     let _sshd = SshdFolder::made()?;
