@@ -13,7 +13,7 @@ pub(super) const BAR: Bar = Bar {
     name: "balance-cost",
     what: "balancer, HAProxy and no balancer in turns over the same servers, new and kept connections, 8 rounds: the balancer's processor \
            time a request is <= 1/8 of HAProxy's, what it adds to the machine's <= 0.3 of what HAProxy adds",
-    full_seconds: 420,
+    full_seconds: 330,
     run,
 };
 
@@ -44,12 +44,13 @@ balancer = ["direct", "l2dsr", "haproxy"]
 keepalive = [false, true]
 [trial]
 repeats = ROUNDS
+void_attempts = 0
 fresh = "trial"
 processor_time = true
 "#;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (rounds, duration) = scale.pick((2, "1s"), (8, "4s"));
+    let (rounds, duration) = scale.pick((2, "1s"), (8, "3s"));
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
     fs::write(&file, STUDY.replace("ROUNDS", &format!("{rounds}")).replace("SECONDS", duration))?;
