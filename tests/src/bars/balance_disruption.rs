@@ -143,12 +143,15 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     let started_late: u64 = new.series.iter().filter(|step| late(step.end_s)).map(|step| step.sent).sum();
     let completed_late: u64 =
         new.series.iter().filter(|step| late(step.end_s)).map(|step| step.completed).sum();
-    outcome.figure(
-        "death_lost_later",
-        started_late.saturating_sub(completed_late),
-        format!("<= {}, a hundredth, {KNOWN_DEAD_S} s after the death", started_late / 100),
-        completed_late >= started_late - started_late / 100,
-    );
+    // A sample is over by then.
+    if started_late > 0 {
+        outcome.figure(
+            "death_lost_later",
+            started_late.saturating_sub(completed_late),
+            format!("<= {}, a hundredth, {KNOWN_DEAD_S} s after the death", started_late / 100),
+            completed_late >= started_late - started_late / 100,
+        );
+    }
     lab.on("web1", "ip link set eth0 up")?;
     lab.tell("stop")?;
     daemon.finish(PATIENCE).map(drop).context("the balancer")
