@@ -4,7 +4,6 @@
 //! Counters that this version does not know are kept, and files that cannot be read are named.
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
@@ -70,15 +69,15 @@ pub fn of_network(read: ReadFile<'_>) -> Counters {
 /// Reads those counters of a network namespace that are looked at each second, where `read` gives an empty text for a file that is as
 /// it was. No packet has come or gone where the first file is so, and the others are not read.
 pub(crate) fn of_network_in_brief(read: ReadFile<'_>) -> Counters {
-    let first = NETWORK[0].0;
-    let text = match read(first) {
-        Ok(text) if text.is_empty() => return Counters::default(),
-        text => RefCell::new(Some(text)),
-    };
-    parse(&NETWORK[..READ_EACH_SECOND], &|name| match text.take().filter(|_| name == first) {
-        Some(text) => text,
-        None => read(name),
-    })
+    let mut counters = Counters::default();
+    for (at, file) in NETWORK[..READ_EACH_SECOND].iter().enumerate() {
+        let text = read(file.0);
+        if at == 0 && text.as_ref().is_ok_and(String::is_empty) {
+            break;
+        }
+        add(&mut counters, file, text);
+    }
+    counters
 }
 
 /// Reads the counters that all network namespaces of a machine share: processors, their queues of packets, pressure.
@@ -98,16 +97,16 @@ pub(crate) fn machine_files() -> impl Iterator<Item = &'static str> {
 
 fn parse(files: &[(&str, Parse)], read: ReadFile<'_>) -> Counters {
     let mut counters = Counters::default();
-    for (name, parse) in files {
-        let parsed = read(name).and_then(|text| {
-            let unknown = || io::Error::other("its form is not known");
-            parse(&text, &mut counters.values).ok_or_else(unknown)
-        });
-        if let Err(error) = parsed {
-            counters.missing.insert((*name).to_owned(), error.to_string());
-        }
-    }
+    files.iter().for_each(|file| add(&mut counters, file, read(file.0)));
     counters
+}
+
+fn add(counters: &mut Counters, (name, parse): &(&str, Parse), text: io::Result<String>) {
+    let unknown = || io::Error::other("its form is not known");
+    let parsed = text.and_then(|text| parse(&text, &mut counters.values).ok_or_else(unknown));
+    if let Err(error) = parsed {
+        counters.missing.insert((*name).to_owned(), error.to_string());
+    }
 }
 
 /// What has changed since `before`: the difference of what only rises, and the later value of what rises and falls. A counter
@@ -275,6 +274,8 @@ fn open_files(text: &str, values: &mut Values) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use proptest::prelude::*;
 
     use super::*;

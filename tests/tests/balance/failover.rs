@@ -10,29 +10,11 @@ use proofload_tests::{
 };
 use testing::{PATIENCE, until};
 
-const LAB: &str = r#"
-title = "failover"
-[hosts]
-client = {}
-balancer = { count = 2, loopback = [], sysctls = { "net.ipv4.conf.all.arp_ignore" = 0 } }
-web = { count = 3, loopback = ["10.1.99.1"], sysctls = { "net.ipv4.conf.all.arp_ignore" = 1, "net.ipv4.conf.all.arp_announce" = 2 } }
-[[links]]
-between = ["client", "balancer", "web"]
-[[processes]]
-on = "web1"
-run = "nginx"
-files = { "/who" = 100 }
-[[processes]]
-on = "web2"
-run = "nginx"
-files = { "/who" = 200 }
-[[processes]]
-on = "web3"
-run = "nginx"
-files = { "/who" = 300 }
-"#;
+use super::{LAB, VIP};
 
-const VIP: &str = "10.1.99.1";
+/// In the place of the one balancer of the lab.
+const BALANCERS: &str =
+    "balancer = { count = 2, loopback = [], sysctls = { \"net.ipv4.conf.all.arp_ignore\" = 0 } }";
 
 /// As in docs/balance.md, but that it notices a loss sooner.
 const KEEPALIVED: &str = "
@@ -140,7 +122,7 @@ fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
-    let (lab, _) = labs.up(&labs.file("failover.toml", LAB)?)?;
+    let (lab, _) = labs.up(&labs.file("failover.toml", &LAB.replace("balancer = {}", BALANCERS))?)?;
     let pair = Pair { labs, lab, program: binary()?.display().to_string() };
     let first = pair.start("balancer1", 200)?;
     until("balancer1 has the VIP", || pair.has_vip("balancer1"));
