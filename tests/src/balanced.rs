@@ -8,7 +8,7 @@ use testing::{PATIENCE, until};
 
 use crate::{
     Trial,
-    lab::Labs,
+    lab::{Inventory, Labs},
     process::Process,
     proofload::{binary, parse_trial},
 };
@@ -29,8 +29,13 @@ pub struct Balanced {
     /// The place of the lab.
     pub labs: Labs,
     lab: Process,
-    program: String,
-    file: String,
+    before: Inventory,
+    /// The path of proofload.
+    pub program: String,
+    /// The path of the balancer's configuration.
+    pub file: String,
+    /// Words of `proofload http` that say where requests come from.
+    source: String,
 }
 
 impl Balanced {
@@ -39,7 +44,6 @@ impl Balanced {
     /// # Errors
     /// When it does not come up.
     pub fn up(servers: usize, file_bytes: u32) -> Result<Self> {
-        let labs = Labs::new()?;
         let sources = SOURCES.map(|source| format!("\"{source}\"")).join(", ");
         // Servers answer to the addresses of the client, which are on no segment.
         let routes: String =
@@ -54,9 +58,20 @@ impl Balanced {
              [[links]]\nbetween = [\"client\", \"balancer\", \"web\"]\n\
              [[processes]]\non = \"web\"\nrun = \"nginx\"\nfiles = {{ \"/file\" = {file_bytes} }}\n"
         );
-        let (lab, _) = labs.up(&labs.file("balanced.toml", &text)?)?;
+        Ok(Self { source: format!("--source {}", SOURCES.join(",")), ..Self::of(&text)? })
+    }
+
+    /// Brings a lab up from the text of its file, with hosts of the same names.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn of(text: &str) -> Result<Self> {
+        let labs = Labs::new()?;
+        labs.run("clean")?;
+        let before = labs.inventory()?;
+        let (lab, _) = labs.up(&labs.file("balanced.toml", text)?)?;
         let (program, file) = (binary()?.display().to_string(), labs.path("balance.toml"));
-        Ok(Self { labs, lab, program, file })
+        Ok(Self { labs, lab, before, program, file, source: String::new() })
     }
 
     /// The name of a web host, from 1.
@@ -69,18 +84,13 @@ impl Balanced {
         format!("10.1.0.{}", number + 2)
     }
 
-    /// Writes the configuration: keys of the VIP, and the web hosts up to this number.
+    /// Writes the configuration: keys of the balancer, keys of its VIP, and the web hosts up to this number.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn configure(&self, of_vip: &str, servers: usize) -> Result<()> {
-        let of = |n| {
-            format!("[[vips.servers]]\nname = \"{}\"\naddress = \"{}\"\n", Self::web(n), Self::address(n))
-        };
-        let servers: String = (1..=servers).map(of).collect();
-        let text =
-            format!("device = \"{DEVICE}\"\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n{of_vip}\n{servers}");
-        Ok(fs::write(&self.file, text)?)
+    pub fn configure(&self, of_balancer: &str, of_vip: &str, servers: usize) -> Result<()> {
+        let servers: Vec<(String, String)> = (1..=servers).map(|n| (Self::web(n), Self::address(n))).collect();
+        Ok(fs::write(&self.file, configuration(of_balancer, of_vip, &servers))?)
     }
 
     /// Starts the balancer, and waits until it is ready.
@@ -88,7 +98,15 @@ impl Balanced {
     /// # Errors
     /// When it does not start.
     pub fn start(&self) -> Result<Process> {
-        let line = format!("lab shell balancer -- {} balance --config {}", self.program, self.file);
+        self.start_on("balancer", &self.file)
+    }
+
+    /// Starts a balancer on a host by a file, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_on(&self, host: &str, file: &str) -> Result<Process> {
+        let line = format!("lab shell {host} -- {} balance --config {file}", self.program);
         let mut daemon = self.labs.command(&line)?.start()?;
         daemon.says("ready: ", PATIENCE)?;
         Ok(daemon)
@@ -110,12 +128,21 @@ impl Balanced {
         self.labs.done(&format!("lab shell {host} -- {command}"))
     }
 
-    /// What the balancer counts.
+    /// What the balancer of a host counts.
     ///
     /// # Errors
     /// When it does not answer.
-    pub fn statistics(&self) -> Result<Value> {
-        Ok(serde_json::from_str(&self.tell("stats --json -")?)?)
+    pub fn statistics(&self, host: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.on(host, &format!("{} balance stats --json -", self.program))?)?)
+    }
+
+    /// What the balancer counts of each server, in the order of the configuration.
+    ///
+    /// # Errors
+    /// When the balancer does not answer.
+    pub fn servers(&self) -> Result<Vec<Value>> {
+        let statistics = self.statistics("balancer")?;
+        statistics["vips"][0]["servers"].as_array().cloned().context("no servers")
     }
 
     /// A number of each server, in the order of the configuration.
@@ -123,17 +150,18 @@ impl Balanced {
     /// # Errors
     /// When the balancer does not answer, or a server lacks it.
     pub fn of_servers(&self, name: &str) -> Result<Vec<f64>> {
-        let statistics = self.statistics()?;
-        let servers = statistics["vips"][0]["servers"].as_array().context("no servers")?;
-        servers.iter().map(|server| server[name].as_f64().with_context(|| format!("no {name}"))).collect()
+        let number = |server: &Value| server[name].as_f64().with_context(|| format!("no {name}"));
+        self.servers()?.iter().map(number).collect()
     }
 
-    /// Waits until a server is in this state.
-    pub fn await_state(&self, server: &str, state: &str) {
-        until(&format!("{server} is {state}"), || {
-            let statistics = self.statistics().unwrap_or_default();
-            let servers = statistics["vips"][0]["servers"].as_array().cloned().unwrap_or_default();
-            servers.iter().any(|own| own["name"] == server && own["state"] == state)
+    /// Waits until a server is in this state, or is gone.
+    pub fn await_state<'s>(&self, server: &str, state: impl Into<Option<&'s str>>) {
+        let state = state.into();
+        until(&format!("{server} is {state:?}"), || {
+            self.servers().is_ok_and(|servers| {
+                let own = servers.iter().find(|own| own["name"] == server);
+                own.and_then(|own| own["state"].as_str()) == state
+            })
         });
     }
 
@@ -142,7 +170,7 @@ impl Balanced {
     /// # Errors
     /// When it does not run.
     pub fn kill(&self, daemon: Process) -> Result<()> {
-        let process = self.statistics()?["process"].as_u64().context("no process")?;
+        let process = self.statistics("balancer")?["process"].as_u64().context("no process")?;
         self.on("balancer", &format!("kill -9 {process}"))?;
         daemon.finish(PATIENCE).map(drop)
     }
@@ -153,9 +181,8 @@ impl Balanced {
     /// When it cannot be started.
     pub fn load(&self, words: &str) -> Result<Process> {
         let line = format!(
-            "lab shell client -- {} http http://{VIP}/file --source {} {words} -q --json -",
-            self.program,
-            SOURCES.join(",")
+            "lab shell client -- {} http http://{VIP}/file {} {words} -q --json -",
+            self.program, self.source
         );
         self.labs.command(&line)?.start()
     }
@@ -181,11 +208,24 @@ impl Balanced {
         Ok([[numbers[1], numbers[0]], [numbers[9], numbers[8]]])
     }
 
-    /// Takes the lab down.
+    /// Takes the lab down: nothing is left.
     ///
     /// # Errors
-    /// When it does not go down well.
+    /// When it does not go down well, or something is left or changed.
     pub fn down(self) -> Result<()> {
-        self.labs.down(self.lab).map(drop)
+        self.labs.down(self.lab)?;
+        self.labs.run("clean")?;
+        let left = self.labs.difference(&self.before)?;
+        ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
+        Ok(())
     }
+}
+
+/// The text of a configuration: keys of the balancer, keys of its VIP, and servers, each with its name and its address.
+pub fn configuration(of_balancer: &str, of_vip: &str, servers: &[(String, String)]) -> String {
+    let of = |(name, address): &(String, String)| {
+        format!("[[vips.servers]]\nname = \"{name}\"\naddress = \"{address}\"\n")
+    };
+    let servers: String = servers.iter().map(of).collect();
+    format!("device = \"{DEVICE}\"\n{of_balancer}\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n{of_vip}\n{servers}")
 }

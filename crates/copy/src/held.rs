@@ -235,7 +235,7 @@ fn send_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
     }
     let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
     let evidence = format!(
-        "{} of a send buffer of {} in use; {}",
+        "the send buffer used {} of memory, and its limit is {}; {}",
         mean(senders.send_buffer_used_bytes),
         mean(senders.send_buffer_bytes),
         window_in_words(&senders)

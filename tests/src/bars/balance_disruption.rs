@@ -36,7 +36,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let lab = Balanced::up(SERVERS, 100)?;
     let mut outcome = Outcome::default();
     for event in &EVENTS[..scale.pick(2, EVENTS.len())] {
-        lab.configure(CHECK, SERVERS - 1)?;
+        lab.configure("", CHECK, SERVERS - 1)?;
         let mut daemon = lab.start()?;
         (1..SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
         let running = loads.start(&lab)?;
@@ -120,7 +120,7 @@ fn unbroken(outcome: &mut Outcome, event: &str, loads: &Loads, stayed: &Trial, n
 
 /// A server dies: its own connections break, and new ones go round it once its checks have failed.
 fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
-    lab.configure(CHECK, SERVERS)?;
+    lab.configure("", CHECK, SERVERS)?;
     let daemon = lab.start()?;
     (1..=SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
     let running = loads.start(lab)?;

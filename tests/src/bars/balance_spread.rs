@@ -27,7 +27,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let lab = Balanced::up(SERVERS, FILE_BYTES)?;
     let mut outcome = Outcome::default();
     for schedule in ["maglev", "round-robin"] {
-        lab.configure(&format!("schedule = \"{schedule}\"\ncheck = {{ kind = \"tcp\" }}"), SERVERS)?;
+        lab.configure("", &format!("schedule = \"{schedule}\"\ncheck = {{ kind = \"tcp\" }}"), SERVERS)?;
         let daemon = lab.start()?;
         (1..=SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
         let [client, balancer] = [lab.traffic("client")?, lab.traffic("balancer")?];

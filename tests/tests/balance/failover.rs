@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
-    lab::Labs,
+    balanced::{Balanced, VIP, configuration},
     process::Process,
-    proofload::{binary, parse_trial},
 };
-use testing::{PATIENCE, until};
+use testing::until;
 
-use super::{LAB, VIP};
+use super::{CHECK, LAB, went_well};
 
 /// In the place of the one balancer of the lab.
 const BALANCERS: &str =
@@ -24,13 +23,13 @@ global_defs {
 }
 vrrp_instance balancers {
     state BACKUP
-    interface DEVICE
+    interface eth0
     virtual_router_id 51
     priority PRIORITY
     advert_int 0.1
     nopreempt
     virtual_ipaddress {
-        10.1.99.1/32 dev DEVICE
+        10.1.99.1/32 dev eth0
     }
 }
 ";
@@ -39,78 +38,47 @@ vrrp_instance balancers {
 /// try of a TCP that has doubled its waits meanwhile, on a machine that does other things, too.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 
-struct Pair {
-    labs: Labs,
-    lab: Process,
-    program: String,
+/// Starts a balancer, and keepalived beside it.
+fn start(pair: &Balanced, host: &str, priority: u8) -> Result<[Process; 2]> {
+    let servers = [1, 2, 3].map(|n| (Balanced::web(n), Balanced::address(n + 1)));
+    let file = pair.labs.file(
+        &format!("{host}.toml"),
+        &configuration("answer_arp = false\nseed = 42", CHECK, &servers),
+    )?;
+    let balancer = pair.start_on(host, &file)?;
+    until(&format!("the servers of {host} are up"), || {
+        pair.statistics(host).is_ok_and(|stats| stats.to_string().matches("\"state\":\"up\"").count() == 3)
+    });
+    let rules = KEEPALIVED.replace("PRIORITY", &priority.to_string());
+    let file = pair.labs.file(&format!("{host}.conf"), &rules)?;
+    let pids = pair.labs.path(host);
+    let line = format!(
+        "keepalived --dont-fork --log-console --vrrp --use-file {file} --pid {pids}.pid --vrrp_pid {pids}.vrrp"
+    );
+    let keepalived = pair.labs.command(&format!("lab shell {host} -- {line}"))?.start()?;
+    Ok([balancer, keepalived])
 }
 
-impl Pair {
-    fn in_host(&self, host: &str, command: &str) -> Result<String> {
-        self.labs.done(&format!("lab shell {host} -- {command}"))
-    }
+/// Takes a host away: its processes are killed before they can say anything, and its link is down.
+fn lose(pair: &Balanced, host: &str) -> Result<()> {
+    let pids = pair.labs.path(host);
+    let process = pair.statistics(host)?["process"].as_u64().context("no process")?;
+    let script = format!("ip link set eth0 down; kill -9 $(cat {pids}.pid) $(cat {pids}.vrrp) {process}\n");
+    let script = pair.labs.file(&format!("lose-{host}.sh"), &script)?;
+    pair.on(host, &format!("sh {script}")).map(drop)
+}
 
-    fn device(&self, host: &str) -> Result<String> {
-        let links = self.in_host(host, "ip -o link show type veth")?;
-        let device = links.split(": ").nth(1).and_then(|name| name.split('@').next());
-        Ok(device.with_context(|| format!("no device: {links}"))?.to_owned())
-    }
+fn has_vip(pair: &Balanced, host: &str) -> bool {
+    let shown = pair.on(host, "ip -o -4 address show dev eth0");
+    shown.is_ok_and(|shown| shown.contains(&format!("{VIP}/32")))
+}
 
-    /// Starts a balancer, and keepalived beside it.
-    fn start(&self, host: &str, priority: u8) -> Result<[Process; 2]> {
-        let device = self.device(host)?;
-        let mut text = format!(
-            "device = \"{device}\"\nanswer_arp = false\nseed = 42\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n\
-             check = {{ kind = \"http\", path = \"/who\", interval = \"200ms\" }}\n"
-        );
-        for web in 1..=3 {
-            text += &format!("[[vips.servers]]\nname = \"web{web}\"\naddress = \"10.1.0.{}\"\n", web + 3);
-        }
-        let file = self.labs.file(&format!("{host}.toml"), &text)?;
-        let line = format!("lab shell {host} -- {} balance --config {file}", self.program);
-        let mut balancer = self.labs.command(&line)?.start()?;
-        balancer.says("ready: ", PATIENCE)?;
-        until(&format!("the servers of {host} are up"), || {
-            let stats = self.in_host(host, &format!("{} balance stats --json -", self.program));
-            stats.is_ok_and(|stats| stats.matches("\"state\": \"up\"").count() == 3)
-        });
-        let rules = KEEPALIVED.replace("DEVICE", &device).replace("PRIORITY", &priority.to_string());
-        let file = self.labs.file(&format!("{host}.conf"), &rules)?;
-        let pids = self.labs.path(host);
-        let line = format!(
-            "keepalived --dont-fork --log-console --vrrp --use-file {file} --pid {pids}.pid --vrrp_pid {pids}.vrrp"
-        );
-        let keepalived = self.labs.command(&format!("lab shell {host} -- {line}"))?.start()?;
-        Ok([balancer, keepalived])
-    }
-
-    /// Takes a host away: its processes are killed before they can say anything, and its link is down.
-    fn lose(&self, host: &str) -> Result<()> {
-        let (device, pids) = (self.device(host)?, self.labs.path(host));
-        let stats = self.in_host(host, &format!("{} balance stats --json -", self.program))?;
-        let stats: serde_json::Value = serde_json::from_str(&stats)?;
-        let process = stats["process"].as_u64().context("no process")?;
-        let script =
-            format!("ip link set {device} down; kill -9 $(cat {pids}.pid) $(cat {pids}.vrrp) {process}\n");
-        let script = self.labs.file(&format!("lose-{host}.sh"), &script)?;
-        self.in_host(host, &format!("sh {script}")).map(drop)
-    }
-
-    fn has_vip(&self, host: &str) -> bool {
-        let shown = self
-            .device(host)
-            .and_then(|device| self.in_host(host, &format!("ip -o -4 address show dev {device}")));
-        shown.is_ok_and(|shown| shown.contains(&format!("{VIP}/32")))
-    }
-
-    /// Number of new flows, and of segments, that a balancer has sent to servers.
-    fn sent(&self, host: &str) -> Result<(u64, u64)> {
-        let stats: serde_json::Value =
-            serde_json::from_str(&self.in_host(host, &format!("{} balance stats --json -", self.program))?)?;
-        let servers = stats["vips"][0]["servers"].as_array().cloned().unwrap_or_default();
-        let sum = |key: &str| servers.iter().filter_map(|server| server[key].as_u64()).sum();
-        Ok((sum("flows"), sum("packets")))
-    }
+/// Number of new flows, and of segments, that a balancer has sent to servers.
+fn sent(pair: &Balanced, host: &str) -> Result<(u64, u64)> {
+    let stats = pair.statistics(host)?;
+    let servers = stats["vips"][0]["servers"].as_array().cloned().unwrap_or_default();
+    let sum = |key: &str| servers.iter().filter_map(|server| server[key].as_u64()).sum();
+    Ok((sum("flows"), sum("packets")))
 }
 
 #[test]
@@ -119,39 +87,22 @@ fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
         return Ok(());
     }
     let _alone = crate::lab::alone();
-    let labs = Labs::new()?;
-    labs.run("clean")?;
-    let before = labs.inventory()?;
-    let (lab, _) = labs.up(&labs.file("failover.toml", &LAB.replace("balancer = {}", BALANCERS))?)?;
-    let pair = Pair { labs, lab, program: binary()?.display().to_string() };
-    let first = pair.start("balancer1", 200)?;
-    until("balancer1 has the VIP", || pair.has_vip("balancer1"));
-    let second = pair.start("balancer2", 100)?;
-    ensure!(!pair.has_vip("balancer2"), "the second one waits");
+    let pair = Balanced::of(&LAB.replace("balancer = {}", BALANCERS))?;
+    let first = start(&pair, "balancer1", 200)?;
+    until("balancer1 has the VIP", || has_vip(&pair, "balancer1"));
+    let second = start(&pair, "balancer2", 100)?;
+    ensure!(!has_vip(&pair, "balancer2"), "the second one waits");
 
-    let load = |words: &str| {
-        let line = format!(
-            "lab shell client -- {} http http://{VIP}/who {words} --duration 8s --json -",
-            pair.program
-        );
-        pair.labs.command(&line)?.start()
-    };
-    let established = load("--rate 200 --connections 8")?;
-    let new = load("--connections 4 --no-keepalive")?;
-    until("requests pass balancer1", || pair.sent("balancer1").is_ok_and(|(flows, _)| flows > 300));
-    ensure!(pair.sent("balancer2")?.0 == 0, "the second one has nothing to do yet");
+    let established = pair.load("--rate 200 --connections 8 --duration 8s")?;
+    let new = pair.load("--connections 4 --no-keepalive --duration 8s")?;
+    until("requests pass balancer1", || sent(&pair, "balancer1").is_ok_and(|(flows, _)| flows > 300));
+    ensure!(sent(&pair, "balancer2")?.0 == 0, "the second one has nothing to do yet");
     // The first machine is lost: nothing of it runs, and nobody hears of it.
-    pair.lose("balancer1")?;
-    until("balancer2 has the VIP", || pair.has_vip("balancer2"));
+    lose(&pair, "balancer1")?;
+    until("balancer2 has the VIP", || has_vip(&pair, "balancer2"));
 
-    let results = [established, new].map(|load| {
-        let finished = load.finish(Duration::from_secs(60))?;
-        let trial = parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))?;
-        let errors: Vec<_> = trial.errors.iter().chain(trial.connection_errors.iter()).collect();
-        ensure!(trial.counts.failed == 0 && errors.is_empty(), "{errors:?}");
-        Ok(trial)
-    });
-    let [established, new] = results;
+    // Both loads end before either is judged.
+    let [established, new] = [established, new].map(went_well);
     let (established, new) =
         (established.context("established connections")?, new.context("new connections")?);
     ensure!(established.counts.connections_opened == 8, "{:?}", established.counts);
@@ -164,13 +115,8 @@ fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     );
     ensure!(gap > Duration::from_millis(100), "nobody noticed that the first balancer was lost: {gap:?}");
     ensure!(gap < LONGEST_GAP, "a gap of {gap:?}");
-    let (flows, packets) = pair.sent("balancer2")?;
+    let (flows, packets) = sent(&pair, "balancer2")?;
     ensure!(flows > 100 && packets > flows, "{flows} new flows, {packets} segments");
     drop((first, second));
-    let Pair { labs, lab, .. } = pair;
-    labs.down(lab)?;
-    labs.run("clean")?;
-    let left = labs.difference(&before)?;
-    ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
-    Ok(())
+    pair.down()
 }

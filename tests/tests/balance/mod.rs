@@ -6,13 +6,13 @@ mod hosts;
 
 use std::{fs, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use proofload_tests::{
-    lab::{Inventory, Labs},
+    Trial,
+    balanced::{Balanced, VIP},
+    lab::Labs,
     process::Process,
-    proofload::{binary, parse_trial},
 };
-use serde_json::Value;
 use testing::{PATIENCE, until};
 
 const LAB: &str = r#"
@@ -26,135 +26,49 @@ between = ["client", "balancer", "web"]
 [[processes]]
 on = "web1"
 run = "nginx"
-files = { "/who" = 100 }
+files = { "/file" = 100 }
 [[processes]]
 on = "web2"
 run = "nginx"
-files = { "/who" = 200 }
+files = { "/file" = 200 }
 [[processes]]
 on = "web3"
 run = "nginx"
-files = { "/who" = 300 }
+files = { "/file" = 300 }
 "#;
 
-const VIP: &str = "10.1.99.1";
+/// Checks that notice a change soon.
+const CHECK: &str = "check = { kind = \"http\", path = \"/file\", interval = \"200ms\" }";
 
-/// A lab, and the balancer in it.
-struct Balanced {
-    labs: Labs,
-    lab: Process,
-    before: Inventory,
-    program: String,
-    device: String,
-    file: String,
+fn configure(balanced: &Balanced, of_vip: &str, servers: usize) -> Result<()> {
+    let brief = "handshake = \"300ms\"\nclosing_timeout = \"1s\"\nmetrics = \"127.0.0.1:9100\"";
+    balanced.configure(brief, &format!("{CHECK}\n{of_vip}"), servers)
 }
 
-impl Balanced {
-    fn up() -> Result<Self> {
-        let labs = Labs::new()?;
-        labs.run("clean")?;
-        let before = labs.inventory()?;
-        let (lab, _) = labs.up(&labs.file("balanced.toml", LAB)?)?;
-        let program = binary()?.display().to_string();
-        let links = labs.done("lab shell balancer -- ip -o link show type veth")?;
-        let device = links.split(": ").nth(1).and_then(|name| name.split('@').next());
-        let device = device.with_context(|| format!("no device: {links}"))?.to_owned();
-        let file = labs.path("balance.toml");
-        Ok(Self { labs, lab, before, program, device, file })
-    }
+/// Starts requests, each on a connection of its own.
+fn load(balanced: &Balanced, seconds: u32) -> Result<Process> {
+    balanced.load(&format!("--connections 4 --no-keepalive --duration {seconds}s"))
+}
 
-    /// Writes the configuration: settings of the VIP, and the servers by their numbers.
-    fn configure(&self, of_vip: &str, servers: &[u8]) -> Result<()> {
-        let servers: String = servers
-            .iter()
-            .map(|n| format!("[[vips.servers]]\nname = \"web{n}\"\naddress = \"10.1.0.{}\"\n", n + 2))
-            .collect();
-        let text = format!(
-            "device = \"{}\"\nhandshake = \"300ms\"\nclosing_timeout = \"1s\"\nmetrics = \"127.0.0.1:9100\"\n[[vips]]\n\
-             address = \"{VIP}\"\nport = 80\n{of_vip}\ncheck = {{ kind = \"http\", path = \"/who\", interval = \"200ms\" }}\n{servers}",
-            self.device
-        );
-        Ok(fs::write(&self.file, text)?)
-    }
+/// Waits for the end of a load: requests were made, and none has failed.
+fn went_well(load: Process) -> Result<Trial> {
+    let trial = Balanced::trial(load, Duration::ZERO)?;
+    let errors: Vec<_> = trial.errors.iter().chain(trial.connection_errors.iter()).collect();
+    ensure!(trial.counts.failed == 0 && errors.is_empty(), "{errors:?}");
+    ensure!(trial.counts.completed > 100, "{} requests", trial.counts.completed);
+    Ok(trial)
+}
 
-    /// Starts the daemon, and waits until it is ready.
-    fn start(&self) -> Result<Process> {
-        let line = format!("lab shell balancer -- {} balance --config {}", self.program, self.file);
-        let mut daemon = self.labs.command(&line)?.start()?;
-        daemon.says("ready: ", PATIENCE)?;
-        Ok(daemon)
-    }
-
-    /// Runs a command of `proofload balance` beside it.
-    fn tell(&self, words: &str) -> Result<String> {
-        self.labs.done(&format!("lab shell balancer -- {} balance {words}", self.program))
-    }
-
-    fn statistics(&self) -> Result<Value> {
-        Ok(serde_json::from_str(&self.tell("stats --json -")?)?)
-    }
-
-    fn servers(&self) -> Result<Vec<Value>> {
-        Ok(self.statistics()?["vips"][0]["servers"].as_array().cloned().unwrap_or_default())
-    }
-
-    /// The state of a server; nothing if it is gone.
-    fn state_of(&self, name: &str) -> Option<String> {
-        let servers = self.servers().ok()?;
-        let server = servers.into_iter().find(|server| server["name"] == name)?;
-        server["state"].as_str().map(str::to_owned)
-    }
-
-    fn await_state(&self, name: &str, state: Option<&str>) {
-        until(&format!("{name} is {state:?}"), || self.state_of(name).as_deref() == state);
-    }
-
-    /// Starts requests, each on a connection of its own.
-    fn load(&self, seconds: u32) -> Result<Process> {
-        self.load_of("--connections 4 --no-keepalive", seconds)
-    }
-
-    fn load_of(&self, words: &str, seconds: u32) -> Result<Process> {
-        let line = format!(
-            "lab shell client -- {} http http://{VIP}/who {words} --duration {seconds}s --json -",
-            self.program
-        );
-        self.labs.command(&line)?.start()
-    }
-
-    /// Waits for its end: requests were made, and none has failed.
-    fn went_well(load: Process) -> Result<u64> {
-        let finished = load.finish(Duration::from_secs(60))?;
-        let trial = parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))?;
-        let http = &*trial;
-        let errors: Vec<_> = http.errors.iter().chain(http.connection_errors.iter()).collect();
-        ensure!(http.counts.failed == 0 && errors.is_empty(), "{errors:?}");
-        ensure!(http.counts.completed > 100, "{} requests", http.counts.completed);
-        Ok(http.counts.completed)
-    }
-
-    /// New flows by server.
-    fn flows(&self) -> Result<Vec<u64>> {
-        Ok(self.servers()?.iter().map(|server| server["flows"].as_u64().unwrap_or_default()).collect())
-    }
-
-    /// What there is in the balancer's host and on the machine that it may have made or changed.
-    fn traces(&self) -> Result<String> {
-        let looks = "ip -o addr; ip -o link; tc filter show dev DEV ingress; cat /proc/sys/net/ipv4/conf/*/arp_ignore";
-        let script = self.labs.file("look.sh", &looks.replace("DEV", &self.device))?;
-        let host = self.labs.done(&format!("lab shell balancer -- sh {script}"))?;
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let mounts: Vec<&str> = mounts.lines().filter(|line| line.contains(" - bpf ")).collect();
-        let folder = fs::read_dir(self.labs.state().join("balance")).map_or(0, Iterator::count);
-        Ok(format!("{host}\n{mounts:?}\n{folder} folders of balancers\n"))
-    }
-
-    fn down(self) -> Result<()> {
-        self.labs.down(self.lab)?;
-        let left = self.labs.difference(&self.before)?;
-        ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
-        Ok(())
-    }
+/// What there is in the balancer's host and on the machine that it may have made or changed.
+fn traces(balanced: &Balanced) -> Result<String> {
+    let looks =
+        "ip -o addr; ip -o link; tc filter show dev eth0 ingress; cat /proc/sys/net/ipv4/conf/*/arp_ignore";
+    let script = balanced.labs.file("look.sh", looks)?;
+    let host = balanced.on("balancer", &format!("sh {script}"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts: Vec<&str> = mounts.lines().filter(|line| line.contains(" - bpf ")).collect();
+    let folder = fs::read_dir(balanced.labs.state().join("balance")).map_or(0, Iterator::count);
+    Ok(format!("{host}\n{mounts:?}\n{folder} folders of balancers\n"))
 }
 
 fn may_balance() -> bool {
@@ -171,60 +85,57 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
         return Ok(());
     }
     let _alone = super::lab::alone();
-    let balanced = Balanced::up()?;
-    balanced.configure("", &[1, 2, 3])?;
-    let traces = balanced.traces()?;
+    let balanced = Balanced::of(LAB)?;
+    configure(&balanced, "", 3)?;
+    let as_it_was = traces(&balanced)?;
     let daemon = balanced.start()?;
-    ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, Some("up")));
-    let load = balanced.load(2)?;
-    let requests = Balanced::went_well(load)?;
-    let flows = balanced.flows()?;
-    ensure!(flows.iter().sum::<u64>() >= requests, "{flows:?} flows of {requests} requests");
-    ensure!(flows.iter().all(|own| *own * 6 > requests), "a server got too few: {flows:?} of {requests}");
+    ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, "up"));
+    let requests = went_well(load(&balanced, 2)?)?.counts.completed as f64;
+    let flows = balanced.of_servers("flows")?;
+    ensure!(flows.iter().sum::<f64>() >= requests, "{flows:?} flows of {requests} requests");
+    ensure!(flows.iter().all(|own| own * 6.0 > requests), "a server got too few: {flows:?} of {requests}");
 
     // Connections are counted by sweeps, and a server at its maximum gets no new ones.
-    let held = balanced.load_of("--connections 30", 12)?;
-    let active = |server: &Value| server["active"].as_u64().unwrap_or_default();
+    let held = balanced.load("--connections 30 --duration 12s")?;
     until("30 connections are counted", || {
-        balanced.servers().is_ok_and(|servers| servers.iter().map(active).sum::<u64>() == 30)
+        balanced.of_servers("active").is_ok_and(|active| active.iter().sum::<f64>() == 30.0)
     });
     balanced.tell(&format!("set {VIP} web1 --max 1"))?;
-    balanced.await_state("web1", Some("full"));
-    let full = balanced.flows()?[0];
-    Balanced::went_well(balanced.load(1)?)?;
-    ensure!(balanced.flows()?[0] == full, "a full server gets new connections");
+    balanced.await_state("web1", "full");
+    let full = balanced.of_servers("flows")?[0];
+    went_well(load(&balanced, 1)?)?;
+    ensure!(balanced.of_servers("flows")?[0] == full, "a full server gets new connections");
     balanced.tell(&format!("set {VIP} web1 --max 0"))?;
-    Balanced::went_well(held)?;
+    went_well(held)?;
 
     // Each change under load, and then what it must have done.
-    let load = balanced.load(12)?;
+    let under = load(&balanced, 12)?;
     balanced.tell(&format!("drain {VIP}:80 web2 --wait 30s"))?;
-    let drained = balanced.flows()?[1];
+    let drained = balanced.of_servers("flows")?[1];
     balanced.tell(&format!("set {VIP} web1 --weight 3"))?;
-    ensure!(balanced.flows()?[1] == drained, "a drained server gets new connections");
+    ensure!(balanced.of_servers("flows")?[1] == drained, "a drained server gets new connections");
     balanced.tell(&format!("remove {VIP} web2"))?;
     balanced.await_state("web2", None);
     balanced.tell(&format!("add {VIP} 10.1.0.4 --server-name web2"))?;
-    balanced.await_state("web2", Some("up"));
+    balanced.await_state("web2", "up");
     // By the file, the weight is 1 again, and web3 is gone.
-    balanced.configure("", &[1, 2])?;
+    configure(&balanced, "", 2)?;
     balanced.tell("reload")?;
     balanced.await_state("web3", None);
-    Balanced::went_well(load)?;
-    let shares: Vec<f64> =
-        balanced.servers()?.iter().map(|server| server["ring_ratio"].as_f64().unwrap_or_default()).collect();
+    went_well(under)?;
+    let shares = balanced.of_servers("ring_ratio")?;
     ensure!(shares.len() == 2 && shares.iter().all(|share| (share - 0.5).abs() < 0.001), "{shares:?}");
 
     let wrong = balanced
         .labs
         .run(&format!("lab shell balancer -- {} balance remove {VIP} web9", balanced.program))?;
     ensure!(wrong.code == Some(2) && wrong.stderr.contains("there are: web1, web2"), "{wrong:?}");
-    let metrics = balanced.labs.done("lab shell balancer -- curl -sf http://127.0.0.1:9100/metrics")?;
+    let metrics = balanced.on("balancer", "curl -sf http://127.0.0.1:9100/metrics")?;
     ensure!(metrics.ends_with("# EOF\n") && metrics.contains("server=\"web1\"} 1\n"), "{metrics}");
     balanced.tell("stop")?;
     let finished = daemon.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
-    ensure!(balanced.traces()? == traces, "{traces}\nis now\n{}", balanced.traces()?);
+    ensure!(traces(&balanced)? == as_it_was, "{as_it_was}\nis now\n{}", traces(&balanced)?);
     balanced.down()
 }
 
@@ -234,21 +145,19 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
         return Ok(());
     }
     let _alone = super::lab::alone();
-    let balanced = Balanced::up()?;
-    balanced.configure("schedule = \"round-robin\"", &[1, 2, 3])?;
-    let traces = balanced.traces()?;
+    let balanced = Balanced::of(LAB)?;
+    configure(&balanced, "schedule = \"round-robin\"", 3)?;
+    let as_it_was = traces(&balanced)?;
     let daemon = balanced.start()?;
-    ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, Some("up")));
+    ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, "up"));
     balanced.tell(&format!("set {VIP} web1 --weight 7"))?;
     let second = balanced
         .labs
         .run(&format!("lab shell balancer -- {} balance --config {}", balanced.program, balanced.file))?;
     ensure!(second.code == Some(2) && second.stderr.contains("runs already"), "{second:?}");
 
-    let load = balanced.load(6)?;
-    let process = balanced.statistics()?["process"].to_string();
-    balanced.labs.done(&format!("lab shell balancer -- kill -9 {process}"))?;
-    daemon.finish(PATIENCE)?;
+    let under = load(&balanced, 6)?;
+    balanced.kill(daemon)?;
     // Cleaning before another command leaves it alone.
     balanced.labs.run("lab down no-such-lab")?;
     let daemon = balanced.start()?;
@@ -257,22 +166,20 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     let finished = daemon.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
     let daemon = balanced.start()?;
-    Balanced::went_well(load)?;
+    went_well(under)?;
 
     // A server that has lost the VIP is gone round, though it answers for its own address.
-    balanced.labs.done(&format!("lab shell web3 -- ip addr del {VIP}/32 dev lo"))?;
-    balanced.await_state("web3", Some("down"));
-    Balanced::went_well(balanced.load(1)?)?;
-    balanced.labs.done(&format!("lab shell web3 -- ip addr add {VIP}/32 dev lo"))?;
-    balanced.await_state("web3", Some("up"));
+    balanced.on("web3", &format!("ip addr del {VIP}/32 dev lo"))?;
+    balanced.await_state("web3", "down");
+    went_well(load(&balanced, 1)?)?;
+    balanced.on("web3", &format!("ip addr add {VIP}/32 dev lo"))?;
+    balanced.await_state("web3", "up");
 
-    let process = balanced.statistics()?["process"].to_string();
-    balanced.labs.done(&format!("lab shell balancer -- kill -9 {process}"))?;
-    daemon.finish(PATIENCE)?;
-    ensure!(balanced.traces()? != traces, "it was undone by nobody");
-    let cleaned = balanced.labs.done(&format!("lab shell balancer -- {} clean", balanced.program))?;
+    balanced.kill(daemon)?;
+    ensure!(traces(&balanced)? != as_it_was, "it was undone by nobody");
+    let cleaned = balanced.on("balancer", &format!("{} clean", balanced.program))?;
     ensure!(cleaned.contains("removed the balancer of "), "{cleaned}");
-    ensure!(balanced.traces()? == traces, "{traces}\nis now\n{}", balanced.traces()?);
+    ensure!(traces(&balanced)? == as_it_was, "{as_it_was}\nis now\n{}", traces(&balanced)?);
     balanced.down()
 }
 

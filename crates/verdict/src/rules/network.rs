@@ -205,7 +205,7 @@ pub(super) fn send_buffer(observed: &Observed<'_>) -> Finding {
     let used_share = senders.send_buffer_used_bytes as f64 / senders.send_buffer_bytes.max(1) as f64;
     let mean = |sum: u64| show_bytes(sum / senders.samples_sending.max(1));
     let evidence = format!(
-        "{} of a send buffer of {} in use; {}",
+        "the send buffer used {} of memory, and its limit is {}; {}",
         mean(senders.send_buffer_used_bytes),
         mean(senders.send_buffer_bytes),
         window_in_words(&senders)
