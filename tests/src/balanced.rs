@@ -89,7 +89,8 @@ impl Balanced {
     /// # Errors
     /// When it cannot be written.
     pub fn configure(&self, of_balancer: &str, of_vip: &str, servers: usize) -> Result<()> {
-        let servers: Vec<(String, String)> = (1..=servers).map(|n| (Self::web(n), Self::address(n))).collect();
+        let servers: Vec<(String, String)> =
+            (1..=servers).map(|n| (Self::web(n), Self::address(n))).collect();
         Ok(fs::write(&self.file, configuration(of_balancer, of_vip, &servers))?)
     }
 
@@ -227,5 +228,7 @@ pub fn configuration(of_balancer: &str, of_vip: &str, servers: &[(String, String
         format!("[[vips.servers]]\nname = \"{name}\"\naddress = \"{address}\"\n")
     };
     let servers: String = servers.iter().map(of).collect();
-    format!("device = \"{DEVICE}\"\n{of_balancer}\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n{of_vip}\n{servers}")
+    format!(
+        "device = \"{DEVICE}\"\n{of_balancer}\n[[vips]]\naddress = \"{VIP}\"\nport = 80\n{of_vip}\n{servers}"
+    )
 }

@@ -86,6 +86,21 @@ impl ResultFolder {
         Ok(folder)
     }
 
+    /// Creates the folder, also where a run was killed before it had written its plan.
+    ///
+    /// # Errors
+    /// When it cannot be created, or already holds anything else.
+    pub fn create_again(path: &Path) -> Result<Self> {
+        let folder = Self { path: path.to_owned() };
+        if !folder.file(PLAN).exists() {
+            let begun = [ENVIRONMENT, STUDY, PLAN];
+            let names = begun.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.partial")]);
+            // What cannot be removed is named below.
+            names.for_each(|name| drop(fs::remove_file(folder.file(&name))));
+        }
+        Self::create(path)
+    }
+
     /// Opens an existing folder.
     ///
     /// # Errors

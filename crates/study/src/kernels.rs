@@ -143,7 +143,9 @@ fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
     let own: Vec<&str> = setup.target_processes().collect();
     let is_target = |process: &&Process| own.contains(&process.name.as_str());
     let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
-    let role = |host| match (setup.from.contains(&host), targets.contains(&host)) {
+    // What a program does is what is asked, on whichever side.
+    let is_program = setup.workload.kind() == Kind::Command;
+    let role = |host| match (setup.from.contains(&host) && !is_program, targets.contains(&host)) {
         (true, true) => Role::Both,
         (true, false) => Role::Load,
         (false, _) => Role::Target,
@@ -158,6 +160,15 @@ mod tests {
     use testing::plans;
 
     use super::*;
+
+    #[test]
+    fn what_a_program_does_is_looked_at_on_both_sides() {
+        let text = "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"l\"\nbetween = [\"a\", \"b\"]\n\
+                    [workload.command]\nfrom = \"a\"\nrun = \"true\"\n";
+        let study = crate::file::read("f", text, &[], &MachineLimits::EXAMPLE).unwrap();
+        let trial = plans::trial(HttpTrial::default());
+        assert_eq!(roles(&study.setup(0, None).unwrap(), &trial), [Role::Target, Role::Target]);
+    }
 
     #[test]
     fn a_host_that_makes_the_load_may_be_the_target_too() {

@@ -114,7 +114,8 @@ fn run_trials(
     let proof = study_of(study, claims);
     let begun = ResultFolder::open(path);
     let options = Options { resume: begun.is_ok(), ..options.clone() };
-    let folder = begun.or_else(|_| ResultFolder::create(path))?;
+    // A kill may have left a folder without a plan.
+    let folder = begun.or_else(|_| ResultFolder::create_again(path))?;
     let ending = run(&proof, &folder, &options, on_event)?.ending;
     if ending != Ending::Finished {
         return Ok(Err(ending));

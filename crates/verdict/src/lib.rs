@@ -89,9 +89,10 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
     }
     for (cause, rule) in rules::RULES.into_iter().filter(|(cause, _)| !is_short || COUNTED.contains(cause)) {
         let finding = match rule(observed) {
-            // What is named before explains long answers.
+            // What is named before explains long answers, unless it met few requests.
             Finding::Bound { evidence, .. }
-                if cause == Cause::SlowHandler && !verdict.bottlenecks.is_empty() =>
+                if cause == Cause::SlowHandler
+                    && verdict.bottlenecks.iter().any(|named| !rules::is_rare(observed, named.cause)) =>
             {
                 Finding::Not(evidence)
             }
@@ -106,22 +107,35 @@ pub fn judge(observed: &Observed<'_>) -> Verdict {
             Finding::Irrelevant => {}
         }
     }
+    // A trial that is void for other reasons than its generator shows nothing of the target.
+    let validity = &observed.trial.validity;
+    let is_own = |named: &Bottleneck| matches!(named.cause, Cause::Generator | Cause::SourcePorts);
+    if validity.is_void() && !verdict.bottlenecks.iter().any(is_own) {
+        verdict
+            .missing
+            .extend(validity.reasons().iter().map(|why| format!("the trial is void: {}", why.evidence)));
+        exclude(&mut verdict, "the trial is void");
+    }
     // What comes with a load that is carried has cost nothing yet. Users who wait may make less load than they could.
     if !is_short
         && let Some(evidence) = rules::carried(observed)
         && (observed.trial.is_open()
             || verdict.bottlenecks.iter().all(|known| known.certainty == Certainty::Likely))
     {
-        verdict.excluded.extend(verdict.bottlenecks.drain(..).map(
-            |Bottleneck { cause, place, evidence, .. }| {
-                let at = if place.is_empty() { place } else { format!("{place}: ") };
-                Excluded { cause, evidence: format!("{at}{evidence}; the load was carried all the same") }
-            },
-        ));
+        exclude(&mut verdict, "the load was carried all the same");
         let (cause, certainty) = (Cause::OfferedLoad, Certainty::Counted);
         verdict.bottlenecks = vec![Bottleneck { cause, place: String::new(), evidence, certainty }];
     }
     verdict
+}
+
+/// What was named did not bound the trial, for this reason.
+fn exclude(verdict: &mut Verdict, why: &str) {
+    let excluded = verdict.bottlenecks.drain(..).map(|Bottleneck { cause, place, evidence, .. }| {
+        let at = if place.is_empty() { place } else { format!("{place}: ") };
+        Excluded { cause, evidence: format!("{at}{evidence}; {why}") }
+    });
+    verdict.excluded.extend(excluded);
 }
 
 #[cfg(test)]

@@ -15,6 +15,11 @@ use crate::{Finding, Observed, Role};
 pub(crate) use load::carried;
 use work::{busiest_target, have_time, in_flight};
 
+/// Smallest share of a core that interrupts of the network take where they are its main work.
+const SOFTIRQ_SHARE: f64 = 0.5;
+/// A core that is busy for this share has no time left.
+const FULL_CORE_SHARE: f64 = 0.97;
+
 type Rule = fn(&Observed<'_>) -> Finding;
 
 /// A cause that stands first can make the later ones appear: a program without descriptors lets its accept queue overflow, and
@@ -42,14 +47,29 @@ pub(crate) const RULES: [(Cause, Rule); 19] = [
     (Cause::SlowHandler, target::slow_handler),
 ];
 
+/// Whether a cause met so few requests that it does not explain the median answer: less than one in this many.
+const REQUESTS_PER_RARE_EVENT: u64 = 4;
+
+/// Whether a cause that was named met so few requests that the median answer has another reason.
+pub(crate) fn is_rare(observed: &Observed<'_>, cause: Cause) -> bool {
+    let most = |counter: &str| {
+        observed.counters.hosts.iter().filter_map(|host| host.counters.get(counter)).max().unwrap_or(0)
+    };
+    let events = match cause {
+        Cause::AcceptQueue => most("TcpExt.ListenOverflows"),
+        Cause::SynQueue => most("TcpExt.TCPReqQFullDrop"),
+        // Data that is on its way most of the time waits for what was lost before it.
+        Cause::PacketLoss | Cause::PacketQueue | Cause::LinkQueue if !network::is_sending(observed) => {
+            most("Tcp.RetransSegs")
+        }
+        _ => return false,
+    };
+    observed.trial.http().is_some_and(|http| events < http.counts.completed / REQUESTS_PER_RARE_EVENT)
+}
+
 /// The hosts of the targets.
 fn targets<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = &'a HostCounters> + Clone {
     target_hosts(observed).map(|(host, _)| host)
-}
-
-/// The sum of a counter over hosts; none if no host has it.
-fn sum<'a>(hosts: impl Iterator<Item = &'a HostCounters>, counter: &str) -> Option<u64> {
-    hosts.filter_map(|host| host.counters.get(counter)).reduce(|a, b| a + b)
 }
 
 fn counted(place: &str, evidence: String) -> Finding {
@@ -58,6 +78,37 @@ fn counted(place: &str, evidence: String) -> Finding {
 
 fn likely(place: &str, evidence: String) -> Finding {
     Finding::Bound { place: place.to_owned(), evidence, certainty: Certainty::Likely }
+}
+
+/// A machine's core that had no time left, most of which the network's interrupts took.
+fn core_full_of_interrupts(observed: &Observed<'_>, machine: &Counters) -> Option<String> {
+    let elapsed_ms = observed.counters.elapsed_s * 1e3;
+    let cores = cores(machine).filter_map(|core| {
+        let of = |what: &str| Some(machine.get(&format!("cpu{core}.{what}_ms"))? as f64 / elapsed_ms);
+        // Time that others had is neither work nor idle.
+        Some((core, 1.0 - of("idle")? - of("steal").unwrap_or(0.0), of("softirq")?))
+    });
+    let full = cores.filter(|(_, busy, softirq)| *busy >= FULL_CORE_SHARE && *softirq >= SOFTIRQ_SHARE);
+    full.max_by(|a, b| a.2.total_cmp(&b.2)).map(|(core, busy, softirq)| {
+        format!(
+            "core {core} was busy {} of the time, {} with the network's interrupts",
+            percent(busy),
+            percent(softirq)
+        )
+    })
+}
+
+/// The share of the time of a machine's processors that other virtual machines had.
+fn stolen_share(observed: &Observed<'_>, machine: &Counters) -> f64 {
+    let all = cores(machine).count().max(1) as f64;
+    let stolen = cores(machine).filter_map(|core| machine.get(&format!("cpu{core}.steal_ms")));
+    share_of_trial(observed, stolen.sum::<u64>() as f64 / 1e3) / all
+}
+
+/// The numbers of a machine's processors that work. There are gaps where some are off.
+fn cores(machine: &Counters) -> impl Iterator<Item = u32> {
+    let number = |name: &String| name.strip_prefix("cpu")?.strip_suffix(".idle_ms")?.parse().ok();
+    machine.values.keys().filter_map(number)
 }
 
 /// A time as a share of the trial.

@@ -3,6 +3,7 @@ use testing::plans;
 
 use super::*;
 
+mod doubts;
 mod targets;
 mod windows;
 
@@ -153,7 +154,11 @@ fn each_cause_is_named_where_it_is() {
         }),
         (Cause::Descriptors, "web", |case| case.web().most_descriptors = Some(1_022)),
         (Cause::CpuQuota, "web", |case| case.count(1, "cgroup.throttled_us", 6_000_000)),
-        (Cause::Conntrack, "web", |case| case.count(1, "conntrack.drop", 3)),
+        (Cause::Conntrack, "web", |case| {
+            case.count(1, "conntrack.drop", 3);
+            case.count(1, "conntrack.entries", 990);
+            case.count(1, "conntrack.max_entries", 1_000);
+        }),
         (Cause::ConnectionLimit, "web", |case| {
             case.works(1.0);
             case.counters.hosts[1].listeners.get_mut("10.0.0.2:80").unwrap().samples_waiting = 11;

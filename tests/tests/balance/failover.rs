@@ -41,10 +41,9 @@ const LONGEST_GAP: Duration = Duration::from_secs(3);
 /// Starts a balancer, and keepalived beside it.
 fn start(pair: &Balanced, host: &str, priority: u8) -> Result<[Process; 2]> {
     let servers = [1, 2, 3].map(|n| (Balanced::web(n), Balanced::address(n + 1)));
-    let file = pair.labs.file(
-        &format!("{host}.toml"),
-        &configuration("answer_arp = false\nseed = 42", CHECK, &servers),
-    )?;
+    let file = pair
+        .labs
+        .file(&format!("{host}.toml"), &configuration("answer_arp = false\nseed = 42", CHECK, &servers))?;
     let balancer = pair.start_on(host, &file)?;
     until(&format!("the servers of {host} are up"), || {
         pair.statistics(host).is_ok_and(|stats| stats.to_string().matches("\"state\":\"up\"").count() == 3)

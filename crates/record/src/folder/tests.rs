@@ -92,6 +92,19 @@ fn a_folder_with_other_files_is_left_alone() {
 }
 
 #[test]
+fn a_folder_whose_run_was_killed_before_its_plan_is_begun_again() {
+    let temporary = Temporary::new();
+    fs::create_dir_all(&temporary.0).unwrap();
+    for name in ["environment.json", "study.toml.partial"] {
+        temporary.write(name, "{}");
+    }
+    assert!(ResultFolder::create(&temporary.0).is_err());
+    assert!(ResultFolder::create_again(&temporary.0).is_ok());
+    temporary.write("notes.txt", "mine");
+    assert!(ResultFolder::create_again(&temporary.0).is_err());
+}
+
+#[test]
 fn an_incomplete_last_line_is_ignored_and_then_removed() {
     for (name, whole) in [(TRIALS, 2), (LINKS, 1)] {
         let (temporary, folder) = Temporary::with_trials(2);

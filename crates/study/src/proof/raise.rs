@@ -1,5 +1,7 @@
 //! Raises a limit in the plan of a lab.
 
+use std::{collections::BTreeMap, iter};
+
 use lab::{
     link::{Direction, Loss, Queue, Shape},
     plan::{Host, Known, KnownKind, LinkKind, Plan, Process, Program},
@@ -12,7 +14,8 @@ use crate::study::Setup;
 const QUEUE: u64 = 65_535;
 /// The largest receive or send buffer in bytes: twice what 1 Gbit/s over 228 ms need.
 const BUFFER_BYTES: u64 = 64 * 1024 * 1024;
-const PORTS: &str = "1024 65535";
+const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
+const PORTS: [u64; 2] = [1_024, 65_535];
 /// By how much what has no natural end is raised.
 const TIMES: u64 = 4;
 
@@ -29,14 +32,15 @@ pub(super) fn raise(setup: &mut Setup, bottleneck: &Bottleneck) -> Result<String
             Cause::SynQueue => connection_queue(plan, host?, "net.ipv4.tcp_max_syn_backlog"),
             // Named is the sender; the window is that of the other hosts.
             Cause::ReceiveWindow => {
-                let buffers = format!("4096 131072 {BUFFER_BYTES}");
                 let all = 0..plan.hosts.len();
-                set(plan, all.filter(|other| Some(*other) != host), "net.ipv4.tcp_rmem", &buffers)
+                let others = all.filter(|other| Some(*other) != host);
+                set(plan, others, "net.ipv4.tcp_rmem", [4_096, 131_072, BUFFER_BYTES])
             }
-            Cause::SendBuffer => {
-                set(plan, [host?], "net.ipv4.tcp_wmem", &format!("4096 65536 {BUFFER_BYTES}"))
+            Cause::SendBuffer => set(plan, [host?], "net.ipv4.tcp_wmem", [4_096, 65_536, BUFFER_BYTES]),
+            Cause::SourcePorts => {
+                from.iter().for_each(|host| drop(plan.hosts[*host].sysctls.remove(PORT_RANGE)));
+                set(plan, from, PORT_RANGE, PORTS)
             }
-            Cause::SourcePorts => set(plan, from, "net.ipv4.ip_local_port_range", PORTS),
             Cause::LinkRate => link_rate(plan, &bottleneck.place),
             Cause::LinkQueue => link_queue(plan, &bottleneck.place),
             Cause::PacketLoss => no_loss(plan),
@@ -56,9 +60,9 @@ fn connection_queue(plan: &mut Plan, host: usize, name: &str) -> Option<String> 
     if raised.is_empty() {
         return None;
     }
-    let set = set(plan, [host], name, &QUEUE.to_string())?;
     // The queue of open connections bounds that of handshakes too.
-    plan.hosts[host].sysctls.insert("net.core.somaxconn".to_owned(), QUEUE.to_string());
+    set(plan, [host], "net.core.somaxconn", [QUEUE])?;
+    let set = set(plan, [host], name, [QUEUE])?;
     Some(format!("{set}; backlog of {} {QUEUE}", raised.join(", ")))
 }
 
@@ -68,7 +72,7 @@ fn raise_backlog(process: &mut Process) -> Option<String> {
         Program::Known(Known { kind: KnownKind::Listen(listen), .. }) => &mut listen.backlog,
         program => {
             if let Some(argument) = argument_after(program, "--backlog") {
-                *argument = QUEUE.to_string();
+                *argument = argument.parse().unwrap_or(0).max(QUEUE).to_string();
             } else if let Program::Known(Known { kind: KnownKind::Serve(_), args, .. }) = program {
                 args.extend(["--backlog".to_owned(), QUEUE.to_string()]);
             } else {
@@ -77,7 +81,7 @@ fn raise_backlog(process: &mut Process) -> Option<String> {
             return Some(process.name.clone());
         }
     };
-    *backlog = Some(QUEUE as u32);
+    *backlog = Some(backlog.unwrap_or(0).max(QUEUE as u32));
     Some(process.name.clone())
 }
 
@@ -117,15 +121,29 @@ fn processes(plan: &mut Plan, host: usize) -> impl Iterator<Item = &mut Process>
     plan.processes.iter_mut().filter(move |process| process.host == host)
 }
 
-/// Sets a sysctl of hosts.
-fn set(plan: &mut Plan, hosts: impl IntoIterator<Item = usize>, name: &str, value: &str) -> Option<String> {
-    let mut names = Vec::new();
+/// Sets the numbers of a sysctl of hosts. A number that is larger stays.
+fn set<const N: usize>(
+    plan: &mut Plan,
+    hosts: impl IntoIterator<Item = usize>,
+    name: &str,
+    numbers: [u64; N],
+) -> Option<String> {
+    let mut hosts_of: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for host in hosts {
         let host = plan.hosts.get_mut(host)?;
-        host.sysctls.insert(name.to_owned(), value.to_owned());
-        names.push(host.name.clone());
+        let before = host.sysctls.get(name).map_or("", String::as_str).split_whitespace();
+        let before = before.map(|number| number.parse().unwrap_or(0)).chain(iter::repeat(0));
+        let raised: Vec<String> = numbers
+            .iter()
+            .zip(before)
+            .map(|(number, before): (_, u64)| before.max(*number).to_string())
+            .collect();
+        host.sysctls.insert(name.to_owned(), raised.join(" "));
+        hosts_of.entry(raised.join(" ")).or_default().push(host.name.clone());
     }
-    (!names.is_empty()).then(|| format!("{name} = \"{value}\" at {}", names.join(", ")))
+    let words = hosts_of.iter().map(|(value, hosts)| format!("{name} = \"{value}\" at {}", hosts.join(", ")));
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 fn cpu_quota(host: &mut Host) -> Option<String> {
@@ -264,6 +282,14 @@ mod tests {
         ] {
             assert_eq!(raised(cause, place), Ok(words), "{cause:?}");
         }
+    }
+
+    #[test]
+    fn what_is_larger_stays() {
+        let mut plan = setup().lab.unwrap();
+        plan.hosts[0].sysctls.insert("net.ipv4.tcp_wmem".to_owned(), "8192 1000 99000000".to_owned());
+        let words = set(&mut plan, [0], "net.ipv4.tcp_wmem", [4_096, 65_536, BUFFER_BYTES]);
+        assert_eq!(words.unwrap(), "net.ipv4.tcp_wmem = \"8192 65536 99000000\" at client");
     }
 
     #[test]

@@ -1,19 +1,24 @@
 //! What bounds the load before it reaches the target.
 
 use record::{
-    ErrorClass, LoadModel, VoidReason, VoidRule,
+    ErrorClass, HttpTrial, LoadModel, VoidReason, VoidRule,
     units::{show_count, show_rate, show_time_ns},
 };
 
-use super::{busiest_target, counted, percent, work::Work};
+use super::{busiest_target, core_full_of_interrupts, counted, percent, targets, work::Work};
 use crate::{Finding, Observed};
 
 /// Smallest share of the planned requests that a carried load completes.
 const CARRIED_SHARE: f64 = 0.99;
 /// A carried load fails at most once in so many requests.
-const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
+pub(super) const MIN_REQUESTS_PER_FAILURE: u64 = 1_000;
 /// Answers up to this time, beside the network's, need no explanation.
 pub(super) const SHORT_ANSWER_NS: u64 = 1_000_000;
+
+/// Smallest share of an open load's requests that are still on their way when the last one is due, where answers pile up.
+const PILED_UP_SHARE: f64 = 0.01;
+/// How much longer answers take in the last third of an open load than in its first one, where they pile up.
+const PILED_UP_GROWTH: f64 = 1.5;
 
 /// The generator had no processor, or this machine lacked something.
 pub(super) fn generator(observed: &Observed<'_>) -> Finding {
@@ -36,6 +41,11 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     let mut reasons = observed.trial.validity.reasons().iter();
     if let Some(reason) = reasons.find(|reason| own(reason.rule)) {
         return counted("", reason.evidence.clone());
+    }
+    // Without a target on this machine, its interrupts are those of the load.
+    let is_load_only = targets(observed).all(|host| host.machine.is_some());
+    if is_load_only && let Some(evidence) = core_full_of_interrupts(observed, &observed.counters.machine) {
+        return counted("", format!("on this machine, {evidence}"));
     }
     match observed.trial.http() {
         Some(http) => Finding::Not(format!(
@@ -73,7 +83,11 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
     let is_complete =
         counts.completed as f64 >= CARRIED_SHARE * counts.scheduled as f64 && counts.scheduled > 0;
     let is_sound = counts.failed <= counts.scheduled / MIN_REQUESTS_PER_FAILURE;
-    let is_carried = observed.goals_met && is_complete && is_sound && !observed.trial.validity.is_void();
+    let is_carried = observed.goals_met
+        && is_complete
+        && is_sound
+        && !piles_up(http)
+        && !observed.trial.validity.is_void();
     let is_hot = busiest.as_ref().is_some_and(|work| work.is_hot() || work.lacks_processors());
     let spare = busiest.map_or_else(String::new, |work| format!("; {}", at_host(&work)));
     match &http.plan.load {
@@ -89,6 +103,21 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether an open load left more and more requests without an answer while it was sent. Those that are answered after it hide
+/// that the target was too slow.
+fn piles_up(http: &HttpTrial) -> bool {
+    let answered_in_time = http.throughput_per_s * http.measured_s;
+    if http.counts.scheduled as f64 * (1.0 - PILED_UP_SHARE) <= answered_in_time {
+        return false;
+    }
+    let Some(medians) = http.medians_over_time() else { return false };
+    let (_, medians): (Vec<f64>, Vec<f64>) = medians.into_iter().unzip();
+    let third = medians.len() / 3;
+    let slowest_first = medians[..third].iter().copied().fold(0.0, f64::max);
+    let fastest_last = medians[medians.len() - third..].iter().copied().fold(f64::INFINITY, f64::min);
+    fastest_last >= PILED_UP_GROWTH * slowest_first
 }
 
 /// Whether answers take no longer than the network and a moment.

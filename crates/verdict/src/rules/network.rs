@@ -8,7 +8,7 @@ use record::{
 };
 
 use super::{
-    Rule, counted, likely, machines, percent, share_of_trial, sum,
+    Rule, counted, likely, machines, percent, share_of_trial,
     target::{accept_queue, connection_limit, syn_queue},
 };
 use crate::{Finding, LinkUse, Observed};
@@ -22,8 +22,14 @@ const SSH_WINDOW_BYTES: u64 = 2 << 20;
 /// The share of its window that a sender of SSH has on the way when the window stops it. Less, because the receiver opens it
 /// again by and by; more, because of what encryption adds. A connection with still more on the way has several channels.
 const FULL_SSH_WINDOW_SHARES: RangeInclusive<f64> = 0.8..=1.1;
+/// Share of its entries that a table of connections which was full has in use when a trial ends.
+const FULL_TABLE_SHARE: f64 = 0.5;
+/// Smallest share of a host's packets that pass an interface which carries the load.
+const MAIN_INTERFACE_SHARE: f64 = 0.1;
 /// Smallest share of packets whose loss matters.
 const LOSS_SHARE: f64 = 0.000_5;
+/// Fewer dropped packets show nothing.
+const MIN_DROPS: u64 = 10;
 /// Fewer segments that are sent again show nothing: a timer may have been too short.
 const MIN_SENT_AGAIN: u64 = 10;
 /// Smallest share of a sender's busy time for which a limit that matters stops it.
@@ -35,18 +41,34 @@ const FILLED_WINDOW_SHARE: f64 = 0.7;
 
 /// The table of connections was full.
 pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
-    let hosts = || observed.counters.hosts.iter();
-    let Some(dropped) = sum(hosts(), "conntrack.drop") else { return Finding::Irrelevant };
-    let entries = sum(hosts(), "conntrack.entries").unwrap_or(0);
-    if dropped == 0 {
+    let get = |host: &HostCounters, name: &str| host.counters.get(&format!("conntrack.{name}"));
+    let figures = observed.counters.hosts.iter().filter_map(|host| {
+        let (entries, max) = (get(host, "entries")?, get(host, "max_entries")?);
+        Some((get(host, "drop"), entries, max, host))
+    });
+    let fullness = |entries: u64, max: u64| entries as f64 / max.max(1) as f64;
+    let Some((dropped, entries, max, host)) = figures
+        .max_by(|a, b| (a.0, fullness(a.1, a.2)).partial_cmp(&(b.0, fullness(b.1, b.2))).expect("numbers"))
+    else {
+        return Finding::Irrelevant;
+    };
+    let is_full = fullness(entries, max) >= FULL_TABLE_SHARE;
+    match dropped {
+        None if is_full => Finding::Unknown("the kernel does not count what a full table drops".to_owned()),
+        None => Finding::Irrelevant,
         // Entries of closed connections make room for new ones, which costs nobody anything.
-        return Finding::Not(format!(
-            "no packet was dropped because of a full table; it had {entries} entries"
-        ));
+        Some(0) => Finding::Not(format!(
+            "no packet was dropped because of a full table; it had {entries} of {max} entries"
+        )),
+        Some(dropped) if is_full => counted(
+            &host.host,
+            format!("{dropped} packets were dropped because all {max} entries were in use"),
+        ),
+        // Two packets of one new connection at the same time are one reason.
+        Some(dropped) => Finding::Not(format!(
+            "{dropped} packets were dropped for other reasons than a full table; it had {entries} of {max} entries"
+        )),
     }
-    let host = hosts().max_by_key(|host| host.counters.get("conntrack.drop")).expect("one has it");
-    let max = host.counters.get("conntrack.max_entries").unwrap_or(0);
-    counted(&host.host, format!("{dropped} packets were dropped because all {max} entries were in use"))
 }
 
 /// A link carried what it can.
@@ -115,40 +137,58 @@ pub(super) fn packet_queue(observed: &Observed<'_>) -> Finding {
         return Finding::Unknown("the kernel does not count softnet_stat".to_owned());
     };
     let at = |share: f64| share >= LOSS_SHARE;
-    if at(share(drops, packets)) {
+    if at(share(drops, packets)) && drops >= MIN_DROPS {
         return counted(
             place,
             format!("processors' queues dropped {drops} of {packets} packets (softnet_stat)"),
         );
     }
     let of_interfaces = observed.counters.hosts.iter().flat_map(dropped_by_interfaces);
-    match of_interfaces.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((share, host, evidence)) if at(share) => counted(host, evidence),
+    match of_interfaces.max_by(|a, b| a.share.total_cmp(&b.share)) {
+        Some(Dropped { share, host, of_driver: true, evidence }) if at(share) => counted(host, evidence),
+        // The kernel counts packets of protocols that nobody wants among these.
+        Some(Dropped { share, host, evidence, .. }) if at(share) => likely(host, evidence),
         Some(_) => Finding::Not("neither processors nor interfaces dropped packets".to_owned()),
         None => Finding::Not("no processor dropped packets".to_owned()),
     }
 }
 
-/// By each counter of drops of a host's interfaces: the share of the packets that came, the host, and the figures. Drivers
-/// count the same packets again by queues and by reasons, so the counters are not added up.
-fn dropped_by_interfaces(host: &HostCounters) -> impl Iterator<Item = (f64, &str, String)> {
+/// What a counter of drops of an interface shows.
+struct Dropped<'a> {
+    /// Of the packets that came.
+    share: f64,
+    host: &'a str,
+    /// The driver counts packets that found no room; the kernel counts those that nobody wanted, too.
+    of_driver: bool,
+    evidence: String,
+}
+
+/// By each counter of drops of a host's interfaces that carry the load. Drivers count the same packets again by queues and by reasons,
+/// so the counters are not added up.
+fn dropped_by_interfaces(host: &HostCounters) -> impl Iterator<Item = Dropped<'_>> {
     let get = |interface: &str, name: &str| host.counters.get(&format!("interface.{interface}.{name}"));
+    let all = host.counters.values.iter();
+    let received =
+        all.filter(|(name, _)| name.starts_with("interface.") && name.ends_with(".received_packets"));
+    let busiest = received.map(|(_, packets)| *packets).max().unwrap_or(0);
     host.counters.values.iter().filter_map(move |(name, drops)| {
         let name = name.strip_prefix("interface.")?;
         let of_driver = name.split_once(".ethtool.").filter(|(_, counter)| is_lack_of_room(counter));
         let (interface, counter) = of_driver.or_else(|| Some((name.strip_suffix(".receive_drops")?, "")))?;
         let received = get(interface, "received_packets").unwrap_or(0);
-        let share = *drops as f64 / received.max(1) as f64;
+        let is_main = received as f64 >= MAIN_INTERFACE_SHARE * busiest as f64;
+        let share = if is_main && *drops >= MIN_DROPS { *drops as f64 / received.max(1) as f64 } else { 0.0 };
         let ring = get(interface, "receive_ring_packets").zip(get(interface, "largest_receive_ring_packets"));
         let ring = ring
             .filter(|_| !counter.is_empty())
             .map_or_else(String::new, |(now, most)| format!("; its ring has room for {now}, at most {most}"));
-        let counter = if counter.is_empty() { String::new() } else { format!(" ({counter}{ring})") };
-        Some((
+        let words = if counter.is_empty() { String::new() } else { format!(" ({counter}{ring})") };
+        Some(Dropped {
             share,
-            host.host.as_str(),
-            format!("{interface} dropped {drops} of {received} packets{counter}"),
-        ))
+            host: &host.host,
+            of_driver: !counter.is_empty(),
+            evidence: format!("{interface} dropped {drops} of {received} packets{words}"),
+        })
     })
 }
 
@@ -176,6 +216,11 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     }
     let why = why.map_or("none was there when they were sampled", String::as_str);
     Err(Finding::Unknown(format!("no connection of the target could be looked at ({why})")))
+}
+
+/// Whether data was on its way most of the time.
+pub(super) fn is_sending(observed: &Observed<'_>) -> bool {
+    sender(observed).is_ok()
 }
 
 /// The share of the busy time that a limit took.

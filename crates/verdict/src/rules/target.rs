@@ -6,11 +6,11 @@ use record::{
 };
 
 use super::{
-    busiest_target, counted, have_time, in_flight, is_asked, likely, listeners,
-    load::{answers_shortly, at_host, carried},
+    busiest_target, core_full_of_interrupts, counted, have_time, in_flight, is_asked, likely, listeners,
+    load::{MIN_REQUESTS_PER_FAILURE, answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
-    percent, programs, share_of_trial, sum, targets,
+    percent, programs, share_of_trial, stolen_share, targets,
 };
 use crate::{Finding, Observed};
 
@@ -22,14 +22,14 @@ const BETWEEN_LOOKS: u64 = 3;
 const DISK_SHARE: f64 = 0.3;
 /// The same if the target was seen to wait for a device in half of the samples.
 const STOOD_DISK_SHARE: f64 = 0.1;
-/// Smallest share of a core that interrupts of the network take where they are its main work.
-const SOFTIRQ_SHARE: f64 = 0.5;
-/// A core that is busy for this share has no time left.
-const FULL_CORE_SHARE: f64 = 0.97;
+/// A smaller share of the time of all requests does not bound a load.
+const CHEAP_SHARE: f64 = 0.01;
 /// After this time, the kernel sends a SYN again (`TCP_TIMEOUT_INIT`).
 const FIRST_RETRANSMISSION_NS: u64 = 1_000_000_000;
 /// Smallest share of the requests under way that wait to be accepted where a limit of connections matters: some always have just come.
 const WAITING_SHARE: f64 = 0.1;
+/// Share of the time of a virtual machine's processors that others have, from which its programs may be slow for want of it.
+const STOLEN_SHARE: f64 = 0.2;
 /// Samples of a listener that say something.
 const MIN_SAMPLES: u32 = 3;
 
@@ -82,21 +82,9 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
 
 /// A thread of the target, or all on their processors, had no time left, or a core was busy with the network.
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
-    let elapsed_ms = observed.counters.elapsed_s * 1e3;
-    let cores = machines(observed, observed.counters.hosts.iter()).flat_map(|(place, machine)| {
-        (0..).map_while(move |core| {
-            let of =
-                |what: &str| machine.get(&format!("cpu{core}.{what}_ms")).map(|ms| ms as f64 / elapsed_ms);
-            Some((core, 1.0 - of("idle")?, of("softirq")?, place))
-        })
-    });
-    let full = cores.filter(|(_, busy, softirq, _)| *busy >= FULL_CORE_SHARE && *softirq >= SOFTIRQ_SHARE);
-    if let Some((core, busy, softirq, place)) = full.max_by(|a, b| a.2.total_cmp(&b.2)) {
-        let evidence = format!(
-            "core {core} was busy {} of the time, {} with the network's interrupts",
-            percent(busy),
-            percent(softirq)
-        );
+    let full = machines(observed, targets(observed))
+        .find_map(|(place, machine)| Some((place, core_full_of_interrupts(observed, machine)?)));
+    if let Some((place, evidence)) = full {
         return counted(place, evidence);
     }
     let Some(work) = busiest_target(observed) else {
@@ -147,6 +135,9 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let times = match overflows(host) {
         None => return Finding::Unknown(format!("the kernel does not count {COUNTER}")),
         Some(0) => return Finding::Not("no accept queue overflowed".to_owned()),
+        Some(times) if is_cheap(observed, times) => {
+            return Finding::Not(format!("it overflowed {}, which cost little time", how_often(times)));
+        }
         Some(times) => times,
     };
     let (asked, others): (Vec<_>, Vec<_>) =
@@ -157,7 +148,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
     let fullest = own.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
     let size = fullest.map_or_else(String::new, |(_, queue)| format!("queue of {} ", queue.backlog));
-    let times = if times == 1 { "once".to_owned() } else { format!("{} times", show_count(times)) };
+    let times = how_often(times);
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
     // The kernel counts for all sockets of the namespace. A queue is full when one more waits than its size.
     let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
@@ -181,27 +172,48 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// Whether SYNs that were dropped, each of which is sent again after a second, cost a small part of the time of all requests, and
+/// hardly a request failed.
+fn is_cheap(observed: &Observed<'_>, dropped: u64) -> bool {
+    observed.trial.http().is_some_and(|http| {
+        let times = &http.response_time.observed;
+        let waited_ns = dropped as f64 * FIRST_RETRANSMISSION_NS as f64;
+        let is_sound = http.counts.failed <= http.counts.scheduled / MIN_REQUESTS_PER_FAILURE;
+        is_sound && waited_ns < CHEAP_SHARE * times.mean_ns() * times.count() as f64
+    })
+}
+
+fn how_often(times: u64) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{} times", show_count(times)) }
+}
+
 /// The queue of connections whose handshake is not complete overflowed.
 pub(super) fn syn_queue(observed: &Observed<'_>) -> Finding {
     if targets(observed).next().is_none() {
         return Finding::Irrelevant;
     }
-    let dropped = sum(targets(observed), "TcpExt.TCPReqQFullDrop");
-    let cookies = sum(targets(observed), "TcpExt.TCPReqQFullDoCookies");
-    let (Some(dropped), Some(cookies)) = (dropped, cookies) else {
+    let of = |host: &HostCounters| {
+        let get = |name| host.counters.get(name);
+        Some((get("TcpExt.TCPReqQFullDrop")?, get("TcpExt.TCPReqQFullDoCookies")?))
+    };
+    let counts = targets(observed).filter_map(|host| Some((of(host)?, host)));
+    let Some(((dropped, cookies), host)) = counts.max_by_key(|((dropped, cookies), _)| dropped + cookies)
+    else {
         return Finding::Unknown("the kernel does not count TcpExt.TCPReqQFullDrop".to_owned());
     };
     if dropped + cookies == 0 {
         return Finding::Not("no SYN queue overflowed".to_owned());
     }
-    let of = |host: &HostCounters, name| host.counters.get(name).unwrap_or(0);
-    let full =
-        |host: &&HostCounters| of(host, "TcpExt.TCPReqQFullDrop") + of(host, "TcpExt.TCPReqQFullDoCookies");
-    let host = targets(observed).max_by_key(full).expect("one has the counter");
-    counted(
-        &host.host,
-        format!("it was full {} times: {dropped} SYNs dropped, {cookies} cookies sent", dropped + cookies),
-    )
+    let evidence = format!(
+        "it was full {}: {dropped} SYNs dropped, {cookies} cookies sent",
+        how_often(dropped + cookies)
+    );
+    // A cookie is as good as a place in the queue, for those whose connections need no more than a cookie can hold.
+    match dropped {
+        0 => likely(&host.host, evidence),
+        _ if is_cheap(observed, dropped) => Finding::Not(format!("{evidence}, which cost little time")),
+        _ => counted(&host.host, evidence),
+    }
 }
 
 /// Processes waited for the disk.
@@ -253,5 +265,14 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         show_time_ns(http.service_time.percentile(0.5).ns),
         at_host(&work)
     );
-    if have_time(observed) { likely(place, evidence) } else { Finding::Not(evidence) }
+    // What a virtual machine had no processor for is in no thread's time.
+    let stolen = machines(observed, targets(observed)).map(|(_, machine)| stolen_share(observed, machine));
+    match stolen.fold(0.0, f64::max) {
+        stolen if stolen >= STOLEN_SHARE => Finding::Not(format!(
+            "{evidence}; but other virtual machines had its processors for {} of the time",
+            percent(stolen)
+        )),
+        _ if have_time(observed) => likely(place, evidence),
+        _ => Finding::Not(evidence),
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::units::parse_cpus;
 
-use super::{percent, programs, share_of_trial};
+use super::{cores, percent, programs, share_of_trial};
 use crate::Observed;
 
 /// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
@@ -77,7 +77,7 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         let share = |time_s| share_of_trial(observed, time_s);
         let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
-        let cores = (0..).take_while(|core| machine.get(&format!("cpu{core}.idle_ms")).is_some()).count();
+        let cores = cores(machine).count();
         let processors = program
             .cpus
             .as_deref()
