@@ -9,6 +9,9 @@ use crate::tcp::{Connection, TcpInfo};
 /// Less than so many segments may wait for the next acknowledgement of any connection.
 const FEW_SEGMENTS: u32 = 4;
 
+/// An end of a connection that has received more bytes for each that it has sent is no sender.
+const RECEIVED_PER_SENT_BYTE: u64 = 10;
+
 /// Sums over samples of connections.
 #[derive(Debug, Default)]
 pub struct Senders {
@@ -45,6 +48,11 @@ impl Senders {
     pub fn look_at(&mut self, connection: &Connection) {
         self.look_after_load(connection);
         let (now, used) = (&connection.info, &mut self.used);
+        // The end that receives says nothing of senders; where both are in one namespace, it would be half of all samples.
+        let is_receiver = now.received_bytes > RECEIVED_PER_SENT_BYTE * now.acknowledged_bytes;
+        if is_receiver && connection.unacknowledged_bytes == 0 {
+            return;
+        }
         used.samples += 1;
         if connection.unacknowledged_bytes > 0 {
             let bytes = |segments: u32| u64::from(segments) * u64::from(now.segment_bytes);
@@ -96,6 +104,19 @@ mod tests {
         senders.look_after_load(&busy(25));
         let used = senders.used();
         assert_eq!((used.samples, used.samples_sending, used.busy_us), (1, 1, Some(25)));
+    }
+
+    #[test]
+    fn an_end_that_receives_is_no_sender_and_a_small_request_is() {
+        let mut senders = Senders::default();
+        let mut look = |acknowledged_bytes, received_bytes, unacknowledged_bytes| {
+            let info = TcpInfo { acknowledged_bytes, received_bytes, ..TcpInfo::default() };
+            senders.look_at(&Connection { unacknowledged_bytes, ..connection(info) });
+            senders.used().samples
+        };
+        assert_eq!(look(100, 1_000_000, 0), 0);
+        assert_eq!(look(100, 1_000_000, 50), 1, "it has just sent");
+        assert_eq!(look(100, 250, 0), 2);
     }
 
     #[test]

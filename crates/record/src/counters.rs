@@ -145,7 +145,7 @@ pub struct ListenerUse {
 /// Sums over the samples of a host's connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SenderUse {
-    /// Samples of connections, whether they had bytes to send or not.
+    /// Samples of connections, whether they had bytes to send or not; without those that only receive.
     pub samples: u64,
     /// Samples of connections with bytes to send.
     pub samples_sending: u64,

@@ -7,20 +7,20 @@ use serde_json::Value;
 
 use super::{
     Bar, Outcome, Scale, seconds,
-    verdict_table::{CASES, pinned},
+    verdict_table::{CASES, COOKIES, pinned},
 };
 use crate::{Proofload, lab::SshdFolder, random::Random, temporary::TemporaryFolder};
 
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "verdict-proof",
-    what: "--prove moves the bound of 10 bottlenecks, says that a SYN queue with cookies does not move, and leaves what it cannot raise",
+    what: "--prove moves the bound of 11 bottlenecks, says that a SYN queue with cookies does not move, and leaves what it cannot raise",
     full_seconds: 1_500,
     run,
 };
 
 /// Those that proofload can raise; the first is the sample.
-const RAISED: [&str; 10] = [
+const RAISED: [&str; 11] = [
     "cpu_quota",
     "link_rate",
     "accept_queue",
@@ -31,11 +31,9 @@ const RAISED: [&str; 10] = [
     "descriptors",
     "link_queue",
     "connection_limit",
+    "syn_queue",
 ];
 const NOT_RAISED: [&str; 2] = ["slow_handler", "ssh_window"];
-
-/// While cookies answer for a full queue, a longer one carries no more.
-const NOT_MOVED: &str = "syn_queue";
 
 fn run(scale: Scale) -> Result<Outcome> {
     let _sshd = SshdFolder::made()?;
@@ -50,8 +48,11 @@ fn run(scale: Scale) -> Result<Outcome> {
             let study = (of_cause(cause)?.study)(&mut Random::new(9_000));
             prove(&mut outcome, cause, &study, "not_tried", scale)?;
         }
-        let study = (of_cause(&NOT_MOVED)?.study)(&mut Random::new(9_000));
-        prove(&mut outcome, NOT_MOVED, &study, "not_moved", scale)?;
+        // While cookies answer for a full queue, a longer one carries no more: what is missed is due to the path.
+        let study = (of_cause(&"syn_queue")?.study)(&mut Random::new(9_000));
+        let study = study.replace(&format!("{COOKIES} = 0"), &format!("{COOKIES} = 1"));
+        let study = study.replace("errors = 0.0", "errors = 0.0\np50 = \"10ms\"");
+        prove(&mut outcome, "syn_queue with cookies", &study, "not_moved", scale)?;
     }
     Ok(outcome)
 }
@@ -71,7 +72,7 @@ fn prove(outcome: &mut Outcome, name: &str, study: &str, expected: &str, scale: 
         .with_context(|| format!("{}\n{study}", output.described()))?;
     let result: Value = serde_json::from_str(&result)?;
     let proof = &result["proofs"][0];
-    let is_right = proof["cause"] == name && proof["proven"] == expected;
+    let is_right = proof["cause"] == *name.split(' ').next().unwrap_or(name) && proof["proven"] == expected;
     outcome.figure(name, &proof["proven"], expected, is_right);
     outcome.note(format!("{name}: {}, {}", proof["change"], proof["figures"]));
     if !is_right {

@@ -9,7 +9,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-pub(super) use cases::{CASES, SOUND, Web};
+pub(super) use cases::{CASES, COOKIES, SOUND, Web};
 pub(super) use slow_disk::{Slow, SlowDisk};
 
 use super::{Bar, Outcome, Scale, is_wanted, seconds};

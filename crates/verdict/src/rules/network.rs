@@ -214,7 +214,7 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     if why.is_none() && hosts.iter().any(|host| host.senders.samples > 0) {
         return Err(Finding::Irrelevant);
     }
-    let why = why.map_or("none was there when they were sampled", String::as_str);
+    let why = why.map_or("none that sends was there when they were sampled", String::as_str);
     Err(Finding::Unknown(format!("no connection of the target could be looked at ({why})")))
 }
 

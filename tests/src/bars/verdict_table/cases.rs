@@ -5,6 +5,9 @@ use crate::random::Random;
 /// A control group whose members write to the disk 30 times a second at most.
 pub(super) const SLOW_DISK: &str = "/sys/fs/cgroup/blkio/proofload-bar";
 
+/// The sysctl for the cookies of a SYN queue, as it stands in the case of that queue.
+pub(in super::super) const COOKIES: &str = "\"net.ipv4.tcp_syncookies\"";
+
 /// A bottleneck, and the study that has it.
 pub(in super::super) struct Case {
     /// The cause as the result names it.
@@ -59,9 +62,10 @@ pub(in super::super) const CASES: &[Case] = &[
     Case {
         cause: "syn_queue",
         study: |random| {
-            // Handshakes take a round trip, and more of them are under way than the queue holds.
+            // Handshakes take a round trip, and more of them are under way than the queue holds. With cookies, that would cost nothing.
             let (backlog, delay_ms) = (6 + random.below(6), 80 + random.below(40));
             Web {
+                web: format!("sysctls = {{ {COOKIES} = 0 }}"),
                 link: format!("delay = \"{delay_ms}ms\""),
                 serve: format!("--backlog {backlog}"),
                 workload: format!(
