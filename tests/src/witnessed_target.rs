@@ -33,7 +33,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, Worl
 /// The listener's mark among the events.
 const LISTENER: u64 = u64::MAX;
 /// How often the wish to stop is looked for.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A running target.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Loop {
         let mut events = Vec::with_capacity(256);
         while !stop.load(Ordering::Relaxed) {
             let next_ns = self.due.peek().map_or(i64::MAX, |Reverse((due_ns, ..))| due_ns - real_ns());
-            let wait_ns = next_ns.clamp(0, GLANCE.as_nanos() as i64);
+            let wait_ns = next_ns.clamp(0, POLL_INTERVAL.as_nanos() as i64);
             let timeout = Timespec { tv_sec: 0, tv_nsec: wait_ns };
             events.clear();
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout));

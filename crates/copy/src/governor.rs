@@ -32,7 +32,7 @@ const SPARE_TIME: Duration = Duration::from_millis(100);
 /// The least and the most of it for each.
 const SPARE_BYTES: [usize; 2] = [128 << 10, 2_048 << 10];
 /// All that may be on the way where nothing else was asked for.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 /// Time between two looks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -56,7 +56,7 @@ impl Bounds {
 
     /// For all channels together: a bound that does not move.
     pub(crate) fn path(asked_bytes: Option<usize>) -> Self {
-        let bytes = asked_bytes.unwrap_or(MOST_BYTES);
+        let bytes = asked_bytes.unwrap_or(MAX_BYTES);
         Self { first_bytes: bytes, least_bytes: bytes, max_bytes: bytes, remembered: 30 }
     }
 }

@@ -14,17 +14,16 @@ const USERS: u64 = 4;
 const REQUESTS: u64 = 20;
 
 /// An authority, the file in which a client finds it, and what its server sends.
-struct Ground {
+struct Pki {
     folder: tempfile::TempDir,
     authority: Authority,
 }
 
-impl Ground {
+impl Pki {
     fn new() -> Self {
-        let ground =
-            Self { folder: tempfile::tempdir().unwrap(), authority: Authority::new("ours").unwrap() };
-        std::fs::write(ground.file("ca.pem"), ground.authority.pem()).unwrap();
-        ground
+        let pki = Self { folder: tempfile::tempdir().unwrap(), authority: Authority::new("ours").unwrap() };
+        std::fs::write(pki.file("ca.pem"), pki.authority.pem()).unwrap();
+        pki
     }
 
     fn file(&self, name: &str) -> String {
@@ -83,7 +82,7 @@ fn all_completed(trial: &HttpTrial) {
 
 #[test]
 fn certificates_fail_for_their_own_reasons() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     let now = SystemTime::now();
     let past = Validity { from: now - 9 * DAY, until: now - DAY };
     let future = Validity { from: now + DAY, until: now + 9 * DAY };
@@ -92,39 +91,39 @@ fn certificates_fail_for_their_own_reasons() {
     let unknown = stranger.certify(&localhost, Validity::default()).unwrap();
     let unknown = Server::start(Behaviour::Answers, Some(Offer::default().server(unknown, None).unwrap()));
     let client_only = support::certificate_for_clients();
-    let trust = ground.file("clients.pem");
+    let trust = pki.file("clients.pem");
     std::fs::write(&trust, support::pem("CERTIFICATE", &client_only.chain[0])).unwrap();
     let client_only =
         Server::start(Behaviour::Answers, Some(Offer::default().server(client_only, None).unwrap()));
     for (server, class, words) in [
-        (ground.certified(&localhost, past), ErrorClass::TlsExpired, "has expired"),
-        (ground.certified(&localhost, future), ErrorClass::TlsNotYetValid, "not valid yet"),
+        (pki.certified(&localhost, past), ErrorClass::TlsExpired, "has expired"),
+        (pki.certified(&localhost, future), ErrorClass::TlsNotYetValid, "not valid yet"),
         (
-            ground.certified(&["other.example"], Validity::default()),
+            pki.certified(&["other.example"], Validity::default()),
             ErrorClass::TlsWrongName,
             "127.0.0.1 (--sni",
         ),
         (unknown, ErrorClass::TlsUnknownIssuer, "--cacert"),
     ] {
-        all_failed(&run(&ground.workload(&server)), class, words);
+        all_failed(&run(&pki.workload(&server)), class, words);
         // A client that does not check finds nothing wrong with any of them.
-        let unchecked = HttpWorkload { insecure: true, cacert: None, ..ground.workload(&server) };
+        let unchecked = HttpWorkload { insecure: true, cacert: None, ..pki.workload(&server) };
         all_completed(&run(&unchecked));
     }
-    let bad = HttpWorkload { cacert: Some(trust), ..ground.workload(&client_only) };
+    let bad = HttpWorkload { cacert: Some(trust), ..pki.workload(&client_only) };
     all_failed(&run(&bad), ErrorClass::TlsBadCertificate, "--insecure");
 }
 
 #[test]
 fn offers_without_anything_in_common_fail() {
-    let ground = Ground::new();
-    let old = ground.offer(Offer { max: Version::Tls12, ..Offer::default() }, Behaviour::Answers);
-    let workload = HttpWorkload { tls_min: Some("1.3".to_owned()), ..ground.workload(&old) };
+    let pki = Pki::new();
+    let old = pki.offer(Offer { max: Version::Tls12, ..Offer::default() }, Behaviour::Answers);
+    let workload = HttpWorkload { tls_min: Some("1.3".to_owned()), ..pki.workload(&old) };
     all_failed(&run(&workload), ErrorClass::TlsVersion, "--tls-min");
-    let one = ground.offer(Offer { ciphers: vec![CIPHERS[0]], ..Offer::default() }, Behaviour::Answers);
-    let workload = HttpWorkload { ciphers: Some(CIPHERS[1].name.to_owned()), ..ground.workload(&one) };
+    let one = pki.offer(Offer { ciphers: vec![CIPHERS[0]], ..Offer::default() }, Behaviour::Answers);
+    let workload = HttpWorkload { ciphers: Some(CIPHERS[1].name.to_owned()), ..pki.workload(&one) };
     all_failed(&run(&workload), ErrorClass::TlsCipher, "--ciphers");
-    let same = HttpWorkload { ciphers: Some(CIPHERS[0].name.to_owned()), ..ground.workload(&one) };
+    let same = HttpWorkload { ciphers: Some(CIPHERS[0].name.to_owned()), ..pki.workload(&one) };
     let trial = run(&same);
     all_completed(&trial);
     let sessions: Vec<_> = trial.tls_sessions.into_iter().collect();
@@ -133,24 +132,24 @@ fn offers_without_anything_in_common_fail() {
 
 #[test]
 fn client_certificates_are_required_refused_and_accepted() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     for max in [Version::Tls13, Version::Tls12] {
-        let roots = ground.authority.roots().unwrap();
-        let config = Offer { max, ..Offer::default() }.server(ground.identity(), Some(roots)).unwrap();
+        let roots = pki.authority.roots().unwrap();
+        let config = Offer { max, ..Offer::default() }.server(pki.identity(), Some(roots)).unwrap();
         let server = Server::start(Behaviour::Answers, Some(config));
-        all_failed(&run(&ground.workload(&server)), ErrorClass::TlsClientRequired, "--cert");
-        let (cert, key) = ground.client(&Authority::new("a stranger").unwrap());
-        let refused = HttpWorkload { cert: Some(cert), key: Some(key), ..ground.workload(&server) };
+        all_failed(&run(&pki.workload(&server)), ErrorClass::TlsClientRequired, "--cert");
+        let (cert, key) = pki.client(&Authority::new("a stranger").unwrap());
+        let refused = HttpWorkload { cert: Some(cert), key: Some(key), ..pki.workload(&server) };
         all_failed(&run(&refused), ErrorClass::TlsClientRefused, "refused the client certificate");
-        let (cert, key) = ground.client(&ground.authority);
-        let accepted = HttpWorkload { cert: Some(cert), key: Some(key), ..ground.workload(&server) };
+        let (cert, key) = pki.client(&pki.authority);
+        let accepted = HttpWorkload { cert: Some(cert), key: Some(key), ..pki.workload(&server) };
         all_completed(&run(&accepted));
     }
 }
 
 #[test]
 fn handshakes_that_break_off_fail() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     let timeout = |workload: HttpWorkload| HttpWorkload { timeout: Some("200ms".to_owned()), ..workload };
     for (behaviour, class, words) in [
         (Behaviour::PlainHttp, ErrorClass::NotTls, "http://"),
@@ -159,7 +158,7 @@ fn handshakes_that_break_off_fail() {
         (Behaviour::Silent, ErrorClass::TlsTimeout, "within 200"),
     ] {
         let server = Server::start(behaviour, None);
-        let trial = run(&timeout(ground.workload(&server)));
+        let trial = run(&timeout(pki.workload(&server)));
         all_failed(&trial, class, words);
         assert_eq!(
             (trial.counts.connections_opened, trial.counts.handshakes),
@@ -171,58 +170,58 @@ fn handshakes_that_break_off_fail() {
 
 #[test]
 fn streams_that_break_are_told_from_those_that_end() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     for (behaviour, class) in [
         (Behaviour::Garbage, ErrorClass::TlsDecrypt),
         (Behaviour::CutOffBody, ErrorClass::Truncated),
         (Behaviour::CutOffBeforeAnswer, ErrorClass::ClosedEarly),
     ] {
-        let trial = run(&ground.workload(&ground.offer(Offer::default(), behaviour)));
+        let trial = run(&pki.workload(&pki.offer(Offer::default(), behaviour)));
         assert_eq!(trial.errors.iter().collect::<Vec<_>>(), [(class, REQUESTS)], "{behaviour:?}");
     }
     for behaviour in [Behaviour::Answers, Behaviour::EndsBody, Behaviour::CutOffAfterAnswer] {
-        all_completed(&run(&ground.workload(&ground.offer(Offer::default(), behaviour))));
+        all_completed(&run(&pki.workload(&pki.offer(Offer::default(), behaviour))));
     }
 }
 
 #[test]
 fn kept_connections_carry_bodies_of_every_form() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     for (behaviour, body_bytes) in
         [(Behaviour::Answers, 5), (Behaviour::Large, 65_536), (Behaviour::Chunked, 65_536)]
     {
-        let server = ground.offer(Offer::default(), behaviour);
-        let trial = run(&HttpWorkload { no_keepalive: false, ..ground.workload(&server) });
+        let server = pki.offer(Offer::default(), behaviour);
+        let trial = run(&HttpWorkload { no_keepalive: false, ..pki.workload(&server) });
         all_completed(&trial);
         assert_eq!(trial.counts.received_body_bytes, REQUESTS * body_bytes, "{behaviour:?}");
         assert_eq!((trial.counts.handshakes, trial.handshake_time.count()), (USERS, USERS));
         assert!(trial.counts.session_tickets >= USERS, "{:?}", trial.counts);
     }
     // More than the kernel takes at once, so that encrypted bytes wait for it.
-    let server = ground.offer(Offer::default(), Behaviour::Answers);
+    let server = pki.offer(Offer::default(), Behaviour::Answers);
     let body = Some("x".repeat(4 << 20));
-    let trial = run(&HttpWorkload { no_keepalive: false, body, ..ground.workload(&server) });
+    let trial = run(&HttpWorkload { no_keepalive: false, body, ..pki.workload(&server) });
     all_completed(&trial);
     assert!(trial.counts.sent_bytes > REQUESTS * (4 << 20));
 }
 
 #[test]
 fn sessions_are_resumed_by_their_own_user_only() {
-    let ground = Ground::new();
+    let pki = Pki::new();
     for max in [Version::Tls13, Version::Tls12] {
-        let server = ground.offer(Offer { max, ..Offer::default() }, Behaviour::Answers);
-        let trial = run(&ground.workload(&server));
+        let server = pki.offer(Offer { max, ..Offer::default() }, Behaviour::Answers);
+        let trial = run(&pki.workload(&server));
         all_completed(&trial);
         assert_eq!((trial.counts.handshakes, trial.counts.handshakes_resumed), (REQUESTS, REQUESTS - USERS));
-        let trial = run(&HttpWorkload { no_resumption: true, ..ground.workload(&server) });
+        let trial = run(&HttpWorkload { no_resumption: true, ..pki.workload(&server) });
         assert_eq!((trial.counts.handshakes, trial.counts.handshakes_resumed), (REQUESTS, 0));
     }
 }
 
 #[test]
 fn an_open_load_opens_its_pool_before_the_start() {
-    let ground = Ground::new();
-    let server = ground.offer(Offer::default(), Behaviour::Answers);
+    let pki = Pki::new();
+    let server = pki.offer(Offer::default(), Behaviour::Answers);
     let trial = run(&HttpWorkload {
         users: None,
         loops: None,
@@ -230,7 +229,7 @@ fn an_open_load_opens_its_pool_before_the_start() {
         rate: Some("1k".to_owned()),
         requests: Some("200".to_owned()),
         connections: Some("8".to_owned()),
-        ..ground.workload(&server)
+        ..pki.workload(&server)
     });
     assert_eq!((trial.counts.completed, trial.counts.handshakes), (200, 8));
 }

@@ -30,13 +30,13 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const IDLE: usize = 10_000;
-const MOST_BYTES: f64 = 4_096.0;
+const MAX_BYTES: f64 = 4_096.0;
 /// What the slow disk's listener may have of bodies and lines, in MiB.
 const BUDGET_MIB: u64 = 32;
 /// What it may use beside the budget, in MiB: itself, and buffers that are kept for the next requests.
 const BESIDE_MIB: u64 = 64;
 /// How much more than in its first half it may use in the second half of the soak.
-const MOST_GROWTH: f64 = 1.1;
+const MAX_GROWTH: f64 = 1.1;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let limit = machine::raise_descriptor_limit();
@@ -73,8 +73,8 @@ fn idle(outcome: &mut Outcome) -> Result<()> {
         runs.push(value);
         runs
     };
-    outcome.at_most("idle_new", &single(each(new)), MOST_BYTES, " B");
-    outcome.at_most("idle_used", &single(each(used)), MOST_BYTES, " B");
+    outcome.at_most("idle_new", &single(each(new)), MAX_BYTES, " B");
+    outcome.at_most("idle_used", &single(each(used)), MAX_BYTES, " B");
     drop(streams);
     let report = listen.stop()?;
     let peak = report.statistics.connections_peak;
@@ -133,8 +133,8 @@ fn soak(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     );
     if scale == Scale::Full {
         let growth = second as f64 / first as f64;
-        let bound = format!("<= {MOST_GROWTH}, the peak of the second half over that of the first");
-        outcome.figure("soak_growth", format!("{growth:.3}"), bound, growth <= MOST_GROWTH);
+        let bound = format!("<= {MAX_GROWTH}, the peak of the second half over that of the first");
+        outcome.figure("soak_growth", format!("{growth:.3}"), bound, growth <= MAX_GROWTH);
     }
     let refused = report.statistics.refused.values().sum::<u64>();
     outcome.figure("soak_refused", refused, ">= 1: the budget was used up", refused > 0);

@@ -49,7 +49,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 }
 
 /// Largest page, in bytes.
-const MOST_BYTES: u64 = 1_000_000;
+const MAX_BYTES: u64 = 1_000_000;
 
 /// A page that complains and asks, so that silence means something.
 const LOUD: &str = "<!DOCTYPE html><title>loud</title><img src=\"http://192.0.2.1/x.png\" alt=\"\">\
@@ -77,7 +77,7 @@ pub(super) fn check_page(page: &Path) -> Result<Outcome> {
 
     let mut outcome = Outcome::default();
     let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
-    outcome.figure("bytes", bytes, format!("<= {MOST_BYTES}"), bytes <= MOST_BYTES);
+    outcome.figure("bytes", bytes, format!("<= {MAX_BYTES}"), bytes <= MAX_BYTES);
     for light in [Light::Light, Light::Dark] {
         let seen = open(&folder, page, light)?;
         let name = |figure: &str| format!("{}_{figure}", light.name());

@@ -114,3 +114,27 @@ fn what_is_done_during_a_trial_is_recorded_and_a_failure_voids_it() -> Result<()
     ensure!(reasons.iter().filter(|reason| reason.rule == VoidRule::Action).count() == 2, "{reasons:?}");
     Ok(())
 }
+
+#[test]
+fn a_server_is_drained_during_a_trial_and_nobody_notices() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root may load BPF programs");
+        return Ok(());
+    }
+    let _shared = beside_others();
+    let actions = "[[actions]]\nat = \"200ms\"\ndo = \"drain web3\"\n\
+                   [[actions]]\nat = \"300ms\"\ndo = \"set web2 --weight 3\"\n\
+                   [[actions]]\nat = \"400ms\"\ndo = \"remove web3\"\n\
+                   [[actions]]\nat = \"500ms\"\ndo = \"remove web3\"\n";
+    let text = BALANCED
+        .replace("loops = 20", "loops = 50\ntimeout = \"10s\"")
+        .replace("[factors]", &format!("{actions}[factors]"));
+    let trials = trials(&text, "--set balancer=l2dsr --set trial.void_attempts=0")?;
+    let entry = &trials[0];
+    let errors: Vec<Option<&str>> = entry.actions.iter().map(|action| action.error.as_deref()).collect();
+    ensure!(errors[..3] == [None; 3], "{errors:?}");
+    ensure!(errors[3].is_some_and(|why| why.contains("web3")), "it is gone: {errors:?}");
+    let counts = &entry.trial.http().context("it is of requests")?.counts;
+    ensure!((counts.completed, counts.failed) == (2_500, 0), "{counts:?}");
+    Ok(())
+}

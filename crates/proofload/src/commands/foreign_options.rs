@@ -4,8 +4,9 @@
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::peers::table::{
-    Fate::{Default, Refused},
-    Given, Row, long, row,
+    Given, Row,
+    Translation::{Default, Refused},
+    long, row,
 };
 
 const SCRIPT: &str = "Lua scripts are not supported; describe the request with -X, -H and --body, and the load with --rate, \
@@ -73,7 +74,7 @@ impl ForeignOptions {
         for row in FOREIGN_OPTIONS {
             let name = row.name();
             let Some(value) = self.0.last(&name) else { continue };
-            if let Refused(instead) = row.fate {
+            if let Refused(instead) = row.translation {
                 mistakes.push(format!("{name}: {}", instead.replace("{}", value)));
             } else if name == "-k" && no_keepalive {
                 mistakes.push("-k keeps connections, --no-keepalive does not: leave out one".to_owned());

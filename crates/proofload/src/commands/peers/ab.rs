@@ -5,8 +5,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use super::{
     Peer,
     table::{
-        Fate::{Becomes, Default, Ignored, Own, Refused},
-        Given, Row, Translated, literal, row,
+        Given, Row, Translated,
+        Translation::{Becomes, Default, Ignored, Own, Refused},
+        literal, row,
     },
 };
 use crate::output::peer_text::Layout;

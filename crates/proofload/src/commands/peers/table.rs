@@ -12,12 +12,12 @@ pub(crate) struct Row {
     /// The name of its value; empty for a flag.
     pub value: &'static str,
     /// What becomes of it.
-    pub fate: Fate,
+    pub translation: Translation,
 }
 
 /// What becomes of an option of another program.
 #[derive(Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Translation {
     /// It is this option of proofload, with the same value.
     Becomes(&'static str),
     /// It is what proofload does anyway.
@@ -31,21 +31,26 @@ pub(crate) enum Fate {
 }
 
 /// A row with a letter, a long name (or none) and the name of a value (or none).
-pub(crate) const fn row(letter: char, long: &'static str, value: &'static str, fate: Fate) -> Row {
-    Row { letter: Some(letter), long, value, fate }
+pub(crate) const fn row(
+    letter: char,
+    long: &'static str,
+    value: &'static str,
+    translation: Translation,
+) -> Row {
+    Row { letter: Some(letter), long, value, translation }
 }
 
 /// A row without a letter.
-pub(crate) const fn long(long: &'static str, value: &'static str, fate: Fate) -> Row {
-    Row { letter: None, long, value, fate }
+pub(crate) const fn long(long: &'static str, value: &'static str, translation: Translation) -> Row {
+    Row { letter: None, long, value, translation }
 }
 
 /// Options of proofload that every such command has too.
 pub(super) const OWN: &[Row] = &[
-    long("json", "FILE", Fate::Becomes("json")),
-    long("out", "FOLDER", Fate::Becomes("out")),
-    long("html", "FILE", Fate::Becomes("html")),
-    long("hlog", "FILE", Fate::Becomes("hlog")),
+    long("json", "FILE", Translation::Becomes("json")),
+    long("out", "FOLDER", Translation::Becomes("out")),
+    long("html", "FILE", Translation::Becomes("html")),
+    long("hlog", "FILE", Translation::Becomes("hlog")),
 ];
 
 /// Options of proofload that only an https:// URL takes.
@@ -90,12 +95,12 @@ impl Row {
     }
 
     fn help(&self) -> String {
-        match self.fate {
-            Fate::Becomes(name) => format!("proofload http --{name}"),
-            Fate::Default => "Changes nothing here: proofload always does this".to_owned(),
-            Fate::Ignored(why) => format!("Changes nothing here: {why}"),
-            Fate::Refused(why) => format!("Refused: {why}"),
-            Fate::Own(help) => help.to_owned(),
+        match self.translation {
+            Translation::Becomes(name) => format!("proofload http --{name}"),
+            Translation::Default => "Changes nothing here: proofload always does this".to_owned(),
+            Translation::Ignored(why) => format!("Changes nothing here: {why}"),
+            Translation::Refused(why) => format!("Refused: {why}"),
+            Translation::Own(help) => help.to_owned(),
         }
     }
 }
@@ -155,12 +160,14 @@ impl Translated {
     pub(super) fn of(given: &Given) -> Self {
         let mut all = Self::default();
         for (row, value) in given.iter() {
-            match row.fate {
-                Fate::Becomes(name) if row.value.is_empty() => all.set(name, None),
-                Fate::Becomes(name) => all.set(name, Some(value.to_owned())),
-                Fate::Ignored(why) => all.notes.push(format!("{} changes nothing here: {why}", row.name())),
-                Fate::Refused(why) => all.mistakes.push(format!("{}: {why}", row.name())),
-                Fate::Default | Fate::Own(_) => {}
+            match row.translation {
+                Translation::Becomes(name) if row.value.is_empty() => all.set(name, None),
+                Translation::Becomes(name) => all.set(name, Some(value.to_owned())),
+                Translation::Ignored(why) => {
+                    all.notes.push(format!("{} changes nothing here: {why}", row.name()))
+                }
+                Translation::Refused(why) => all.mistakes.push(format!("{}: {why}", row.name())),
+                Translation::Default | Translation::Own(_) => {}
             }
         }
         all

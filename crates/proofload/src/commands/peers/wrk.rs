@@ -5,8 +5,9 @@ use record::units::parse_count;
 use super::{
     Peer,
     table::{
-        Fate::{Becomes, Ignored, Own, Refused},
-        Given, Row, Translated, literal, long, row,
+        Given, Row, Translated,
+        Translation::{Becomes, Ignored, Own, Refused},
+        literal, long, row,
     },
 };
 use crate::output::peer_text::Layout;

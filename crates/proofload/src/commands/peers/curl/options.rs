@@ -1,8 +1,9 @@
 //! The table of curl's options.
 
 use super::super::table::{
-    Fate::{Becomes, Default, Ignored, Own, Refused},
-    Row, long, row,
+    Row,
+    Translation::{Becomes, Default, Ignored, Own, Refused},
+    long, row,
 };
 
 const OUTPUT: &str = "answers are counted, not kept";
@@ -16,7 +17,7 @@ pub(super) const SOCKS: &str =
 const ONE: &str = "a trial sends one request again and again: leave it out";
 
 /// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
-const READ: super::super::table::Fate = Own("");
+const READ: super::super::table::Translation = Own("");
 
 pub(super) const ROWS: &[Row] = &[
     // What is sent.
