@@ -194,6 +194,19 @@ fn masks_and_blanks_do_not_matter() {
 }
 
 #[test]
+fn what_the_kernel_changes_with_a_setting_is_restored_with_it() {
+    let settings = |names: &[&str]| {
+        let given: Vec<(String, String)> =
+            names.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        apply::with_coupled(&given).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (choice, list) = ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_allowed_congestion_control");
+    assert_eq!(settings(&["net.core.somaxconn", choice]), ["net.core.somaxconn", choice, list]);
+    assert_eq!(settings(&[list, choice]), [list, choice]);
+    assert_eq!(settings(&["net.core.somaxconn"]), ["net.core.somaxconn"]);
+}
+
+#[test]
 fn what_cannot_be_restored_exactly_is_refused() {
     for name in [
         "net.ipv4.ip_forward",
