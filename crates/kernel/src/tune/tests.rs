@@ -50,6 +50,7 @@ fn the_published_settings_are_judged_line_by_line() {
         is_initial: true,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     assert_eq!(
@@ -80,6 +81,7 @@ fn each_kind_of_fault_is_seen_and_sound_neighbours_are_not() {
         is_initial: true,
         has_queue: false,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     for (wrong, sound) in [
@@ -145,6 +147,7 @@ fn profiles_know_what_they_want() {
         is_initial: false,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     let path = LongPath { rate_bits_per_s: 1_000_000_000, rtt_ns: 228_000_000 };
@@ -170,6 +173,7 @@ fn no_profile_wants_what_is_faulty() {
         is_initial: true,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     let path = LongPath { rate_bits_per_s: 10_000_000_000, rtt_ns: 100_000_000 };
@@ -226,7 +230,7 @@ fn what_cannot_be_restored_exactly_is_refused() {
 proptest! {
     #[test]
     fn no_file_makes_the_parser_fail(text: String, lines in "(-?[a-z_./]{0,12} ?=? ?[a-z0-9 #;]{0,9}\n){0,6}") {
-        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, counters: Counters::default(), read: &|_| None };
+        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, counters: Counters::default(), sys_is_own: || true, read: &|_| None };
         for text in [&text, &lines] {
             for line in parse(text) {
                 let original = text.lines().nth(line.number - 1).unwrap();
