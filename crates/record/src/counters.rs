@@ -29,6 +29,13 @@ pub struct TrialCounters {
 }
 
 impl TrialCounters {
+    /// Time from the first reading of a host of this name to the last, in seconds; that of this machine if there is none. It is
+    /// more than 0, so that it can divide.
+    pub fn elapsed_s_at(&self, host: &str) -> f64 {
+        let own = self.hosts.iter().find(|known| known.host == host).and_then(|known| known.elapsed_s);
+        own.unwrap_or(self.elapsed_s).max(f64::MIN_POSITIVE)
+    }
+
     /// The processor time of all work on this machine; none if it was not booked.
     pub fn worked(&self) -> Option<ProcessorTime> {
         let unowned = self.processor.as_ref()?;
@@ -85,6 +92,9 @@ impl Counters {
 pub struct HostCounters {
     /// The host; empty for this machine.
     pub host: String,
+    /// Time from its first reading to the last, in seconds; none for a host on this machine, whose readings are the trial's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elapsed_s: Option<f64>,
     /// The counters of its network namespace. Without a value if a remote host did not answer; `missing` says why.
     pub counters: Counters,
     /// What the machine of a remote host counted; none for a host on this machine.

@@ -65,6 +65,11 @@ fn share_of_trial(observed: &Observed<'_>, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
 }
 
+/// The same at a host, whose counters may be those of another time.
+fn share_at(observed: &Observed<'_>, host: &str, time_s: f64) -> f64 {
+    time_s / observed.counters.elapsed_s_at(host)
+}
+
 fn percent(share: f64) -> String {
     format!("{:.*} %", usize::from(share < 0.1), share * 100.0)
 }

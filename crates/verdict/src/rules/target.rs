@@ -10,7 +10,7 @@ use super::{
     load::{answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
-    percent, programs, share_of_trial, sum, targets,
+    percent, programs, share_at, sum, targets,
 };
 use crate::{Finding, Observed};
 
@@ -71,7 +71,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let throttled =
         targets(observed).filter_map(|host| Some((host.counters.get("cgroup.throttled_us")?, host)));
     let Some((us, host)) = throttled.max_by_key(|(us, _)| *us) else { return Finding::Irrelevant };
-    let share = share_of_trial(observed, us as f64 / 1e6);
+    let share = share_at(observed, &host.host, us as f64 / 1e6);
     let evidence = format!("its control group was stopped for {} of the time", percent(share));
     if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
         counted(&host.host, evidence)
@@ -216,7 +216,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
         );
     };
-    let share = share_of_trial(observed, us as f64 / 1e6);
+    let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
     // The kernel does not count those who wait for the journal of a file system.
     let stood = programs(observed).find(|(_, program)| {

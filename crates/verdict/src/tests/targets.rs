@@ -129,6 +129,20 @@ fn a_disk_that_the_target_never_waited_for_is_not_its_own() {
 }
 
 #[test]
+fn shares_of_a_remote_host_are_those_of_its_own_time() {
+    let named = |elapsed_s| {
+        let mut case = Case::slow();
+        let mut machine = case.counters.machine.clone();
+        machine.values.insert("pressure.io.some_us".to_owned(), 3_200_000);
+        let web = &mut case.counters.hosts[1];
+        (web.machine, web.elapsed_s) = (Some(machine), elapsed_s);
+        case.named()
+    };
+    assert_eq!(named(Some(11.0)), []);
+    assert_eq!(named(None), [(Cause::Disk, "web".to_owned())]);
+}
+
+#[test]
 fn slow_answers_come_from_who_is_asked_or_from_behind() {
     let mut case = Case::slow();
     case.works(0.2);
