@@ -1,6 +1,6 @@
 //! What the kernels of a trial's hosts counted: a line of `counters.jsonl`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,12 @@ impl Counters {
     /// The value of a counter, if the kernel has it.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
+    }
+
+    /// The numbers of the processors that a machine has online. There may be gaps between them.
+    pub fn online_cpus(&self) -> BTreeSet<u32> {
+        let number = |name: &String| name.strip_prefix("cpu")?.strip_suffix(".idle_ms")?.parse().ok();
+        self.values.keys().filter_map(number).collect()
     }
 }
 
@@ -230,6 +236,14 @@ mod tests {
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {
         crate::testing::assert_published::<TrialCounters>("counters.schema.json");
+    }
+
+    #[test]
+    fn processors_may_have_gaps_between_their_numbers() {
+        let names = ["cpu0.idle_ms", "cpu2.idle_ms", "cpu10.idle_ms", "cpu3.steal_ms", "cgroup.periods"];
+        let values = names.map(|name| (name.to_owned(), 1)).into();
+        let counters = Counters { values, ..Counters::default() };
+        assert_eq!(counters.online_cpus(), BTreeSet::from([0, 2, 10]));
     }
 
     #[test]

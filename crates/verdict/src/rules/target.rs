@@ -84,7 +84,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     let elapsed_ms = observed.counters.elapsed_s * 1e3;
     let cores = machines(observed, observed.counters.hosts.iter()).flat_map(|(place, machine)| {
-        (0..).map_while(move |core| {
+        machine.online_cpus().into_iter().filter_map(move |core| {
             let of =
                 |what: &str| machine.get(&format!("cpu{core}.{what}_ms")).map(|ms| ms as f64 / elapsed_ms);
             Some((core, 1.0 - of("idle")?, of("softirq")?, place))

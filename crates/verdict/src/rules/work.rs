@@ -77,12 +77,14 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
         let share = |time_s| share_of_trial(observed, time_s);
         let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
-        let cores = (0..).take_while(|core| machine.get(&format!("cpu{core}.idle_ms")).is_some()).count();
+        let online = machine.online_cpus();
+        // A virtual machine may allow processors that it does not have.
+        let has = |core: &u32| online.is_empty() || online.contains(core);
         let processors = program
             .cpus
             .as_deref()
-            .and_then(|list| Some(parse_cpus(list).ok()?.len()))
-            .or((cores > 0).then_some(cores));
+            .and_then(|list| Some(parse_cpus(list).ok()?.into_iter().filter(has).count()))
+            .or((!online.is_empty()).then_some(online.len()));
         let key = (host.host.as_str(), program.cpus.as_deref());
         let none = Work {
             host: &host.host,

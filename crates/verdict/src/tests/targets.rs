@@ -129,6 +129,29 @@ fn a_disk_that_the_target_never_waited_for_is_not_its_own() {
 }
 
 #[test]
+fn processors_are_those_that_are_online() {
+    let mut case = Case::slow();
+    for core in [0, 2, 4, 6] {
+        for (what, ms) in
+            [("idle", if core == 6 { 100 } else { 9_000 }), ("softirq", if core == 6 { 8_000 } else { 0 })]
+        {
+            case.counters.machine.values.insert(format!("cpu{core}.{what}_ms"), ms);
+        }
+    }
+    assert_eq!(case.named(), [(Cause::HotCore, String::new())]);
+    assert!(case.verdict().bottlenecks[0].evidence.starts_with("core 6 "));
+    case.counters.machine.values.insert("cpu6.idle_ms".to_owned(), 9_000);
+    assert_eq!(case.named(), []);
+    // Three processes on four processors, which may use 128.
+    case.web().cpus = Some("0-127".to_owned());
+    let worker = ProgramUse { busiest_thread_s: Some(8.0), running_s: 37.0, ..case.web().clone() };
+    case.counters.hosts[1].programs = vec![worker];
+    assert_eq!(case.named(), [(Cause::HotCore, "web".to_owned())]);
+    case.web().running_s = 30.0;
+    assert_eq!(case.named(), []);
+}
+
+#[test]
 fn shares_of_a_remote_host_are_those_of_its_own_time() {
     let named = |elapsed_s| {
         let mut case = Case::slow();
