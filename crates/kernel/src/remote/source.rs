@@ -222,7 +222,8 @@ fn program(pid: u32, texts: &Texts) -> Option<Program> {
     };
     let threads = text("threads")?.lines().filter_map(times).collect();
     let descriptors = text("fd").and_then(|count| count.trim().parse().ok());
-    programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)
+    let program = programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)?;
+    Some(Program { is_blocked: text("blocked").is_some(), ..program })
 }
 
 #[cfg(test)]
