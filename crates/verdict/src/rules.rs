@@ -104,6 +104,21 @@ fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     targets.iter().any(|target| port == Ok(target.port()))
 }
 
+/// Why processes of the targets could not be looked at, or only at the begin and the end: there were too many, or this user may
+/// not see them. Where requests go to sockets of processes that were seen, the others are another's.
+fn hidden_programs<'a>(observed: &'a Observed<'_>) -> Option<&'a str> {
+    let is_seen = |host: &HostCounters, address: &String| {
+        host.programs.iter().any(|program| program.listens.contains(address))
+    };
+    targets(observed).find_map(|host| {
+        let missing = &host.counters.missing;
+        let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
+        let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
+        let hidden = missing.get("programs").filter(|_| !is_another);
+        missing.get("more programs").or(hidden).map(String::as_str)
+    })
+}
+
 /// The processes of the targets with their hosts.
 fn programs<'a>(observed: &'a Observed<'_>) -> impl Iterator<Item = (&'a HostCounters, &'a ProgramUse)> {
     target_hosts(observed).flat_map(move |(host, is_both)| {

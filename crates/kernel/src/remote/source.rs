@@ -20,7 +20,7 @@ use crate::{
     leftovers::{self, Leftover},
     programs::{self, Program},
     protocol_number,
-    source::{Look, Processes, Source},
+    source::{Look, MORE_PROGRAMS, PROGRAMS, Processes, Source},
     tcp::{Connection, Listener},
 };
 
@@ -45,7 +45,7 @@ impl<'a> Shell<'a> {
     pub(super) fn new(session: &'a mut Session) -> Self {
         let mut missing = BTreeMap::new();
         if !session.has_ss {
-            for what in ["listeners", "connections", "programs"] {
+            for what in ["listeners", "connections", PROGRAMS] {
                 missing.insert(what.to_owned(), "ss is not installed there (Debian: iproute2)".to_owned());
             }
         }
@@ -76,14 +76,19 @@ impl<'a> Shell<'a> {
 
     /// Finds the processes that listen.
     fn find_owners(&mut self) -> io::Result<()> {
-        let (owners, hidden) = ss::owners(&self.sockets("programs", "-ltnp")?);
+        let (owners, hidden) = ss::owners(&self.sockets(PROGRAMS, "-ltnp")?);
         if hidden > 0 {
             let why = format!(
                 "the processes of {hidden} listening sockets there belong to other users; log in as root to see them"
             );
-            self.missing.insert("programs".to_owned(), why);
+            self.missing.insert(PROGRAMS.to_owned(), why);
         }
-        self.owners = owners.into_iter().take(Look::Brief.max_programs()).collect();
+        let most = Look::Brief.max_programs();
+        if owners.len() > most {
+            let why = format!("of {} processes that listen there, {most} are looked at", owners.len());
+            self.missing.insert(MORE_PROGRAMS.to_owned(), why);
+        }
+        self.owners = owners.into_iter().take(most).collect();
         Ok(())
     }
 
@@ -193,7 +198,7 @@ impl Source for Shell<'_> {
         Ok(self.owners.keys().filter_map(|&pid| program(pid, &texts)).collect())
     }
 
-    fn listens(&self, pid: u32) -> BTreeSet<String> {
+    fn listens(&mut self, pid: u32) -> BTreeSet<String> {
         self.owners.get(&pid).cloned().unwrap_or_default()
     }
 }

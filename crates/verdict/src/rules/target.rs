@@ -6,7 +6,7 @@ use record::{
 };
 
 use super::{
-    busiest_target, counted, have_time, in_flight, is_asked, likely, listeners,
+    busiest_target, counted, have_time, hidden_programs, in_flight, is_asked, likely, listeners,
     load::{answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
@@ -50,7 +50,11 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
-    if most >= max || is_near { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+    match hidden_programs(observed) {
+        _ if most >= max || is_near => counted(&host.host, evidence),
+        Some(why) => Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})")),
+        None => Finding::Not(evidence),
+    }
 }
 
 /// Whether connections to a program waited or failed, as they do once it has no descriptor for them.
@@ -232,7 +236,12 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             likely(place, format!("{evidence}, and {} was blocked in {stood} of {of} samples", program.name))
         }
         _ if share >= DISK_SHARE && !is_of_another => likely(place, evidence),
-        _ => Finding::Not(evidence),
+        _ => match hidden_programs(observed).filter(|_| share >= STOOD_DISK_SHARE) {
+            Some(why) => {
+                Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})"))
+            }
+            None => Finding::Not(evidence),
+        },
     }
 }
 

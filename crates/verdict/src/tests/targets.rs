@@ -129,6 +129,35 @@ fn a_disk_that_the_target_never_waited_for_is_not_its_own() {
 }
 
 #[test]
+fn of_processes_that_were_not_looked_at_nothing_is_known() {
+    let missing = |key: &str, change: Change| {
+        let mut case = Case::slow();
+        case.works(0.5);
+        case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+        case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 2_000_000);
+        let why = "of 70 processes that listen, 64 are looked at".to_owned();
+        case.counters.hosts[1].counters.missing.insert(key.to_owned(), why);
+        change(&mut case);
+        let is_unknown = |cause| said(&case, cause).contains("but not all processes were looked at (of 70");
+        (is_unknown(Cause::Descriptors), is_unknown(Cause::Disk))
+    };
+    assert_eq!(missing("more programs", |_| {}), (true, true));
+    assert_eq!(missing("listeners", |_| {}), (false, false));
+    assert_eq!(missing("programs", |_| {}), (false, false), "who is asked was seen");
+    let is_hidden: Change = |case| case.web().listens = vec!["10.0.0.2:443".to_owned()];
+    assert_eq!(missing("programs", is_hidden), (true, true));
+    assert_eq!(missing("listeners", is_hidden), (false, false));
+    let is_idle: Change = |case| {
+        case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000);
+    };
+    assert_eq!(missing("more programs", is_idle), (true, false), "nobody waited for a disk");
+    let mut case = Case::slow();
+    case.counters.hosts[1].counters.missing.insert("more programs".to_owned(), "why".to_owned());
+    case.web().most_descriptors = Some(1_024);
+    assert_eq!(case.named(), [(Cause::Descriptors, "web".to_owned())], "what was seen counts");
+}
+
+#[test]
 fn processors_are_those_that_are_online() {
     let mut case = Case::slow();
     for core in [0, 2, 4, 6] {
