@@ -67,6 +67,10 @@ pub(crate) trait Source {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
     /// The addresses at which a process listened in the last look.
     fn listens(&mut self, pid: u32) -> BTreeSet<String>;
+    /// What the control group of a process has counted of its quota; nothing if it has none, or if that is a host's.
+    fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
     /// The processors that a process may use, if this is known.
     fn cpus(&self, _pid: u32) -> Option<String> {
         None
@@ -279,6 +283,12 @@ impl Source for Here {
         let own = self.owned(pid).clone();
         let own = self.listeners.iter().filter(|listener| own.contains(&listener.inode));
         own.map(|listener| listener.address.to_string()).collect()
+    }
+
+    fn quota(&mut self, pid: u32) -> BTreeMap<String, u64> {
+        // Hosts of a lab have groups of their own.
+        let is_looked_for = self.is_own && self.group.is_none() && !self.owned(pid).is_empty();
+        if is_looked_for { cgroups::quota_of(pid) } else { BTreeMap::new() }
     }
 
     fn cpus(&self, pid: u32) -> Option<String> {

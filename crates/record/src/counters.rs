@@ -48,6 +48,29 @@ impl TrialCounters {
     }
 }
 
+impl HostCounters {
+    /// The share of the trial for which a quota stopped its control group, at most; none if it has no quota.
+    pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
+        stopped_share(&self.counters.values, elapsed_s)
+    }
+}
+
+impl ProgramUse {
+    /// The same of the process's own control group.
+    pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
+        stopped_share(&self.quota, elapsed_s)
+    }
+}
+
+/// The time is summed over processors, which may stand still together; and in a period in which a group was stopped, it may also
+/// have run. Neither says more than the other.
+fn stopped_share(values: &BTreeMap<String, u64>, elapsed_s: f64) -> Option<f64> {
+    let of = |name: &str| values.get(&format!("cgroup.{name}")).map(|value| *value as f64);
+    let of_time = of("throttled_us")? / 1e6 / elapsed_s;
+    let of_periods = of("throttled_periods").zip(of("periods"));
+    Some(of_periods.map_or(of_time, |(stopped, all)| of_time.min(stopped / all.max(1.0))).min(1.0))
+}
+
 impl ProcessorTime {
     /// Adds another time.
     pub fn merge(&mut self, other: &Self) {
@@ -217,6 +240,10 @@ pub struct ProgramUse {
     /// The processors that it may use, such as `0-3,8`; none if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
+    /// What the control group that limits it counted of its quota, by the names of a host's counters; nothing if none does, or if
+    /// it is not looked for: it is for processes that listen on this machine, without a lab.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quota: BTreeMap<String, u64>,
     /// How often the process was looked at.
     #[serde(default)]
     pub samples: u32,
@@ -244,6 +271,19 @@ mod tests {
         let values = names.map(|name| (name.to_owned(), 1)).into();
         let counters = Counters { values, ..Counters::default() };
         assert_eq!(counters.online_cpus(), BTreeSet::from([0, 2, 10]));
+    }
+
+    #[test]
+    fn a_group_is_stopped_for_no_longer_than_its_periods() {
+        let share = |values: &[(&str, u64)]| {
+            let values = values.iter().map(|&(name, value)| (format!("cgroup.{name}"), value)).collect();
+            ProgramUse { quota: values, ..ProgramUse::default() }.stopped_share(10.0)
+        };
+        let four_threads = [("throttled_us", 28_000_000), ("throttled_periods", 80), ("periods", 100)];
+        assert_eq!(share(&four_threads), Some(0.8));
+        assert_eq!(share(&four_threads[..1]), Some(1.0), "an earlier version's record");
+        let rarely = [("throttled_us", 300_000), ("throttled_periods", 10), ("periods", 10)];
+        assert_eq!((share(&rarely), share(&[])), (Some(0.03), None));
     }
 
     #[test]

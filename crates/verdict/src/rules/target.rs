@@ -72,11 +72,12 @@ fn no_program(observed: &Observed<'_>) -> Finding {
 
 /// A control group used up its quota.
 pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
-    let throttled =
-        targets(observed).filter_map(|host| Some((host.counters.get("cgroup.throttled_us")?, host)));
-    let Some((us, host)) = throttled.max_by_key(|(us, _)| *us) else { return Finding::Irrelevant };
-    let share = share_at(observed, &host.host, us as f64 / 1e6);
-    let evidence = format!("its control group was stopped for {} of the time", percent(share));
+    let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
+    let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
+    let own = programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
+    let stopped = hosts.chain(own).filter_map(|(share, host)| Some((share?, host)));
+    let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
+    let evidence = format!("its control group was stopped for up to {} of the time", percent(share));
     if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
         counted(&host.host, evidence)
     } else {

@@ -158,6 +158,42 @@ fn of_processes_that_were_not_looked_at_nothing_is_known() {
 }
 
 #[test]
+fn a_quota_stops_a_group_for_no_longer_than_its_periods() {
+    let named = |stopped_periods, stopped_us| {
+        let mut case = Case::slow();
+        let counts = [("periods", 100), ("throttled_periods", stopped_periods), ("throttled_us", stopped_us)];
+        counts.into_iter().for_each(|(name, value)| case.count(1, &format!("cgroup.{name}"), value));
+        (case.named().first().map(|(cause, _)| *cause), said_of_quota(&case))
+    };
+    fn said_of_quota(case: &Case) -> String {
+        let verdict = case.verdict();
+        let named = verdict.bottlenecks.into_iter().find(|one| one.cause == Cause::CpuQuota);
+        named.map_or_else(|| said(case, Cause::CpuQuota), |one| one.evidence)
+    }
+    // Four threads of which each stood still.
+    let (cause, evidence) = named(90, 28_000_000);
+    assert_eq!(
+        (cause, &*evidence),
+        (Some(Cause::CpuQuota), "its control group was stopped for up to 90 % of the time")
+    );
+    assert_eq!(named(4, 28_000_000).0, None, "64 processors, in four periods");
+    assert_eq!(named(100, 400_000).0, None, "shortly in each period");
+}
+
+#[test]
+fn on_one_machine_the_quota_of_the_program_that_is_asked_counts() {
+    let mut case = Case::slow();
+    case.counters.hosts = vec![host("")];
+    case.roles = vec![Role::Both];
+    let counts = [("periods", 100), ("throttled_periods", 90), ("throttled_us", 6_000_000)];
+    let quota = counts.map(|(name, value)| (format!("cgroup.{name}"), value));
+    case.counters.hosts[0].programs[0].quota = quota.into();
+    assert_eq!(case.named(), [], "it listens on another port");
+    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    assert_eq!(case.named(), [(Cause::CpuQuota, String::new())]);
+}
+
+#[test]
 fn processors_are_those_that_are_online() {
     let mut case = Case::slow();
     for core in [0, 2, 4, 6] {
