@@ -43,17 +43,39 @@ pub fn create(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Adds what the file `cpu.stat` of a group says of its quota: for how many periods and for how long its processes were
-/// stopped.
+/// Adds what the file `cpu.stat` of a group says of its quota: its periods, those of them in which its processes were stopped,
+/// and for how long, summed over the processors: four that stand still for a second make four seconds.
 pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
     let of = |name: &str| crate::number(stat, name);
     // Version 2 has microseconds, version 1 nanoseconds.
     let us = of("throttled_usec ").or_else(|| Some(of("throttled_time ")? / 1_000));
-    for (name, value) in [("periods", of("nr_throttled ")), ("us", us)] {
-        if let Some(value) = value {
-            values.insert(format!("cgroup.throttled_{name}"), value);
-        }
+    let counts =
+        [("periods", of("nr_periods ")), ("throttled_periods", of("nr_throttled ")), ("throttled_us", us)];
+    let known = counts.into_iter().filter_map(|(name, value)| Some((format!("cgroup.{name}"), value?)));
+    values.extend(known);
+}
+
+/// What the nearest group above a process that limits its processor time has counted of this quota; nothing if none does.
+pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
+    let own = || {
+        Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
+    };
+    let group = own().and_then(|(mounts, own)| group_of(&mounts, &own, "cpu"));
+    group.map_or_else(BTreeMap::new, |group| quota_above(&group))
+}
+
+fn quota_above(group: &Path) -> BTreeMap<String, u64> {
+    // Version 2 says `max`, version 1 -1 where there is no limit.
+    let limit = |group: &Path| {
+        let text =
+            ["cpu.max", "cpu.cfs_quota_us"].into_iter().find_map(|file| crate::read(group.join(file)).ok());
+        text?.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let mut values = BTreeMap::new();
+    if let Some(limited) = group.ancestors().find(|group| limit(group).is_some()) {
+        add_throttling(&crate::read(limited.join("cpu.stat")).unwrap_or_default(), &mut values);
     }
+    values
 }
 
 /// The folder of a process's group for a controller, by the texts of `mountinfo` and of the process's `cgroup`: that of version
@@ -165,15 +187,37 @@ mod tests {
 
     #[test]
     fn both_versions_tell_how_long_a_quota_stopped_a_group() {
-        let expected =
-            [("cgroup.throttled_periods".to_owned(), 7), ("cgroup.throttled_us".to_owned(), 1_500)];
+        let expected = [("periods", 9), ("throttled_periods", 7), ("throttled_us", 1_500)];
+        let expected = expected.map(|(name, value)| (format!("cgroup.{name}"), value));
         for stat in [
             "nr_periods 9\nnr_throttled 7\nthrottled_time 1500000\n",
-            "usage_usec 3\nnr_throttled 7\nthrottled_usec 1500\n",
+            "usage_usec 3\nnr_periods 9\nnr_throttled 7\nthrottled_usec 1500\n",
         ] {
             let mut values = BTreeMap::new();
             add_throttling(stat, &mut values);
             assert_eq!(values, expected.clone().into());
+        }
+    }
+
+    #[test]
+    fn the_nearest_group_with_a_limit_has_the_quota() {
+        let folder = tempfile::tempdir().unwrap();
+        let (above, own) = (folder.path().join("a"), folder.path().join("a/b/c"));
+        fs::create_dir_all(&own).unwrap();
+        let write = |group: &Path, file: &str, text: &str| fs::write(group.join(file), text).unwrap();
+        for (file, none, some) in
+            [("cpu.max", "max 100000", "50000 100000"), ("cpu.cfs_quota_us", "-1", "50000")]
+        {
+            write(&above, "cpu.stat", "nr_periods 9\nnr_throttled 7\nthrottled_usec 1500\n");
+            write(&own, "cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
+            write(&own, file, none);
+            write(&above, file, none);
+            assert_eq!(quota_above(&own), BTreeMap::new());
+            write(&above, file, some);
+            assert_eq!(quota_above(&own)["cgroup.throttled_periods"], 7);
+            write(&own, file, some);
+            assert_eq!(quota_above(&own)["cgroup.throttled_periods"], 0);
+            [&own, &above].iter().for_each(|group| fs::remove_file(group.join(file)).unwrap());
         }
     }
 

@@ -109,9 +109,13 @@ fn add(counters: &mut Counters, (name, parse): &(&str, Parse), text: io::Result<
     }
 }
 
+/// Those that only rise and are sums of numbers of 32 bits, one for each processor.
+const OF_32_BITS: [&str; 2] = ["softnet.", "conntrack."];
+
 /// What has changed since `before`: the difference of what only rises, and the later value of what rises and falls. A counter
-/// that `before` does not have began at 0, as those of an interface that is new. One that fell was set back: its later value
-/// counts.
+/// that `before` does not have began at 0, as those of an interface that is new. Where an interface's counter fell, another one
+/// took its name: the later value counts. Any other that fell has not changed as far as is known, as when a processor was taken
+/// away: the later value may be that of months.
 pub fn since(mut now: Counters, before: &Counters) -> Counters {
     for (name, value) in &mut now.values {
         *value = change(name, before.get(name), *value);
@@ -122,7 +126,13 @@ pub fn since(mut now: Counters, before: &Counters) -> Counters {
 
 /// What a single counter has changed by, as [`since`] says.
 pub(crate) fn change(name: &str, was: Option<u64>, now: u64) -> u64 {
-    now - was.filter(|was| *was <= now && !is_level(name)).unwrap_or(0)
+    let Some(was) = was.filter(|_| !is_level(name)) else { return now };
+    let fell_by = was.saturating_sub(now);
+    if name.starts_with("interface.") && fell_by > 0 {
+        return now;
+    }
+    let has_wrapped = fell_by > 1 << 31 && OF_32_BITS.iter().any(|begin| name.starts_with(begin));
+    (now + if has_wrapped { 1 << 32 } else { 0 }).saturating_sub(was)
 }
 
 /// Whether a counter's value rises and falls.
@@ -216,14 +226,15 @@ fn number(name: &str, text: &str, values: &mut Values) -> Option<()> {
 /// The time of each processor. The time at work is only sampled by the kernel; that without work is exact, so
 /// whoever wants to know how busy a processor was subtracts it from the time on the clock.
 pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Option<()> {
-    // proc_stat(5): user nice system idle iowait irq softirq steal
-    const FIELDS: [(usize, &str); 6] = [
-        (0, "user_ms"),
-        (2, "system_ms"),
-        (5, "interrupt_ms"),
-        (6, "softirq_ms"),
-        (7, "steal_ms"),
-        (3, "idle_ms"),
+    // proc_stat(5): user nice system idle iowait irq softirq steal. A program that is nice works, too, and waiting for a disk is
+    // time without work.
+    const FIELDS: [(&[usize], &str); 6] = [
+        (&[0, 1], "user_ms"),
+        (&[2], "system_ms"),
+        (&[5], "interrupt_ms"),
+        (&[6], "softirq_ms"),
+        (&[7], "steal_ms"),
+        (&[3, 4], "idle_ms"),
     ];
     for line in text.lines() {
         let Some((name, ticks)) = line.split_once(' ') else { continue };
@@ -231,10 +242,9 @@ pub(crate) fn processors(text: &str, values: &mut BTreeMap<String, u64>) -> Opti
             continue;
         };
         let ticks: Vec<u64> = ticks.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-        for (index, field) in FIELDS {
-            // Waiting for a disk is time without work, too.
-            let waiting = if index == 3 { *ticks.get(4)? } else { 0 };
-            values.insert(format!("cpu{number}.{field}"), (ticks.get(index)? + waiting) * TICK_MS);
+        for (indices, field) in FIELDS {
+            let ticks = indices.iter().map(|index| ticks.get(*index)).sum::<Option<u64>>()?;
+            values.insert(format!("cpu{number}.{field}"), ticks * TICK_MS);
         }
     }
     Some(())
@@ -295,6 +305,15 @@ mod tests {
     }
 
     #[test]
+    fn the_times_of_a_processor_are_summed_as_work_or_no_work() {
+        let mut values = Values::new();
+        processors("cpu  9 9 9 9 9 9 9 9\ncpu4 1 2 3 4 5 6 7 8 9 10\nintr 5\n", &mut values).unwrap();
+        let of = |what: &str| values[&format!("cpu4.{what}_ms")];
+        let all = ["user", "system", "idle", "interrupt", "softirq", "steal"].map(of);
+        assert_eq!(all, [30, 30, 90, 60, 70, 80]);
+    }
+
+    #[test]
     fn changes_are_differences_of_what_only_rises() {
         let at = |values: &[(&str, u64)]| Counters {
             values: values.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
@@ -305,6 +324,20 @@ mod tests {
         let change =
             at(&[("Tcp.InSegs", 3), ("Tcp.CurrEstab", 4), ("interface.a.sent_bytes", 20), ("new", 3)]);
         assert_eq!(since(now, &before), change);
+    }
+
+    #[test]
+    fn what_only_rises_and_fell_has_not_changed_unless_it_is_another() {
+        for (name, was, now, expected) in [
+            ("cpu0.idle_ms", 90_000_010, 90_000_000, 0),
+            ("cgroup.throttled_us", 5_000_000, 4_000_000, 0),
+            ("softnet.drops", 900, 600, 0),
+            ("softnet.packets", (1 << 32) + 2, 5, 3),
+            ("interface.a.sent_bytes", 70, 20, 20),
+            ("softnet.packets", 5, 9, 4),
+        ] {
+            assert_eq!(change(name, Some(was), now), expected, "{name}");
+        }
     }
 
     #[test]

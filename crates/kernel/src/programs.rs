@@ -96,15 +96,13 @@ pub(crate) fn look(pid: u32, last: Option<Look>) -> Option<Look> {
     }
     let stat = crate::read(folder.join("stat")).ok()?;
     let limits = crate::read(folder.join("limits")).unwrap_or_default();
-    let is_blocked =
-        |stat: &str| fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'));
     let of_thread =
         |thread: &u32| crate::read(folder.join(format!("task/{thread}/stat"))).unwrap_or_default();
+    let threads = times.iter().filter_map(|(thread, text)| Some((*thread, parse_times(text)?))).collect();
+    let mut program = parse(pid, &stat, &limits, threads, descriptors(pid))?;
     // The state of a process is that of its first thread.
     let mut others = times.iter().map(|(thread, _)| thread).filter(|thread| **thread != pid);
-    let is_blocked = is_blocked(&stat) || others.any(|thread| is_blocked(&of_thread(thread)));
-    let threads = times.iter().filter_map(|(thread, text)| Some((*thread, parse_times(text)?))).collect();
-    let program = Program { is_blocked, ..parse(pid, &stat, &limits, threads, descriptors(pid))? };
+    program.is_blocked = program.is_blocked || others.any(|thread| is_blocked(&of_thread(thread)));
     Some(Look { times, program })
 }
 
@@ -114,7 +112,12 @@ fn fields(stat: &str) -> Option<(&str, &str)> {
     stat.split_once('(')?.1.rsplit_once(')')
 }
 
-/// A process from the texts of its files in `/proc`.
+/// Whether a process, or a thread, waits for a device.
+fn is_blocked(stat: &str) -> bool {
+    fields(stat).is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
+}
+
+/// A process from the texts of its files in `/proc`. Of its threads, only the first is asked whether it waits for a device.
 pub(crate) fn parse(
     pid: u32,
     stat: &str,
@@ -134,7 +137,7 @@ pub(crate) fn parse(
         running_ns: ticks_ns(14)? + ticks_ns(15)?,
         children_ns: ticks_ns(16)? + ticks_ns(17)?,
         threads,
-        is_blocked: false,
+        is_blocked: is_blocked(stat),
         descriptors,
         max_descriptors: soft_limit(limits),
     })
@@ -217,6 +220,9 @@ mod tests {
         let stat = "7 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         let program = parse(7, stat, "", BTreeMap::new(), None).unwrap();
         assert_eq!((program.name.as_str(), program.process_group, program.began_ticks), ("a) (b c", 2, 4711));
+        assert!(!program.is_blocked);
+        let blocked = parse(7, &stat.replace(") S ", ") D "), "", BTreeMap::new(), None).unwrap();
+        assert!(blocked.is_blocked);
         assert_eq!(parse(7, "7 (a", "", BTreeMap::new(), None), None);
     }
 }

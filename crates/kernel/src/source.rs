@@ -22,6 +22,11 @@ use crate::{
     tcp::{self, Connection, Listener},
 };
 
+/// The name under which [`Counters::missing`] says that processes which listen cannot be seen.
+pub(crate) const PROGRAMS: &str = "programs";
+/// The name under which it says that there are more of them than are looked at.
+pub(crate) const MORE_PROGRAMS: &str = "more programs";
+
 /// Processes by the identity of their network namespace.
 pub(crate) type Processes = BTreeMap<(u64, u64), Vec<u32>>;
 
@@ -40,7 +45,7 @@ impl Look {
         if self == Self::Whole { 1_000 } else { 100 }
     }
 
-    /// More processes than this are not looked at.
+    /// Of more processes than this, only those that listen are looked at, and no more of them.
     pub(crate) fn max_programs(self) -> usize {
         if self == Self::Whole { usize::MAX } else { 64 }
     }
@@ -61,7 +66,11 @@ pub(crate) trait Source {
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>>;
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>>;
     /// The addresses at which a process listened in the last look.
-    fn listens(&self, pid: u32) -> BTreeSet<String>;
+    fn listens(&mut self, pid: u32) -> BTreeSet<String>;
+    /// What the control group of a process has counted of its quota; nothing if it has none, or if that is a host's.
+    fn quota(&mut self, _pid: u32) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
     /// The processors that a process may use, if this is known.
     fn cpus(&self, _pid: u32) -> Option<String> {
         None
@@ -83,6 +92,10 @@ pub(crate) struct Here {
     is_quiet: bool,
     /// Why sockets cannot be listed; none while they can.
     sockets_missing: Option<String>,
+    /// Which processes are not looked at, with the reason.
+    programs_missing: BTreeMap<String, String>,
+    /// The inodes of the listening sockets that a process has, of processes that were asked.
+    owned: BTreeMap<u32, BTreeSet<u32>>,
     /// The files that brief looks read, open, with their last texts. Opening them anew would take as long as reading them; they stay
     /// those of the network namespace that they were opened in.
     recent: RefCell<BTreeMap<String, (File, String)>>,
@@ -104,6 +117,8 @@ impl Here {
             has_connections: false,
             is_quiet: false,
             sockets_missing: None,
+            programs_missing: BTreeMap::new(),
+            owned: BTreeMap::new(),
             recent: RefCell::default(),
             looked: BTreeMap::new(),
         })
@@ -120,6 +135,54 @@ impl Here {
             self.sockets_missing = Some(format!("the kernel does not list its sockets: {error}{hint}"));
             Vec::new()
         })
+    }
+
+    /// The inodes of the listening sockets that a process has.
+    fn owned(&mut self, pid: u32) -> &BTreeSet<u32> {
+        let listeners = &self.listeners;
+        self.owned.entry(pid).or_insert_with(|| {
+            let own = if listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
+            listeners.iter().map(|listener| listener.inode).filter(|inode| own.contains(inode)).collect()
+        })
+    }
+
+    /// The processes to look at.
+    fn chosen(&mut self, own: Vec<u32>, look: Look) -> Vec<u32> {
+        let last: BTreeSet<u32> = self.owned.keys().copied().collect();
+        for ended in last.difference(&own.iter().copied().collect()) {
+            self.owned.remove(ended);
+        }
+        if own.len() <= look.max_programs() {
+            return own;
+        }
+        let mut listening: Vec<u32> = own.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
+        if listening.len() > look.max_programs() {
+            let why = format!(
+                "of {} processes that listen, {} are looked at each second",
+                listening.len(),
+                look.max_programs()
+            );
+            self.programs_missing.insert(MORE_PROGRAMS.to_owned(), why);
+            listening.truncate(look.max_programs());
+        }
+        listening
+    }
+
+    /// Counts the listening sockets that none of these processes has: their processes cannot be looked at.
+    fn find_hidden(&mut self, pids: &[u32]) {
+        let mut hidden: BTreeSet<u32> = self.listeners.iter().map(|listener| listener.inode).collect();
+        for &pid in pids {
+            self.owned(pid).iter().for_each(|inode| _ = hidden.remove(inode));
+        }
+        if hidden.is_empty() {
+            self.programs_missing.remove(PROGRAMS);
+        } else {
+            let why = format!(
+                "the processes of {} listening sockets are not seen; run proofload as root to see those of other users",
+                hidden.len()
+            );
+            self.programs_missing.insert(PROGRAMS.to_owned(), why);
+        }
     }
 
     /// Reads a file; an empty text stands for one that is as it was. Most are, and to read numbers takes longer than to read text.
@@ -169,6 +232,7 @@ impl Source for Here {
         if let Some(why) = &self.sockets_missing {
             counters.missing.extend(["listeners", "connections"].map(|what| (what.to_owned(), why.clone())));
         }
+        counters.missing.extend(self.programs_missing.clone());
         if look == Look::Whole {
             ethtool::add(&mut counters);
         }
@@ -178,7 +242,12 @@ impl Source for Here {
     fn listeners(&mut self) -> io::Result<Vec<Listener>> {
         // The kernel looks through the sockets of all namespaces for each list.
         if !self.is_quiet || self.listeners.iter().any(|listener| listener.waiting > 0) {
+            let last = mem::take(&mut self.listeners);
             self.listeners = self.listed(tcp::listeners());
+            let inode = |listener: &Listener| listener.inode;
+            if self.listeners.iter().map(inode).ne(last.iter().map(inode)) {
+                self.owned.clear();
+            }
         }
         Ok(self.listeners.clone())
     }
@@ -195,10 +264,13 @@ impl Source for Here {
     }
 
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
-        let own = processes.get(&self.identity).filter(|own| own.len() <= look.max_programs());
+        let own = processes.get(&self.identity).cloned().unwrap_or_default();
+        let own = self.chosen(own, look);
+        if look == Look::Whole {
+            self.find_hidden(&own);
+        }
         let mut last = mem::take(&mut self.looked);
-        let looks =
-            own.into_iter().flatten().filter_map(|&pid| Some((pid, programs::look(pid, last.remove(&pid))?)));
+        let looks = own.into_iter().filter_map(|pid| Some((pid, programs::look(pid, last.remove(&pid))?)));
         self.looked = looks.collect();
         let all = self.looked.values().map(|look| look.program.clone());
         let is_looking = |program: &Program| {
@@ -207,13 +279,72 @@ impl Source for Here {
         Ok(all.filter(|program| !is_looking(program)).collect())
     }
 
-    fn listens(&self, pid: u32) -> BTreeSet<String> {
-        let own = if self.listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
+    fn listens(&mut self, pid: u32) -> BTreeSet<String> {
+        let own = self.owned(pid).clone();
         let own = self.listeners.iter().filter(|listener| own.contains(&listener.inode));
         own.map(|listener| listener.address.to_string()).collect()
     }
 
+    fn quota(&mut self, pid: u32) -> BTreeMap<String, u64> {
+        // Hosts of a lab have groups of their own.
+        let is_looked_for = self.is_own && self.group.is_none() && !self.owned(pid).is_empty();
+        if is_looked_for { cgroups::quota_of(pid) } else { BTreeMap::new() }
+    }
+
     fn cpus(&self, pid: u32) -> Option<String> {
         programs::cpus(pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::TcpListener,
+        process::{Child, Command},
+    };
+
+    use super::*;
+
+    fn here() -> Here {
+        Here::new(Arc::new(namespaces::own(Kind::Network).unwrap()), None, Arc::new([])).unwrap()
+    }
+
+    #[test]
+    fn among_many_processes_those_that_listen_are_looked_at_each_second() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let idle = || Command::new("sleep").arg("30").spawn().unwrap();
+        let mut idle: Vec<Child> = (0..=Look::Brief.max_programs()).map(|_| idle()).collect();
+        let mut here = here();
+        here.listeners().unwrap();
+        let pids: Vec<u32> =
+            here.programs(&Here::processes(), Look::Brief).unwrap().iter().map(|one| one.pid).collect();
+        assert!(pids.contains(&std::process::id()) && !pids.contains(&idle[0].id()), "{pids:?}");
+        for child in &mut idle {
+            child.kill().and_then(|()| child.wait()).unwrap();
+        }
+        drop(listener);
+    }
+
+    #[test]
+    fn processes_that_are_not_looked_at_are_missing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut here, own) = (here(), std::process::id());
+        here.listeners().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        here.listeners.retain(|listener| listener.address.port() == port);
+        here.find_hidden(&[own]);
+        assert!(here.programs_missing.is_empty());
+        here.find_hidden(&[]);
+        let missing = here.network(Look::Whole).unwrap().missing;
+        assert!(missing[PROGRAMS].contains("processes of 1 listening sockets"), "{missing:?}");
+        // As many as that listen, each with its own number.
+        let most = Look::Brief.max_programs();
+        let many = |number: usize| (1..=number as u32).collect::<Vec<u32>>();
+        here.owned = many(most + 1).into_iter().map(|pid| (pid, BTreeSet::from([1]))).collect();
+        assert_eq!(here.chosen(many(most), Look::Brief).len(), most);
+        assert!(!here.programs_missing.contains_key(MORE_PROGRAMS));
+        here.owned = many(most + 1).into_iter().map(|pid| (pid, BTreeSet::from([1]))).collect();
+        assert_eq!(here.chosen(many(most + 1), Look::Brief).len(), most);
+        assert!(here.programs_missing[MORE_PROGRAMS].contains("of 65 processes that listen, 64"));
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 pub use apply::{Applied, apply, refusal};
 pub use file::{Line, parse};
-pub use profiles::{LongPath, PROFILES, Profile, Wanted};
+pub use profiles::{LongPath, PROFILES, Profile, Wanted, sys_looks_own};
 use record::Counters;
 use serde::Serialize;
 pub use table::{KNOWN, Known};
@@ -60,6 +60,8 @@ pub struct Machine<'a> {
     pub has_queue: bool,
     /// What the kernel has counted since the boot.
     pub counters: Counters,
+    /// Whether `/sys` shows this network namespace.
+    pub sys_is_own: fn() -> bool,
     /// Reads the present value of a setting; none if this network namespace does not have it.
     pub read: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -78,6 +80,7 @@ impl Machine<'static> {
             is_initial: sysctl_path("net.core.netdev_max_backlog").exists(),
             has_queue: interfaces().iter().any(has_queue),
             counters,
+            sys_is_own: undo::sys_is_own,
             read: &present,
         }
     }

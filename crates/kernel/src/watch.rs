@@ -128,8 +128,11 @@ impl Watch {
                 Ok(seen) => {
                     reading_s += seen.reading_s;
                     let own = seen.hosts.into_iter();
-                    hosts
-                        .extend(own.map(|host| HostCounters { machine: Some(seen.machine.clone()), ..host }));
+                    hosts.extend(own.map(|host| HostCounters {
+                        machine: Some(seen.machine.clone()),
+                        elapsed_s: Some(seen.elapsed_s),
+                        ..host
+                    }));
                 }
                 Err(error) => {
                     let missing = BTreeMap::from([("ssh".to_owned(), error.to_string())]);

@@ -1,6 +1,6 @@
 //! What the kernels of a trial's hosts counted: a line of `counters.jsonl`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,13 @@ pub struct TrialCounters {
 }
 
 impl TrialCounters {
+    /// Time from the first reading of a host of this name to the last, in seconds; that of this machine if there is none. It is
+    /// more than 0, so that it can divide.
+    pub fn elapsed_s_at(&self, host: &str) -> f64 {
+        let own = self.hosts.iter().find(|known| known.host == host).and_then(|known| known.elapsed_s);
+        own.unwrap_or(self.elapsed_s).max(f64::MIN_POSITIVE)
+    }
+
     /// The processor time of all work on this machine; none if it was not booked.
     pub fn worked(&self) -> Option<ProcessorTime> {
         let unowned = self.processor.as_ref()?;
@@ -39,6 +46,29 @@ impl TrialCounters {
         }
         Some(all)
     }
+}
+
+impl HostCounters {
+    /// The share of the trial for which a quota stopped its control group, at most; none if it has no quota.
+    pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
+        stopped_share(&self.counters.values, elapsed_s)
+    }
+}
+
+impl ProgramUse {
+    /// The same of the process's own control group.
+    pub fn stopped_share(&self, elapsed_s: f64) -> Option<f64> {
+        stopped_share(&self.quota, elapsed_s)
+    }
+}
+
+/// The time is summed over processors, which may stand still together; and in a period in which a group was stopped, it may also
+/// have run. Neither says more than the other.
+fn stopped_share(values: &BTreeMap<String, u64>, elapsed_s: f64) -> Option<f64> {
+    let of = |name: &str| values.get(&format!("cgroup.{name}")).map(|value| *value as f64);
+    let of_time = of("throttled_us")? / 1e6 / elapsed_s;
+    let of_periods = of("throttled_periods").zip(of("periods"));
+    Some(of_periods.map_or(of_time, |(stopped, all)| of_time.min(stopped / all.max(1.0))).min(1.0))
 }
 
 impl ProcessorTime {
@@ -78,6 +108,12 @@ impl Counters {
     pub fn get(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
+
+    /// The numbers of the processors that a machine has online. There may be gaps between them.
+    pub fn online_cpus(&self) -> BTreeSet<u32> {
+        let number = |name: &String| name.strip_prefix("cpu")?.strip_suffix(".idle_ms")?.parse().ok();
+        self.values.keys().filter_map(number).collect()
+    }
 }
 
 /// What the kernel counted for a host.
@@ -85,6 +121,9 @@ impl Counters {
 pub struct HostCounters {
     /// The host; empty for this machine.
     pub host: String,
+    /// Time from its first reading to the last, in seconds; none for a host on this machine, whose readings are the trial's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elapsed_s: Option<f64>,
     /// The counters of its network namespace. Without a value if a remote host did not answer; `missing` says why.
     pub counters: Counters,
     /// What the machine of a remote host counted; none for a host on this machine.
@@ -201,6 +240,10 @@ pub struct ProgramUse {
     /// The processors that it may use, such as `0-3,8`; none if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
+    /// What the control group that limits it counted of its quota, by the names of a host's counters; nothing if none does, or if
+    /// it is not looked for: it is for processes that listen on this machine, without a lab.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quota: BTreeMap<String, u64>,
     /// How often the process was looked at.
     #[serde(default)]
     pub samples: u32,
@@ -220,6 +263,27 @@ mod tests {
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {
         crate::testing::assert_published::<TrialCounters>("counters.schema.json");
+    }
+
+    #[test]
+    fn processors_may_have_gaps_between_their_numbers() {
+        let names = ["cpu0.idle_ms", "cpu2.idle_ms", "cpu10.idle_ms", "cpu3.steal_ms", "cgroup.periods"];
+        let values = names.map(|name| (name.to_owned(), 1)).into();
+        let counters = Counters { values, ..Counters::default() };
+        assert_eq!(counters.online_cpus(), BTreeSet::from([0, 2, 10]));
+    }
+
+    #[test]
+    fn a_group_is_stopped_for_no_longer_than_its_periods() {
+        let share = |values: &[(&str, u64)]| {
+            let values = values.iter().map(|&(name, value)| (format!("cgroup.{name}"), value)).collect();
+            ProgramUse { quota: values, ..ProgramUse::default() }.stopped_share(10.0)
+        };
+        let four_threads = [("throttled_us", 28_000_000), ("throttled_periods", 80), ("periods", 100)];
+        assert_eq!(share(&four_threads), Some(0.8));
+        assert_eq!(share(&four_threads[..1]), Some(1.0), "an earlier version's record");
+        let rarely = [("throttled_us", 300_000), ("throttled_periods", 10), ("periods", 10)];
+        assert_eq!((share(&rarely), share(&[])), (Some(0.03), None));
     }
 
     #[test]

@@ -1,13 +1,10 @@
 //! What the kernels of a trial's hosts counted, and what it says.
 
-use std::{
-    io,
-    net::{SocketAddr, UdpSocket},
-    sync::Arc,
-};
+use std::{io, net::IpAddr, sync::Arc};
 
 use kernel::{
     namespaces::{self, Kind},
+    netlink::Netlink,
     watch::{Watch, WatchedHost},
 };
 use record::{Trial, TrialCounters, Verdict, Warning};
@@ -70,9 +67,16 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
         return Role::Both;
     }
     let targets = plan.map_or(&[][..], |plan| &plan.targets);
-    // Only an address of this machine can be bound.
-    let is_here = |target: &SocketAddr| UdpSocket::bind((target.ip(), 0)).is_ok();
-    if targets.iter().any(is_here) { Role::Both } else { Role::Load }
+    if targets.iter().any(|target| is_here(target.ip())) { Role::Both } else { Role::Load }
+}
+
+/// Whether an address is this machine's. A socket may be bound to others as well, if the machine is told so (`ip_nonlocal_bind`).
+fn is_here(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let own = || Netlink::open()?.addresses();
+    address.is_loopback()
+        || address.is_unspecified()
+        || own().is_ok_and(|own| own.iter().any(|own| own.address == address))
 }
 
 #[cfg(test)]
@@ -91,5 +95,27 @@ mod tests {
         };
         assert_eq!(role("127.0.0.1:80"), Role::Both);
         assert_eq!(role("192.0.2.1:80"), Role::Load);
+        assert_eq!([role("[::ffff:127.0.0.2]:80"), role("0.0.0.0:80")], [Role::Both; 2]);
+    }
+
+    #[test]
+    fn only_addresses_of_this_machine_are_here_whatever_may_be_bound() {
+        const CHILD: &str = "COUNTED_TEST_CHILD";
+        let address = |text: &str| is_here(text.parse().unwrap());
+        if std::env::var_os(CHILD).is_some() {
+            std::fs::write(kernel::sysctl_path("net.ipv4.ip_nonlocal_bind"), "1").unwrap();
+            let mut netlink = Netlink::open().unwrap();
+            netlink.set_up(kernel::netlink::LOOPBACK).unwrap();
+            netlink.add_address(kernel::netlink::LOOPBACK, "198.51.100.7".parse().unwrap(), 32).unwrap();
+            assert!(std::net::UdpSocket::bind("192.0.2.1:0").is_ok());
+            assert!(address("198.51.100.7") && address("127.0.0.1") && !address("192.0.2.1"));
+            return;
+        }
+        let test = "counted::tests::only_addresses_of_this_machine_are_here_whatever_may_be_bound";
+        let own = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new("unshare");
+        let output = child.args(["-Urn"]).arg(own).args([test, "--exact"]).env(CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 }

@@ -81,10 +81,12 @@ fn likely(place: &str, evidence: String) -> Finding {
 }
 
 /// A machine's core that had no time left, most of which the network's interrupts took.
-fn core_full_of_interrupts(observed: &Observed<'_>, machine: &Counters) -> Option<String> {
-    let elapsed_ms = observed.counters.elapsed_s * 1e3;
-    let cores = cores(machine).filter_map(|core| {
-        let of = |what: &str| Some(machine.get(&format!("cpu{core}.{what}_ms"))? as f64 / elapsed_ms);
+fn core_full_of_interrupts(observed: &Observed<'_>, place: &str, machine: &Counters) -> Option<String> {
+    let cores = machine.online_cpus().into_iter().filter_map(|core| {
+        let of = |what: &str| {
+            let ms = machine.get(&format!("cpu{core}.{what}_ms"))?;
+            Some(share_at(observed, place, ms as f64 / 1e3))
+        };
         // Time that others had is neither work nor idle.
         Some((core, 1.0 - of("idle")? - of("steal").unwrap_or(0.0), of("softirq")?))
     });
@@ -99,21 +101,20 @@ fn core_full_of_interrupts(observed: &Observed<'_>, machine: &Counters) -> Optio
 }
 
 /// The share of the time of a machine's processors that other virtual machines had.
-fn stolen_share(observed: &Observed<'_>, machine: &Counters) -> f64 {
-    let all = cores(machine).count().max(1) as f64;
-    let stolen = cores(machine).filter_map(|core| machine.get(&format!("cpu{core}.steal_ms")));
-    share_of_trial(observed, stolen.sum::<u64>() as f64 / 1e3) / all
-}
-
-/// The numbers of a machine's processors that work. There are gaps where some are off.
-fn cores(machine: &Counters) -> impl Iterator<Item = u32> {
-    let number = |name: &String| name.strip_prefix("cpu")?.strip_suffix(".idle_ms")?.parse().ok();
-    machine.values.keys().filter_map(number)
+fn stolen_share(observed: &Observed<'_>, place: &str, machine: &Counters) -> f64 {
+    let cores = machine.online_cpus();
+    let stolen_ms: u64 = cores.iter().filter_map(|core| machine.get(&format!("cpu{core}.steal_ms"))).sum();
+    share_at(observed, place, stolen_ms as f64 / 1e3) / cores.len().max(1) as f64
 }
 
 /// A time as a share of the trial.
 fn share_of_trial(observed: &Observed<'_>, time_s: f64) -> f64 {
     time_s / observed.counters.elapsed_s.max(f64::MIN_POSITIVE)
+}
+
+/// The same at a host, whose counters may be those of another time.
+fn share_at(observed: &Observed<'_>, host: &str, time_s: f64) -> f64 {
+    time_s / observed.counters.elapsed_s_at(host)
 }
 
 fn percent(share: f64) -> String {
@@ -148,6 +149,21 @@ fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
     let targets = observed.trial.http().map_or(&[][..], |http| &http.plan.targets);
     let port = address.parse().map(|address: SocketAddr| address.port());
     targets.iter().any(|target| port == Ok(target.port()))
+}
+
+/// Why processes of the targets could not be looked at, or only at the begin and the end: there were too many, or this user may
+/// not see them. Where requests go to sockets of processes that were seen, the others are another's.
+fn hidden_programs<'a>(observed: &'a Observed<'_>) -> Option<&'a str> {
+    let is_seen = |host: &HostCounters, address: &String| {
+        host.programs.iter().any(|program| program.listens.contains(address))
+    };
+    targets(observed).find_map(|host| {
+        let missing = &host.counters.missing;
+        let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
+        let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
+        let hidden = missing.get("programs").filter(|_| !is_another);
+        missing.get("more programs").or(hidden).map(String::as_str)
+    })
 }
 
 /// The processes of the targets with their hosts.

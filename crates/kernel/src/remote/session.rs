@@ -19,8 +19,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{ANSWER_WAIT, Destination, Own, lock};
 
 /// What the shell is told first. `e` ends a part of an answer, `f` prints files below `/proc`, `b` those that can be read with one
-/// program, `n` the counters of network cards, `s` what `ss` says, and `t` the threads and descriptors of processes, for which
-/// no program has to be started.
+/// program, `n` the counters of network cards, `s` what `ss` says, and `t` the threads of processes, whether one of them waits for
+/// a device, and their descriptors.
 const PRELUDE: &str = r#"LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH
 e() { printf '\n%s %s %s\n' "$m" "$1" "$2"; }
 f() { for n; do cat "/proc/$n" 2>&1; e $? "$n"; done; }
@@ -30,6 +30,7 @@ ethtool -S "$d" 2>&1; e $? "ethtool $d"; done; }
 s() { n=$1; shift; ss "$@" 2>&1; e $? "$n"; }
 t() { for p; do f "$p/stat" "$p/limits"
 for d in /proc/$p/task/*; do read -r l <$d/schedstat && echo "${d##*/} $l"; done 2>/dev/null; e 0 "$p/threads"
+grep -qs ') D ' /proc/$p/task/*/stat; e $? "$p/blocked"
 set -- /proc/$p/fd/*; [ -L "$1" ] && echo $#; e $? "$p/fd"; done; }
 "#;
 /// The name of the part that `b` answers with.
@@ -262,13 +263,17 @@ mod tests {
 
     /// The shell of this machine in the place of one behind `ssh`.
     fn here(commands: &str) -> Vec<Part> {
+        told(PRELUDE, commands)
+    }
+
+    fn told(prelude: &str, commands: &str) -> Vec<Part> {
         let mut shell = Command::new("sh")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let text = format!("m={MARK}\n{PRELUDE}\n{commands}\n");
+        let text = format!("m={MARK}\n{prelude}\n{commands}\n");
         // The shell ends when its input closes.
         shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = shell.wait_with_output().unwrap();
@@ -285,11 +290,27 @@ mod tests {
         let (stat, limits) = (of(pid, "stat"), of(pid, "limits"));
         assert_eq!(names[..4], [("sys/kernel/osrelease", 0), ("none", 1), (&*stat, 0), (&*limits, 0)]);
         assert_eq!((all[0].text.trim(), all[1].text.contains("No such file")), (&*crate::release(), true));
-        let (threads, descriptors) = (&all[4], &all[5]);
+        let (threads, descriptors) = (&all[4], &all[6]);
+        assert_eq!((&*all[5].name, all[5].status), (&*of(pid, "blocked"), 1));
         let own = threads.text.lines().find(|line| line.starts_with(&format!("{pid} "))).unwrap();
         assert_eq!((own.split(' ').count(), threads.name.clone()), (4, of(pid, "threads")));
         assert!(descriptors.text.trim().parse::<u64>().unwrap() >= 3, "{descriptors:?}");
-        assert_eq!((all[6].status, all[9].status, all[9].text.as_str()), (1, 1, ""), "no such process");
+        assert_eq!((all[7].status, all[11].status, all[11].text.as_str()), (1, 1, ""), "no such process");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_device_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        for (thread, stat) in [(7, "7 (a) S 1"), (8, "8 (a) b) D 1"), (9, "9 (a D) R 1")] {
+            let task = folder.path().join(format!("{}/task/{thread}", if thread == 9 { 9 } else { 7 }));
+            std::fs::create_dir_all(&task).unwrap();
+            std::fs::write(task.join("stat"), stat).unwrap();
+        }
+        let prelude = PRELUDE.replace("/proc", folder.path().to_str().unwrap());
+        let all = told(&prelude, "t 7 9");
+        let blocked: Vec<u8> =
+            all.iter().filter(|part| part.name.ends_with("/blocked")).map(|part| part.status).collect();
+        assert_eq!(blocked, [0, 1]);
     }
 
     #[test]

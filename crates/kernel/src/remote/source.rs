@@ -20,12 +20,14 @@ use crate::{
     leftovers::{self, Leftover},
     programs::{self, Program},
     protocol_number,
-    source::{Look, Processes, Source},
+    source::{Look, MORE_PROGRAMS, PROGRAMS, Processes, Source},
     tcp::{Connection, Listener},
 };
 
 /// What was asked for, by its name: its text, or why there is none.
 type Texts = BTreeMap<String, Result<String, String>>;
+/// What control groups counted of their quotas, by the names of their files.
+type Groups = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The shell of a remote host during a trial.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Shell<'a> {
     owners: BTreeMap<u32, BTreeSet<String>>,
     /// The control groups of those that listened at the begin.
     groups: Option<BTreeSet<PathBuf>>,
+    /// What these groups counted when each was first read.
+    groups_before: Groups,
     /// What cannot be read, with the reason.
     missing: BTreeMap<String, String>,
     /// What the last brief look read of the network and the machine.
@@ -45,11 +49,12 @@ impl<'a> Shell<'a> {
     pub(super) fn new(session: &'a mut Session) -> Self {
         let mut missing = BTreeMap::new();
         if !session.has_ss {
-            for what in ["listeners", "connections", "programs"] {
+            for what in ["listeners", "connections", PROGRAMS] {
                 missing.insert(what.to_owned(), "ss is not installed there (Debian: iproute2)".to_owned());
             }
         }
-        Self { session, owners: BTreeMap::new(), groups: None, missing, recent: Texts::new() }
+        let (owners, groups_before, recent) = Default::default();
+        Self { session, owners, groups: None, groups_before, missing, recent }
     }
 
     fn ask(&mut self, commands: &str) -> io::Result<Texts> {
@@ -76,14 +81,19 @@ impl<'a> Shell<'a> {
 
     /// Finds the processes that listen.
     fn find_owners(&mut self) -> io::Result<()> {
-        let (owners, hidden) = ss::owners(&self.sockets("programs", "-ltnp")?);
+        let (owners, hidden) = ss::owners(&self.sockets(PROGRAMS, "-ltnp")?);
         if hidden > 0 {
             let why = format!(
                 "the processes of {hidden} listening sockets there belong to other users; log in as root to see them"
             );
-            self.missing.insert("programs".to_owned(), why);
+            self.missing.insert(PROGRAMS.to_owned(), why);
         }
-        self.owners = owners.into_iter().take(Look::Brief.max_programs()).collect();
+        let most = Look::Brief.max_programs();
+        if owners.len() > most {
+            let why = format!("of {} processes that listen there, {most} are looked at", owners.len());
+            self.missing.insert(MORE_PROGRAMS.to_owned(), why);
+        }
+        self.owners = owners.into_iter().take(most).collect();
         Ok(())
     }
 
@@ -137,13 +147,7 @@ impl Source for Shell<'_> {
             }
         };
         let mut counters = of_network(&|name| found(texts, name));
-        for stat in texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat")).flat_map(|(_, text)| text) {
-            let mut throttling = BTreeMap::new();
-            cgroups::add_throttling(stat, &mut throttling);
-            throttling
-                .into_iter()
-                .for_each(|(name, value)| *counters.values.entry(name).or_default() += value);
-        }
+        counters.values.extend(throttling(texts, &mut self.groups_before));
         for (name, text) in texts {
             match (name.strip_prefix(DRIVER), text) {
                 (Some(interface), Ok(text)) => ethtool::add_printed(interface, text, &mut counters.values),
@@ -193,7 +197,7 @@ impl Source for Shell<'_> {
         Ok(self.owners.keys().filter_map(|&pid| program(pid, &texts)).collect())
     }
 
-    fn listens(&self, pid: u32) -> BTreeSet<String> {
+    fn listens(&mut self, pid: u32) -> BTreeSet<String> {
         self.owners.get(&pid).cloned().unwrap_or_default()
     }
 }
@@ -214,6 +218,22 @@ fn found(texts: &Texts, name: &str) -> io::Result<String> {
     text.map_err(io::Error::other)
 }
 
+/// What the control group that its quota stopped most often has counted since it was first read. A sum of several groups would
+/// say more than any of them was stopped, and would fall when one of them goes.
+fn throttling(texts: &Texts, before: &mut Groups) -> BTreeMap<String, u64> {
+    let files = texts.iter().filter(|(name, _)| name.ends_with("/cpu.stat"));
+    let since_before = |(name, text): (&String, &Result<String, String>)| {
+        let mut now = BTreeMap::new();
+        cgroups::add_throttling(text.as_ref().ok()?, &mut now);
+        let before = before.entry(name.clone()).or_insert_with(|| now.clone());
+        now.iter_mut()
+            .for_each(|(name, value)| *value = value.saturating_sub(before.get(name).copied().unwrap_or(0)));
+        Some(now)
+    };
+    let stopped = |group: &BTreeMap<String, u64>| group.get("cgroup.throttled_periods").copied();
+    files.filter_map(since_before).max_by_key(stopped).unwrap_or_default()
+}
+
 fn program(pid: u32, texts: &Texts) -> Option<Program> {
     let text = |name: &str| texts.get(&format!("{pid}/{name}"))?.as_ref().ok();
     let times = |line: &str| {
@@ -222,12 +242,47 @@ fn program(pid: u32, texts: &Texts) -> Option<Program> {
     };
     let threads = text("threads")?.lines().filter_map(times).collect();
     let descriptors = text("fd").and_then(|count| count.trim().parse().ok());
-    programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)
+    let program = programs::parse(pid, text("stat")?, text("limits")?, threads, descriptors)?;
+    Some(Program { is_blocked: text("blocked").is_some(), ..program })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_group_that_was_stopped_most_often_counts() {
+        let mut before = Groups::new();
+        let mut at = |groups: &[(&str, u64, u64)]| {
+            let stat = |periods, stopped| {
+                format!("nr_periods {periods}\nnr_throttled {stopped}\nthrottled_usec {}\n", stopped * 1_000)
+            };
+            let texts = groups.iter().map(|&(name, periods, stopped)| {
+                (format!("../sys/fs/cgroup/{name}/cpu.stat"), Ok(stat(periods, stopped)))
+            });
+            let counted = throttling(&texts.collect(), &mut before);
+            ["periods", "throttled_periods", "throttled_us"].map(|name| counted[&format!("cgroup.{name}")])
+        };
+        assert_eq!(at(&[("a", 900, 800), ("b", 50, 0)]), [0, 0, 0]);
+        assert_eq!(at(&[("a", 1_000, 820), ("b", 150, 90)]), [100, 90, 90_000]);
+        assert_eq!(at(&[("a", 1_000, 820)]), [100, 20, 20_000], "the other group has gone");
+    }
+
+    #[test]
+    fn a_process_of_which_a_thread_waits_for_a_device_is_blocked() {
+        let stat = "7 (a) S 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 2 0 11 0";
+        let is_blocked = |blocked: Result<String, String>| {
+            let texts = [
+                ("stat", Ok(stat.to_owned())),
+                ("limits", Ok(String::new())),
+                ("threads", Ok(String::new())),
+            ];
+            let texts = texts.into_iter().chain([("blocked", blocked)]);
+            let texts = texts.map(|(name, text)| (format!("7/{name}"), text)).collect();
+            program(7, &texts).unwrap().is_blocked
+        };
+        assert!(is_blocked(Ok(String::new())) && !is_blocked(Err(String::new())));
+    }
 
     #[test]
     fn files_that_are_read_at_once_are_told_apart() {

@@ -5,7 +5,8 @@ use std::io;
 use serde::Serialize;
 use undo::{Change, Folder, Journal, Network, Setting};
 
-use super::{known, path_of, profiles::is_same_value};
+use super::{known, name_of, path_of, profiles::is_same_value};
+use crate::sysctl_path;
 
 /// Kind of the journals of tunings.
 const KIND: &str = "tuning";
@@ -37,7 +38,7 @@ impl Applied {
 pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Result<Vec<Applied>, String> {
     let network = Network::own().map_err(|error| format!("cannot tell the network namespace: {error}"))?;
     let mut recorded: Vec<Setting> = Vec::new();
-    for (name, _) in settings {
+    for name in with_coupled(settings) {
         let path = path_of(name).unwrap_or_default();
         let before = Setting::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
         recorded.push(Setting { path, before, after: None, network });
@@ -55,20 +56,31 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
     }
     // All are read when all are written, because the kernel may change one with another.
     let mut applied = Vec::new();
-    for (setting, (name, value)) in recorded.iter_mut().zip(settings) {
+    for (at, setting) in recorded.iter_mut().enumerate() {
+        let name = name_of(&setting.path);
         let after =
             Setting::read(&setting.path).map_err(|error| format!("cannot read {name} back: {error}"))?;
         setting.after = Some(after.clone());
-        applied.push(Applied {
-            name: name.clone(),
-            before: setting.before.clone(),
-            asked: value.clone(),
-            after,
-        });
+        if let Some((_, asked)) = settings.get(at) {
+            applied.push(Applied { name, before: setting.before.clone(), asked: asked.clone(), after });
+        }
     }
     journal.revise(entries.into_iter().zip(recorded.into_iter().map(Change::Setting))).map_err(message)?;
     journal.keep();
     Ok(applied)
+}
+
+/// What the kernel changes with another setting, and takes back only by hand: it allows everybody the algorithm that it is told to
+/// use itself (tcp_cong.c).
+const CHANGED_WITH: (&str, &str) =
+    ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_allowed_congestion_control");
+
+/// The names of settings, and after them of those that the kernel changes with them.
+pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item = &str> {
+    let (cause, effect) = CHANGED_WITH;
+    let has = |name: &str| settings.iter().any(|(own, _)| own == name);
+    let coupled = (has(cause) && !has(effect) && sysctl_path(effect).exists()).then_some(effect);
+    settings.iter().map(|(name, _)| name.as_str()).chain(coupled)
 }
 
 /// Why a setting cannot be restored exactly, and so is not changed; none if it can be.

@@ -1,9 +1,11 @@
 //! Profiles: what settings should be for a purpose, and why.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{Justification, Machine, interfaces, known, path_of, table::Scope};
-use crate::sysctl_path;
+use crate::{netlink::Netlink, sysctl_path};
 
 /// A path through a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Wanted {
     pub to_write: Option<String>,
     /// Why the setting is not applied here; none if it is.
     pub not_applied: Option<&'static str>,
+    /// Whether `/sys` may show another network namespace's, so that its present value is not known.
+    pub is_unseen: bool,
 }
 
 const CONNECTING: &[Want] = &[
@@ -207,7 +211,7 @@ impl Profile {
         for Want(name, value, why) in self.wants.iter().copied().flatten() {
             match value {
                 Value::QueueAtLeast(_) | Value::AllProcessors => {
-                    let is_shown = undo::sys_is_own();
+                    let is_shown = (machine.sys_is_own)();
                     for name in interface_settings(*value) {
                         all.push(wanted(&name, *value, why, two_bdp, machine, is_shown));
                     }
@@ -222,7 +226,7 @@ impl Profile {
 impl Wanted {
     /// A value that the user asks for.
     pub fn asked(name: &str, value: &str, machine: &Machine<'_>) -> Self {
-        let is_shown = sysctl_path(name).exists() || undo::sys_is_own();
+        let is_shown = sysctl_path(name).exists() || (machine.sys_is_own)();
         wanted(name, Value::Is(value), "asked for", 0, machine, is_shown)
     }
 }
@@ -259,7 +263,7 @@ fn wanted(
             (format!("at least {two_bdp}, twice the bandwidth-delay product"), at_least(two_bdp))
         }
         Value::AllProcessors => {
-            let mask = all_processors();
+            let mask = mask(&processors());
             (format!("{mask}, all processors"), is(&mask))
         }
     };
@@ -276,12 +280,29 @@ fn wanted(
     };
     let to_write = to_write.filter(|_| not_applied.is_none());
     let justification = machine.justification(name);
-    Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied }
+    let is_unseen = !is_shown && !is_elsewhere;
+    Wanted { name: name.to_owned(), now, wants, why, justification, to_write, not_applied, is_unseen }
+}
+
+/// Whether `/sys` shows interfaces with the names, numbers and addresses of this network namespace's. Any user can tell this, but
+/// it is no proof: it suffices to read.
+pub fn sys_looks_own() -> bool {
+    let shown = |name: &str, what: &str| {
+        crate::read(format!("/sys/class/net/{name}/{what}")).map(|text| text.trim().to_owned()).ok()
+    };
+    let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_default();
+    let is_same = |link: &crate::netlink::Link| {
+        let mac = link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+        shown(&link.name, "ifindex") == Some(link.index.to_string())
+            && mac.is_none_or(|mac| shown(&link.name, "address") == Some(mac))
+    };
+    let all_shown = interfaces().into_iter().filter(|name| shown(name, "ifindex").is_some()).count();
+    links.len() == all_shown && links.iter().all(is_same)
 }
 
 /// The settings of interfaces that a value is for.
 fn interface_settings(value: Value<'_>) -> Vec<String> {
-    let processors = processors();
+    let processors = processors().len();
     let queues = |interface: &String| {
         let folder = format!("/sys/class/net/{interface}/queues");
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -306,22 +327,18 @@ fn interface_settings(value: Value<'_>) -> Vec<String> {
     names.filter(|name| path_of(name).is_some_and(|path| path.exists())).collect()
 }
 
-/// The number of the machine's processors.
-fn processors() -> usize {
+/// The numbers of the processors that are online. There may be gaps between them.
+fn processors() -> BTreeSet<u32> {
     let stat = crate::read("/proc/stat").unwrap_or_default();
-    stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count()
+    stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok()).collect()
 }
 
-/// A mask of all processors, as the kernel writes masks: groups of 32 bits, the highest first.
-fn all_processors() -> String {
-    mask(processors())
-}
-
-fn mask(processors: usize) -> String {
-    let groups = processors.div_ceil(32).max(1);
-    let bits = |group: usize| (processors - group * 32).min(32);
-    let group = |group: usize| format!("{:x}", (1_u64 << bits(group)) - 1);
-    (0..groups).rev().map(group).collect::<Vec<_>>().join(",")
+/// A mask of processors, as the kernel writes masks: groups of 32 bits, the highest first.
+fn mask(processors: &BTreeSet<u32>) -> String {
+    let last = processors.last().map_or(0, |last| last / 32);
+    let bits = |group: u32| processors.iter().filter(move |number| *number / 32 == group);
+    let group = |group: u32| format!("{:x}", bits(group).map(|number| 1_u32 << (number % 32)).sum::<u32>());
+    (0..=last).rev().map(group).collect::<Vec<_>>().join(",")
 }
 
 /// Whether two values of a setting mean the same: blanks and leading zeros of masks do not matter.

@@ -50,6 +50,7 @@ fn the_published_settings_are_judged_line_by_line() {
         is_initial: true,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     assert_eq!(
@@ -80,6 +81,7 @@ fn each_kind_of_fault_is_seen_and_sound_neighbours_are_not() {
         is_initial: true,
         has_queue: false,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     for (wrong, sound) in [
@@ -145,6 +147,7 @@ fn profiles_know_what_they_want() {
         is_initial: false,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     let path = LongPath { rate_bits_per_s: 1_000_000_000, rtt_ns: 228_000_000 };
@@ -170,6 +173,7 @@ fn no_profile_wants_what_is_faulty() {
         is_initial: true,
         has_queue: true,
         counters: Counters::default(),
+        sys_is_own: || true,
         read: &read,
     };
     let path = LongPath { rate_bits_per_s: 10_000_000_000, rtt_ns: 100_000_000 };
@@ -194,6 +198,19 @@ fn masks_and_blanks_do_not_matter() {
 }
 
 #[test]
+fn what_the_kernel_changes_with_a_setting_is_restored_with_it() {
+    let settings = |names: &[&str]| {
+        let given: Vec<(String, String)> =
+            names.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+        apply::with_coupled(&given).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (choice, list) = ("net.ipv4.tcp_congestion_control", "net.ipv4.tcp_allowed_congestion_control");
+    assert_eq!(settings(&["net.core.somaxconn", choice]), ["net.core.somaxconn", choice, list]);
+    assert_eq!(settings(&[list, choice]), [list, choice]);
+    assert_eq!(settings(&["net.core.somaxconn"]), ["net.core.somaxconn"]);
+}
+
+#[test]
 fn what_cannot_be_restored_exactly_is_refused() {
     for name in [
         "net.ipv4.ip_forward",
@@ -213,7 +230,7 @@ fn what_cannot_be_restored_exactly_is_refused() {
 proptest! {
     #[test]
     fn no_file_makes_the_parser_fail(text: String, lines in "(-?[a-z_./]{0,12} ?=? ?[a-z0-9 #;]{0,9}\n){0,6}") {
-        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, counters: Counters::default(), read: &|_| None };
+        let machine = Machine { memory_pages: 1 << 20, is_initial: true, has_queue: true, counters: Counters::default(), sys_is_own: || true, read: &|_| None };
         for text in [&text, &lines] {
             for line in parse(text) {
                 let original = text.lines().nth(line.number - 1).unwrap();

@@ -46,6 +46,8 @@ struct ProgramSamples {
     /// The number of the last look that found it.
     last_look: u32,
     listens: BTreeSet<String>,
+    /// What its control group had counted of its quota when it was first seen, and at the end.
+    quota: [BTreeMap<String, u64>; 2],
     /// Looks, and those in which a thread waited for a device.
     looks: (u32, u32),
 }
@@ -121,6 +123,9 @@ impl<S: Source> HostSamples<S> {
         self.look_at_sockets(Look::Whole)?;
         self.look_at_programs(processes, Look::Whole)?;
         self.seen.senders = self.senders.used();
+        for one in self.programs.values_mut().filter(|one| !one.quota[0].is_empty()) {
+            one.quota[1] = self.source.quota(one.last.pid);
+        }
         // What they worked, which their parents' times have as well.
         let mut ended_ns: BTreeMap<u32, u64> = BTreeMap::new();
         for ProgramSamples { last, .. } in self.programs.values().filter(|one| one.last_look < self.looks) {
@@ -146,9 +151,11 @@ impl<S: Source> HostSamples<S> {
                 }
                 Entry::Vacant(new) => {
                     let listens = self.source.listens(now.pid);
+                    let quota = [self.source.quota(now.pid), BTreeMap::new()];
                     let (cpus, looks) = (self.source.cpus(now.pid), (1, u32::from(now.is_blocked)));
                     let last_look = self.looks;
-                    new.insert(ProgramSamples { before: None, last: now, cpus, last_look, listens, looks });
+                    let (before, last) = (None, now);
+                    new.insert(ProgramSamples { before, last, cpus, last_look, listens, quota, looks });
                 }
             }
         }
@@ -196,11 +203,21 @@ impl ProgramSamples {
             busiest_thread_waiting_s: busiest.map(|times| seconds(times.1)),
             running_s: seconds(running_ns),
             cpus: self.cpus.clone(),
+            quota: self.used_quota(),
             samples: self.looks.0,
             samples_blocked: self.looks.1,
             most_descriptors: self.last.descriptors,
             max_descriptors: self.last.max_descriptors,
         }
+    }
+}
+
+impl ProgramSamples {
+    fn used_quota(&self) -> BTreeMap<String, u64> {
+        let [before, now] = &self.quota;
+        let change =
+            |(name, now): (&String, &u64)| Some((name.clone(), now.checked_sub(*before.get(name)?)?));
+        now.iter().filter_map(change).collect()
     }
 }
 
@@ -219,7 +236,8 @@ mod tests {
 
     fn used(before: Program, last: Program, ended_ns: u64) -> ProgramUse {
         let (before, cpus, listens) = (Some(before), None, BTreeSet::new());
-        ProgramSamples { before, last, cpus, last_look: 2, listens, looks: (2, 0) }.used(ended_ns)
+        let quota = [5, 8].map(|count| BTreeMap::from([("cgroup.periods".to_owned(), count)]));
+        ProgramSamples { before, last, cpus, last_look: 2, listens, quota, looks: (2, 0) }.used(ended_ns)
     }
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -244,5 +262,11 @@ mod tests {
         let of =
             |ended_ns| used(before(), program(&[SECOND_NS], SECOND_NS, 4 * SECOND_NS), ended_ns).running_s;
         assert_eq!((of(0), of(2 * SECOND_NS), of(9 * SECOND_NS)), (3.0, 1.0, 0.0));
+    }
+
+    #[test]
+    fn a_quota_counts_from_the_begin() {
+        let of = used(program(&[], 0, 0), program(&[], 0, 0), 0).quota;
+        assert_eq!(of, BTreeMap::from([("cgroup.periods".to_owned(), 3)]));
     }
 }

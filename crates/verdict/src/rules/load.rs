@@ -44,7 +44,8 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     }
     // Without a target on this machine, its interrupts are those of the load.
     let is_load_only = targets(observed).all(|host| host.machine.is_some());
-    if is_load_only && let Some(evidence) = core_full_of_interrupts(observed, &observed.counters.machine) {
+    if is_load_only && let Some(evidence) = core_full_of_interrupts(observed, "", &observed.counters.machine)
+    {
         return counted("", format!("on this machine, {evidence}"));
     }
     match observed.trial.http() {

@@ -6,11 +6,12 @@ use record::{
 };
 
 use super::{
-    busiest_target, core_full_of_interrupts, counted, have_time, in_flight, is_asked, likely, listeners,
+    busiest_target, core_full_of_interrupts, counted, have_time, hidden_programs, in_flight, is_asked,
+    likely, listeners,
     load::{MIN_REQUESTS_PER_FAILURE, answers_shortly, at_host, carried},
     machines,
     network::is_a_link_full,
-    percent, programs, share_of_trial, stolen_share, targets,
+    percent, programs, share_at, stolen_share, targets,
 };
 use crate::{Finding, Observed};
 
@@ -50,7 +51,11 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
-    if most >= max || is_near { counted(&host.host, evidence) } else { Finding::Not(evidence) }
+    match hidden_programs(observed) {
+        _ if most >= max || is_near => counted(&host.host, evidence),
+        Some(why) => Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})")),
+        None => Finding::Not(evidence),
+    }
 }
 
 /// Whether connections to a program waited or failed, as they do once it has no descriptor for them.
@@ -68,11 +73,12 @@ fn no_program(observed: &Observed<'_>) -> Finding {
 
 /// A control group used up its quota.
 pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
-    let throttled =
-        targets(observed).filter_map(|host| Some((host.counters.get("cgroup.throttled_us")?, host)));
-    let Some((us, host)) = throttled.max_by_key(|(us, _)| *us) else { return Finding::Irrelevant };
-    let share = share_of_trial(observed, us as f64 / 1e6);
-    let evidence = format!("its control group was stopped for {} of the time", percent(share));
+    let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
+    let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
+    let own = programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
+    let stopped = hosts.chain(own).filter_map(|(share, host)| Some((share?, host)));
+    let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
+    let evidence = format!("its control group was stopped for up to {} of the time", percent(share));
     if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
         counted(&host.host, evidence)
     } else {
@@ -83,7 +89,7 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
 /// A thread of the target, or all on their processors, had no time left, or a core was busy with the network.
 pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     let full = machines(observed, targets(observed))
-        .find_map(|(place, machine)| Some((place, core_full_of_interrupts(observed, machine)?)));
+        .find_map(|(place, machine)| Some((place, core_full_of_interrupts(observed, place, machine)?)));
     if let Some((place, evidence)) = full {
         return counted(place, evidence);
     }
@@ -96,13 +102,23 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
         is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
             likely(work.host, work.in_words())
         }
-        _ => Finding::Not(at_host(&work)),
+        _ => match hidden_programs(observed) {
+            Some(why) => some_hidden(why),
+            None => Finding::Not(at_host(&work)),
+        },
     }
+}
+
+fn some_hidden(why: &str) -> Finding {
+    Finding::Unknown(format!("not every process of the target could be looked at ({why})"))
 }
 
 /// Connections wait to be accepted all the time, and the program has time to accept them.
 pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     let Some(work) = busiest_target(observed) else { return no_program(observed) };
+    if let Some(why) = hidden_programs(observed) {
+        return some_hidden(why);
+    }
     if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
         return Finding::Unknown(format!("no queue of connections could be looked at ({why})"));
     }
@@ -228,7 +244,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             "the kernel does not count waiting for disks (/proc/pressure/io)".to_owned(),
         );
     };
-    let share = share_of_trial(observed, us as f64 / 1e6);
+    let share = share_at(observed, place, us as f64 / 1e6);
     let evidence = format!("some process waited for a disk {} of the time", percent(share));
     // The kernel does not count those who wait for the journal of a file system.
     let stood = programs(observed).find(|(_, program)| {
@@ -244,7 +260,12 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             likely(place, format!("{evidence}, and {} was blocked in {stood} of {of} samples", program.name))
         }
         _ if share >= DISK_SHARE && !is_of_another => likely(place, evidence),
-        _ => Finding::Not(evidence),
+        _ => match hidden_programs(observed).filter(|_| share >= STOOD_DISK_SHARE) {
+            Some(why) => {
+                Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})"))
+            }
+            None => Finding::Not(evidence),
+        },
     }
 }
 
@@ -256,6 +277,9 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         return Finding::Irrelevant;
     }
     let Some(work) = busiest_target(observed) else { return no_program(observed) };
+    if let Some(why) = hidden_programs(observed) {
+        return some_hidden(why);
+    }
     // Who waits for others works least, so the place is where requests go to.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
@@ -266,7 +290,8 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         at_host(&work)
     );
     // What a virtual machine had no processor for is in no thread's time.
-    let stolen = machines(observed, targets(observed)).map(|(_, machine)| stolen_share(observed, machine));
+    let stolen =
+        machines(observed, targets(observed)).map(|(place, machine)| stolen_share(observed, place, machine));
     match stolen.fold(0.0, f64::max) {
         stolen if stolen >= STOLEN_SHARE => Finding::Not(format!(
             "{evidence}; but other virtual machines had its processors for {} of the time",

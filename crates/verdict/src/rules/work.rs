@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use record::units::parse_cpus;
 
-use super::{cores, percent, programs, share_of_trial};
+use super::{percent, programs, share_at};
 use crate::Observed;
 
 /// Least work of a thread, or of all on their processors, that have no time left, as a share of the trial.
@@ -74,15 +74,17 @@ impl Work<'_> {
 fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>), Work<'a>> {
     let mut works = BTreeMap::new();
     for (host, program) in programs(observed) {
-        let share = |time_s| share_of_trial(observed, time_s);
+        let share = |time_s| share_at(observed, &host.host, time_s);
         let (thread, running) = (program.busiest_thread_s.map(share), share(program.running_s));
         let machine = host.machine.as_ref().unwrap_or(&observed.counters.machine);
-        let cores = cores(machine).count();
+        let online = machine.online_cpus();
+        // A virtual machine may allow processors that it does not have.
+        let has = |core: &u32| online.is_empty() || online.contains(core);
         let processors = program
             .cpus
             .as_deref()
-            .and_then(|list| Some(parse_cpus(list).ok()?.len()))
-            .or((cores > 0).then_some(cores));
+            .and_then(|list| Some(parse_cpus(list).ok()?.into_iter().filter(has).count()))
+            .or((!online.is_empty()).then_some(online.len()));
         let key = (host.host.as_str(), program.cpus.as_deref());
         let none = Work {
             host: &host.host,
@@ -96,9 +98,10 @@ fn works<'a>(observed: &'a Observed<'_>) -> BTreeMap<(&'a str, Option<&'a str>),
             processors,
         };
         let work = works.entry(key).or_insert(none);
-        let throttled_s = host.counters.get("cgroup.throttled_us").unwrap_or(0) as f64 / 1e6;
-        let waited_s = program.busiest_thread_waiting_s.unwrap_or(0.0) - throttled_s;
-        work.waited = work.waited.max(share(waited_s));
+        let elapsed_s = observed.counters.elapsed_s_at(&host.host);
+        let stopped = host.stopped_share(elapsed_s).or(program.stopped_share(elapsed_s)).unwrap_or(0.0);
+        let waited = share(program.busiest_thread_waiting_s.unwrap_or(0.0));
+        work.waited = work.waited.max(waited - stopped);
         work.process = work.process.max(running);
         work.together += running;
         let most = thread.unwrap_or(running);

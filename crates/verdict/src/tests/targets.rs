@@ -129,6 +129,108 @@ fn a_disk_that_the_target_never_waited_for_is_not_its_own() {
 }
 
 #[test]
+fn of_processes_that_were_not_looked_at_nothing_is_known() {
+    let missing = |key: &str, change: Change| {
+        let mut case = Case::slow();
+        case.works(0.5);
+        case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+        case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 2_000_000);
+        let why = "of 70 processes that listen, 64 are looked at".to_owned();
+        case.counters.hosts[1].counters.missing.insert(key.to_owned(), why);
+        change(&mut case);
+        let is_unknown = |cause| said(&case, cause).contains("but not all processes were looked at (of 70");
+        (is_unknown(Cause::Descriptors), is_unknown(Cause::Disk))
+    };
+    assert_eq!(missing("more programs", |_| {}), (true, true));
+    assert_eq!(missing("listeners", |_| {}), (false, false));
+    assert_eq!(missing("programs", |_| {}), (false, false), "who is asked was seen");
+    let is_hidden: Change = |case| case.web().listens = vec!["10.0.0.2:443".to_owned()];
+    assert_eq!(missing("programs", is_hidden), (true, true));
+    assert_eq!(missing("listeners", is_hidden), (false, false));
+    let is_idle: Change = |case| {
+        case.counters.machine.values.insert("pressure.io.some_us".to_owned(), 9_000);
+    };
+    assert_eq!(missing("more programs", is_idle), (true, false), "nobody waited for a disk");
+    let mut case = Case::slow();
+    case.counters.hosts[1].counters.missing.insert("more programs".to_owned(), "why".to_owned());
+    case.web().most_descriptors = Some(1_024);
+    assert_eq!(case.named(), [(Cause::Descriptors, "web".to_owned())], "what was seen counts");
+}
+
+#[test]
+fn a_quota_stops_a_group_for_no_longer_than_its_periods() {
+    let named = |stopped_periods, stopped_us| {
+        let mut case = Case::slow();
+        let counts = [("periods", 100), ("throttled_periods", stopped_periods), ("throttled_us", stopped_us)];
+        counts.into_iter().for_each(|(name, value)| case.count(1, &format!("cgroup.{name}"), value));
+        (case.named().first().map(|(cause, _)| *cause), said_of_quota(&case))
+    };
+    fn said_of_quota(case: &Case) -> String {
+        let verdict = case.verdict();
+        let named = verdict.bottlenecks.into_iter().find(|one| one.cause == Cause::CpuQuota);
+        named.map_or_else(|| said(case, Cause::CpuQuota), |one| one.evidence)
+    }
+    // Four threads of which each stood still.
+    let (cause, evidence) = named(90, 28_000_000);
+    assert_eq!(
+        (cause, &*evidence),
+        (Some(Cause::CpuQuota), "its control group was stopped for up to 90 % of the time")
+    );
+    assert_eq!(named(4, 28_000_000).0, None, "64 processors, in four periods");
+    assert_eq!(named(100, 400_000).0, None, "shortly in each period");
+}
+
+#[test]
+fn on_one_machine_the_quota_of_the_program_that_is_asked_counts() {
+    let mut case = Case::slow();
+    case.counters.hosts = vec![host("")];
+    case.roles = vec![Role::Both];
+    let counts = [("periods", 100), ("throttled_periods", 90), ("throttled_us", 6_000_000)];
+    let quota = counts.map(|(name, value)| (format!("cgroup.{name}"), value));
+    case.counters.hosts[0].programs[0].quota = quota.into();
+    assert_eq!(case.named(), [], "it listens on another port");
+    case.http().plan.targets = vec!["10.0.0.2:80".parse().unwrap()];
+    assert_eq!(case.named(), [(Cause::CpuQuota, String::new())]);
+}
+
+#[test]
+fn processors_are_those_that_are_online() {
+    let mut case = Case::slow();
+    for core in [0, 2, 4, 6] {
+        for (what, ms) in
+            [("idle", if core == 6 { 100 } else { 9_000 }), ("softirq", if core == 6 { 8_000 } else { 0 })]
+        {
+            case.counters.machine.values.insert(format!("cpu{core}.{what}_ms"), ms);
+        }
+    }
+    assert_eq!(case.named(), [(Cause::HotCore, String::new())]);
+    assert!(case.verdict().bottlenecks[0].evidence.starts_with("core 6 "));
+    case.counters.machine.values.insert("cpu6.idle_ms".to_owned(), 9_000);
+    assert_eq!(case.named(), []);
+    // Three processes on four processors, which may use 128.
+    case.web().cpus = Some("0-127".to_owned());
+    let worker = ProgramUse { busiest_thread_s: Some(8.0), running_s: 37.0, ..case.web().clone() };
+    case.counters.hosts[1].programs = vec![worker];
+    assert_eq!(case.named(), [(Cause::HotCore, "web".to_owned())]);
+    case.web().running_s = 30.0;
+    assert_eq!(case.named(), []);
+}
+
+#[test]
+fn shares_of_a_remote_host_are_those_of_its_own_time() {
+    let named = |elapsed_s| {
+        let mut case = Case::slow();
+        let mut machine = case.counters.machine.clone();
+        machine.values.insert("pressure.io.some_us".to_owned(), 3_200_000);
+        let web = &mut case.counters.hosts[1];
+        (web.machine, web.elapsed_s) = (Some(machine), elapsed_s);
+        case.named()
+    };
+    assert_eq!(named(Some(11.0)), []);
+    assert_eq!(named(None), [(Cause::Disk, "web".to_owned())]);
+}
+
+#[test]
 fn slow_answers_come_from_who_is_asked_or_from_behind() {
     let mut case = Case::slow();
     case.works(0.2);

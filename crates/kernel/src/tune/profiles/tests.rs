@@ -51,3 +51,27 @@ fn the_documented_settings_and_profiles_are_those_of_the_code() {
     rows.into_iter().for_each(|(row, by)| table += &row.replace("BY", &by.join(", ")));
     assert_documented("profiles", &table);
 }
+
+#[test]
+fn a_mask_has_the_processors_that_are_online() {
+    let of = |numbers: &[u32]| mask(&numbers.iter().copied().collect());
+    assert_eq!((of(&[0, 1, 2, 3]), of(&[0, 2, 4, 6])), ("f".to_owned(), "55".to_owned()));
+    assert_eq!((of(&[0, 33]), of(&[])), ("2,1".to_owned(), "0".to_owned()));
+    assert!(!processors().is_empty());
+}
+
+#[test]
+fn any_user_can_tell_that_sys_shows_these_interfaces() {
+    const CHILD: &str = "TUNE_TEST_ELSEWHERE";
+    if std::env::var_os(CHILD).is_some() {
+        assert!(!sys_looks_own(), "/sys is that of the parent's network");
+        return;
+    }
+    assert!(sys_looks_own());
+    let test = "tune::profiles::tests::any_user_can_tell_that_sys_shows_these_interfaces";
+    let own = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new("unshare");
+    let output = child.args(["-Urn"]).arg(own).args([test, "--exact"]).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -24,8 +24,8 @@ use crate::{
     output::destination::{Destination, write_result},
 };
 
-const EXIT_STATUS: &str = "Exit status: 0 every setting is as the profile wants and none is faulty, 1 a setting differs or is \
-                           faulty, 2 wrong use, or a file cannot be read.";
+const EXIT_STATUS: &str = "Exit status: 0 every setting is as the profile wants and none is faulty, 1 a setting differs, is \
+                           faulty or could not be looked at, 2 wrong use, or a file cannot be read.";
 /// Largest file of settings, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -92,7 +92,9 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     }
     m.into_result(()).map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    let report = Judge { machine: Machine::own() }.report(asked, &files);
+    // To read needs less certainty than to write.
+    let sys_is_own = || tune::sys_looks_own() || undo::sys_is_own();
+    let report = Judge { machine: Machine { sys_is_own, ..Machine::own() } }.report(asked, &files);
     write_result(json, &report, false, || text(&report, asked))?;
     Ok(if report.ok { Exit::GoalsMet } else { Exit::GoalsNotMet })
 }
@@ -118,8 +120,8 @@ impl Judge {
         };
         let lines: Vec<Judged> =
             files.iter().flat_map(|(path, lines)| self.judge_file(path, lines)).collect();
-        let is_faulty = present.iter().chain(&lines).any(|judged| !judged.faults.is_empty());
-        let differs = wanted.iter().any(|wanted| wanted.to_write.is_some());
+        let judged: Vec<&Judged> = present.iter().chain(&lines).collect();
+        let ok = is_ok(&judged, &wanted);
         Report {
             profile: asked.map(|asked| asked.profile.name),
             bandwidth_delay_product_bytes: asked.and_then(|asked| asked.path).map(tune::LongPath::bdp_bytes),
@@ -127,7 +129,7 @@ impl Judge {
             present,
             lines,
             hardware: hardware::look(Path::new("/")),
-            ok: !is_faulty && !differs,
+            ok,
         }
     }
 
@@ -171,6 +173,12 @@ impl Judge {
     }
 }
 
+/// Whether nothing is faulty, and all is as it is wanted.
+fn is_ok(judged: &[&Judged], wanted: &[Wanted]) -> bool {
+    judged.iter().all(|judged| judged.faults.is_empty())
+        && wanted.iter().all(|wanted| wanted.to_write.is_none() && !wanted.is_unseen)
+}
+
 fn text(report: &Report, asked: Option<Asked>) -> String {
     let mut text = String::new();
     if let Some(Asked { profile, path }) = asked {
@@ -195,7 +203,12 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
     }
     let differing = report.wanted.iter().filter(|wanted| wanted.to_write.is_some()).count();
     let faulty = judged().filter(|judged| !judged.faults.is_empty()).count();
+    let unseen = report.wanted.iter().filter(|wanted| wanted.is_unseen).count();
+    if unseen > 0 {
+        let _ = writeln!(text, "{unseen} setting(s) could not be looked at.");
+    }
     text += &match (differing, faulty) {
+        (0, 0) if unseen > 0 => String::new(),
         (0, 0) => "Nothing needs to be changed.\n".to_owned(),
         (0, faulty) => format!("{faulty} setting(s) are faulty.\n"),
         (differing, 0) => format!("{differing} setting(s) differ; proofload host tune changes them.\n"),
@@ -209,7 +222,7 @@ fn text(report: &Report, asked: Option<Asked>) -> String {
 /// What a profile wants, a line for each setting.
 pub(super) fn wanted_text(all: &[Wanted]) -> String {
     let line = |wanted: &Wanted| {
-        let Wanted { name, now, wants, why, justification, to_write, not_applied } = wanted;
+        let Wanted { name, now, wants, why, justification, to_write, not_applied, .. } = wanted;
         let counter = counter_text(justification.as_ref());
         match (not_applied, to_write, now.as_deref().unwrap_or_default()) {
             (Some(reason), ..) => format!("  – {name}: not applied here: {reason}\n"),
@@ -254,5 +267,30 @@ fn words(kind: FaultKind) -> &'static str {
         FaultKind::Misunderstood => "misunderstood",
         FaultKind::Harmful => "harmful",
         FaultKind::Malformed => "malformed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_looked_at_is_not_as_wanted() {
+        let report = |sys_is_own| {
+            let machine =
+                Machine { sys_is_own, is_initial: false, read: &|_| Some("1".to_owned()), ..Machine::own() };
+            let wanted = Wanted::asked("nosuch.txqueuelen", "1", &machine);
+            Report {
+                ok: is_ok(&[], std::slice::from_ref(&wanted)),
+                wanted: vec![wanted],
+                present: Vec::new(),
+                ..Judge { machine }.report(None, &[])
+            }
+        };
+        let (seen, unseen) = (report(|| true), report(|| false));
+        assert!(seen.ok && !unseen.ok);
+        let last = |report: &Report| text(report, None).lines().last().unwrap().to_owned();
+        assert_eq!(last(&seen), "Nothing needs to be changed.");
+        assert_eq!(last(&unseen), "1 setting(s) could not be looked at.");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use kernel::{
     counters::{of_machine, of_network, read_own, since},
-    tcp,
+    tcp::{self, Passing},
 };
 use record::{Counters, units::parse_time};
 use serde::Serialize;
@@ -48,10 +48,10 @@ struct Second {
     /// Time since the begin, in seconds.
     time_s: f64,
     established: u64,
-    /// Half open; 10,000 at most, like the next two.
-    syn_received: u64,
-    fin_wait: u64,
-    close_wait: u64,
+    /// Half open; 10,000 at most, like the next two. None if the kernel does not list sockets.
+    syn_received: Option<u64>,
+    fin_wait: Option<u64>,
+    close_wait: Option<u64>,
     time_wait: u64,
     orphaned: u64,
     opened_per_s: f64,
@@ -97,7 +97,9 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
         }
         let (now, at) = (read(), Instant::now());
         let change = since(now.clone(), &before);
-        let second = Second::of(&change, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64())?;
+        // Without tcp_diag, the rest is worth a look.
+        let passing = tcp::passing(MAX_SOCKETS).ok();
+        let second = Second::of(&change, passing, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64());
         if arguments.json_lines {
             let json = serde_json::to_string(&second).map_err(Refusal::one)?;
             standard::print(&format!("{json}\n"))?;
@@ -124,9 +126,7 @@ const HEADING: &str = "connections                            |        | drops  
 ";
 
 impl Second {
-    fn of(change: &Counters, elapsed_s: f64, time_s: f64) -> Result<Self> {
-        let cannot = |error| Refusal::one(format_args!("cannot list sockets: {error}"));
-        let passing = tcp::passing(MAX_SOCKETS).map_err(cannot)?;
+    fn of(change: &Counters, passing: Option<Passing>, elapsed_s: f64, time_s: f64) -> Self {
         let count = |name: &str| change.get(name).unwrap_or(0);
         let sum = |begin: &str, end: &str| {
             let values =
@@ -139,12 +139,12 @@ impl Second {
             Some((waited_us as f64 / 1e6 / elapsed_s).min(1.0))
         };
         let softirq = cores("softirq");
-        Ok(Self {
+        Self {
             time_s,
             established: count("Tcp.CurrEstab"),
-            syn_received: passing.syn_received,
-            fin_wait: passing.fin_wait,
-            close_wait: passing.close_wait,
+            syn_received: passing.map(|passing| passing.syn_received),
+            fin_wait: passing.map(|passing| passing.fin_wait),
+            close_wait: passing.map(|passing| passing.close_wait),
             time_wait: count("sockstat.TCP.tw"),
             orphaned: count("sockstat.TCP.orphan"),
             opened_per_s: (count("Tcp.ActiveOpens") + count("Tcp.PassiveOpens")) as f64 / elapsed_s,
@@ -160,19 +160,20 @@ impl Second {
             pressure_cpu_ratio: pressure("cpu"),
             pressure_memory_ratio: pressure("memory"),
             pressure_io_ratio: pressure("io"),
-        })
+        }
     }
 
     fn text(&self) -> String {
         let percent = |ratio: Option<f64>| {
             ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:.0}", ratio * 100.0))
         };
+        let count = |count: Option<u64>| count.map_or_else(|| "–".to_owned(), |count| count.to_string());
         format!(
             "{:>7} {:>5} {:>5} {:>5} {:>5} {:>6} | {:>6.0} | {:>6} {:>6} {:>5} {:>3} {:>6} | {:>6} | {:>4.1} {:>7.1} {:>6.1} | {:>4} {:>4} {:>4}\n",
             self.established,
-            self.syn_received,
-            self.fin_wait,
-            self.close_wait,
+            count(self.syn_received),
+            count(self.fin_wait),
+            count(self.close_wait),
             self.time_wait,
             self.orphaned,
             self.opened_per_s,
@@ -203,12 +204,19 @@ mod tests {
         let mut change = Counters { values, ..Counters::default() };
         change.values.insert("cpu0.user_ms".to_owned(), 500);
         change.values.insert("cpu1.softirq_ms".to_owned(), 250);
-        let second = Second::of(&change, 0.5, 3.0).unwrap();
+        let passing = Passing { syn_received: 5, ..Passing::default() };
+        let second = Second::of(&change, Some(passing), 0.5, 3.0);
         assert_eq!((second.established, second.accept_queue_overflows), (7, 8));
         assert_eq!((second.opened_per_s, second.cores_busy, second.cores_softirq), (18.0, 1.5, 0.5));
         assert_eq!(second.pressure_io_ratio, None);
         let bars =
             |text: &str| text.char_indices().filter(|(_, c)| *c == '|').map(|(at, _)| at).collect::<Vec<_>>();
-        assert_eq!(bars(HEADING.lines().last().unwrap()), bars(&second.text()));
+        // A dash has three bytes.
+        let columns = |text: &str| bars(&text.replace('–', "-"));
+        assert_eq!(bars(HEADING.lines().last().unwrap()), columns(&second.text()));
+        let unlisted = Second::of(&change, None, 0.5, 3.0);
+        assert_eq!(columns(&unlisted.text()), columns(&second.text()));
+        assert!(second.text().starts_with("      7     5     0     0"), "{}", second.text());
+        assert!(unlisted.text().starts_with("      7     –     –     –"), "{}", unlisted.text());
     }
 }
