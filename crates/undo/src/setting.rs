@@ -178,7 +178,7 @@ impl Setting {
 }
 
 /// The name that an interface of this thread's network namespace has now; none if it is gone.
-pub fn interface_name(index: u32) -> Option<String> {
+pub(crate) fn interface_name(index: u32) -> Option<String> {
     // Any socket is in the namespace.
     index_to_name(UnixDatagram::unbound().ok()?, index).ok()
 }
