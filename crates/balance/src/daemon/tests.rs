@@ -27,6 +27,7 @@ ip -n web address add 10.0.0.11/24 dev eth0; ip -n web address add 10.0.0.100/32
 ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up
 ";
 
+const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"200ms\" }";
 const PLAIN: &str = "check = { kind = \"none\" }";
 
 fn file(of_balancer: &str, of_vip: &str) -> String {
@@ -176,9 +177,8 @@ fn processor_time() -> Duration {
 #[test]
 fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
     alone("a_disk_that_takes_nothing_keeps_no_state_from_the_tables", |folder| {
-        let check = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"200ms\" }";
         let listener = Listener::start();
-        let daemon = Running::start(folder, "eth0", &file("handshake = \"1s\"", check));
+        let daemon = Running::start(folder, "eth0", &file("handshake = \"1s\"", CHECK));
         until("the server is up", || daemon.statistics().vips[0].servers[0].is_up);
         let (up, _) = daemon.tables();
         // The second change of the ring waits for the end of handshakes.
@@ -213,14 +213,21 @@ fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
 fn a_device_may_change_go_and_come_back() {
     alone("a_device_may_change_go_and_come_back", |folder| {
         let as_it_was = addresses();
-        let daemon = Running::start(folder, "eth0", &file("", PLAIN));
+        let _listener = Listener::start();
+        let daemon = Running::start(folder, "eth0", &file("", CHECK));
+        let is_up = || daemon.statistics().vips[0].servers[0].is_up;
+        until("the server is up", is_up);
         assert!(addresses().contains("eth0    inet 10.0.0.100/32"), "{}", addresses());
         let knows = |mac: [u8; 6]| daemon.tables().1.windows(6).any(|bytes| bytes == mac);
         assert!(knows([2, 0, 0, 0, 0, 1]));
         shell("ip link set eth0 address 02:00:00:00:00:02");
         until("the tables have the other address", || knows([2, 0, 0, 0, 0, 2]));
-        shell("ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0");
+        shell(
+            "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
+        );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
+        std::thread::sleep(Duration::from_millis(1_500));
+        until("probes come from the other address", is_up);
 
         let pins = daemon.instance.pins();
         let has_link = |index: &str| {
@@ -242,6 +249,7 @@ fn a_device_may_change_go_and_come_back() {
         let found = [2, 0, 0, 0, 0, 0x12];
         until("the server is found there", || daemon.tables().0.windows(6).any(|bytes| bytes == found));
         until("the tables have its address", || knows([2, 0, 0, 0, 0, 3]));
+        until("the server is probed there", is_up);
         daemon.end(Order::Stop).unwrap();
         assert!(!addresses().contains("10.0.0.100") && !pins.exists(), "{as_it_was}{}", addresses());
     });
