@@ -1,6 +1,6 @@
 //! The addresses of VIPs on this host, and what keeps others from seeing them where they must not.
 
-use std::{collections::BTreeMap, io, net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, io, net::IpAddr};
 
 use kernel::netlink::{LOOPBACK, Netlink};
 use undo::{Change, Entry, InterfaceAddress, Journal, Network, Setting};
@@ -12,7 +12,8 @@ use crate::{Device, Error};
 pub(crate) struct Addresses {
     /// Each with the index of its interface.
     given: BTreeMap<IpAddr, (Entry, u32)>,
-    settings: Vec<PathBuf>,
+    /// Indexes of the devices that were made silent.
+    silent: Vec<u32>,
 }
 
 impl Addresses {
@@ -22,7 +23,7 @@ impl Addresses {
         for (entry, change) in changes {
             match change {
                 Change::Address(given) => drop(own.given.insert(given.address, (*entry, given.index))),
-                Change::Setting(setting) => own.settings.push(setting.path.clone()),
+                Change::Setting(setting) => own.silent.extend(setting.interface),
                 _ => {}
             }
         }
@@ -81,17 +82,32 @@ impl Addresses {
 
     /// The device answers no ARP for addresses that other interfaces have.
     fn keep_silent(&mut self, device: &Device, network: Network, journal: &Journal) -> Result<(), Error> {
-        let path =
-            kernel::sysctl_path(&format!("net.ipv4.conf.{}.arp_ignore", device.name.replace('.', "/")));
-        let failed = |error: io::Error| Error::new(format!("set {} to 1", path.display()), &error);
-        let before = Setting::read(&path).map_err(failed)?;
-        // From 1 to 3 and from 8 on, it answers for no address of another interface.
-        if before != "0" || self.settings.contains(&path) {
+        let path = |device: &str| kernel::sysctl_path(&format!("net.ipv4.conf.{device}.arp_ignore"));
+        let (own, all) = (path(&device.name.replace('.', "/")), path("all"));
+        let failed = |error: io::Error| Error::new(format!("set {} to 1", own.display()), &error);
+        let (before, of_all) = (Setting::read(&own).map_err(failed)?, Setting::read(&all).map_err(failed)?);
+        // The larger one holds.
+        let number = |text: &str| text.parse().unwrap_or(0);
+        if is_silent(number(&before).max(number(&of_all))) {
             return Ok(());
         }
-        let setting = Setting { path: path.clone(), before, after: Some("1".to_owned()), network };
-        journal.record(Change::Setting(setting))?;
-        self.settings.push(path.clone());
-        Setting::write(&path, "1").map_err(failed)
+        if !is_silent(number(&of_all).max(1)) {
+            return Err(Error::Refused(format!(
+                "{} is {of_all}, with which every device answers ARP for the VIPs of lo: set it to 0, 1 or 2, or say answer_arp = true",
+                all.display()
+            )));
+        }
+        if !self.silent.contains(&device.index) {
+            let (path, after, interface) = (own.clone(), Some("1".to_owned()), Some(device.index));
+            journal.record(Change::Setting(Setting { path, before, after, interface, network }))?;
+            self.silent.push(device.index);
+        }
+        Setting::write(&own, "1").map_err(failed)
     }
+}
+
+/// Whether a device with this arp_ignore answers for no address of `lo`: with 3, it does for those of a global scope, as VIPs are, and
+/// Linux takes other numbers for 0.
+pub(crate) fn is_silent(arp_ignore: u32) -> bool {
+    matches!(arp_ignore, 1 | 2 | 8)
 }

@@ -1,6 +1,6 @@
 //! Attaches the program to a device, or puts it in the place of the one there without a gap.
 
-use std::{error, fs, io, mem, path::Path};
+use std::{error, fs, io, mem, os::unix::net::UnixDatagram, path::Path};
 
 use aya::{
     programs::{
@@ -11,7 +11,8 @@ use aya::{
     util::KernelVersion,
 };
 
-use undo::{CLS_LINK, FILTER, XDP_LINK, detach_pins, remove_pins};
+use rustix::net::netdevice::name_to_index;
+use undo::{CLS_LINK, FILTER, QDISC, XDP_LINK, detach_pins, remove_pins};
 
 use crate::{Error, Hook, Program};
 
@@ -25,12 +26,24 @@ pub(crate) const LINKS_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 pub(crate) type Cause = Box<dyn error::Error + Send + Sync>;
 
 impl Program {
-    /// Attaches the program to what a device receives. With a folder of pins, it stays attached after the process, and takes the
-    /// place of what was attached from the same folder: no frame is seen by neither.
+    /// Attaches the program to what a device receives; XDP in its driver. With a folder of pins, it stays attached after the process, and
+    /// takes the place of what was attached from the same folder: no frame is seen by neither.
     ///
     /// # Errors
     /// When this user, this kernel or this device cannot.
     pub fn attach(&mut self, device: &str, pins: Option<&Path>) -> Result<(), Error> {
+        self.attach_in(XdpMode::Driver, device, pins)
+    }
+
+    /// The same for devices whose driver has no XDP: the kernel runs the program on packets that it has made.
+    pub(crate) fn attach_after_driver(&mut self, device: &str, pins: Option<&Path>) -> Result<(), Error> {
+        self.attach_in(XdpMode::Skb, device, pins)
+    }
+
+    fn attach_in(&mut self, mode: XdpMode, device: &str, pins: Option<&Path>) -> Result<(), Error> {
+        let failed = |error: &(dyn error::Error + 'static)| {
+            Error::new(format!("attach the balancer to {device}"), error)
+        };
         let by_filter =
             self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE);
         let kind = match self.hook {
@@ -38,30 +51,34 @@ impl Program {
             Hook::Cls => CLS_LINK,
             Hook::Xdp => XDP_LINK,
         };
-        // Pins have no dots in their names, devices no colons.
-        let pin_name = format!("{kind}{}", device.replace('.', ":"));
+        // Devices may get other names.
+        let socket = UnixDatagram::unbound().map_err(|error| failed(&error))?;
+        let index = name_to_index(socket, device).map_err(|error| failed(&io::Error::from(error)))?;
+        let (pin_name, qdisc) = (format!("{kind}{index}"), format!("{QDISC}{index}"));
         let pin = pins.map(|pins| pins.join(&pin_name));
         let attached = if by_filter {
-            self.attach_filter(device, pin.as_deref())
+            let qdisc = pins.map(|pins| pins.join(&qdisc));
+            self.attach_filter(device, pin.as_deref(), qdisc.as_deref())
         } else {
-            self.attach_link(device, pin.as_deref())
+            self.attach_link(mode, device, pin.as_deref())
         };
         // What was attached to another device, or in another way, goes when this one is there.
-        let attached =
-            attached.and_then(|()| pins.map_or(Ok(()), |pins| detach_pins(pins, |name| name != pin_name)));
-        attached.map_err(|error| Error::new(format!("attach the balancer to {device}"), &*error))
+        let is_other = |name: &str| name != pin_name && !(by_filter && name == qdisc);
+        attached
+            .and_then(|()| pins.map_or(Ok(()), |pins| detach_pins(pins, is_other)))
+            .map_err(|error| failed(&*error))
     }
 
-    fn attach_link(&mut self, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
+    fn attach_link(&mut self, mode: XdpMode, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
         let there = pin.filter(|pin| pin.exists());
         if let Some(pin) = there {
             // A link whose device is gone takes no program.
-            if self.linked(device, Some(PinnedLink::from_pin(pin)?.into())).is_ok() {
+            if self.linked(mode, device, Some(PinnedLink::from_pin(pin)?.into())).is_ok() {
                 return Ok(());
             }
             fs::remove_file(pin)?;
         }
-        let link = self.linked(device, None)?;
+        let link = self.linked(mode, device, None)?;
         match pin {
             Some(pin) => drop(link.pin(pin)?),
             None => self.link = Some(link),
@@ -70,7 +87,7 @@ impl Program {
     }
 
     /// A link of the program to a device, or one that another program has had.
-    fn linked(&mut self, device: &str, there: Option<FdLink>) -> Result<FdLink, Cause> {
+    fn linked(&mut self, mode: XdpMode, device: &str, there: Option<FdLink>) -> Result<FdLink, Cause> {
         match self.hook {
             Hook::Cls => {
                 let program = self.cls()?;
@@ -85,27 +102,36 @@ impl Program {
                 let program = self.xdp()?;
                 let id = match there {
                     Some(link) => program.attach_to_link(link.try_into()?)?,
-                    None => program.attach(device, XdpMode::default())?,
+                    None => program.attach(device, mode)?,
                 };
                 Ok(program.take_link(id)?.try_into()?)
             }
         }
     }
 
-    /// As a filter of the qdisc clsact.
-    fn attach_filter(&mut self, device: &str, pin: Option<&Path>) -> Result<(), Cause> {
+    /// As a filter of the qdisc clsact. The folder `qdisc` says that it is ours.
+    fn attach_filter(&mut self, device: &str, pin: Option<&Path>, qdisc: Option<&Path>) -> Result<(), Cause> {
+        let qdisc = qdisc.filter(|qdisc| !qdisc.exists());
+        qdisc.map_or(Ok(()), fs::create_dir)?;
         match qdisc_add_clsact(device) {
-            Err(TcError::NetlinkError(error)) if is_there_already(error.raw_os_error()) => {}
+            Err(TcError::NetlinkError(error)) if is_there_already(error.raw_os_error()) => {
+                qdisc.map_or(Ok(()), fs::remove_dir)?;
+            }
             added => added?,
         }
         let program = self.cls()?;
         let there = pin.filter(|pin| pin.exists());
-        let id = if there.is_some() {
-            let link = SchedClassifierLink::attached(device, TcAttachType::Ingress, PRIORITY, HANDLE, None)?;
-            program.attach_to_link(link)?
-        } else {
-            let place = NlOptions { priority: PRIORITY, handle: HANDLE, ..NlOptions::default() };
-            program.attach_with_options(device, TcAttachType::Ingress, TcAttachOptions::Netlink(place))?
+        // Somebody may have removed the filter, or the qdisc with it.
+        let replaced = there.and_then(|_| {
+            let link = SchedClassifierLink::attached(device, TcAttachType::Ingress, PRIORITY, HANDLE, None);
+            program.attach_to_link(link.ok()?).ok()
+        });
+        let id = match replaced {
+            Some(id) => id,
+            None => {
+                let place = NlOptions { priority: PRIORITY, handle: HANDLE, ..NlOptions::default() };
+                program.attach_with_options(device, TcAttachType::Ingress, TcAttachOptions::Netlink(place))?
+            }
         };
         if let Some(pin) = pin {
             // The filter holds its program itself, until it is detached by name.
@@ -162,23 +188,46 @@ mod tests {
             Command::new("ip").args(["link", "add", "near", "type", "veth", "peer", "name", "far"]).status();
         assert!(made.unwrap().success());
         let pins = PathBuf::from(format!("/sys/fs/bpf/proofload-test-{}-filter", std::process::id()));
-        let pin = pins.join("filter-far");
-        let mut numbers = Vec::new();
-        for _ in 0..2 {
+        let index = name_to_index(UnixDatagram::unbound().unwrap(), "far").unwrap();
+        let (pin, qdisc) = (pins.join(format!("filter-{index}")), pins.join(format!("qdisc-{index}")));
+        let attach = || {
             let (mut program, table) = Program::load(Hook::Cls, &Sizes::default(), Some(&pins)).unwrap();
-            program.attach_filter("far", Some(&pin)).unwrap();
+            program.attach_filter("far", Some(&pin), Some(&qdisc)).unwrap();
             drop((program, table));
-            let shown = filters();
+            let shown = shown("filter");
             assert_eq!(shown.matches(" l2dsr direct-action").count(), 1, "{shown}");
-            numbers.push(shown.split(" id ").nth(1).unwrap().split(' ').next().unwrap().to_owned());
-        }
+            shown.split(" id ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+        };
+        let numbers = [attach(), attach()];
         assert_ne!(numbers[0], numbers[1], "another program is in the place of the first");
+        // Who removes the qdisc removes the filter. The next start makes both again.
+        run("tc qdisc del dev far clsact");
+        attach();
+        assert!(shown("qdisc").contains("clsact"));
+        // The device keeps its filter under another name, and loses it all the same.
+        run("ip link set far name moved.1");
         unpin(&pins).unwrap();
-        assert_eq!(filters(), "");
+        run("ip link set moved.1 name far");
+        assert_eq!((shown("filter"), shown("qdisc").contains("clsact")), (String::new(), false));
+
+        // The qdisc of somebody else stays, and so does ours once there are filters of others in it.
+        for script in ["tc qdisc add dev far clsact", ":"] {
+            run(script);
+            attach();
+            run(&format!("tc filter add dev far egress prio 9 bpf da pinned {}", pin.display()));
+            unpin(&pins).unwrap();
+            assert!(shown("qdisc").contains("clsact"), "{script}");
+            run("tc qdisc del dev far clsact");
+        }
     }
 
-    fn filters() -> String {
-        let shown = Command::new("tc").args(["filter", "show", "dev", "far", "ingress"]).output().unwrap();
+    fn run(script: &str) {
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success(), "{script}");
+    }
+
+    fn shown(what: &str) -> String {
+        let place = if what == "filter" { &["ingress"][..] } else { &[] };
+        let shown = Command::new("tc").args([what, "show", "dev", "far"]).args(place).output().unwrap();
         String::from_utf8(shown.stdout).unwrap()
     }
 }

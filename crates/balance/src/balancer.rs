@@ -21,6 +21,7 @@ use crate::{
     checker::Target,
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
+    layout::SERVICES,
 };
 
 /// What one balancer's tables hold and must hold.
@@ -222,6 +223,12 @@ impl Balancer {
         let new: usize =
             new.map(|(partner, vip)| vip.servers.iter().filter(|own| is_new(partner, own)).count()).sum();
         let present: usize = self.vips.iter().map(|state| state.servers.len()).sum();
+        // New services are in the table before those go that are not wanted any more.
+        let services = config.services();
+        let gone = self.services.keys().filter(|service| !services.contains(service)).count();
+        if services.len() + gone > SERVICES {
+            return Err(Error::TooMany { what: "ports of VIPs", most: SERVICES });
+        }
         numbers::check(self.vips.len() + new_vips, present + new)
     }
 }

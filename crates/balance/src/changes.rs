@@ -106,6 +106,12 @@ mod tests {
             ("web2", add.clone(), "'web2' is not an address"),
             ("10.0.0.1", add.clone(), "by the name 'web1'"),
             ("10.0.0.100", add, "the address of the VIP"),
+            // What a later start could not read.
+            (
+                "10.0.0.3",
+                Change::Add { name: Some("web 3".to_owned()), values: Values::default() },
+                "\"web 3\" is no name",
+            ),
             ("web9", Change::Remove, "there are: web1"),
             (
                 "web1",

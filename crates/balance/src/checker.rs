@@ -44,6 +44,7 @@ pub(crate) struct Checker {
 #[derive(Debug)]
 struct Shared {
     targets: Mutex<Option<Vec<Target>>>,
+    addresses: Mutex<Option<Vec<(IpAddr, u8)>>>,
     is_ending: AtomicBool,
     /// Wakes the thread.
     bell: OwnedFd,
@@ -70,7 +71,8 @@ impl Checker {
         let failed = |error: io::Error| Error::new(format!("probe servers on {}", device.name), &error);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| failed(error.into()))?;
-        let shared = Shared { targets: Mutex::new(None), is_ending: AtomicBool::new(false), bell };
+        let (targets, addresses) = (Mutex::new(None), Mutex::new(None));
+        let shared = Shared { targets, addresses, is_ending: AtomicBool::new(false), bell };
         let shared = Arc::new(shared);
         let worker = Worker {
             shared: Arc::clone(&shared),
@@ -89,6 +91,12 @@ impl Checker {
     /// Gives other targets. Those that stay as they were keep their state.
     pub(crate) fn set_targets(&self, targets: Vec<Target>) {
         *self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner) = Some(targets);
+        self.shared.ring();
+    }
+
+    /// Gives other addresses of the device, which probes come from.
+    pub(crate) fn set_addresses(&self, addresses: Vec<(IpAddr, u8)>) {
+        *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = Some(addresses);
         self.shared.ring();
     }
 }
@@ -121,6 +129,8 @@ impl Worker {
                 // Only memory can lack.
                 thread::sleep(OUT_OF_MEMORY_PAUSE);
             }
+            let addresses = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).take();
+            addresses.into_iter().for_each(|addresses| self.prober.set_addresses(addresses));
             let targets = self.shared.targets.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(targets) = targets {
                 let actions = self.prober.set_targets(targets, Instant::now());

@@ -6,6 +6,7 @@ mod tests;
 mod text;
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use std::{
 use crate::{
     Hook, Schedule, Sizes,
     health::Check,
-    layout::{SERVERS, VIPS},
+    layout::{SERVERS, SERVICES, VIPS},
 };
 
 /// Port 0 of the tables: all ports that have no entry of their own.
@@ -144,7 +145,11 @@ impl Config {
             wrong.push("there is no VIP: add a table [[vips]] with its address and servers".to_owned());
         }
         let servers: usize = self.vips.iter().map(|vip| vip.servers.len()).sum();
-        for (count, most, what) in [(self.vips.len(), VIPS - 1, "VIPs"), (servers, SERVERS - 1, "servers")] {
+        for (count, most, what) in [
+            (self.vips.len(), VIPS - 1, "VIPs"),
+            (servers, SERVERS - 1, "servers"),
+            (self.services().len(), SERVICES, "ports of VIPs"),
+        ] {
             if count > most {
                 wrong.push(format!("{count} {what} are more than a balancer has place for, which is {most}"));
             }
@@ -159,6 +164,15 @@ impl Config {
             wrong.extend(vip.problems());
         }
         wrong
+    }
+
+    /// The entries that the table of services has: ports of addresses, and each address.
+    pub(crate) fn services(&self) -> BTreeSet<(IpAddr, u16)> {
+        let of_vip = |vip: &Vip| {
+            let address = vip.address;
+            vip.ports.iter().copied().chain([ALL_PORTS]).map(move |port| (address, port)).collect::<Vec<_>>()
+        };
+        self.vips.iter().flat_map(of_vip).collect()
     }
 
     /// The VIP of an address, and of one of its ports if it is given.
@@ -243,12 +257,20 @@ impl Server {
             (Some(most), Some(resume)) if resume > most => {
                 Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
             }
+            _ if !is_name(&self.name) => {
+                Some(format!("{:?} is no name: it has blanks, or nothing", self.name))
+            }
             _ if self.weight > MAX_WEIGHT => {
                 Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
             }
             _ => None,
         }
     }
+}
+
+/// Whether a name of a server can stand in lines of text, and in labels.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace())
 }
 
 /// An address and a port, as one writes them.

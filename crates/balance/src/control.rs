@@ -3,16 +3,20 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
-    net::IpAddr,
+    net::{IpAddr, Shutdown},
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
     },
-    sync::mpsc::{self, Sender},
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
     thread,
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Instance, statistics::Statistics};
@@ -21,6 +25,11 @@ use crate::{Error, Instance, statistics::Statistics};
 const MAX_LINE: u64 = 1 << 24;
 /// How long a client may take to send its line, and the balancer to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a daemon that ends waits until its last answer was read.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many clients may be slow at the same time.
+const MAX_CLIENTS: usize = 32;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a balancer is asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -105,24 +114,70 @@ pub enum Answer {
 }
 
 /// A question, and where the answer goes.
-pub(crate) type Asked = (Request, Sender<Answer>);
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    pub(crate) answer: Sender<Answer>,
+    /// Who has asked, if that is a process.
+    client: Option<UnixStream>,
+}
+
+impl Asked {
+    pub(crate) fn new(request: Request, answer: Sender<Answer>, client: Option<UnixStream>) -> Self {
+        Self { request, answer, client }
+    }
+
+    /// Whether nobody waits for the answer any more. What was asked for must not be done then: who has asked was told that it is not.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.hangs_up_within(Duration::ZERO)
+    }
+
+    /// Answers, and waits until that was read, since the process ends then.
+    pub(crate) fn answer_at_the_end(self, answer: Answer) {
+        if self.answer.send(answer).is_ok() {
+            self.hangs_up_within(END_TIMEOUT);
+        }
+    }
+
+    fn hangs_up_within(&self, time: Duration) -> bool {
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        // That the other end is closed is told unasked.
+        let ends = |client: &UnixStream| poll(&mut [PollFd::new(client, PollFlags::empty())], Some(&time));
+        self.client.as_ref().is_some_and(|client| ends(client).is_ok_and(|ready| ready > 0))
+    }
+}
 
 /// Asks a running balancer.
 ///
 /// # Errors
 /// When it does not run, or does not answer.
 pub fn ask(instance: &Instance, request: &Request) -> Result<Answer, Error> {
+    ask_within(instance, request, TIMEOUT)
+}
+
+fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Result<Answer, Error> {
     let path = instance.control();
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::Refused(format!(
-            "no balancer '{}' runs here; `proofload balance --config FILE` starts one",
-            instance.name
+            "no balancer '{}' runs here, as far as {} says; `proofload balance --config FILE` starts one",
+            instance.name,
+            instance.folder.display()
         )),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let process = fs::read_to_string(instance.lock_path()).unwrap_or_default();
+            Error::Refused(format!(
+                "the balancer '{}', process {}, has not answered for {} s, and does not do it later: is it stopped?",
+                instance.name,
+                process.trim(),
+                timeout.as_secs()
+            ))
+        }
         _ => Error::new(format!("ask the balancer at {}", path.display()), &error),
     };
     let stream = UnixStream::connect(&path).map_err(failed)?;
     let exchanged = || -> io::Result<Answer> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         (&stream).write_all(&line)?;
@@ -139,7 +194,7 @@ pub fn ask(instance: &Instance, request: &Request) -> Result<Answer, Error> {
 /// When the socket cannot be made.
 pub(crate) fn listen(
     instance: &Instance,
-    asked: impl Fn(Asked) -> bool + Send + 'static,
+    asked: impl Fn(Asked) -> bool + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let path = instance.control();
     let listened = || -> io::Result<()> {
@@ -151,11 +206,20 @@ pub(crate) fn listen(
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         thread::Builder::new().name("control".to_owned()).spawn(move || {
+            let clients = Arc::new(());
             for stream in listener.incoming().flatten() {
-                // A client that goes away has no answer.
-                if answer(&stream, &asked).is_ok_and(|goes_on| !goes_on) {
-                    return;
+                // Others have to wait only while so many are slow.
+                while Arc::strong_count(&clients) > MAX_CLIENTS {
+                    thread::sleep(POLL_INTERVAL);
                 }
+                let (asked, client) = (asked.clone(), Arc::clone(&clients));
+                let answer = move || {
+                    // A client that goes away has no answer.
+                    let _ = answer(&stream, &asked);
+                    drop(client);
+                };
+                // A client that no thread is left for sees the end of the stream.
+                let _ = thread::Builder::new().name("client".to_owned()).spawn(answer);
             }
         })?;
         Ok(())
@@ -163,8 +227,8 @@ pub(crate) fn listen(
     listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
 }
 
-/// Answers one line. False if the daemon has ended.
-fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<bool> {
+/// Answers one line.
+fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
@@ -172,15 +236,18 @@ fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<boo
     let (sender, answers) = mpsc::channel();
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
-            if !asked((request, sender)) {
-                return Ok(false);
-            }
-            answers.recv_timeout(TIMEOUT).map_err(io::Error::other)?
+            asked(Asked::new(request, sender, Some(stream.try_clone()?)));
+            answers.recv_timeout(TIMEOUT).map_err(io::Error::other).inspect_err(|_| {
+                // The daemon, which may still have the question, sees that it is given up.
+                let _ = stream.shutdown(Shutdown::Both);
+            })?
         }
         Err(error) => Answer::Refused { why: vec![format!("the request cannot be read: {error}")] },
     };
     let mut bytes = serde_json::to_vec(&answer)?;
     bytes.push(b'\n');
-    (&*stream).write_all(&bytes)?;
-    Ok(true)
+    (&*stream).write_all(&bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,12 @@
 mod requests;
 mod start;
 mod state;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     net::IpAddr,
     path::PathBuf,
@@ -20,13 +23,12 @@ use undo::Journal;
 pub use start::Options;
 
 use crate::{
-    Config, Device, Error, Hook, Instance, Program, Settings, Table,
+    Config, Device, Error, Instance, Program, Settings, Table,
     addresses::Addresses,
     balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
     sweeps::{Sweeper, Sweeps, Swept},
-    wire::announce,
 };
 
 /// How often servers with thresholds are looked at between sweeps.
@@ -38,7 +40,6 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Daemon {
     instance: Instance,
     device: Device,
-    hook: Hook,
     /// As the file says it, and commands have changed it.
     config: Config,
     file: PathBuf,
@@ -50,6 +51,11 @@ pub struct Daemon {
     addresses: Addresses,
     /// The addresses that the last call has set.
     given: Vec<IpAddr>,
+    /// Those of them that neighbours have not been told of.
+    unannounced: BTreeSet<IpAddr>,
+    /// When to look at the device again, and what was wrong with it the last time.
+    look: Instant,
+    trouble: Option<String>,
     checker: Checker,
     targets: Vec<Target>,
     sweeps: Sweeps,
@@ -113,7 +119,7 @@ impl Daemon {
             "balancing {} over {servers} servers on {} ({})",
             vips.join(", "),
             self.device.name,
-            self.hook.name()
+            self.program.hook.name()
         )
     }
 
@@ -124,20 +130,19 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), Vec<Error>> {
         loop {
             let wait = self.deadline().saturating_duration_since(Instant::now());
-            let is_kept = match self.messages.recv_timeout(wait) {
-                Ok(Message::Order(Order::Stop)) => false,
-                Ok(Message::Order(Order::Keep)) => true,
-                Ok(Message::Asked((Request::Stop { keep }, sender))) => {
-                    let what = if keep { "ends, and leaves its tables for the next start" } else { "ends" };
-                    // Who has asked may be gone.
-                    let _ = sender.send(Answer::Done { what: format!("the balancer {what}") });
-                    keep
+            let (is_kept, asked) = match self.messages.recv_timeout(wait) {
+                Ok(Message::Order(Order::Stop)) => (false, None),
+                Ok(Message::Order(Order::Keep)) => (true, None),
+                Ok(Message::Asked(asked)) if asked.is_given_up() => continue,
+                Ok(Message::Asked(asked @ Asked { request: Request::Stop { keep }, .. })) => {
+                    (keep, Some(asked))
                 }
                 Ok(message) => {
                     self.take(message);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {
+                    self.look_if_due();
                     self.sweep_if_due();
                     let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= now_ns());
                     if is_due || self.retry.is_some() {
@@ -146,9 +151,13 @@ impl Daemon {
                     continue;
                 }
                 // It has a sender itself.
-                Err(RecvTimeoutError::Disconnected) => true,
+                Err(RecvTimeoutError::Disconnected) => (true, None),
             };
-            return self.end(is_kept);
+            let ended = self.end(is_kept);
+            if let Some(asked) = asked {
+                asked.answer_at_the_end(end_of(is_kept, &ended));
+            }
+            return ended;
         }
     }
 
@@ -169,10 +178,9 @@ impl Daemon {
                     why.iter().for_each(|why| error!("not reloaded: {why}"));
                 }
             }
-            Message::Asked((request, sender)) => {
-                let answer = self.answer(request);
+            Message::Asked(Asked { request, answer, .. }) => {
                 // Who has asked may be gone.
-                let _ = sender.send(answer);
+                let _ = answer.send(self.answer(request));
                 return;
             }
             Message::Health(event) => self.take_event(event),
@@ -234,28 +242,30 @@ impl Daemon {
 
     /// Writes into the tables what has to be written by now.
     fn settle_tables(&mut self) -> Result<(), Error> {
-        // Numbers are on the disk before a table has them, and services until no table has them.
-        self.save()?;
-        for operation in self.balancer.step(now_ns()) {
+        // Numbers are on the disk before a table has them, and services until no table has them. States of servers wait for no disk.
+        let saved = self.save();
+        let operations = match &saved {
+            Ok(()) => self.balancer.step(now_ns()),
+            Err(_) => self.balancer.step_of_known_servers(),
+        };
+        for operation in operations {
             if let Err(error) = write(&mut self.table, operation) {
                 self.balancer.distrust_tables();
                 return Err(error);
             }
         }
-        self.save()
+        saved.and_then(|()| self.save())
     }
 
-    /// Makes everything as it has to be by now.
+    /// Makes everything as it has to be by now. What fails keeps nothing else from it.
     fn settle(&mut self) -> Result<(), Error> {
-        self.settle_tables()?;
-        let wanted = self.balancer.addresses();
-        if wanted != self.given {
-            let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
-            self.given = wanted;
-            if self.config.answer_arp {
-                added.iter().try_for_each(|address| announce(&self.device, *address))?;
-            }
+        let written = self.settle_tables();
+        let mut wanted = self.balancer.addresses();
+        if written.is_err() {
+            // Clients come to addresses that the tables know.
+            wanted.retain(|address| self.given.contains(address));
         }
+        let given = if wanted == self.given { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
         // Whether they are up, the checker has said itself.
         let known = |target: &Target| Target { is_up: false, ..target.clone() };
@@ -263,18 +273,18 @@ impl Daemon {
             self.checker.set_targets(targets.clone());
             self.targets = targets;
         }
-        Ok(())
+        written.and(given)
     }
 
     /// When to look at the time again.
     fn deadline(&self) -> Instant {
         let now = Instant::now();
         let sweep = self.sweeper.due(self.may_be_full());
-        let step =
-            self.balancer.next_step_ns().map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
+        // Before everything is tried again, nothing is written.
+        let step = self.balancer.next_step_ns().filter(|_| self.retry.is_none());
+        let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
-        let next = [sweep, step, glance, self.retry].into_iter().flatten().min();
-        next.unwrap_or(now + RETRY)
+        [sweep, step, glance, self.retry].into_iter().flatten().fold(self.look, Instant::min)
     }
 
     fn may_be_full(&self) -> bool {
@@ -299,6 +309,16 @@ impl Daemon {
             error!("{error}");
         }
         self.sweeper.begin(&self.sweeps, now_ns);
+    }
+}
+
+fn end_of(is_kept: bool, ended: &Result<(), Vec<Error>>) -> Answer {
+    match ended {
+        Ok(()) if is_kept => {
+            Answer::Done { what: "the balancer has ended, and left its tables for the next start".to_owned() }
+        }
+        Ok(()) => Answer::Done { what: "the balancer has ended".to_owned() },
+        Err(failures) => Answer::Refused { why: failures.iter().map(ToString::to_string).collect() },
     }
 }
 

@@ -7,10 +7,12 @@ use std::{fmt, net::IpAddr};
 use settings::Network;
 
 pub(crate) use self::facts::{BalancerFacts, ServerFacts};
-use crate::{Config, Error, Hook, attach::LINKS_SINCE};
+use crate::{Config, Error, Hook, addresses::is_silent, attach::LINKS_SINCE};
 
 /// Linux that has what the program needs.
 const OLDEST: (u8, u8) = (5, 15);
+/// Linux that has what the program needs for XDP.
+const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
 /// Packets of drivers of XDP lie in one page, with room before and behind them (drivers/net/veth.c and others).
 const MAX_XDP_MTU: u32 = 3_498;
 
@@ -99,7 +101,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
     } else {
         format!("this user lacks {rights}")
     };
-    all.check(rights.is_empty(), fact, "run this as root");
+    all.check(rights.is_empty(), fact, "run this as root, or give it them");
     if facts.has_bpf_file_system {
         all.good("a BPF file system is at /sys/fs/bpf");
     } else {
@@ -132,11 +134,13 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         let fact = if link.has_carrier { "has a carrier" } else { "has no carrier" };
         all.check(link.has_carrier, format!("{name} {fact}"), "connect it, or set its other end up");
     }
-    let hook = config.hook.unwrap_or(if link.kind.is_none() { Hook::Xdp } else { Hook::Cls });
     let (major, minor, patch) = facts.kernel;
+    let has_xdp = (major, minor) >= OLDEST_FOR_XDP;
+    let hook = config.hook.unwrap_or(if link.kind.is_none() && has_xdp { Hook::Xdp } else { Hook::Cls });
     let has_links = aya::util::KernelVersion::new(major, minor, patch) >= LINKS_SINCE;
     let why = match (config.hook, link.kind.is_none()) {
         (Some(_), _) => "as the file says",
+        (None, true) if !has_xdp => "since XDP needs Linux 5.18",
         (None, true) => "since it is hardware; cls if its driver does not take it",
         (None, false) => "the best place on devices of software",
     };
@@ -149,12 +153,15 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
             };
             all.good(format!("frames are seen at the hook cls, {why}, by {how}"));
         }
-        Hook::Xdp => all.good(format!("frames are seen at the hook xdp, {why}")),
+        Hook::Xdp => {
+            let fact = format!("frames are seen at the hook xdp, {why}");
+            all.check(has_xdp, fact, "that needs Linux 5.18 or later: say hook = \"cls\"");
+        }
     }
     if hook == Hook::Xdp {
         if link.kind.as_deref() == Some("veth") {
             all.add(
-                Verdict::Missing,
+                Verdict::Note,
                 "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there",
                 "say hook = \"cls\", which needs neither and costs less on veth; or give the other end a program that passes all, and \
                  turn tx off there by ethtool -K",
@@ -253,7 +260,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
     }
     if config.vips.iter().any(|vip| vip.address.is_ipv4()) {
         if !config.answer_arp {
-            let is_silent = facts.arp_ignore >= 1;
+            let is_silent = is_silent(facts.arp_ignore);
             let fact = format!("arp_ignore of {name} is {}", facts.arp_ignore);
             if is_silent {
                 all.good(fact)
@@ -262,6 +269,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             }
         }
         if facts.log_martians {
+            let name = name.replace('.', "/");
             let next = format!("sysctl net.ipv4.conf.{name}.log_martians=0 keeps them out of the log");
             all.add(Verdict::Note, "the kernel logs answers to health checks as martians", next);
         }
@@ -272,6 +280,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         };
         all.good(format!("this host {forwards}: the program sends frames on itself"));
         if facts.forwards && facts.sends_redirects {
+            let name = name.replace('.', "/");
             let next = format!("sysctl net.ipv4.conf.{name}.send_redirects=0 (and that of all)");
             all.add(
                 Verdict::Note,
@@ -369,7 +378,8 @@ fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
         );
         if device.rp_filter == 1 {
             let next = format!(
-                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{name}.rp_filter=2 (and that of all)"
+                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{}.rp_filter=2 (and that of all)",
+                name.replace('.', "/")
             );
             all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);
         } else {

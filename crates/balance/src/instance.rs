@@ -6,7 +6,7 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Read, Seek, Write},
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -72,11 +72,7 @@ impl Instance {
         let suffix = suffix(&own_network()?);
         let entries = fs::read_dir(journals.path().join(FOLDER)).into_iter().flatten().flatten();
         let labels = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let own = |label: String| match suffix.is_empty() {
-            true => (!label.contains('@')).then_some(label),
-            false => label.strip_suffix(&suffix).map(str::to_owned),
-        };
-        let mut names: Vec<String> = labels.filter_map(own).collect();
+        let mut names: Vec<String> = labels.filter_map(|label| name_of(&label, &suffix)).collect();
         names.sort();
         names.iter().map(|name| Self::named(name, journals)).collect()
     }
@@ -89,6 +85,11 @@ impl Instance {
     /// The control socket.
     pub(crate) fn control(&self) -> PathBuf {
         self.folder.join("control")
+    }
+
+    /// What the daemon has locked; it says which process that is.
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.folder.join("lock")
     }
 
     /// What a later daemon goes on with.
@@ -127,16 +128,32 @@ impl Instance {
     /// When another process has it.
     pub(crate) fn lock(&self) -> Result<File, Error> {
         let failed = |error: io::Error| Error::new(format!("use {}", self.folder.display()), &error);
-        make_folder(&self.folder).map_err(failed)?;
-        let path = self.folder.join("lock");
-        let mut options = fs::OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let path = self.lock_path();
         let deadline = Instant::now() + END_TIMEOUT;
-        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if Instant::now() < deadline {
-                thread::sleep(POLL_INTERVAL);
-                continue;
+        let mut file = loop {
+            let opened = make_folder(&self.folder).and_then(|()| {
+                fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
+            });
+            let mut file = match opened {
+                // One that is ending removes the folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
+                    continue;
+                }
+                opened => opened.map_err(failed)?,
+            };
+            let is_same = |file: &File| {
+                let (own, there) = (file.metadata()?, fs::metadata(&path)?);
+                Ok::<_, io::Error>((own.dev(), own.ino()) == (there.dev(), there.ino()))
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if is_same(&file).unwrap_or(false) => break file,
+                // One that has ended has removed the file, so this lock keeps nobody out.
+                Ok(()) => continue,
+                Err(_) if Instant::now() < deadline => {
+                    thread::sleep(POLL_INTERVAL);
+                    continue;
+                }
+                Err(_) => {}
             }
             let mut process = String::new();
             file.read_to_string(&mut process).map_err(failed)?;
@@ -145,7 +162,7 @@ impl Instance {
                 self.name,
                 process.trim()
             )));
-        }
+        };
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())
@@ -159,6 +176,19 @@ fn own_network() -> Result<Network, Error> {
     Network::own().map_err(|error| Error::new("tell the network namespace", &error))
 }
 
+/// Whether a label is that of a balancer of this network namespace.
+pub(crate) fn is_of_this_network(label: &str) -> Result<bool, Error> {
+    Ok(name_of(label, &suffix(&own_network()?)).is_some())
+}
+
+/// The name in a label that ends like those of this network namespace.
+fn name_of(label: &str, suffix: &str) -> Option<String> {
+    match suffix {
+        "" => (!label.contains('@')).then(|| label.to_owned()),
+        suffix => label.strip_suffix(suffix).map(str::to_owned),
+    }
+}
+
 fn suffix(network: &Network) -> String {
     if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
 }
@@ -169,4 +199,28 @@ pub(crate) fn is_bpf(path: &Path) -> bool {
 
 fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_removed_while_it_is_waited_for_is_taken_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let journals = Folder::at(folder.path().join("state")).unwrap();
+        let instance = Instance::named("test", &journals).unwrap();
+        let former = instance.lock().unwrap();
+        let ends = instance.clone();
+        let ending = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            fs::remove_dir_all(&ends.folder).unwrap();
+            drop(former);
+        });
+        let _lock = instance.lock().unwrap();
+        ending.join().unwrap();
+        assert!(instance.lock_path().exists(), "the lock keeps others out");
+        let refused = instance.lock().unwrap_err().to_string();
+        assert!(refused.contains(&format!("as process {}", std::process::id())), "{refused}");
+    }
 }

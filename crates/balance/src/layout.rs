@@ -14,6 +14,8 @@ use crate::{
 /// Numbers of VIPs and of servers, of which 0 is none.
 pub(crate) const VIPS: usize = 1_024;
 pub(crate) const SERVERS: usize = 4_096;
+/// Ports of addresses, and addresses.
+pub(crate) const SERVICES: usize = 16_384;
 
 /// Kinds of reasons why frames are not sent, or are sent without being remembered.
 pub(crate) const REASONS: usize = 7;

@@ -27,6 +27,7 @@ mod maglev;
 mod metrics;
 mod probe;
 mod prober;
+mod rights;
 mod server_setup;
 mod statistics;
 mod sweeps;
@@ -58,10 +59,12 @@ use std::{error, io};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The user lacks the rights.
-    #[error("this user may not {what}; run as root, or give the capabilities BPF and NET_ADMIN")]
+    #[error("this user may not {what}; run as root, or give the capabilities that lack: {lacking}")]
     NotPermitted {
         /// What was tried.
         what: String,
+        /// The capabilities.
+        lacking: String,
     },
     /// The kernel refuses, or does not know how.
     #[error("cannot {what}: {cause}")]
@@ -104,8 +107,10 @@ impl Error {
         let (mut words, mut cause) = (Vec::new(), Some(error));
         while let Some(error) = cause {
             let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
-            if system == Some(io::ErrorKind::PermissionDenied) {
-                return Self::NotPermitted { what: what.into() };
+            let is_refused = system == Some(io::ErrorKind::PermissionDenied);
+            let lacking = if is_refused { rights::lacking() } else { Vec::new() };
+            if !lacking.is_empty() {
+                return Self::NotPermitted { what: what.into(), lacking: lacking.join(", ") };
             }
             // The verifier says hundreds of lines.
             words.push(error.to_string().lines().next().unwrap_or_default().to_owned());
@@ -113,5 +118,23 @@ impl Error {
         }
         words.dedup();
         Self::Kernel { what: what.into(), cause: words.join(": ") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_named_only_where_they_lack() {
+        let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+        let of_all = Error::new("do it", &refused);
+        let lacks = rights::lacking();
+        assert_eq!(
+            matches!(of_all, Error::NotPermitted { .. }),
+            !lacks.is_empty(),
+            "{of_all}, lacking {lacks:?}"
+        );
+        assert!(lacks.iter().all(|right| of_all.to_string().contains(right)), "{of_all}");
     }
 }

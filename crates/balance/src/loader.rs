@@ -166,6 +166,21 @@ fn check_pinned(pins: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Tables of a folder that were made with other sizes, in words.
+pub(crate) fn other_sizes(pins: &Path, sizes: &Sizes) -> Vec<String> {
+    let wanted = [
+        ("flows", sizes.flows),
+        ("pending", sizes.pending),
+        ("sources", sizes.sources),
+        ("fragments", sizes.fragments),
+    ];
+    let other = |(name, wanted): (&str, u32)| {
+        let there = MapInfo::from_pin(pins.join(name)).ok()?.max_entries();
+        (there != wanted).then(|| format!("{name} has {there} entries, not {wanted}"))
+    };
+    wanted.into_iter().filter_map(other).collect()
+}
+
 fn no_program() -> Error {
     Error::Kernel { what: format!("use the BPF object {NAME}"), cause: "it has no such program".to_owned() }
 }

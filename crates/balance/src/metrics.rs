@@ -14,23 +14,30 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest request, in bytes.
 const MAX_REQUEST: u64 = 16 << 10;
 
-/// Listens until the process ends. `metrics` makes the text of an answer; none when there is none any more.
+/// Takes the address.
 ///
 /// # Errors
-/// When the address cannot be used.
-pub(crate) fn listen(
-    address: SocketAddr,
+/// When it cannot be used.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(|error| Error::new(format!("answer /metrics on {address}"), &error))
+}
+
+/// Answers until the process ends. `metrics` makes the text of an answer; none when there is none any more.
+///
+/// # Errors
+/// When there is no thread for it.
+pub(crate) fn answer_on(
+    listener: TcpListener,
     metrics: impl Fn() -> Option<String> + Send + 'static,
 ) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::new(format!("answer /metrics on {address}"), &error);
-    let listener = TcpListener::bind(address).map_err(failed)?;
     let run = move || {
         for stream in listener.incoming().flatten() {
             // A client that goes away has no answer.
             let _ = answer(&stream, &metrics);
         }
     };
-    thread::Builder::new().name("metrics".to_owned()).spawn(run).map(drop).map_err(failed)
+    let started = thread::Builder::new().name("metrics".to_owned()).spawn(run);
+    started.map(drop).map_err(|error| Error::new("start a thread", &error))
 }
 
 fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Result<()> {

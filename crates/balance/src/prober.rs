@@ -123,6 +123,11 @@ impl Prober {
         }
     }
 
+    /// Takes other own addresses, for the probes that begin from now on.
+    pub(crate) fn set_addresses(&mut self, own: Vec<(IpAddr, u8)>) {
+        self.own = own;
+    }
+
     /// Takes other targets. Those that stay as they were keep their state; of those whose address or check has changed, whether they
     /// are up. Tells the address of new ones' devices, if it is known already.
     pub(crate) fn set_targets(&mut self, targets: Vec<Target>, now: Instant) -> Actions {

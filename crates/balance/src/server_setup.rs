@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use settings::Network;
 use undo::{Change, Entry, Folder, InterfaceAddress, Journal, Setting};
 
-use crate::Error;
+use crate::{Error, addresses::is_silent};
 
 /// What [`undo::runs`] calls it.
 const KIND: &str = "server";
@@ -81,7 +81,10 @@ impl ServerSetup {
         };
         let (journal, former) = Journal::resume(folder, KIND, &title).map_err(|error| one(&error))?;
         let mut setup = Self { journal, lines: plan.lines.clone() };
-        setup.apply(&plan, vips, &former, network, &mut netlink).map_err(|error| vec![error])?;
+        // What an earlier command has left goes on, if this one fails.
+        setup.journal.set_kept(!former.is_empty());
+        setup.apply(&plan, vips, &former, network, &links, &mut netlink).map_err(|error| vec![error])?;
+        setup.journal.set_kept(false);
         Ok(setup)
     }
 
@@ -104,6 +107,7 @@ impl ServerSetup {
         vips: &[IpAddr],
         former: &[(Entry, Change)],
         network: undo::Network,
+        links: &[Link],
         netlink: &mut Netlink,
     ) -> Result<(), String> {
         let unrecorded = |error: undo::Error| error.to_string();
@@ -115,7 +119,10 @@ impl ServerSetup {
             // A setting that was recorded before has its first value there.
             if !has(&path) {
                 let after = Some((*value).to_owned());
-                let setting = Setting { path: path.clone(), before: before.clone(), after, network };
+                let is_its = |link: &&Link| path.parent().is_some_and(|folder| folder.ends_with(&link.name));
+                let interface = links.iter().find(is_its).map(|link| link.index);
+                let setting =
+                    Setting { path: path.clone(), before: before.clone(), after, interface, network };
                 self.journal.record(Change::Setting(setting)).map_err(unrecorded)?;
             }
             let written = Setting::write(&path, value);
@@ -168,7 +175,15 @@ fn plan(
         }
     }
     if vips.iter().any(IpAddr::is_ipv4) && wrong.is_empty() {
-        for scope in std::iter::once("all").chain(devices.iter().map(String::as_str)) {
+        // The larger one of a device's number and that of all holds, and with some numbers a device answers as with 0.
+        let answers = |link: &&Link| {
+            let ignore = read(&format!("net.ipv4.conf.{}.arp_ignore", link.name.replace('.', "/")));
+            let number: Option<u32> = ignore.ok().and_then(|text| text.parse().ok());
+            let is_named = link.index == LOOPBACK || devices.contains(&link.name);
+            !is_named && number.is_some_and(|number| number > 1 && !is_silent(number))
+        };
+        let others = links.iter().filter(answers).map(|link| link.name.as_str());
+        for scope in std::iter::once("all").chain(devices.iter().map(String::as_str)).chain(others) {
             for (setting, good, value) in SETTINGS {
                 let setting = format!("net.ipv4.conf.{}.{setting}", scope.replace('.', "/"));
                 match read(&setting) {

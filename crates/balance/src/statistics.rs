@@ -45,8 +45,8 @@ pub struct Statistics {
 /// A look at all flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SweepStatistics {
-    /// How long ago it began; 0 if there was none yet.
-    pub age_s: f64,
+    /// How long ago it began; none if there was none yet.
+    pub age_s: Option<f64>,
     /// How long it took.
     pub took_s: f64,
     /// Flows that it has seen.

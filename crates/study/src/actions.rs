@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read},
     os::unix::fs::MetadataExt,
+    path::Path,
     process::{Child, ChildStderr, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
@@ -26,6 +27,8 @@ use crate::{
 
 /// Longest time that a command may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Commands of this program that it starts itself, in hosts of a lab too.
+const HELPERS: [&str; 5] = ["lab-holder", "lab-exec", "link-worker", "command-run", "worker"];
 
 /// The actions of a trial that runs.
 #[derive(Debug)]
@@ -161,7 +164,7 @@ impl How {
     fn perform(&self) -> Result<(), String> {
         let done = match self {
             Self::Run(command) => return run(command),
-            Self::Kill(name, network) => kill(name, *network),
+            Self::Kill(name, network) => kill(name, *network, Path::new("/proc/self/exe")),
             Self::Switch(ports, on) => ports.iter().try_for_each(|port| port.switch(*on)),
         };
         done.map_err(|error| error.to_string())
@@ -204,11 +207,20 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace.
-fn kill(name: &str, network: u64) -> io::Result<()> {
+/// Kills the programs of this name in a network namespace, but not those by which this program, `own`, holds it and works in it.
+fn kill(name: &str, network: u64, own: &Path) -> io::Result<()> {
+    let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    let own = file(own)?;
+    let is_helper = |pid: u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let first = words.split(|byte| *byte == 0).nth(1);
+        first.is_some_and(|first| HELPERS.iter().any(|helper| helper.as_bytes() == first))
+            && file(Path::new(&format!("/proc/{pid}/exe"))).is_ok_and(|program| program == own)
+    };
     let is_wanted = |pid: u32| {
         let own = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|file| file.ino() == network);
-        own && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|own| own.trim_end() == name)
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
+        own && comm.is_ok_and(|comm| comm.trim_end() == name) && !is_helper(pid)
     };
     let mut killed = 0;
     for pid in kernel::processes() {
@@ -279,13 +291,24 @@ mod tests {
     #[test]
     fn a_program_is_killed_by_its_name_and_network() {
         let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
-        assert!(kill("no-such-program", own).unwrap_err().to_string().contains("no program"));
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("own-sleep");
-        fs::copy("/bin/sleep", &program).unwrap();
-        let mut child = Command::new(&program).arg("60").spawn().unwrap();
-        testing::until("it has its name", || kill("own-sleep", own).is_ok());
-        assert!(!child.wait().unwrap().success());
+        let program = folder.path().join("own-shell");
+        fs::copy("/bin/sh", &program).unwrap();
+        assert!(kill("no-such-program", own, &program).unwrap_err().to_string().contains("no program"));
+        // Of the same name: one that holds the host, and one that is meant.
+        let start = |program: &Path, word: &str| {
+            fs::write(folder.path().join(word), "read line\n").unwrap();
+            let mut command = Command::new(program);
+            command.arg(word).current_dir(folder.path()).stdin(Stdio::piped()).spawn().unwrap()
+        };
+        let mut holder = start(&program, "lab-holder");
+        let mut meant = start(&program, "balance");
+        testing::until("it has its name", || kill("own-shell", own, &program).is_ok());
+        assert!(!meant.wait().unwrap().success());
+        assert!(holder.try_wait().unwrap().is_none(), "the holder is killed");
+        let other = Path::new("/proc/self/exe");
+        testing::until("it has its name", || kill("own-shell", own, other).is_ok());
+        assert!(!holder.wait().unwrap().success());
     }
 
     #[test]

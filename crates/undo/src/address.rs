@@ -59,7 +59,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Sends one request, and waits for its acknowledgement.
-fn request(message: &RouteNetlinkMessage) -> io::Result<()> {
+pub(crate) fn request(message: &RouteNetlinkMessage) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;

@@ -112,7 +112,7 @@ impl Change {
             Self::Setting(setting) => return setting.put_back(),
             Self::Address(address) => address.remove(),
             Self::Balancer { pins, folder, network } => {
-                network.is_own_or_gone().and_then(|_| remove_balancer(pins, folder))
+                network.is_own_or_gone().and_then(|is_own| remove_balancer(pins, folder, is_own))
             }
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })

@@ -188,7 +188,12 @@ impl Journal {
 
     /// Leaves the changes as they are, and the journal for [`restore`](crate::restore), or for the next start of a service.
     pub fn keep(mut self) {
-        self.is_kept = true;
+        self.set_kept(true);
+    }
+
+    /// Says whether a drop of the journal leaves the changes as they are, as [`keep`](Self::keep) does.
+    pub fn set_kept(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
     }
 
     /// Undoes one change.

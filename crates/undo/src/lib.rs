@@ -23,6 +23,7 @@ mod folder;
 mod journal;
 mod pins;
 mod process;
+mod qdisc;
 mod setting;
 #[cfg(test)]
 mod steps;
@@ -34,9 +35,10 @@ pub use clean::{Cleaned, Run, clean, clean_all, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
 pub use pins::{
-    BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, XDP_LINK, detach_pins, remove_pins,
+    BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, QDISC, XDP_LINK, detach_pins, remove_pins,
 };
 pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
+pub(crate) use setting::interface_name;
 pub use setting::{Network, Setting, sys_is_own};
 pub use tuning::{Restored, restore, tuned};
 

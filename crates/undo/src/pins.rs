@@ -5,14 +5,18 @@ use std::{error, fs, io, path::Path};
 use aya::programs::tc::{TcAttachType, TcError, qdisc_detach_program};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::{interface_name, qdisc};
+
 /// What the name of the folder of a balancer's pins begins with.
 pub const PINS_PREFIX: &str = "proofload-balance-";
-/// What the pin of a link of cls_bpf begins with; the device's name follows, as with the other two.
+/// What the pin of a link of cls_bpf begins with; the device's index follows, as with the others.
 pub const CLS_LINK: &str = "cls-link-";
 /// What the pin of a link of XDP begins with.
 pub const XDP_LINK: &str = "xdp-link-";
 /// What the pin of a filter's program begins with. A filter has no pin of its own: its program says there that it is ours.
 pub const FILTER: &str = "filter-";
+/// What the name of a folder among the pins begins with which says that the qdisc clsact of a device is ours.
+pub const QDISC: &str = "qdisc-";
 /// The name of the balancer's program, by which its filters are known.
 pub const BALANCER_PROGRAM: &str = "l2dsr";
 /// The folder in that of a balancer's state which is a BPF file system of its own, where the machine has none.
@@ -30,8 +34,14 @@ pub fn remove_pins(pins: &Path) -> Result<(), Cause> {
     }
     // Before the tables, without which the program would drop.
     detach_pins(pins, |_| true)?;
+    remove_rest(pins)
+}
+
+/// Removes the pins of tables, and the folder.
+fn remove_rest(pins: &Path) -> Result<(), Cause> {
     for entry in fs::read_dir(pins)? {
-        fs::remove_file(entry?.path())?;
+        let path = entry?.path();
+        if path.is_dir() { fs::remove_dir(path)? } else { fs::remove_file(path)? }
     }
     Ok(fs::remove_dir(pins)?)
 }
@@ -41,29 +51,39 @@ pub fn remove_pins(pins: &Path) -> Result<(), Cause> {
 /// # Errors
 /// When one cannot be ended.
 pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), Cause> {
+    let mut names = Vec::new();
     for entry in fs::read_dir(pins)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let filter = name.strip_prefix(FILTER);
-        let is_attachment = filter.is_some() || name.starts_with(CLS_LINK) || name.starts_with(XDP_LINK);
-        if !is_attachment || !is_asked(&name) {
-            continue;
-        }
-        if let Some(device) = filter {
-            match qdisc_detach_program(&device.replace(':', "."), TcAttachType::Ingress, BALANCER_PROGRAM) {
-                // The device is gone, or somebody has detached it.
-                Err(TcError::IoError(_)) => {}
-                detached => detached?,
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    // Filters come before the qdisc that they are in, by the alphabet.
+    names.sort();
+    for name in names.iter().filter(|name| is_asked(name)) {
+        let path = pins.join(name);
+        if let Some(index) = name.strip_prefix(FILTER) {
+            // A device that is gone has taken its filter along.
+            if let Some(device) = index.parse().ok().and_then(interface_name) {
+                match qdisc_detach_program(&device, TcAttachType::Ingress, BALANCER_PROGRAM) {
+                    // Somebody has detached it.
+                    Err(TcError::IoError(_)) => {}
+                    detached => detached?,
+                }
             }
+            fs::remove_file(path)?;
+        } else if let Some(index) = name.strip_prefix(QDISC) {
+            index.parse().map_or(Ok(()), qdisc::remove_if_unused)?;
+            fs::remove_dir(path)?;
+        } else if name.starts_with(CLS_LINK) || name.starts_with(XDP_LINK) {
+            fs::remove_file(path)?;
         }
-        fs::remove_file(entry.path())?;
     }
     Ok(())
 }
 
-/// Removes the pins of a balancer, and the folder of its state with the BPF file system that may be mounted there.
-pub(crate) fn remove_balancer(pins: &Path, folder: &Path) -> io::Result<()> {
-    remove_pins(pins).map_err(io::Error::other)?;
+/// Removes the pins of a balancer, and the folder of its state with the BPF file system that may be mounted there. What is attached to
+/// devices of another network namespace has gone with that.
+pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) -> io::Result<()> {
+    let removed = if is_own_network || !pins.exists() { remove_pins(pins) } else { remove_rest(pins) };
+    removed.map_err(io::Error::other)?;
     let own = folder.join(OWN_BPF);
     if own.exists() {
         // Mounted in no namespace of mounts that this process sees, or not at all.

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::{
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+    net::netdevice::index_to_name,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -42,7 +45,11 @@ impl Network {
 
     /// Whether it is that of the first process that `/proc` shows.
     pub fn is_of_first_process(&self) -> bool {
-        fs::metadata("/proc/1/ns/net").is_ok_and(|file| self.is(&file))
+        match fs::metadata("/proc/1/ns/net") {
+            // To look at processes of others takes more rights than a balancer needs. The kernel's own namespace has the first cookie.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.cookie == Some(1),
+            file => file.is_ok_and(|file| self.is(&file)),
+        }
     }
 
     /// Whether something can be undone here (true), or is gone with its namespace (false).
@@ -95,6 +102,9 @@ pub struct Setting {
     /// Its value afterwards; none until it has been read back, because the kernel may make something else of what is written.
     /// Until then, any value is ours.
     pub after: Option<String>,
+    /// Index of the interface that it is of, whose name, the folder of its file, may change; none if it is of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<u32>,
     /// The network namespace in which it was changed.
     pub network: Network,
 }
@@ -127,6 +137,13 @@ impl Setting {
         }
     }
 
+    /// Where it is by now; none if its interface is gone.
+    fn path_now(&self) -> Option<PathBuf> {
+        let Some(index) = self.interface else { return Some(self.path.clone()) };
+        let (folder, setting) = (self.path.parent()?.parent()?, self.path.file_name()?);
+        Some(folder.join(interface_name(index)?).join(setting))
+    }
+
     /// Writes the former value, unless the setting has it, belongs to another network namespace, or is gone.
     ///
     /// # Errors
@@ -139,7 +156,8 @@ impl Setting {
         if self.path.starts_with("/sys") && !sys_is_own() {
             return Err(failed("/sys shows another network namespace".to_owned()));
         }
-        let now = match Self::read(&self.path) {
+        let Some(path) = self.path_now() else { return Ok(()) };
+        let now = match Self::read(&path) {
             // An interface may have gone, with all its settings.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             now => now.map_err(|error| failed(error.to_string()))?,
@@ -148,15 +166,21 @@ impl Setting {
             return Ok(());
         }
         if self.after.as_ref().is_some_and(|after| *after != now) {
-            return Err(Error::Foreign { path: self.path.clone(), now, before: self.before.clone() });
+            return Err(Error::Foreign { path, now, before: self.before.clone() });
         }
-        let written = Self::write(&self.path, &self.before).and_then(|()| Self::read(&self.path));
+        let written = Self::write(&path, &self.before).and_then(|()| Self::read(&path));
         match written {
             Ok(now) if now == self.before => Ok(()),
             Ok(now) => Err(failed(format!("the kernel made '{now}' of its former value '{}'", self.before))),
             Err(error) => Err(failed(error.to_string())),
         }
     }
+}
+
+/// The name that an interface of this thread's network namespace has now; none if it is gone.
+pub(crate) fn interface_name(index: u32) -> Option<String> {
+    // Any socket is in the namespace.
+    index_to_name(UnixDatagram::unbound().ok()?, index).ok()
 }
 
 /// Whether `/sys` shows the interfaces of the calling thread's network namespace: it shows those of the namespace in which it
@@ -181,7 +205,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("setting");
         let after = after.map(str::to_owned);
-        (folder, Setting { path, before: "1\t2".to_owned(), after, network: Network::own().unwrap() })
+        (
+            folder,
+            Setting {
+                path,
+                before: "1\t2".to_owned(),
+                after,
+                interface: None,
+                network: Network::own().unwrap(),
+            },
+        )
     }
 
     #[test]
@@ -196,6 +229,28 @@ mod tests {
             assert_eq!(Setting::read(&setting.path).unwrap(), left, "{after:?}");
             assert_eq!(matches!(done, Err(Error::Foreign { .. })), !is_put_back, "{done:?}");
         }
+    }
+
+    #[test]
+    fn the_setting_of_an_interface_is_found_under_its_name_of_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("former/setting");
+        for name in ["former", "lo"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("setting"), "3\n").unwrap();
+        }
+        let of = |index| Setting {
+            path: path.clone(),
+            before: "0".to_owned(),
+            after: Some("3".to_owned()),
+            interface: Some(index),
+            network: Network::own().unwrap(),
+        };
+        // Index 1 is lo; the other interface is gone.
+        of(1).put_back().unwrap();
+        of(u32::MAX >> 1).put_back().unwrap();
+        assert_eq!(Setting::read(&folder.path().join("lo/setting")).unwrap(), "0");
+        assert_eq!(Setting::read(&path).unwrap(), "3");
     }
 
     #[test]
@@ -215,6 +270,23 @@ mod tests {
             assert!(undone.is_err() || setting.network.is_gone());
             assert_eq!(Setting::read(&setting.path).unwrap(), "3");
         }
+    }
+
+    #[test]
+    fn the_first_namespace_is_known_without_the_right_to_look_at_its_processes() {
+        let own = Network::own().unwrap();
+        let looked = std::thread::spawn(move || {
+            // Changes only this thread. Without root, processes of others cannot be inspected anyway.
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+            let first = Network { cookie: Some(1), ..own };
+            let later = Network { cookie: Some(2), ..own };
+            // In a container whose first process is ours, there is no process to test with.
+            fs::metadata("/proc/1/ns/net")
+                .err()
+                .map(|_| (first.is_of_first_process(), later.is_of_first_process()))
+        });
+        assert!(matches!(looked.join().unwrap(), None | Some((true, false))));
     }
 
     #[test]

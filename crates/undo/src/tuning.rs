@@ -182,7 +182,8 @@ mod tests {
             let journal = Journal::open(&self.folder, "tuning", "").unwrap();
             let path = self.path(name);
             let before = Setting::read(&path).unwrap();
-            let mut setting = Setting { path, before, after: None, network: Network::own().unwrap() };
+            let mut setting =
+                Setting { path, before, after: None, interface: None, network: Network::own().unwrap() };
             let entry = journal.record(Change::Setting(setting.clone())).unwrap();
             if steps > 1 {
                 self.set(name, value);
@@ -302,7 +303,7 @@ mod tests {
         let scratch = Scratch::new();
         let journal = Journal::open(&scratch.folder, "tuning", "").unwrap();
         let (path, network) = (scratch.path("a"), Network::own().unwrap());
-        let setting = Setting { path, before: "1".to_owned(), after: None, network };
+        let setting = Setting { path, before: "1".to_owned(), after: None, interface: None, network };
         journal.record(Change::Setting(setting)).unwrap();
         scratch.set("a", "2");
         drop(journal);

@@ -132,6 +132,13 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     ensure!(wrong.code == Some(2) && wrong.stderr.contains("there are: web1, web2"), "{wrong:?}");
     let metrics = balanced.on("balancer", "curl -sf http://127.0.0.1:9100/metrics")?;
     ensure!(metrics.ends_with("# EOF\n") && metrics.contains("server=\"web1\"} 1\n"), "{metrics}");
+    let (shown, program) = (balanced.labs.path("top"), &balanced.program);
+    let script = format!(
+        "{program} balance top > {shown} &\nuntil grep -q web1 {shown}; do sleep 0.1; done\nkill $!\nwait $!\necho ended with $?\n"
+    );
+    let script = balanced.labs.file("top.sh", &script)?;
+    let ended = balanced.on("balancer", &format!("sh {script}"))?;
+    ensure!(ended.contains("ended with 130"), "{ended}");
     balanced.tell("stop")?;
     let finished = daemon.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");

@@ -61,7 +61,7 @@ impl Balancer {
         let mut operations = Vec::new();
         let wanted = self.wanted_services();
         for state in &mut self.vips {
-            state.write_servers(&mut operations);
+            state.write_servers(true, &mut operations);
             state.change_ring(now_ns, self.handshake_ns, &mut operations);
         }
         for (key @ (address, port), written) in &wanted {
@@ -78,6 +78,13 @@ impl Balancer {
         operations.extend(gone.map(|&(address, port)| Operation::RemoveService { address, port }));
         self.services = wanted.into_iter().map(|(key, written)| (key, Some(written))).collect();
         self.free(now_ns, &mut operations);
+        operations
+    }
+
+    /// The part of it that may be written although [`Self::saved`] is not on the disk: how servers are whose numbers are there already.
+    pub(crate) fn step_of_known_servers(&mut self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        self.vips.iter_mut().for_each(|state| state.write_servers(false, &mut operations));
         operations
     }
 
@@ -138,9 +145,9 @@ impl Balancer {
 }
 
 impl VipState {
-    fn write_servers(&mut self, operations: &mut Vec<Operation>) {
+    fn write_servers(&mut self, with_new: bool, operations: &mut Vec<Operation>) {
         let (vip, ignores_health, dies) = (self.number, self.ignores_health(), self.vip.when_server_dies);
-        for server in &mut self.servers {
+        for server in self.servers.iter_mut().filter(|server| with_new || !server.is_new) {
             let entry = ServerEntry {
                 mac: server.mac.unwrap_or_default(),
                 state: server.state(ignores_health, dies),
@@ -179,6 +186,8 @@ impl VipState {
                 operations.extend(self.ring_operation());
                 self.is_ring_written = true;
             }
+            // Of a configuration that was given up, servers may be leaving that no ring has had.
+            self.mark_out(now_ns);
             return;
         }
         let Some(present) = self.ring.clone() else {

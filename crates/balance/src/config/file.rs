@@ -6,7 +6,7 @@ use record::units::parse_ratio;
 use settings::{Mistake, Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::{ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies};
+use super::{ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, is_name};
 use crate::{
     Hook, Schedule,
     health::{Check, CheckKind},
@@ -176,13 +176,11 @@ fn server(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Server> {
     })
 }
 
-/// A name that can stand in lines of text, and in labels.
 fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let name = reader.text(value)?;
-    let is_name = !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace());
     reader.checked(
         value,
-        if is_name { Ok(name) } else { Err(format!("{name:?} is no name: it has blanks, or nothing")) },
+        if is_name(name) { Ok(name) } else { Err(format!("{name:?} is no name: it has blanks, or nothing")) },
     )
 }
 

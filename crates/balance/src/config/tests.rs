@@ -79,6 +79,10 @@ fn what_only_the_whole_shows_is_refused() {
         (vip("", &format!("{one}resume_connections = 5")), "needs max_connections"),
         (vip("", &format!("{one}max_connections = 4\nresume_connections = 5")), "above max_connections"),
         (vip("", "[[vips]]\naddress = \"10.0.0.9\"\nports = [443, 80]"), "10.0.0.9:80 is listed twice"),
+        (
+            vip("", one).replace("port = 80", &format!("ports = {:?}", (1..=16_384).collect::<Vec<_>>())),
+            "16385 ports of VIPs are more than a balancer has place for",
+        ),
     ] {
         let wrong = Config::read("f", &file).unwrap_err();
         assert!(wrong.iter().any(|wrong| wrong.message.contains(why)), "{why}: {wrong:#?}");

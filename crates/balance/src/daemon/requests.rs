@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tracing::info;
 
-use super::{Daemon, RETRY, now_ns};
+use super::{Daemon, RETRY, now_ns, start::refuse_taken};
 use crate::{
     Config, Error, Reason,
     balancer::nanoseconds,
@@ -23,7 +23,7 @@ impl Daemon {
             Request::Server { server, change } => {
                 let mut config = self.config.clone();
                 match changes::apply(&mut config, &server, change) {
-                    Ok(what) => self.change_to(config, what),
+                    Ok(what) => self.change_to(config, self.text.clone(), what),
                     Err(why) => Answer::Refused { why },
                 }
             }
@@ -45,53 +45,71 @@ impl Daemon {
             Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
         };
         let (is, was) = (&config, &self.config);
+        // What another start goes on with, and what only one from the beginning can change.
+        let (kept, anew) =
+            ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
         let fixed = [
-            ("device", is.device != was.device),
-            ("hook", is.hook != was.hook),
-            ("answer_arp", is.answer_arp != was.answer_arp),
-            ("metrics", is.metrics != was.metrics),
-            ("tables", is.sizes != was.sizes),
+            ("device", is.device != was.device, anew),
+            ("hook", is.hook != was.hook, kept),
+            ("answer_arp", is.answer_arp != was.answer_arp, kept),
+            ("metrics", is.metrics != was.metrics, kept),
+            ("tables", is.sizes != was.sizes, anew),
         ];
-        let wrong = fixed.into_iter().filter(|(_, is_changed)| *is_changed);
+        let wrong = fixed.into_iter().filter(|(_, is_changed, _)| *is_changed);
         let why: Vec<String> = wrong
-            .map(|(key, _)| {
-                format!("{name}: {key} has changed, which takes another start: `proofload balance stop --keep`, then start it")
+            .map(|(key, _, stop)| {
+                format!("{name}: {key} has changed, which takes another start: {stop}, then start it")
             })
             .collect();
         if !why.is_empty() {
             return Answer::Refused { why };
         }
-        self.text = text;
-        self.change_to(config, format!("read {name} again"))
+        self.change_to(config, text, format!("read {name} again"))
     }
 
-    /// Goes over to another configuration.
-    fn change_to(&mut self, config: Config, what: String) -> Answer {
-        if let Err(error) = self.balancer.configure(&config) {
-            return Answer::Refused { why: vec![error.to_string()] };
+    /// Goes over to another configuration, or stays with the one that there is.
+    fn change_to(&mut self, config: Config, text: String, what: String) -> Answer {
+        let refused = |why: String| Answer::Refused { why: vec![why] };
+        let taken = refuse_taken(&self.instance, &config);
+        if let Err(error) = taken.and_then(|()| self.balancer.configure(&config)) {
+            return refused(error.to_string());
         }
-        self.config = config;
-        self.sweeps
-            .set_timeouts(nanoseconds(self.config.idle_timeout), nanoseconds(self.config.closing_timeout));
-        if let Err(error) = self.write_settings().and_then(|()| self.settle()) {
+        let former = self.hold((config, text));
+        if let Err(error) = self.write_settings().and_then(|()| self.settle_tables()) {
+            let back = self.balancer.configure(&former.0);
+            self.hold(former);
+            self.retry = Some(Instant::now());
+            let next = match back.and_then(|()| self.write_settings()) {
+                Ok(()) => "what was before holds on".to_owned(),
+                Err(error) => format!("what was before does not come back: {error}"),
+            };
+            return refused(format!("{error}; {next}"));
+        }
+        if let Err(error) = self.settle() {
             self.retry = Some(Instant::now() + RETRY);
-            return Answer::Refused { why: vec![format!("{error}; it is tried again")] };
+            return refused(format!("{error}; it is tried again"));
         }
         info!("{what}");
         Answer::Done { what }
     }
 
+    /// Takes a configuration and the text of its file, and gives the former ones.
+    fn hold(&mut self, (config, text): (Config, String)) -> (Config, String) {
+        self.sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
+        (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.text, text))
+    }
+
     fn statistics(&self) -> Result<Statistics, Error> {
         let swept = &self.swept;
-        let age_ns = if swept.begun_ns == 0 { 0 } else { now_ns().saturating_sub(swept.begun_ns) };
+        let age_ns = (swept.begun_ns > 0).then(|| now_ns().saturating_sub(swept.begun_ns));
         Ok(Statistics {
             name: self.instance.name.clone(),
             device: self.device.name.clone(),
-            hook: self.hook.name().to_owned(),
+            hook: self.program.hook.name().to_owned(),
             process: std::process::id(),
             uptime_s: self.started.elapsed().as_secs_f64(),
             sweep: SweepStatistics {
-                age_s: age_ns as f64 / 1e9,
+                age_s: age_ns.map(|age_ns| age_ns as f64 / 1e9),
                 took_s: swept.took.as_secs_f64(),
                 flows: swept.flows,
                 forgotten: swept.forgotten,

@@ -1,23 +1,25 @@
 //! Starts a daemon, on tables of its own or on those that an earlier one has left.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    net::TcpListener,
     path::PathBuf,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::mpsc::{self, Sender},
     thread,
     time::Instant,
 };
 
 use tracing::{info, warn};
-use undo::{Change, Entry, Journal};
+use undo::{Change, Journal};
 
 use super::{Daemon, Message, now_ns, state::State};
 use crate::{
-    Config, Device, Error, Hook, Instance, Program, Table,
+    Config, Device, Error, Hook, Instance, Program,
     addresses::Addresses,
     balancer::{Balancer, nanoseconds},
     checker::Checker,
-    control::{self, Answer, Request},
+    control::{self, Answer, Asked, Request},
+    loader::other_sizes,
     metrics, statistics,
     sweeps::{Sweeper, Sweeps, Swept, newest_mark},
     unpin,
@@ -43,90 +45,14 @@ impl Daemon {
     /// Starts. If an earlier daemon of this name was killed or has left its tables, this one goes on with them.
     ///
     /// # Errors
-    /// When another one of this name runs, or this user, this kernel or this device cannot. What was not there before is undone then.
+    /// When another one of this name runs, or has one of the VIPs, or this user, this kernel or this device cannot. What was not there
+    /// before is undone then.
     pub fn start(options: Options) -> Result<Self, Error> {
-        let lock = options.instance.lock()?;
-        let (journal, changes) = Journal::resume(options.instance.journals(), KIND, &options.instance.label)?;
-        let is_resumed = !changes.is_empty();
+        let Options { instance, config, file, text } = options;
+        let lock = instance.lock()?;
+        let (mut journal, changes) = Journal::resume(instance.journals(), KIND, &instance.label)?;
         // What an earlier daemon has left goes on, if this one fails.
-        let keep_old = |journal: Journal| {
-            if is_resumed {
-                journal.keep()
-            }
-        };
-        let made = Parts::make(&options, &journal, &changes);
-        let Parts {
-            device,
-            config,
-            hook,
-            program,
-            table,
-            balancer,
-            sweeps,
-            sweeper,
-            checker,
-            messages,
-            sender,
-        } = match made {
-            Ok(parts) => parts,
-            Err(error) => {
-                keep_old(journal);
-                return Err(error);
-            }
-        };
-        let mut daemon = Self {
-            instance: options.instance,
-            device,
-            hook,
-            config,
-            file: options.file,
-            text: options.text,
-            balancer,
-            table,
-            program,
-            addresses: Addresses::taken_over(&changes),
-            given: Vec::new(),
-            checker,
-            targets: Vec::new(),
-            sweeps,
-            sweeper,
-            swept: Swept::default(),
-            established: BTreeMap::new(),
-            messages,
-            sender,
-            saved: Vec::new(),
-            started: Instant::now(),
-            retry: None,
-            journal,
-            _lock: lock,
-        };
-        if let Err(error) = daemon.go() {
-            keep_old(daemon.journal);
-            return Err(error);
-        }
-        Ok(daemon)
-    }
-}
-
-/// What a daemon is made of, as far as it may fail before anything is attached.
-struct Parts {
-    device: Device,
-    config: Config,
-    hook: Hook,
-    program: Program,
-    table: Table,
-    balancer: Balancer,
-    sweeps: Sweeps,
-    sweeper: Sweeper,
-    checker: Checker,
-    messages: Receiver<Message>,
-    sender: Sender<Message>,
-}
-
-impl Parts {
-    fn make(options: &Options, journal: &Journal, changes: &[(Entry, Change)]) -> Result<Self, Error> {
-        let instance = &options.instance;
-        let device = Device::find(&options.config.device)?;
+        journal.set_kept(!changes.is_empty());
         let pins = instance.pins();
         let is_there =
             |change: &Change| matches!(change, Change::Balancer { pins: there, .. } if *there == pins);
@@ -134,18 +60,26 @@ impl Parts {
             let (folder, network) = (instance.folder.clone(), instance.network);
             journal.record(Change::Balancer { pins: pins.clone(), folder, network })?;
         }
-        let state = State::read(instance);
+        refuse_taken(&instance, &config)?;
+        let device = Device::find(&config.device)?;
+        let listener = config.metrics.map(metrics::bind).transpose()?;
+        let state = State::read(&instance);
         if state.is_none() && pins.exists() {
             warn!("the tables in {} have no state beside them, and are removed", pins.display());
             unpin(&pins)?;
         }
         let state = state.filter(|_| pins.join("rings").exists());
-        let config = state.as_ref().and_then(|state| state.config_of(&options.text));
-        let mut config = config.unwrap_or_else(|| options.config.clone());
+        let changed = state.as_ref().and_then(|state| state.config_of(&text));
         // What these are about is not in the tables.
-        (config.metrics, config.sizes) = (options.config.metrics, options.config.sizes.clone());
-        let hook = config.hook.unwrap_or_else(|| Hook::for_device(&device));
-        let (program, table) = Program::load(hook, &config.sizes, Some(&pins))?;
+        let (metrics, sizes) = (config.metrics, config.sizes.clone());
+        let config = Config { metrics, sizes, ..changed.unwrap_or(config) };
+        let load = |hook| Program::load(hook, &config.sizes, Some(&pins));
+        let (program, table) = load_for(config.hook, Hook::for_device(&device), load)?;
+        for other in other_sizes(&pins, &config.sizes) {
+            warn!(
+                "the table {other}, until a start after `proofload balance stop` without --keep makes it anew"
+            );
+        }
         let mut balancer = match state {
             Some(state) => {
                 info!("going on with the tables in {}", pins.display());
@@ -159,64 +93,140 @@ impl Parts {
         let (sender, messages) = mpsc::channel();
         let swept = sender.clone();
         let sweeper = Sweeper::start(&pins, move |result| swept.send(Message::Swept(result)).is_ok())?;
-        let (events, checked) = mpsc::channel();
-        let checker = Checker::start(&device, events)?;
-        let health = sender.clone();
-        let forward = move || checked.into_iter().all(|event| health.send(Message::Health(event)).is_ok());
-        let started = thread::Builder::new().name("checks".to_owned()).spawn(forward);
-        started.map_err(|error| Error::new("start a thread", &error))?;
-        Ok(Self {
+        let mut daemon = Self {
+            checker: start_checker(&device, &sender)?,
+            instance,
             device,
             config,
-            hook,
-            program,
-            table,
+            file,
+            text,
             balancer,
+            table,
+            program,
+            addresses: Addresses::taken_over(&changes),
+            given: Vec::new(),
+            unannounced: BTreeSet::new(),
+            look: Instant::now(),
+            trouble: None,
+            targets: Vec::new(),
             sweeps,
             sweeper,
-            checker,
+            swept: Swept::default(),
+            established: BTreeMap::new(),
             messages,
             sender,
-        })
+            saved: Vec::new(),
+            started: Instant::now(),
+            retry: None,
+            journal,
+            _lock: lock,
+        };
+        daemon.go(listener)?;
+        daemon.journal.set_kept(false);
+        Ok(daemon)
     }
-}
 
-impl Daemon {
     /// Writes the tables, attaches the program, gives the addresses, and listens.
-    fn go(&mut self) -> Result<(), Error> {
+    fn go(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
         self.write_settings()?;
         self.settle_tables()?;
-        self.attach()?;
+        self.attach(&self.device.clone())?;
         self.settle()?;
         let asked = self.sender.clone();
         control::listen(&self.instance, move |question| asked.send(Message::Asked(question)).is_ok())?;
-        if let Some(address) = self.config.metrics {
+        if let Some(listener) = listener {
             let asked = self.sender.clone();
-            metrics::listen(address, move || statistics_text(&asked))?;
+            metrics::answer_on(listener, move || statistics_text(&asked))?;
         }
         Ok(())
     }
 
     /// Where the file does not say how, and the driver cannot take the program, the kernel does.
-    fn attach(&mut self) -> Result<(), Error> {
-        let (pins, device) = (self.instance.pins(), self.device.name.clone());
-        match self.program.attach(&device, Some(&pins)) {
-            Err(error) if self.config.hook.is_none() && self.hook == Hook::Xdp => {
+    pub(super) fn attach(&mut self, device: &Device) -> Result<(), Error> {
+        let pins = self.instance.pins();
+        let Err(error) = self.program.attach(&device.name, Some(&pins)) else { return Ok(()) };
+        match self.config.hook {
+            None if self.program.hook == Hook::Xdp => {
                 warn!("{error}; using cls instead of xdp");
-                let (program, table) = Program::load(Hook::Cls, &self.config.sizes, Some(&pins))?;
-                (self.program, self.table, self.hook) = (program, table, Hook::Cls);
-                self.program.attach(&device, Some(&pins))
+                (self.program, self.table) = Program::load(Hook::Cls, &self.config.sizes, Some(&pins))?;
+                self.program.attach(&device.name, Some(&pins))
             }
-            attached => attached,
+            Some(Hook::Xdp) => {
+                warn!("{error}; using XDP after the driver, where it costs more than hook = \"cls\"");
+                self.program.attach_after_driver(&device.name, Some(&pins))
+            }
+            _ => Err(error),
         }
     }
 }
 
+/// Loads the program for the hook that the file says, or else for the best one, or for cls, if this kernel does not take that.
+fn load_for<T>(
+    wanted: Option<Hook>,
+    best: Hook,
+    load: impl Fn(Hook) -> Result<T, Error>,
+) -> Result<T, Error> {
+    match load(wanted.unwrap_or(best)) {
+        Err(error) if wanted.is_none() && best == Hook::Xdp => {
+            warn!("{error}; using cls instead of xdp");
+            load(Hook::Cls)
+        }
+        loaded => loaded,
+    }
+}
+
+/// Refuses VIPs that another balancer of this network namespace has given: the first to end would take them from the other.
+pub(super) fn refuse_taken(instance: &Instance, config: &Config) -> Result<(), Error> {
+    for run in undo::runs(instance.journals())? {
+        if run.kind != KIND || run.title == instance.label {
+            continue;
+        }
+        for change in &run.changes {
+            let Change::Address(given) = change else { continue };
+            if given.network == instance.network && config.vips.iter().any(|vip| vip.address == given.address)
+            {
+                let name = run.title.split('@').next().unwrap_or_default();
+                return Err(Error::Refused(format!(
+                    "the balancer '{name}', process {}, has the VIP {}: list all ports of the address in one file, or end that one by \
+                     `proofload balance stop --name {name}`",
+                    run.owner.pid, given.address
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Starts to check servers from a device.
+pub(super) fn start_checker(device: &Device, sender: &Sender<Message>) -> Result<Checker, Error> {
+    let (events, checked) = mpsc::channel();
+    let checker = Checker::start(device, events)?;
+    let health = sender.clone();
+    let forward = move || checked.into_iter().all(|event| health.send(Message::Health(event)).is_ok());
+    let started = thread::Builder::new().name("checks".to_owned()).spawn(forward);
+    started.map_err(|error| Error::new("start a thread", &error))?;
+    Ok(checker)
+}
+
 fn statistics_text(asked: &Sender<Message>) -> Option<String> {
     let (sender, answers) = mpsc::channel();
-    asked.send(Message::Asked((Request::Statistics, sender))).ok()?;
+    asked.send(Message::Asked(Asked::new(Request::Statistics, sender, None))).ok()?;
     match answers.recv_timeout(metrics::TIMEOUT).ok()? {
         Answer::Statistics(statistics) => Some(statistics::open_metrics(&statistics)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_xdp_has_cls_unless_the_file_asks_for_xdp() {
+        let refused = || Error::Kernel { what: "load".to_owned(), cause: "unknown helper".to_owned() };
+        let load = |hook| if hook == Hook::Xdp { Err(refused()) } else { Ok(hook) };
+        assert_eq!(load_for(None, Hook::Xdp, load).unwrap(), Hook::Cls);
+        assert_eq!(load_for(Some(Hook::Cls), Hook::Xdp, load).unwrap(), Hook::Cls);
+        assert!(load_for(Some(Hook::Xdp), Hook::Xdp, load).is_err());
     }
 }

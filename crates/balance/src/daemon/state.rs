@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::Daemon;
 use crate::{Config, Error, Instance, balancer::SavedState};
@@ -54,9 +54,18 @@ impl State {
         }
     }
 
-    /// The configuration with what commands have changed, if the file has not changed since.
+    /// The configuration with what commands have changed, if the file has not changed since, and this version can read it.
     pub(super) fn config_of(&self, text: &str) -> Option<Config> {
-        (self.text == text).then(|| Config::read("the state of the former run", &self.config).ok())?
+        if self.text != text {
+            return None;
+        }
+        let read = Config::read("state.json", &self.config);
+        read.inspect_err(|why| {
+            for why in why {
+                error!("what commands have changed is lost, and the file holds: {why}");
+            }
+        })
+        .ok()
     }
 }
 
@@ -85,5 +94,25 @@ impl Daemon {
         let written = written().map_err(|error| Error::new(format!("write {}", path.display()), &error))?;
         self.saved = written.unwrap_or_else(|| std::mem::take(&mut self.saved));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balancer::Balancer;
+
+    #[test]
+    fn what_was_changed_holds_for_the_same_file_and_if_it_can_be_read() {
+        let config = "device = \"eth0\"\n[[vips]]\naddress = \"10.0.0.9\"\nport = 80\n".to_owned();
+        let state = |config: String| State {
+            version: VERSION,
+            text: "file".to_owned(),
+            config,
+            tables: Balancer::new().saved(),
+        };
+        assert!(state(config.clone()).config_of("file").is_some());
+        assert!(state(config.clone()).config_of("another").is_none());
+        assert!(state(config + "[[vips.servers]]\nname = \"a b\"\n").config_of("file").is_none());
     }
 }

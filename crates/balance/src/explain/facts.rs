@@ -10,22 +10,12 @@ use std::{
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use kernel::netlink::{Link, Neighbour, NeighbourChanges, Netlink};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    thread::{CapabilitySet, capabilities},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Config, Error, Mac, instance};
+use crate::{Config, Error, Mac, instance, rights};
 
 /// How long servers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a balancer needs.
-const RIGHTS: [(CapabilitySet, &str); 3] = [
-    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
-    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
-    (CapabilitySet::BPF, "CAP_BPF"),
-];
 
 /// An address and the name of its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +37,7 @@ pub(crate) struct BalancerFacts {
     pub(crate) driver: Option<String>,
     /// Names of the programs of cls_bpf that are attached by links, in their order.
     pub(crate) programs: Vec<String>,
-    /// Whether a balancer's pins are there.
+    /// Whether the XDP program of the device is that of a balancer.
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
@@ -81,11 +71,6 @@ impl BalancerFacts {
         let mut netlink = Netlink::open().map_err(failed)?;
         let links = netlink.links().map_err(failed)?;
         let link = links.iter().find(|link| link.name == config.device).cloned();
-        let held = capabilities(None).map_err(|error| failed(error.into()))?.effective;
-        // Before there was a capability for BPF alone, this one had it.
-        let has = |right| {
-            held.contains(right) || right == CapabilitySet::BPF && held.contains(CapabilitySet::SYS_ADMIN)
-        };
         let servers = match &link {
             Some(link) => neighbours(&mut netlink, link.index, config).map_err(failed)?,
             None => BTreeMap::new(),
@@ -95,7 +80,7 @@ impl BalancerFacts {
         let programs = attached.map_or_else(|_| Vec::new(), |(_, programs)| programs);
         Ok(Self {
             kernel: version,
-            lacking_rights: RIGHTS.iter().filter(|(right, _)| !has(*right)).map(|(_, name)| *name).collect(),
+            lacking_rights: rights::lacking(),
             has_bpf_file_system: instance::is_bpf(Path::new(instance::BPF_FILE_SYSTEM)),
             devices: links.iter().filter(|link| link.name != "lo").map(|link| link.name.clone()).collect(),
             driver: driver(device),
@@ -103,7 +88,7 @@ impl BalancerFacts {
                 .iter()
                 .map(|program| program.name_as_str().unwrap_or("?").to_owned())
                 .collect(),
-            is_running: has_pins(),
+            is_running: link.as_ref().is_some_and(|link| has_xdp_pin(link.index)),
             addresses: own_addresses(&mut netlink, &links).map_err(failed)?,
             servers,
             arp_ignore: setting(device, "arp_ignore"),
@@ -198,9 +183,15 @@ fn driver(device: &str) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-fn has_pins() -> bool {
+/// Whether a balancer of this network namespace has attached XDP to a device.
+fn has_xdp_pin(index: u32) -> bool {
     let entries = fs::read_dir(instance::BPF_FILE_SYSTEM).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(undo::PINS_PREFIX))
+    entries.into_iter().any(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let label = name.strip_prefix(undo::PINS_PREFIX);
+        label.is_some_and(|label| instance::is_of_this_network(label).unwrap_or(false))
+            && entry.path().join(format!("{}{index}", undo::XDP_LINK)).exists()
+    })
 }
 
 /// The larger one of a device's setting and that for all: what holds, with those that are read here.

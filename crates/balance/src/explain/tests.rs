@@ -76,12 +76,12 @@ fn each_fact_that_is_missing_is_named() {
     fn link(facts: &mut BalancerFacts) -> &mut Link {
         facts.link.as_mut().unwrap()
     }
-    let cases: [(&str, Spoil, &str); 17] = [
+    let cases: [(&str, Spoil, &str); 19] = [
         ("", |facts| facts.kernel = (5, 10, 0), "missing  Linux 5.10.0: the program needs 5.15 or later"),
         (
             "",
             |facts| facts.lacking_rights = vec!["CAP_BPF"],
-            "missing  this user lacks CAP_BPF: run this as root",
+            "missing  this user lacks CAP_BPF: run this as root, or give it them",
         ),
         ("", |facts| facts.has_bpf_file_system = false, "note     no BPF file system is at /sys/fs/bpf"),
         ("", |facts| facts.link = None, "missing  there is no device eth0: there are eth0"),
@@ -91,7 +91,7 @@ fn each_fact_that_is_missing_is_named() {
         (
             "hook = \"xdp\"",
             |facts| link(facts).kind = Some("veth".to_owned()),
-            "missing  XDP on veth sends frames back only if",
+            "note     XDP on veth sends frames back only if",
         ),
         (
             "hook = \"xdp\"",
@@ -116,6 +116,12 @@ fn each_fact_that_is_missing_is_named() {
             "missing  10.0.0.100 is an address of lo",
         ),
         ("answer_arp = false", |_| (), "note     arp_ignore of eth0 is 0: the balancer sets it to 1"),
+        (
+            "answer_arp = false",
+            |facts| facts.arp_ignore = 3,
+            "note     arp_ignore of eth0 is 3: the balancer sets it to 1",
+        ),
+        ("hook = \"xdp\"", |facts| facts.kernel = (5, 15, 0), "missing  frames are seen at the hook xdp"),
         ("", |facts| facts.forwards = true, "note     this host tells clients of shorter ways"),
         (
             "",
@@ -132,6 +138,17 @@ fn each_fact_that_is_missing_is_named() {
         spoil(&mut facts);
         let wrong = wrong(&of_balancer(&config(more), &facts));
         assert!(wrong.first().is_some_and(|first| first.starts_with(line)), "{line}\n{wrong:#?}");
+    }
+    let oldest = BalancerFacts { kernel: (5, 15, 0), ..facts() };
+    let found = of_balancer(&config(""), &oldest).iter().map(ToString::to_string).collect::<String>();
+    assert!(found.contains("at the hook cls, since XDP needs Linux 5.18"), "{found}");
+    let mut dotted = facts();
+    (dotted.forwards, dotted.log_martians) = (true, true);
+    dotted.link.as_mut().unwrap().name = "eth0.5".to_owned();
+    let of_dotted = Config { device: "eth0.5".to_owned(), ..config("") };
+    let found = of_balancer(&of_dotted, &dotted).iter().map(ToString::to_string).collect::<String>();
+    for key in ["conf.eth0/5.log_martians", "conf.eth0/5.send_redirects"] {
+        assert!(found.contains(key), "{found}");
     }
     let old = BalancerFacts { kernel: (6, 1, 0), ..facts() };
     let text =

@@ -40,6 +40,13 @@ fn settings_come_with_addresses_of_ipv4() {
     assert_eq!(plan.lines, expected);
     assert!(planned(&["10.0.0.102"], &[], "8", "2").unwrap().settings.len() == 1, "8 answers for nothing");
     assert_eq!(planned(&["2001:db8::1"], &[], "0", "0").unwrap().settings, []);
+    // A device's own 3 would hold against 1 for all.
+    let names = |ignore| {
+        let plan = planned(&["10.0.0.102"], &[], ignore, "2").unwrap();
+        plan.settings.into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    assert!(names("3").contains(&"net.ipv4.conf.eth0/7.arp_ignore".to_owned()), "{:?}", names("3"));
+    assert_eq!(names("2"), [""; 0]);
 }
 
 #[test]
@@ -73,6 +80,12 @@ const VIPS: [&str; 2] = ["10.0.0.100", "fd00::100"];
 fn a_host_is_as_it_was_after_the_end_and_after_a_kill() {
     match std::env::var(INSIDE).as_deref() {
         Ok("1") => return in_a_namespace_of_its_own(),
+        Ok("fails") => {
+            let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
+            let vips = VIPS.map(|vip| vip.parse().unwrap());
+            let failed = ServerSetup::start(&vips, &["eth0".to_owned()], &folder).unwrap_err();
+            return assert!(failed[0].contains("give fd00::100 to lo"), "{failed:?}");
+        }
         Ok(_) => {
             let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
             let _setup = start(&folder, &VIPS);
@@ -156,6 +169,14 @@ fn in_a_namespace_of_its_own() {
             assert_eq!(state().1, addresses[..3]);
             setup.end().unwrap();
         } else {
+            // One that fails leaves what there was.
+            let switch = kernel::sysctl_path("net.ipv6.conf.lo.disable_ipv6");
+            Setting::write(&switch, "1").unwrap();
+            let failed = again("fails", &kept).env(FOLDER, journals.path()).output().unwrap();
+            assert!(failed.status.success(), "{}", String::from_utf8_lossy(&failed.stdout));
+            Setting::write(&switch, "0").unwrap();
+            let now = state();
+            assert!(now.0 == "1212" && now.1.contains(&addresses[0]), "{now:?}");
             let cleaned = undo::clean_all(&journals).unwrap();
             assert_eq!((cleaned.undone.len(), cleaned.failures.len()), (6, 0), "{cleaned:?}");
         }

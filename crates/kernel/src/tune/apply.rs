@@ -41,7 +41,7 @@ pub fn apply(settings: &[(String, String)], title: &str, folder: &Folder) -> Res
     for name in with_coupled(settings) {
         let path = path_of(name).unwrap_or_default();
         let before = Setting::read(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
-        recorded.push(Setting { path, before, after: None, network });
+        recorded.push(Setting { path, before, after: None, interface: None, network });
     }
     let message = |error: undo::Error| error.to_string();
     let journal = Journal::open(folder, KIND, title).map_err(message)?;

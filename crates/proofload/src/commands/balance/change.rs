@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use balance::{Change, Request, ServerName, Values};
+use balance::{Change, Request, ServerName, ServerStatistics, Statistics, Values};
 use clap::Args;
 use record::units::parse_time;
 
@@ -118,18 +118,8 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
     let (name, instance, stop) = (server_name(server)?, client::find(&server.which)?, stop::on_signal()?);
     let begun = Instant::now();
     loop {
-        let statistics = client::statistics(&instance)?;
-        let vips = statistics
-            .vips
-            .iter()
-            .filter(|vip| vip.address == name.vip && name.port.is_none_or(|port| vip.ports.contains(&port)));
-        let is_it = |name: &str, address: IpAddr| {
-            name == server.server || server.server.parse().is_ok_and(|asked: IpAddr| asked == address)
-        };
-        let mut servers = vips.flat_map(|vip| &vip.servers);
-        let active = servers.find(|of| is_it(&of.name, of.address)).map_or(0, |of| of.active);
-        let is_swept = statistics.sweep.age_s < begun.elapsed().as_secs_f64();
-        if active == 0 && is_swept {
+        let left = connections(&client::statistics(&instance)?, &name, begun.elapsed());
+        if left == Some((0, 0)) {
             return standard::show(&format!("{} has no connections\n", server.server))
                 .map(|()| Exit::GoalsMet);
         }
@@ -137,13 +127,30 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
             return Ok(Exit::Interrupted);
         }
         if begun.elapsed() >= wait {
-            return Err(Refusal::one(format_args!(
-                "{} still has {active} connection(s); it stays drained",
-                server.server
-            )));
+            let has = match left {
+                Some((active, closing)) => {
+                    format!("still has {active} connection(s), and {closing} that are closing")
+                }
+                None => "may still have connections: they have not been counted since".to_owned(),
+            };
+            return Err(Refusal::one(format_args!("{} {has}; it stays drained", server.server)));
         }
         thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Connections of a server that are established and that are closing; none if no sweep has counted them within this time.
+fn connections(statistics: &Statistics, name: &ServerName, within: Duration) -> Option<(u64, u64)> {
+    statistics.sweep.age_s.filter(|age_s| *age_s < within.as_secs_f64())?;
+    let vips = statistics
+        .vips
+        .iter()
+        .filter(|vip| vip.address == name.vip && name.port.is_none_or(|port| vip.ports.contains(&port)));
+    let is_it = |own: &&ServerStatistics| {
+        own.name == name.server || name.server.parse().is_ok_and(|asked: IpAddr| asked == own.address)
+    };
+    let server = vips.flat_map(|vip| &vip.servers).find(is_it);
+    Some(server.map_or((0, 0), |server| (server.active, server.closing)))
 }
 
 fn server_name(arguments: &ServerArgs) -> Result<ServerName, Refusal> {
@@ -161,5 +168,54 @@ fn server_name(arguments: &ServerArgs) -> Result<ServerName, Refusal> {
 impl ValueArgs {
     fn read(&self) -> Values {
         Values { weight: self.weight, max_connections: self.max, resume_connections: self.resume }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_those_of_a_sweep_that_began_since() {
+        let server = ServerStatistics {
+            name: "web1".to_owned(),
+            address: "10.0.0.1".parse().unwrap(),
+            mac: None,
+            weight: 1,
+            state: "draining".to_owned(),
+            is_up: true,
+            why_down: None,
+            max_connections: None,
+            ring_ratio: 0.5,
+            active: 0,
+            closing: 3,
+            flows: 9,
+            established: 9,
+            packets: 9,
+            bytes: 9,
+        };
+        let vip = balance::VipStatistics {
+            name: "10.0.0.9:80".to_owned(),
+            address: "10.0.0.9".parse().unwrap(),
+            ports: vec![80],
+            schedule: "maglev".to_owned(),
+            is_leaving: false,
+            drops: Default::default(),
+            not_remembered: Default::default(),
+            servers: vec![server],
+        };
+        let mut statistics = Statistics { vips: vec![vip], ..Statistics::default() };
+        let second = Duration::from_secs(1);
+        let of = |server: &str| ServerName {
+            vip: "10.0.0.9".parse().unwrap(),
+            port: Some(80),
+            server: server.to_owned(),
+        };
+        assert_eq!(connections(&statistics, &of("web1"), second), None, "there was no sweep yet");
+        statistics.sweep.age_s = Some(1.5);
+        assert_eq!(connections(&statistics, &of("web1"), second), None, "the sweep began before");
+        statistics.sweep.age_s = Some(0.5);
+        assert_eq!(connections(&statistics, &of("10.0.0.1"), second), Some((0, 3)));
+        assert_eq!(connections(&statistics, &of("web2"), second), Some((0, 0)));
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use balance::{Answer, Instance, Request, Statistics, ask};
 use clap::Args;
+use rustix::process::geteuid;
 use undo::Folder;
 
 use super::WhichArgs;
@@ -48,6 +49,7 @@ pub(super) fn reload(arguments: &ReloadArgs) -> Result<Exit, Refusal> {
 pub(super) fn stop(arguments: &StopArgs) -> Result<Exit, Refusal> {
     let instance = find(&arguments.which)?;
     let process = statistics(&instance)?.process;
+    // It answers when all is undone, or says what is not.
     let exit = tell(&instance, &Request::Stop { keep: arguments.keep })?;
     let deadline = Instant::now() + END_TIMEOUT;
     while ask(&instance, &Request::Statistics).is_ok() {
@@ -68,7 +70,11 @@ pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
     let all = Instance::all(&journals).map_err(Refusal::one)?;
     match &all[..] {
         [one] => Ok(one.clone()),
-        [] => Err(Refusal::one("no balancer runs here; `proofload balance --config FILE` starts one")),
+        [] => Err(Refusal::one(format_args!(
+            "no balancer runs here, as far as {} says, the folder of user {}; `proofload balance --config FILE` starts one",
+            journals.path().display(),
+            geteuid().as_raw()
+        ))),
         several => {
             let names: Vec<&str> = several.iter().map(|instance| instance.name.as_str()).collect();
             Err(Refusal::one(format_args!(

@@ -67,7 +67,7 @@ pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
         before = Some(now);
         while Instant::now() < next {
             if stop.load(Ordering::Relaxed) {
-                return Ok(Exit::GoalsMet);
+                return Ok(Exit::Interrupted);
             }
             thread::sleep(POLL_INTERVAL);
         }

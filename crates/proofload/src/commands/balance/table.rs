@@ -15,10 +15,12 @@ pub(super) type Rates<'a> = Option<(&'a Statistics, f64)>;
 pub(super) fn text(statistics: &Statistics, rates: Rates<'_>) -> String {
     let Statistics { name, device, hook, sweep, .. } = statistics;
     let mut text = format!(
-        "{name}: {hook} on {device}, process {}; {} flows {:.1} s ago\n\n",
+        "{name}: {hook} on {device}, process {}; {}\n\n",
         statistics.process,
-        show_count(sweep.flows),
-        sweep.age_s
+        match sweep.age_s {
+            Some(age_s) => format!("{} flows {age_s:.1} s ago", show_count(sweep.flows)),
+            None => "flows are not counted yet".to_owned(),
+        }
     );
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);

@@ -1,0 +1,43 @@
+use undo::Folder;
+
+use super::*;
+
+fn instance(folder: &tempfile::TempDir) -> Instance {
+    let journals = Folder::at(folder.path().join("state")).unwrap();
+    let instance = Instance::named("test", &journals).unwrap();
+    fs::create_dir_all(&instance.folder).unwrap();
+    fs::write(instance.lock_path(), "4711\n").unwrap();
+    instance
+}
+
+#[test]
+fn slow_clients_keep_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let instance = instance(&folder);
+    let done = Answer::Done { what: "it".to_owned() };
+    let answers = done.clone();
+    listen(&instance, move |asked| asked.answer.send(answers.clone()).is_ok()).unwrap();
+    let _slow: Vec<UnixStream> =
+        (0..MAX_CLIENTS - 1).map(|_| UnixStream::connect(instance.control()).unwrap()).collect();
+    let answer = ask_within(&instance, &Request::Reload, Duration::from_secs(5)).unwrap();
+    assert_eq!(answer, done);
+}
+
+#[test]
+fn what_nobody_waits_for_is_not_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let instance = instance(&folder);
+    let (sender, receiver) = mpsc::channel();
+    listen(&instance, move |asked| sender.send(asked).is_ok()).unwrap();
+    let refused =
+        ask_within(&instance, &Request::Reload, Duration::from_millis(100)).unwrap_err().to_string();
+    assert!(refused.contains("process 4711, has not answered"), "{refused}");
+    assert!(receiver.recv().unwrap().is_given_up());
+
+    // One that waits is answered, and reads it before the process ends.
+    let asking = thread::spawn(move || ask_within(&instance, &Request::Reload, Duration::from_secs(5)));
+    let asked = receiver.recv().unwrap();
+    assert!(!asked.is_given_up());
+    asked.answer_at_the_end(Answer::Done { what: "last".to_owned() });
+    assert!(asking.is_finished() || asking.join().unwrap().is_ok());
+}

@@ -1,0 +1,408 @@
+//! Daemons in namespaces of their own, and what others do to their devices, addresses and disks.
+
+use std::{fs, process::Command, thread::JoinHandle, time::Duration};
+
+use aya::maps::{Array, Map, MapData, MapInfo};
+use rustix::time::{ClockId, clock_gettime};
+use testing::until;
+use undo::Folder;
+
+use super::*;
+use crate::{
+    Change, ServerName, Statistics, Values, ask,
+    layout::{SERVICES, ServerBytes, SettingsBytes},
+};
+
+/// Set in the process that a test starts in namespaces of its own.
+const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
+
+/// A device, and a server behind it that has the VIP.
+const NETWORK: &str = "set -e
+ip link set lo up
+ip netns add web
+ip link add eth0 address 02:00:00:00:00:01 type veth peer name eth0 address 02:00:00:00:00:11 netns web
+ip netns exec web sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+ip -n web link set lo up; ip -n web link set eth0 up
+ip -n web address add 10.0.0.11/24 dev eth0; ip -n web address add 10.0.0.100/32 dev lo
+ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up
+";
+
+const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"200ms\" }";
+const PLAIN: &str = "check = { kind = \"none\" }";
+
+fn file(of_balancer: &str, of_vip: &str) -> String {
+    format!(
+        "device = \"eth0\"\n{of_balancer}\n[[vips]]\naddress = \"10.0.0.100\"\nport = 80\n{of_vip}\n\
+         [[vips.servers]]\nname = \"web\"\naddress = \"10.0.0.11\"\n"
+    )
+}
+
+fn shell(script: &str) -> String {
+    let done = Command::new("sh").args(["-c", script]).output().unwrap();
+    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// Runs a test in namespaces of its own, with the network above.
+fn alone(name: &str, test: impl Fn(&Folder)) {
+    if std::env::var_os(INSIDE).is_some() {
+        shell(NETWORK);
+        return test(&Folder::at("/run/state").unwrap());
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root may make network namespaces");
+        return;
+    }
+    let inside = format!(
+        "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && exec \"$0\" --exact daemon::tests::{name} --nocapture"
+    );
+    let mut done = Command::new("unshare");
+    // The end of the first process ends the others.
+    done.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &inside]);
+    let done = done.arg(std::env::current_exe().unwrap()).env(INSIDE, "1").output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+}
+
+/// A daemon that runs in a thread.
+struct Running {
+    instance: Instance,
+    handle: Handle,
+    thread: JoinHandle<Result<(), Vec<Error>>>,
+}
+
+fn options(folder: &Folder, name: &str, text: &str) -> Options {
+    let path = folder.path().join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    let config = Config::read("f", text).unwrap();
+    let instance = Instance::named(name, folder).unwrap();
+    Options { instance, config, file: path, text: text.to_owned() }
+}
+
+impl Running {
+    fn start(folder: &Folder, name: &str, text: &str) -> Self {
+        let options = options(folder, name, text);
+        let instance = options.instance.clone();
+        let daemon = Daemon::start(options).unwrap();
+        let handle = daemon.handle();
+        Self { instance, handle, thread: std::thread::spawn(move || daemon.run()) }
+    }
+
+    fn ask(&self, request: &Request) -> Answer {
+        ask(&self.instance, request).unwrap()
+    }
+
+    fn statistics(&self) -> Statistics {
+        let Answer::Statistics(statistics) = self.ask(&Request::Statistics) else { panic!("no statistics") };
+        *statistics
+    }
+
+    fn change(&self, server: &str, change: Change) -> Answer {
+        let server = ServerName { vip: "10.0.0.100".parse().unwrap(), port: None, server: server.to_owned() };
+        self.ask(&Request::Server { server, change })
+    }
+
+    fn weigh(&self, weight: u32) -> Answer {
+        self.change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
+    }
+
+    fn weight(&self) -> u32 {
+        self.statistics().vips[0].servers[0].weight
+    }
+
+    fn end(self, order: Order) -> Result<(), Vec<Error>> {
+        self.handle.order(order);
+        self.thread.join().unwrap()
+    }
+
+    /// The entry of the first server, and the settings.
+    fn tables(&self) -> (ServerBytes, SettingsBytes) {
+        let map = |name: &str| {
+            Map::from_map_data(MapData::from_pin(self.instance.pins().join(name)).unwrap()).unwrap()
+        };
+        let servers: Array<_, ServerBytes> = map("servers").try_into().unwrap();
+        let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
+        (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
+    }
+}
+
+/// Makes it look as if the process of all journals were dead.
+fn orphan(folder: &Folder) {
+    for entry in fs::read_dir(folder.path()).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "journal") {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            let own = format!("\"pid\":{},", std::process::id());
+            fs::write(entry.path(), text.replacen(&own, "\"pid\":99999999,", 1)).unwrap();
+        }
+    }
+}
+
+fn refusal(answer: Answer) -> String {
+    let Answer::Refused { why } = answer else { panic!("{answer:?} is no refusal") };
+    why.join("\n")
+}
+
+fn addresses() -> String {
+    shell("ip -o address show")
+}
+
+/// Something listens on the server until the guard is gone.
+struct Listener(std::process::Child);
+
+impl Listener {
+    fn start() -> Self {
+        let script =
+            "import socket; s = socket.create_server(('10.0.0.100', 80))\nwhile True: s.accept()[0].close()";
+        let child =
+            Command::new("ip").args(["netns", "exec", "web", "python3", "-c", script]).spawn().unwrap();
+        let own = Self(child);
+        until("the server listens", || {
+            shell("ip netns exec web cat /proc/net/tcp").contains(":0050 00000000:0000 0A")
+        });
+        own
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
+    alone("a_disk_that_takes_nothing_keeps_no_state_from_the_tables", |folder| {
+        let listener = Listener::start();
+        let daemon = Running::start(folder, "eth0", &file("handshake = \"1s\"", CHECK));
+        until("the server is up", || daemon.statistics().vips[0].servers[0].is_up);
+        let (up, _) = daemon.tables();
+        // The second change of the ring waits for the end of handshakes.
+        assert!(
+            matches!(daemon.weigh(2), Answer::Done { .. }) && matches!(daemon.weigh(3), Answer::Done { .. })
+        );
+        let beside = daemon.instance.state().with_extension("new");
+        fs::create_dir(&beside).unwrap();
+        drop(listener);
+        until("the table knows that the server is down", || daemon.tables().0 != up);
+        let why = refusal(daemon.weigh(9));
+        assert!(why.contains("state.new") || why.contains("state.json"), "{why}");
+        assert!(why.ends_with("what was before holds on"), "{why}");
+        assert_eq!(daemon.weight(), 3);
+        refusal(daemon.change("10.0.0.12", Change::Add { name: None, values: Values::default() }));
+        let before = processor_time();
+        std::thread::sleep(Duration::from_secs(2));
+        let used = processor_time() - before;
+        assert!(used < Duration::from_millis(700), "waits without pause: {used:?} in 2 s");
+        let listener = Listener::start();
+        until("the table knows that the server is up", || daemon.tables().0 == up);
+        fs::remove_dir(&beside).unwrap();
+        until("changes are made again", || matches!(daemon.weigh(9), Answer::Done { .. }));
+        assert_eq!(daemon.weight(), 9);
+        until("what was refused is gone", || daemon.statistics().vips[0].servers.len() == 1);
+        drop(listener);
+        daemon.end(Order::Stop).unwrap();
+    });
+}
+
+#[test]
+fn a_device_may_change_go_and_come_back() {
+    alone("a_device_may_change_go_and_come_back", |folder| {
+        let as_it_was = addresses();
+        let _listener = Listener::start();
+        let daemon = Running::start(folder, "eth0", &file("", CHECK));
+        let is_up = || daemon.statistics().vips[0].servers[0].is_up;
+        until("the server is up", is_up);
+        assert!(addresses().contains("eth0    inet 10.0.0.100/32"), "{}", addresses());
+        let knows = |mac: [u8; 6]| daemon.tables().1.windows(6).any(|bytes| bytes == mac);
+        assert!(knows([2, 0, 0, 0, 0, 1]));
+        shell("ip link set eth0 address 02:00:00:00:00:02");
+        until("the tables have the other address", || knows([2, 0, 0, 0, 0, 2]));
+        shell(
+            "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
+        );
+        until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
+        std::thread::sleep(Duration::from_millis(1_500));
+        until("probes come from the other address", is_up);
+
+        let pins = daemon.instance.pins();
+        let has_link = |index: &str| {
+            ["cls-link-", "filter-"].iter().any(|kind| pins.join(format!("{kind}{index}")).exists())
+        };
+        let former = shell("ip -o link show eth0 | cut -d: -f1").trim().to_owned();
+        assert!(has_link(&former));
+        shell("ip link del eth0");
+        std::thread::sleep(Duration::from_millis(1_500));
+        shell(
+            "ip link add eth0 address 02:00:00:00:00:03 type veth peer name eth0 address 02:00:00:00:00:12 netns web
+             ip -n web link set eth0 up; ip -n web address add 10.0.0.11/24 dev eth0
+             ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up",
+        );
+        until("the VIP is on the other device", || addresses().contains("eth0    inet 10.0.0.100/32"));
+        let now = shell("ip -o link show eth0 | cut -d: -f1").trim().to_owned();
+        assert_ne!(now, former);
+        until("it is attached to the other device only", || has_link(&now) && !has_link(&former));
+        let found = [2, 0, 0, 0, 0, 0x12];
+        until("the server is found there", || daemon.tables().0.windows(6).any(|bytes| bytes == found));
+        until("the tables have its address", || knows([2, 0, 0, 0, 0, 3]));
+        until("the server is probed there", is_up);
+        daemon.end(Order::Stop).unwrap();
+        assert!(!addresses().contains("10.0.0.100") && !pins.exists(), "{as_it_was}{}", addresses());
+    });
+}
+
+#[test]
+fn a_device_that_is_down_is_announced_when_it_is_up() {
+    alone("a_device_that_is_down_is_announced_when_it_is_up", |folder| {
+        // A host takes no word of its own addresses.
+        shell("ip link set eth0 down; ip -n web address del 10.0.0.100/32 dev lo");
+        let daemon = Running::start(folder, "eth0", &file("", PLAIN));
+        shell(
+            "ip link set eth0 up; ip -n web neigh replace 10.0.0.100 lladdr 02:00:00:00:00:99 nud stale dev eth0",
+        );
+        until("neighbours are told", || {
+            shell("ip -n web neigh show 10.0.0.100 dev eth0").contains("02:00:00:00:00:01")
+        });
+        daemon.end(Order::Stop).unwrap();
+    });
+}
+
+#[test]
+fn a_device_with_another_name_is_put_back() {
+    alone("a_device_with_another_name_is_put_back", |folder| {
+        let silent = file("answer_arp = false", PLAIN);
+        let setting = "/proc/sys/net/ipv4/conf/wan0/arp_ignore";
+        shell("sysctl -qw net.ipv4.conf.eth0.arp_ignore=3 net.ipv4.conf.all.arp_ignore=0");
+        let daemon = Running::start(folder, "eth0", &silent);
+        assert_eq!(shell("sysctl -n net.ipv4.conf.eth0.arp_ignore"), "1\n", "with 3, it would answer");
+        shell("ip link set eth0 down; ip link set eth0 name wan0");
+        let done = daemon.ask(&Request::Stop { keep: false });
+        assert!(matches!(&done, Answer::Done { what } if what.ends_with("has ended")), "{done:?}");
+        daemon.thread.join().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(setting).unwrap(), "3\n");
+        shell("ip link set wan0 name eth0; ip link set eth0 up");
+        // What cannot be undone is told to who stops it.
+        let daemon = Running::start(folder, "eth0", &silent);
+        shell("ip netns exec web true; ip link set eth0 down; ip link set eth0 name wan0");
+        fs::write(setting, "2").unwrap();
+        let why = refusal(daemon.ask(&Request::Stop { keep: false }));
+        assert!(why.contains("somebody else has set it since"), "{why}");
+        assert!(daemon.thread.join().unwrap().is_err());
+        // A number for all that holds whatever the device has.
+        shell(
+            "ip link set wan0 name eth0; ip link set eth0 up; sysctl -qw net.ipv4.conf.all.arp_ignore=3 net.ipv4.conf.eth0.arp_ignore=0",
+        );
+        let refused = Daemon::start(options(folder, "again", &silent)).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("set it to 0, 1 or 2"), "{refused}");
+    });
+}
+
+#[test]
+fn a_vip_of_another_balancer_is_refused() {
+    alone("a_vip_of_another_balancer_is_refused", |folder| {
+        let first = Running::start(folder, "first", &file("", PLAIN));
+        let refused =
+            Daemon::start(options(folder, "second", &file("", PLAIN))).map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("the balancer 'first', process "), "{refused}");
+        assert!(refused.contains("has the VIP 10.0.0.100"), "{refused}");
+        assert!(!folder.path().join("balance/second").exists());
+        // Another VIP on the same device is sound.
+        let other = file("", PLAIN).replace("0.100", "0.101");
+        let second = Running::start(folder, "second", &other);
+        fs::write(folder.path().join("second.toml"), file("", PLAIN)).unwrap();
+        let why = refusal(second.ask(&Request::Reload));
+        assert!(why.contains("'first'") && addresses().contains("10.0.0.101"), "{why}");
+        second.end(Order::Stop).unwrap();
+        first.end(Order::Stop).unwrap();
+        assert!(!addresses().contains("10.0.0.10"), "{}", addresses());
+    });
+}
+
+#[test]
+fn a_file_that_is_refused_is_read_at_the_next_start() {
+    alone("a_file_that_is_refused_is_read_at_the_next_start", |folder| {
+        let ports = |from: u16| {
+            let ports: Vec<u16> = (from..from + 9_000).collect();
+            file("", PLAIN).replace("port = 80", &format!("ports = {ports:?}"))
+        };
+        let daemon = Running::start(folder, "eth0", &ports(1_000));
+        let services = MapInfo::from_pin(daemon.instance.pins().join("services")).unwrap();
+        assert_eq!(services.max_entries() as usize, SERVICES);
+        let path = folder.path().join("eth0.toml");
+        // As many again have no place beside those that are there.
+        fs::write(&path, ports(20_000)).unwrap();
+        let why = refusal(daemon.ask(&Request::Reload));
+        assert!(why.contains("no place for ports of VIPs"), "{why}");
+        assert!(matches!(daemon.weigh(5), Answer::Done { .. }), "it goes on");
+        let saved = fs::read_to_string(daemon.instance.state()).unwrap();
+        assert!(saved.contains("1000") && !saved.contains("28999"), "the refused file counts as read");
+        // What another start can change, and what only one from the beginning.
+        for (key, next) in [
+            ("hook = \"cls\"", "`proofload balance stop --keep`"),
+            ("[tables]\nflows = 9", "stop`, which ends"),
+        ] {
+            fs::write(&path, file(key, PLAIN)).unwrap();
+            let why = refusal(daemon.ask(&Request::Reload));
+            assert!(why.contains(next), "{why}");
+        }
+        daemon.end(Order::Keep).unwrap();
+        let text = file("", PLAIN);
+        let daemon = Running::start(folder, "eth0", &text);
+        assert_eq!((daemon.weight(), daemon.statistics().vips[0].ports.clone()), (1, vec![80]));
+        let sizes = crate::Sizes { flows: 9, ..crate::Sizes::default() };
+        let other = crate::loader::other_sizes(&daemon.instance.pins(), &sizes);
+        assert_eq!(other, ["flows has 262144 entries, not 9"]);
+        daemon.end(Order::Stop).unwrap();
+    });
+}
+
+#[test]
+fn a_start_that_fails_gives_no_address_and_keeps_what_was_left() {
+    alone("a_start_that_fails_gives_no_address_and_keeps_what_was_left", |folder| {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let metrics = file(&format!("metrics = \"{}\"", taken.local_addr().unwrap()), PLAIN);
+        let mut watch =
+            Command::new("sh").args(["-c", "exec ip -o monitor address > /run/monitor"]).spawn().unwrap();
+        let seen = || fs::read_to_string("/run/monitor").unwrap_or_default();
+        until("it watches", || {
+            shell("ip address add 10.9.9.9/32 dev lo; ip address del 10.9.9.9/32 dev lo");
+            seen().contains("10.9.9.9")
+        });
+        let refused = Daemon::start(options(folder, "eth0", &metrics)).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("answer /metrics on 127.0.0.1"), "{refused}");
+        shell("ip address add 10.9.9.8/32 dev lo");
+        until("all is seen", || seen().contains("10.9.9.8"));
+        assert!(!seen().contains("10.0.0.100"), "{}", seen());
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+        assert!(!folder.path().join("balance").exists(), "a refusal leaves a folder");
+
+        Running::start(folder, "eth0", &file("", PLAIN)).end(Order::Keep).unwrap();
+        orphan(folder);
+        Daemon::start(options(folder, "eth0", &metrics)).map(drop).unwrap_err();
+        let pins = options(folder, "eth0", &metrics).instance.pins();
+        assert!(
+            addresses().contains("10.0.0.100/32") && pins.join("rings").exists(),
+            "what was left goes on"
+        );
+        orphan(folder);
+        drop(taken);
+        Running::start(folder, "eth0", &metrics).end(Order::Stop).unwrap();
+        assert!(!addresses().contains("10.0.0.100/32"));
+    });
+}
+
+#[test]
+fn xdp_that_the_file_asks_for_needs_no_driver() {
+    alone("xdp_that_the_file_asks_for_needs_no_driver", |folder| {
+        shell("ip link add plain type bridge; ip link set plain up; ip address add 10.7.0.1/24 dev plain");
+        let text = file("hook = \"xdp\"", PLAIN).replace("eth0", "plain");
+        let daemon = Running::start(folder, "plain", &text);
+        assert!(shell("ip link show plain").contains("xdpgeneric"));
+        daemon.end(Order::Stop).unwrap();
+    });
+}

@@ -1,0 +1,87 @@
+//! The device and its addresses, which others may change while the balancer runs.
+
+use std::{net::IpAddr, time::Instant};
+
+use tracing::{info, warn};
+
+use super::{Daemon, RETRY, start::start_checker};
+use crate::{Device, Error, wire::announce};
+
+impl Daemon {
+    /// Looks at the device, and makes the addresses as they have to be. What is wrong is told once.
+    pub(super) fn look_if_due(&mut self) {
+        if Instant::now() < self.look {
+            return;
+        }
+        let done =
+            self.look_at_device().and_then(|()| self.give(self.given.clone())).and_then(|()| self.announce());
+        let trouble = done.err().map(|error| error.to_string());
+        match (&trouble, &self.trouble) {
+            (Some(now), before) if before.as_ref() != Some(now) => warn!("{now}; trying again each second"),
+            (None, Some(_)) => info!("{} is as it has to be again", self.device.name),
+            _ => {}
+        }
+        self.trouble = trouble;
+        self.look = Instant::now() + RETRY;
+    }
+
+    /// Follows what has changed of the device since the last look.
+    fn look_at_device(&mut self) -> Result<(), Error> {
+        let now = Device::find(&self.device.name)?;
+        let name = &now.name;
+        let is_other = now.index != self.device.index;
+        if is_other {
+            warn!("{name} is another device than before; going over to it");
+            self.attach(&now)?;
+            self.checker = start_checker(&now, &self.sender)?;
+            self.targets.clear();
+        }
+        if now.mac != self.device.mac {
+            warn!("{name} has another address of Ethernet than before: {}", show(&now));
+        }
+        if now.addresses != self.device.addresses && !is_other {
+            self.checker.set_addresses(now.addresses.clone());
+        }
+        let before = std::mem::replace(&mut self.device, now);
+        let is_ready = |device: &Device| device.link.is_up && device.link.has_carrier;
+        let has_other_mac = before.mac != self.device.mac;
+        if is_other || has_other_mac || is_ready(&self.device) && !is_ready(&before) {
+            self.unannounced.extend(&self.given);
+        }
+        if is_other {
+            // The checker has no targets yet.
+            self.retry = Some(Instant::now());
+        }
+        if has_other_mac { self.write_settings() } else { Ok(()) }
+    }
+
+    /// Gives the host addresses, takes back what it had of others, and tells neighbours.
+    pub(super) fn give(&mut self, wanted: Vec<IpAddr>) -> Result<(), Error> {
+        let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
+        for address in added.iter().filter(|address| self.given.contains(address)) {
+            warn!("somebody has taken {address} from this host; it is given again");
+        }
+        self.given = wanted;
+        self.unannounced.extend(added);
+        // The next look says why, if it cannot be.
+        let _ = self.announce();
+        Ok(())
+    }
+
+    fn announce(&mut self) -> Result<(), Error> {
+        self.unannounced.retain(|address| self.config.answer_arp && self.given.contains(address));
+        if !self.device.link.is_up && !self.unannounced.is_empty() {
+            let cause = "it is down; set it up, and they are announced".to_owned();
+            return Err(Error::Kernel { what: format!("announce the VIPs on {}", self.device.name), cause });
+        }
+        while let Some(address) = self.unannounced.first().copied() {
+            announce(&self.device, address)?;
+            self.unannounced.remove(&address);
+        }
+        Ok(())
+    }
+}
+
+fn show(device: &Device) -> String {
+    device.mac.map(|byte| format!("{byte:02x}")).join(":")
+}

@@ -1,0 +1,37 @@
+//! What a process must be allowed to do.
+
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// What a balancer needs.
+const RIGHTS: [(CapabilitySet, &str); 4] = [
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::BPF, "CAP_BPF"),
+    // The verifier takes the program's arithmetic on pointers from those only who have it.
+    (CapabilitySet::PERFMON, "CAP_PERFMON"),
+];
+
+/// Names of the capabilities that this thread lacks; all, if that cannot be told.
+pub(crate) fn lacking() -> Vec<&'static str> {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective);
+    lacking_of(held)
+}
+
+fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {
+    // Before there were capabilities for BPF alone, this one had them.
+    let is_of_bpf = |right| right == CapabilitySet::BPF || right == CapabilitySet::PERFMON;
+    let has = |right| held.contains(right) || is_of_bpf(right) && held.contains(CapabilitySet::SYS_ADMIN);
+    RIGHTS.iter().filter(|(right, _)| !has(*right)).map(|(_, name)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        assert_eq!(lacking_of(CapabilitySet::NET_ADMIN | CapabilitySet::BPF), ["CAP_NET_RAW", "CAP_PERFMON"]);
+        let old = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN;
+        assert_eq!(lacking_of(old), [""; 0]);
+    }
+}
