@@ -113,7 +113,7 @@ static __always_inline __u32 next_turn(const struct ring *ring, __u32 vip)
     __u64 *next = bpf_map_lookup_elem(&next_turns, &vip);
     for (__u32 try = 0; next && try < TRIES; try++) {
         __u32 number = at_turn(ring, __sync_fetch_and_add(next, 1));
-        if (server_at(number, DEAD | FULL | DRAINING))
+        if (server_at(number, NO_NEW))
             return number;
     }
     return 0;
@@ -124,15 +124,15 @@ static __always_inline __u32 scheduled(const struct packet *packet, const struct
                                        __u32 present, __u64 hash, __u64 now_ns)
 {
     if (!(service->flags & ROUND_ROBIN)) {
-        if (server_at(present, DEAD | FULL | DRAINING))
+        if (server_at(present, NO_NEW))
             return present;
-        return stand_in(ring, hash, DEAD | FULL | DRAINING);
+        return stand_in(ring, hash, NO_NEW);
     }
     if (!(service->flags & PERSISTENT))
         return next_turn(ring, service->vip);
     struct source_key key = { .client = packet->flow.client, .vip = service->vip };
     struct recent *last = bpf_map_lookup_elem(&sources, &key);
-    if (last && now_ns - last->seen_ns < service->persistence_ns && recent_server(last, DEAD | FULL | DRAINING))
+    if (last && now_ns - last->seen_ns < service->persistence_ns && recent_server(last, NO_NEW))
         return last->server;
     return next_turn(ring, service->vip);
 }
@@ -166,7 +166,7 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     if (is_new) {
         number = scheduled(packet, service, ring, present, hash, now_ns);
         if (!number)
-            return dropped(vip, by_ring ? ALL_FULL : NO_SERVER);
+            return dropped(vip, stand_in(ring, hash, DEAD | FAILING) ? ALL_FULL : NO_SERVER);
     }
     struct server *server = server_at(number, 0);
     if (!server)

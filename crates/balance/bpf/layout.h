@@ -74,6 +74,9 @@ enum {
     DRAINING = 8,
     // Dead, but its flows wait for it.
     HELD = 16,
+    // Gets no new flow, because its checks fail. It answers, so its flows may go on.
+    FAILING = 32,
+    NO_NEW = DEAD | FULL | DRAINING | FAILING,
 };
 
 // A server of one VIP. While it is in use, only its state changes: a value is written byte by byte.
@@ -155,9 +158,9 @@ struct server_statistics {
 enum reason {
     // Dropped: a header is cut off, too short or too long. Of VIP 0: passed, because no VIP could be read.
     MALFORMED,
-    // Dropped: the VIP has no server that lives.
+    // Dropped: the VIP has no server that lives, or for a SYN, none whose checks succeed.
     NO_SERVER,
-    // Dropped: all servers have reached their thresholds.
+    // Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     ALL_FULL,
     // Dropped: the flow waits for a dead server.
     WAITS,

@@ -21,6 +21,7 @@ use crate::{
     checker::Target,
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
+    probe::Fault,
 };
 
 /// What one balancer's tables hold and must hold.
@@ -65,6 +66,9 @@ pub(crate) struct ServerState {
     pub is_resolved: bool,
     /// Whether its checks succeed.
     pub is_up: bool,
+    /// Whether it does not answer its checks at all, so that its flows are lost, or is not known yet. One that answers badly may serve
+    /// them.
+    pub is_silent: bool,
     /// Why its checks fail.
     pub why_down: Option<String>,
     /// Whether it has reached its maximum, and has not yet fallen below the number to resume at.
@@ -155,6 +159,7 @@ impl Balancer {
                 server: server.server.address,
                 check: vip.check.clone(),
                 is_up: server.is_up,
+                is_silent: server.is_silent,
             };
             state.servers.iter().map(target).collect::<Vec<_>>()
         };
@@ -170,12 +175,13 @@ impl Balancer {
     }
 
     /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known.
-    pub(crate) fn checked(&mut self, id: u64, why_down: Option<String>) -> Option<(String, String)> {
+    pub(crate) fn checked(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
         for state in &mut self.vips {
             let vip = state.vip.name();
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
-                server.is_up = why_down.is_none();
-                server.why_down = why_down;
+                server.is_up = fault.is_none();
+                server.is_silent = fault.as_ref().is_some_and(|fault| fault.is_silent);
+                server.why_down = fault.map(|fault| fault.why);
                 return Some((vip, server.server.name.clone()));
             }
         }
@@ -265,6 +271,7 @@ impl VipState {
                 mac: None,
                 is_resolved: false,
                 is_up: !has_checks,
+                is_silent: has_checks,
                 why_down: has_checks.then(|| "it has not been checked yet".to_owned()),
                 is_full: false,
                 flows: Flows::default(),
@@ -274,7 +281,10 @@ impl VipState {
             });
         }
         if had_checks && !has_checks {
-            self.servers.iter_mut().for_each(|state| (state.is_up, state.why_down) = (true, None));
+            let up = (true, false, None);
+            self.servers
+                .iter_mut()
+                .for_each(|state| (state.is_up, state.is_silent, state.why_down) = up.clone());
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::{
     balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
+    probe::Fault,
     sweeps::{Sweeper, Sweeps, Swept},
     wire::announce,
 };
@@ -192,7 +193,7 @@ impl Daemon {
     }
 
     fn take_event(&mut self, event: Event) {
-        let (id, why) = match event {
+        let (id, fault) = match event {
             Event::Mac { server, mac } => {
                 match mac {
                     Some(mac) => info!("{server} is at {}", mac.map(|byte| format!("{byte:02x}")).join(":")),
@@ -201,12 +202,15 @@ impl Daemon {
                 return self.balancer.resolved(server, mac);
             }
             Event::Up { id } => (id, None),
-            Event::Down { id, why } => (id, Some(why)),
+            Event::Down { id, fault } => (id, Some(fault)),
         };
-        let Some((vip, server)) = self.balancer.checked(id, why.clone()) else { return };
-        match why {
+        let Some((vip, server)) = self.balancer.checked(id, fault.clone()) else { return };
+        match fault {
             None => info!("{vip}: {server} is up"),
-            Some(why) => warn!("{vip}: {server} is down: {why}"),
+            Some(Fault { why, is_silent }) => {
+                let kept = if is_silent { "" } else { "; it answers, so it keeps its connections" };
+                warn!("{vip}: {server} is down: {why}{kept}");
+            }
         }
     }
 
@@ -258,7 +262,7 @@ impl Daemon {
         }
         let targets = self.balancer.targets();
         // Whether they are up, the checker has said itself.
-        let known = |target: &Target| Target { is_up: false, ..target.clone() };
+        let known = |target: &Target| Target { is_up: false, is_silent: false, ..target.clone() };
         if !targets.iter().map(known).eq(self.targets.iter().map(known)) {
             self.checker.set_targets(targets.clone());
             self.targets = targets;

@@ -142,9 +142,9 @@ pub enum Reason {
     /// Dropped: a header is cut off, too short or too long, or SYN came with FIN or RST. Of VIP 0: passed, because no VIP could be
     /// read.
     Malformed,
-    /// Dropped: no server of the VIP lives.
+    /// Dropped: no server of the VIP lives; for a SYN, the checks of none succeed.
     NoServer,
-    /// Dropped: all servers have reached their thresholds.
+    /// Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     AllFull,
     /// Dropped: the flow waits for a dead server.
     Waits,
@@ -181,6 +181,8 @@ impl State {
     pub const DRAINING: Self = Self(1 | 8);
     /// Gets nothing, and its flows wait for it.
     pub const HELD: Self = Self(1 | 2 | 16);
+    /// Gets no new flows, because its checks fail, and keeps its own, because it answers.
+    pub const FAILING: Self = Self(1 | 32);
 }
 
 impl BitOr for State {

@@ -39,6 +39,7 @@ struct SavedServer {
     mac: Option<Mac>,
     is_resolved: bool,
     is_up: bool,
+    is_silent: bool,
     is_full: bool,
 }
 
@@ -86,6 +87,7 @@ impl VipState {
             mac: state.mac,
             is_resolved: state.is_resolved,
             is_up: state.is_up,
+            is_silent: state.is_silent,
             is_full: state.is_full,
         };
         SavedVip {
@@ -131,6 +133,7 @@ impl SavedServer {
             mac: self.mac,
             is_resolved: self.is_resolved,
             is_up: self.is_up,
+            is_silent: self.is_silent,
             why_down: (!self.is_up).then(|| "it was down before the balancer was started anew".to_owned()),
             is_full: self.is_full,
             flows: Flows::default(),

@@ -83,6 +83,10 @@ impl Tables {
                 let entry = &self.servers[&server.number];
                 assert_eq!((entry.generation, entry.vip), (server.generation, state.number));
                 let takes_new = !server.is_leaving && !server.server.drain && server.server.weight > 0;
+                // A server that answers keeps its flows, however badly its checks go.
+                let is_dead = [State::DEAD, State::DEAD | State::FULL].map(|state| state | State::DRAINING);
+                let is_dead = is_dead.contains(&(entry.state | State::DRAINING));
+                assert!(!is_dead || server.is_silent || !server.is_resolved);
                 if entry.state == State::UP {
                     assert!(takes_new && server.is_resolved && !server.is_full);
                     assert!(server.is_up || state.ignores_health());
@@ -209,9 +213,9 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         };
         ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
-        balancer.checked(ids[0], Some("no answer".to_owned()));
+        balancer.checked(ids[0], silent());
         assert_eq!(states(&mut balancer), [dead, State::UP]);
-        balancer.checked(ids[1], Some("no answer".to_owned()));
+        balancer.checked(ids[1], silent());
         assert_eq!(states(&mut balancer), [dead; 2]);
         checked.vips[0].when_all_down = WhenAllDown::All;
         balancer.configure(&checked).unwrap();
@@ -219,6 +223,51 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         balancer.resolved(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
         assert_eq!(balancer.checked(u64::MAX, None), None);
+    }
+}
+
+fn silent() -> Option<Fault> {
+    Some(Fault::silent("no answer"))
+}
+
+/// Of a program that says 503, or of a host on which nothing listens any more.
+fn failing() -> Option<Fault> {
+    Some(Fault::answered("refuses".to_owned()))
+}
+
+#[test]
+fn a_server_that_answers_badly_keeps_its_flows() {
+    let mut checked = config(vec![vip(100, vec![80], &[(1, 1), (2, 1)])]);
+    (checked.vips[0].check, checked.vips[0].when_server_dies) = (Check::default(), WhenServerDies::Hold);
+    let (mut balancer, mut tables) = ready(&checked);
+    let ids: Vec<u64> = balancer.targets().iter().map(|target| target.id).collect();
+    ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
+    for (fault, state) in [
+        (failing(), State::FAILING),
+        (silent(), State::HELD),
+        (failing(), State::FAILING),
+        (None, State::UP),
+        (failing(), State::FAILING),
+    ] {
+        balancer.checked(ids[1], fault);
+        tables.make(balancer.step(2), 2);
+        assert_eq!(tables.servers[&2].state, state);
+    }
+    // Nothing listens on a server that is taken out: its flows are waited for, until it is silent.
+    balancer
+        .configure(&config(vec![Vip {
+            servers: checked.vips[0].servers[..1].to_vec(),
+            ..checked.vips[0].clone()
+        }]))
+        .unwrap();
+    for (at, flows, fault, is_there) in
+        [(1, 3, failing(), true), (2, 3, failing(), true), (3, 3, silent(), false)]
+    {
+        let now_ns = 1 + at * HANDSHAKE_NS;
+        sweep(&mut balancer, now_ns, &[(2, flows)]);
+        balancer.checked(ids[1], fault);
+        tables.make(balancer.step(now_ns), now_ns);
+        assert_eq!(tables.servers.contains_key(&2), is_there, "{at}");
     }
 }
 
@@ -256,7 +305,7 @@ type DrawnVip = (u8, bool, Vec<(u8, u32)>);
 enum Happening {
     Configured(Vec<DrawnVip>),
     Resolved(u8, Option<u8>),
-    Checked(usize, bool),
+    Checked(usize, bool, bool),
     Swept(Vec<(u16, u64)>),
     TimePassed(u64),
     /// The daemon is killed, before or after it has written, and another one takes over.
@@ -276,7 +325,8 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => vips,
         2 => (1_u8..8, prop::option::of(1_u8..4)).prop_map(|(last, mac)| Happening::Resolved(last, mac)),
-        2 => (0_usize..9, any::<bool>()).prop_map(|(at, up)| Happening::Checked(at, up)),
+        2 => (0_usize..9, any::<bool>(), any::<bool>())
+            .prop_map(|(at, is_up, is_silent)| Happening::Checked(at, is_up, is_silent)),
         2 => swept,
         3 => (1..2 * HANDSHAKE_NS).prop_map(Happening::TimePassed),
         1 => Just(Happening::TakenOver),
@@ -303,9 +353,9 @@ proptest! {
                 Happening::Resolved(last, mac) => {
                     balancer.resolved(server_address(last), mac.map(|mac| [mac; 6]));
                 }
-                Happening::Checked(at, is_up) => {
+                Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);
-                    balancer.checked(id, (!is_up).then(String::new));
+                    balancer.checked(id, (!is_up).then(|| Fault { why: String::new(), is_silent }));
                 }
                 Happening::Swept(flows) => sweep(&mut balancer, now_ns, &flows),
                 Happening::TimePassed(ns) => now_ns += ns,

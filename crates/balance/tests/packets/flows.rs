@@ -122,13 +122,18 @@ fn handshakes_under_way_keep_the_former_ring() {
 #[test]
 fn a_server_that_takes_no_new_flows_keeps_its_own() {
     on_both_worlds(|mut world| {
-        for (vip, state) in
-            [(BY_RING, State::FULL), (BY_RING, State::DRAINING), (BY_TURNS, State::FULL | State::DRAINING)]
-        {
+        let mut port = 5000;
+        for (vip, state, reason) in [
+            (BY_RING, State::FULL, Reason::AllFull),
+            (BY_RING, State::DRAINING, Reason::AllFull),
+            (BY_TURNS, State::FULL | State::DRAINING, Reason::AllFull),
+            (BY_RING, State::FAILING, Reason::NoServer),
+            (BY_TURNS, State::FAILING | State::FULL, Reason::NoServer),
+        ] {
             for number in servers_of(vip) {
                 world.set_state(number, State::UP);
             }
-            let port = if state == State::FULL { 5000 } else { 7000 };
+            port += 100;
             let first = from_v4(1, port, vip);
             let number = world.open(first);
             world.set_state(number, state);
@@ -145,9 +150,9 @@ fn a_server_that_takes_no_new_flows_keeps_its_own() {
             assert!(vip != BY_RING || unknown.contains(&true), "flows that are not remembered stay, too");
 
             servers_of(vip).for_each(|number| world.set_state(number, state));
-            let before = world.reasons(vip, Reason::AllFull);
+            let before = world.reasons(vip, reason);
             assert_eq!(world.segment(from_v4(4, port, vip), SYN), Fate::Dropped);
-            assert_eq!(world.reasons(vip, Reason::AllFull), before + 1);
+            assert_eq!(world.reasons(vip, reason), before + 1);
             assert_eq!(world.segment(first, ACK), Fate::Sent(number), "still");
         }
     });
