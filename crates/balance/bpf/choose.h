@@ -9,7 +9,8 @@
 // Beside numbers of servers.
 enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17 };
 
-// Turns, or stand-ins of a server, that are tried for one flow.
+// Turns, or stand-ins of a server, that are tried for one flow before all turns are looked at, and how many of these are looked at
+// together. The verifier follows each loop by itself, and has too little memory for one of all turns.
 #define TRIES 64
 
 static __always_inline __u64 mix(__u64 hash, __u64 word)
@@ -96,6 +97,28 @@ static __always_inline __u32 at_turn(const struct ring *ring, __u64 turn)
     return at < TURNS ? ring->turns[at] : 0;
 }
 
+// The first server from a turn on that is in no refused state, among `TRIES`.
+__noinline __u32 first_of_some(const struct ring *ring, __u32 turn, __u32 refused)
+{
+    for (__u32 try = 0; ring && try < TRIES; try++) {
+        __u32 number = at_turn(ring, turn + try);
+        if (server_at(number, refused))
+            return number;
+    }
+    return 0;
+}
+
+// The same among all: a server that is in use is found, however few of the turns are its own.
+static __always_inline __u32 first_of_all(const struct ring *ring, __u32 turn, __u32 refused)
+{
+    for (__u32 from = 0; from < TURNS && from < ring->turns_length; from += TRIES) {
+        __u32 number = first_of_some(ring, turn % ring->turns_length + from, refused);
+        if (number)
+            return number;
+    }
+    return 0;
+}
+
 // A server in place of one that cannot be used: always the same one for a flow, as long as no state changes.
 static __always_inline __u32 stand_in(const struct ring *ring, __u64 hash, __u32 refused)
 {
@@ -104,19 +127,20 @@ static __always_inline __u32 stand_in(const struct ring *ring, __u64 hash, __u32
         if (server_at(number, refused))
             return number;
     }
-    return 0;
+    return first_of_all(ring, hash >> 32, refused);
 }
 
 // The server whose turn it is.
 static __always_inline __u32 next_turn(const struct ring *ring, __u32 vip)
 {
-    __u64 *next = bpf_map_lookup_elem(&next_turns, &vip);
+    __u64 *next = bpf_map_lookup_elem(&next_turns, &vip), turn = 0;
     for (__u32 try = 0; next && try < TRIES; try++) {
-        __u32 number = at_turn(ring, __sync_fetch_and_add(next, 1));
+        turn = __sync_fetch_and_add(next, 1);
+        __u32 number = at_turn(ring, turn);
         if (server_at(number, NO_NEW))
             return number;
     }
-    return 0;
+    return first_of_all(ring, turn, NO_NEW);
 }
 
 // The server that the schedule gives a new flow to.

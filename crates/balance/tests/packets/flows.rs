@@ -191,6 +191,34 @@ fn flows_of_a_dead_server_go_on_elsewhere_or_wait() {
 }
 
 #[test]
+fn the_last_server_that_lives_is_found_however_few_turns_are_its_own() {
+    on_both_worlds(|mut world| {
+        let all = |count: u16| (1..=count).map(|number| (number, 1)).collect::<Vec<_>>();
+        for (servers, last) in [(vec![(1, 100), (2, 1)], 2), (all(25), 17), (all(3_000), 2_500)] {
+            for vip in [BY_RING, BY_TURNS] {
+                world.set_servers(vip, &servers);
+                for (number, _) in servers.iter().filter(|(number, _)| *number != last) {
+                    world.set_state(*number, State::DEAD);
+                }
+                for at in 0..100 {
+                    let ends = from_v4(1, 5_000 + at, vip);
+                    for flags in [SYN, ACK] {
+                        assert_eq!(world.segment(ends, flags), Fate::Sent(last), "{} servers", servers.len());
+                    }
+                    world.reset(ends);
+                    let unknown = from_v4(2, 5_000 + at, vip);
+                    assert_eq!(world.segment(unknown, ACK), Fate::Sent(last), "{} servers", servers.len());
+                }
+                world.set_state(last, State::DEAD);
+                let before = world.reasons(vip, Reason::NoServer);
+                assert_eq!(world.segment(from_v4(3, 5_000, vip), SYN), Fate::Dropped);
+                assert_eq!(world.reasons(vip, Reason::NoServer), before + 1);
+            }
+        }
+    });
+}
+
+#[test]
 fn a_number_given_to_another_server_does_not_inherit_flows() {
     on_both_worlds(|mut world| {
         let ends = from_v4(1, 5000, BY_TURNS);
