@@ -17,7 +17,8 @@ use crate::CheckKind;
 const WINDOW: u16 = 4_096;
 /// Fits on every path that IPv6 may take.
 const SEGMENT: u16 = 1_220;
-const HOPS: u8 = 64;
+/// To a server of the segment. One that has lost the VIP, and forwards, must not hand a probe to another one.
+const HOPS: u8 = 1;
 /// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
 const STATUS_BYTES: usize = 12;
 /// How often a request is sent at most.

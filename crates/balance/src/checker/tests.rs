@@ -76,6 +76,10 @@ fn in_namespaces_of_its_own() {
     let device = Device::find("eth0").unwrap();
     assert_eq!((device.mac, device.addresses.len()), ([2, 0, 0, 0, 0, 1], 5), "{device:?}");
     announced(&device);
+    // The server that has lost the VIP passes packets on to the one that has it.
+    shell(
+        "ip netns exec web2 sysctl -qw net.ipv4.ip_forward=1; ip -n web2 route add 10.0.0.100 via 10.0.0.11",
+    );
 
     let (sender, events) = mpsc::channel();
     let checker = Checker::start(&device, sender).unwrap();
