@@ -8,15 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
+use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TcpHeader, TcpOptionElement, TransportSlice};
 use record::units::show_nominal_time_ns;
 
 use crate::CheckKind;
 
-/// What a server may send before it must wait: more than a status line and usual headers, less than a page.
-const WINDOW: u16 = 4_096;
 /// Fits on every path that IPv6 may take.
 const SEGMENT: u16 = 1_220;
+/// What a server may send before it must wait: one segment. Several may come as one packet, of which the end would be cut off.
+const WINDOW: u16 = SEGMENT;
 /// To a server of the segment. One that has lost the VIP, and forwards, must not hand a probe to another one.
 const HOPS: u8 = 1;
 /// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
@@ -94,14 +94,18 @@ impl Fault {
 }
 
 impl<'b> Segment<'b> {
-    /// The segment in a packet of IP; none if it is none, or is broken. The checksum is not looked at: between virtual devices there is
-    /// none yet.
+    /// The segment in a packet of IP, whose end may be cut off; none if it is none, or is broken. The checksum is not looked at: between
+    /// virtual devices there is none yet.
     pub(crate) fn parse(packet: &'b [u8]) -> Option<Self> {
-        let packet = SlicedPacket::from_ip(packet).ok()?;
+        let packet = LaxSlicedPacket::from_ip(packet).ok()?;
         let (from, to): (IpAddr, IpAddr) = match packet.net.as_ref()? {
-            NetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-            NetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-            NetSlice::Arp(_) => return None,
+            LaxNetSlice::Ipv4(ip) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            LaxNetSlice::Ipv6(ip) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            LaxNetSlice::Arp(_) => return None,
         };
         let Some(TransportSlice::Tcp(tcp)) = &packet.transport else { return None };
         Some(Self {

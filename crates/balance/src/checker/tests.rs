@@ -49,7 +49,7 @@ ip -n web1 address add 10.0.0.100/32 dev lo; ip -n web1 address add fd00::100/12
 
 const NGINX: &str = "daemon off; master_process off; pid NAME.pid; error_log /dev/null;
 events {} http { access_log NAME.log; client_body_temp_path t; proxy_temp_path t; fastcgi_temp_path t; uwsgi_temp_path t;
-scgi_temp_path t; server { listen 80; listen [::]:80; location /broken { return 503; } location / { return 200; } } }";
+scgi_temp_path t; server { listen 80; listen [::]:80; location /two { return 200 BIG; } location /broken { return 503; } location / { return 200; } } }";
 
 #[test]
 fn servers_are_probed_through_the_vip() {
@@ -195,7 +195,11 @@ fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Col
 }
 
 fn start_nginx(name: &str) -> Child {
-    fs::write(format!("/run/{name}.conf"), NGINX.replace("NAME", &format!("/run/{name}"))).unwrap();
+    fs::write(
+        format!("/run/{name}.conf"),
+        NGINX.replace("NAME", &format!("/run/{name}")).replace("BIG", &"x".repeat(3_500)),
+    )
+    .unwrap();
     let file = format!("/run/{name}.conf");
     // The command becomes the program.
     let words = ["netns", "exec", name, "nginx", "-p", "/run", "-c", &file];

@@ -1,3 +1,4 @@
+use etherparse::{NetSlice, SlicedPacket};
 use proptest::prelude::*;
 
 use super::*;
@@ -177,6 +178,28 @@ fn a_lost_request_is_sent_again() {
     let why = "resets the connection to port 80 instead of answering";
     assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), answered(why));
 }
+
+#[test]
+fn an_answer_fits_into_what_is_read_and_is_read_if_not() {
+    let mut server = Server::of(&http(), false);
+    server.accepts();
+    for packet in &server.sent {
+        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else {
+            panic!()
+        };
+        let most = crate::wire::SNAP_BYTES - HEADERS;
+        assert!(usize::from(tcp.window_size()) <= most, "{} of {most}", tcp.window_size());
+    }
+    let answer = format!("HTTP/1.1 200 OK\r\n{}", "x".repeat(4_000));
+    let set = |tcp: &mut TcpHeader| (tcp.ack, tcp.acknowledgment_number) = (true, server.after_request());
+    let whole = packet(server.probe.vip, server.probe.own, 5_001, set, &[], answer.as_bytes());
+    let cut = Segment::parse(&whole[..crate::wire::SNAP_BYTES]).unwrap();
+    assert!(cut.payload.len() > 1_000);
+    assert_eq!(server.probe.receive(&cut, &mut server.sent), Some(Ok(())));
+}
+
+/// Of IPv6 and TCP, with options.
+const HEADERS: usize = 40 + 60;
 
 #[test]
 fn the_request_names_the_host() {
