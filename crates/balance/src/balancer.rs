@@ -174,9 +174,10 @@ impl Balancer {
         }
     }
 
-    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known.
+    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known, and
+    /// still checked.
     pub(crate) fn checked(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
-        for state in &mut self.vips {
+        for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
             let vip = state.vip.name();
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
                 server.is_up = fault.is_none();

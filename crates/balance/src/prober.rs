@@ -143,7 +143,9 @@ impl Prober {
                     if other.is_none() && mac.is_some() {
                         actions.events.push(Event::Mac { server, mac });
                     }
-                    let (is_up, is_silent) = match &other {
+                    // Of one that was not checked, nothing has been found out here.
+                    let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
+                    let (is_up, is_silent) = match checked {
                         Some(other) => (other.health.is_up(), other.health.is_silent()),
                         None => (target.is_up, target.is_silent),
                     };

@@ -134,6 +134,24 @@ fn other_targets_leave_the_rest_alone() {
 }
 
 #[test]
+fn a_dead_server_is_found_down_after_its_checks_were_off() {
+    let check = Check { fall: 2, ..Check::default() };
+    let off = Check { kind: CheckKind::None, ..check.clone() };
+    let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
+    prober.set_targets(vec![target(1, &check, true)], start);
+    prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
+    let part = Duration::from_secs(20);
+    for at in 0..2 {
+        let now = start + part * at;
+        prober.set_targets(vec![target(1, &check, true)], now);
+        let events = run(&mut prober, now, part, |_, _| Some(false));
+        assert!(matches!(events[..], [(_, Event::Down { id: 1, .. })]), "{at}: {events:?}");
+        // Without checks, it counts as up.
+        prober.set_targets(vec![target(1, &off, true)], now + part);
+    }
+}
+
+#[test]
 fn probes_come_from_an_address_of_the_servers_network() {
     let vips = ["192.0.2.100", "192.0.2.1", "2001:db8::100"].map(|vip| vip.parse().unwrap());
     let own = || own().into_iter().chain([("192.0.2.2".parse().unwrap(), 24)]).collect::<Vec<_>>();
