@@ -249,8 +249,7 @@ impl VipState {
     }
 
     fn configure(&mut self, vip: &Vip, numbers: &mut Numbers) -> Result<(), Error> {
-        let (had_checks, has_checks) =
-            (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
+        let has_checks = vip.check.kind != CheckKind::None;
         self.is_leaving = false;
         self.vip = vip.clone();
         self.servers.iter_mut().for_each(|state| state.is_leaving = true);
@@ -281,7 +280,7 @@ impl VipState {
                 written: None,
             });
         }
-        if had_checks && !has_checks {
+        if !has_checks {
             let up = (true, false, None);
             self.servers
                 .iter_mut()

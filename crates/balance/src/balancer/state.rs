@@ -8,7 +8,7 @@ use super::{Balancer, Flows, ServerState, VipState, numbers::Numbers};
 use crate::{
     Error, Mac, Ring, Schedule,
     config::{Persistence, Server, Vip, WhenAllDown, WhenServerDies},
-    health::Check,
+    health::{Check, CheckKind},
 };
 
 /// Which numbers belong to which VIPs and servers. What they are to do says the configuration.
@@ -110,7 +110,8 @@ impl SavedVip {
             persistence: Persistence::Off,
             when_all_down: WhenAllDown::Drop,
             when_server_dies: WhenServerDies::Move,
-            check: Check::default(),
+            // What was asked of it is not known here, and an answer to anything else says nothing of it.
+            check: Check { kind: CheckKind::None, ..Check::default() },
             servers: Vec::new(),
         };
         let ring = ring.map(Arc::new);

@@ -185,6 +185,34 @@ fn a_server_that_comes_back_while_it_leaves_goes_on() {
 }
 
 #[test]
+fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
+    let mut both = config(vec![vip(100, vec![80], &[(1, 1)]), vip(101, vec![80], &[(2, 1)])]);
+    both.vips[1].check = Check { port: Some(8080), ..Check::default() };
+    let (mut balancer, mut tables) = ready(&both);
+    let id = balancer.targets()[1].id;
+    balancer.checked(id, None);
+    let one = config(both.vips[..1].to_vec());
+    balancer.configure(&one).unwrap();
+    let take_over = |balancer: &Balancer, tables: &Tables, config: &Config| {
+        let ring = |number| Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()));
+        let mut later = Balancer::taken_over(balancer.saved(), ring).unwrap();
+        later.configure(config).unwrap();
+        later
+    };
+    let mut later = take_over(&balancer, &tables, &one);
+    let target = later.targets().into_iter().find(|target| target.id == id).unwrap();
+    assert_eq!(target.check.kind, CheckKind::None);
+    tables.make(later.step(HANDSHAKE_NS), HANDSHAKE_NS);
+    assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
+    // Wanted again, and without checks, it is up, whatever was found before.
+    balancer.checked(id, silent());
+    both.vips[1].check.kind = CheckKind::None;
+    let mut later = take_over(&balancer, &tables, &both);
+    tables.make(later.step(2 * HANDSHAKE_NS), 2 * HANDSHAKE_NS);
+    assert_eq!(tables.servers[&2].state, State::UP);
+}
+
+#[test]
 fn thresholds_are_those_of_ipvs() {
     let mut limited = config(vec![vip(100, vec![80], &[(1, 1), (2, 1)])]);
     limited.vips[0].servers[0].max_connections = Some(100);
