@@ -111,6 +111,9 @@ __noinline __u32 find(const struct packet *packet)
             bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
             return dropped(server->vip, WAITS);
+        else
+            // It does not count as a connection of its server any more, should that one be back.
+            flow->state = CLOSING;
     }
 
     __u64 now_ns = bpf_ktime_get_coarse_ns();

@@ -195,7 +195,7 @@ impl Balancer {
             let (active, closing) =
                 counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
             server.flows = Flows { active, closing, begun_ns };
-            server.decide_full(active);
+            server.decide_full();
         }
     }
 
@@ -259,7 +259,7 @@ impl VipState {
                 state.server = server.clone();
                 state.is_leaving = false;
                 state.out_ns = None;
-                state.decide_full(state.flows.active);
+                state.decide_full();
                 continue;
             }
             let (number, generation) = numbers.take()?;
@@ -310,10 +310,13 @@ impl ServerState {
         u64::from(self.number) << 32 | u64::from(self.generation)
     }
 
-    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at.
-    fn decide_full(&mut self, active: u64) {
+    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at. What an earlier daemon has found holds
+    /// until a sweep.
+    fn decide_full(&mut self) {
+        let Flows { active, begun_ns, .. } = self.flows;
         self.is_full = match self.server.max_connections {
             None => false,
+            Some(_) if begun_ns == 0 => self.is_full,
             Some(most) if active >= most.into() => true,
             Some(_) => self.is_full && active >= self.server.resumes_below().into(),
         };

@@ -224,6 +224,17 @@ fn thresholds_are_those_of_ipvs() {
         tables.make(balancer.step(2), 2);
         assert_eq!((tables.servers[&1].state, tables.servers[&2].state), (state, State::UP), "{active}");
     }
+    sweep(&mut balancer, 3, &[(1, 100)]);
+    let mut later = Balancer::taken_over(balancer.saved(), |number| {
+        Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()))
+    });
+    let later = later.as_mut().unwrap();
+    later.configure(&limited).unwrap();
+    assert!(later.vips()[0].servers[0].is_full, "nothing is decided before a sweep");
+    sweep(later, 4, &[(1, 74)]);
+    assert!(!later.vips()[0].servers[0].is_full);
+    sweep(&mut balancer, 5, &[(1, 99)]);
+    balancer.vips[0].servers[0].is_full = false;
     assert!(!balancer.may_be_full(|_| 0) && balancer.may_be_full(|number| u64::from(number == 1)));
 }
 

@@ -163,11 +163,15 @@ fn flows_of_a_dead_server_go_on_elsewhere_or_wait() {
     on_both_worlds(|mut world| {
         let ends = from_v4(1, 5000, BY_RING);
         let number = world.open(ends);
+        assert!(!world.table.flow(&key(ends)).unwrap().unwrap().is_closing);
         world.set_state(number, State::DEAD);
         let Fate::Sent(other) = world.segment(ends, ACK) else { panic!("not sent") };
         assert_ne!(other, number);
+        let flow = world.table.flow(&key(ends)).unwrap().unwrap();
+        assert_eq!((flow.server, flow.is_closing), (number, true), "the dead server has lost it");
         assert_eq!(world.segment(ends, ACK), Fate::Sent(other));
-        assert_eq!(world.table.flow(&key(ends)).unwrap().unwrap().server, other);
+        let flow = world.table.flow(&key(ends)).unwrap().unwrap();
+        assert_eq!((flow.server, flow.is_closing), (other, false));
         for at in 1..60 {
             let sent = world.segment(from_v4(1, 5000 + at, BY_RING), SYN);
             assert!(matches!(sent, Fate::Sent(new) if new != number), "{sent:?}");
