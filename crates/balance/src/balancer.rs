@@ -22,6 +22,7 @@ use crate::{
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
     probe::Fault,
+    sweeps::Swept,
 };
 
 /// What one balancer's tables hold and must hold.
@@ -189,9 +190,10 @@ impl Balancer {
         None
     }
 
-    /// What a sweep has counted that began at `begun_ns`, by number and generation of the server.
-    pub(crate) fn swept(&mut self, begun_ns: u64, counted: &BTreeMap<(u16, u32), (u64, u64)>) {
-        for server in self.servers_mut() {
+    /// Takes what a sweep has counted, unless it has not seen each flow once.
+    pub(crate) fn swept(&mut self, swept: &Swept) {
+        let &Swept { begun_ns, ref counted, is_whole, .. } = swept;
+        for server in self.servers_mut().filter(|_| is_whole) {
             let (active, closing) =
                 counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
             server.flows = Flows { active, closing, begun_ns };

@@ -180,7 +180,7 @@ impl Daemon {
             Message::Swept(swept) => match swept {
                 Ok(swept) => {
                     self.sweeper.ended(swept.took);
-                    self.balancer.swept(swept.begun_ns, &swept.counted);
+                    self.balancer.swept(&swept);
                     self.swept = swept;
                 }
                 Err(error) => {

@@ -140,7 +140,7 @@ fn ready(config: &Config) -> (Balancer, Tables) {
 
 fn sweep(balancer: &mut Balancer, now_ns: u64, flows: &[(u16, u64)]) {
     let counted = flows.iter().map(|&(number, active)| ((number, 1), (active, 0))).collect();
-    balancer.swept(now_ns, &counted);
+    balancer.swept(&Swept { begun_ns: now_ns, is_whole: true, counted, ..Swept::default() });
 }
 
 #[test]
@@ -161,6 +161,8 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
     assert_eq!(step(&mut balancer, 1 + HANDSHAKE_NS), (Some(State::DRAINING), 0));
     // Nothing but a sweep after the handshakes of the former ring says that nothing is left.
     let over_ns = 1 + 2 * HANDSHAKE_NS;
+    balancer.swept(&Swept { begun_ns: over_ns, ..Swept::default() });
+    assert!(step(&mut balancer, over_ns).0.is_some(), "a sweep that is not whole says nothing");
     for (at_ns, flows, is_there) in [(over_ns - 1, 0, true), (over_ns, 3, true), (over_ns + 1, 0, false)] {
         sweep(&mut balancer, at_ns, &[(2, flows)]);
         assert_eq!(step(&mut balancer, over_ns + 1).0.is_some(), is_there, "{at_ns} {flows}");
@@ -225,6 +227,8 @@ fn thresholds_are_those_of_ipvs() {
         assert_eq!((tables.servers[&1].state, tables.servers[&2].state), (state, State::UP), "{active}");
     }
     sweep(&mut balancer, 3, &[(1, 100)]);
+    balancer.swept(&Swept { begun_ns: 4, ..Swept::default() });
+    assert!(balancer.vips()[0].servers[0].is_full, "a sweep that is not whole decides nothing");
     let mut later = Balancer::taken_over(balancer.saved(), |number| {
         Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()))
     });
