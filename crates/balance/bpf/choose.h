@@ -210,8 +210,8 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
         }
         return number;
     }
+    if (is_new && !server_at(by_ring, NO_NEW))
+        return dropped(vip, OVER_BUDGET);
     count(vip, is_new ? SYN_NOT_REMEMBERED : ACK_NOT_REMEMBERED);
-    if (is_new && !server_at(by_ring, FULL))
-        return dropped(vip, ALL_FULL);
     return by_ring;
 }

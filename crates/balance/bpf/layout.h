@@ -166,6 +166,8 @@ enum reason {
     WAITS,
     // Dropped: a later fragment of TCP came, but not the first one, or before it.
     NO_FIRST_FRAGMENT,
+    // Dropped: a SYN, because the budget of new entries was used up, and its ACK would go by the ring to a server that gets no new flow.
+    OVER_BUDGET,
     // Sent by the ring alone, because the budget of new entries was used up.
     SYN_NOT_REMEMBERED,
     ACK_NOT_REMEMBERED,

@@ -16,7 +16,7 @@ pub(crate) const VIPS: usize = 1_024;
 pub(crate) const SERVERS: usize = 4_096;
 
 /// Kinds of reasons why frames are not sent, or are sent without being remembered.
-pub(crate) const REASONS: usize = 7;
+pub(crate) const REASONS: usize = 8;
 
 /// The address of an Ethernet device.
 pub type Mac = [u8; 6];
@@ -150,6 +150,8 @@ pub enum Reason {
     Waits,
     /// Dropped: a later fragment of TCP came before the first one, or without it.
     NoFirstFragment,
+    /// Dropped: a SYN, because no more flows may be remembered, and the ring's server gets no new ones.
+    OverBudget,
     /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
     SynNotRemembered,
     /// An ACK was sent by the ring, and the flow was not remembered.

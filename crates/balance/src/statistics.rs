@@ -10,16 +10,17 @@ use crate::{
 };
 
 /// Reasons by their names. Frames were dropped for the first ones.
-const REASONS: [(&str, Reason); 7] = [
+const REASONS: [(&str, Reason); 8] = [
     ("malformed", Reason::Malformed),
     ("no_server", Reason::NoServer),
     ("all_full", Reason::AllFull),
     ("waits_for_server", Reason::Waits),
     ("no_first_fragment", Reason::NoFirstFragment),
+    ("over_budget", Reason::OverBudget),
     ("syn_not_remembered", Reason::SynNotRemembered),
     ("ack_not_remembered", Reason::AckNotRemembered),
 ];
-const DROPS: usize = 5;
+const DROPS: usize = 6;
 
 /// What a balancer has counted since its tables were made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

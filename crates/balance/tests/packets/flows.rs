@@ -275,6 +275,31 @@ fn a_flood_leaves_established_flows_whole_and_is_counted() {
 }
 
 #[test]
+fn a_drained_server_gets_nothing_new_during_a_flood() {
+    on_both_worlds(|mut world| {
+        let drained = servers_of(BY_RING).start;
+        let all: Vec<_> = (0..60).map(|port| from_v4(1, 5_000 + port, BY_RING)).collect();
+        let of_drained: Vec<bool> =
+            all.iter().map(|ends| world.segment(*ends, SYN) == Fate::Sent(drained)).collect();
+        for state in [State::DRAINING, State::FULL, State::FAILING] {
+            world.set_state(drained, state);
+            world.set_budget(0);
+            let before = world.table.server_counts(drained).unwrap().flows;
+            let dropped = world.reasons(BY_RING, Reason::OverBudget);
+            for (ends, was_of_drained) in all.iter().zip(&of_drained) {
+                let sent = world.segment(*ends, SYN);
+                assert_eq!(sent == Fate::Dropped, *was_of_drained, "others open: {sent:?}");
+            }
+            assert_eq!(world.table.server_counts(drained).unwrap().flows, before);
+            let count = of_drained.iter().filter(|was| **was).count() as u64;
+            assert_eq!(world.reasons(BY_RING, Reason::OverBudget), dropped + count);
+            assert_eq!(world.reasons(BY_RING, Reason::AllFull), 0);
+        }
+        assert!(of_drained.contains(&true));
+    });
+}
+
+#[test]
 fn a_source_persists() {
     on_both_worlds(|mut world| {
         let of = |world: &World, client: u8, vip| -> BTreeSet<u16> {
