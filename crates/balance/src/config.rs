@@ -137,6 +137,20 @@ impl Config {
         }
     }
 
+    /// The keys that another start takes, among those that were different before.
+    pub(crate) fn fixed_changes(&self, was: &Self) -> Vec<&'static str> {
+        let fixed = [
+            ("device", self.device != was.device),
+            ("hook", self.hook != was.hook),
+            ("answer_arp", self.answer_arp != was.answer_arp),
+            // The former ring is asked by the same hash, so handshakes would not find it.
+            ("seed", self.seed != was.seed),
+            ("metrics", self.metrics != was.metrics),
+            ("tables", self.sizes != was.sizes),
+        ];
+        fixed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| key).collect()
+    }
+
     /// What is wrong with the whole, which no value alone is.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut wrong = Vec::new();

@@ -85,6 +85,15 @@ fn what_only_the_whole_shows_is_refused() {
     }
 }
 
+#[test]
+fn what_handshakes_depend_on_takes_another_start() {
+    let was = Config::new("eth0");
+    let other =
+        Config { seed: 1, hook: Some(Hook::Cls), idle_timeout: Duration::from_secs(1), ..was.clone() };
+    assert_eq!(other.fixed_changes(&was), ["hook", "seed"]);
+    assert!(Config { remember_per_second: 1, ..was.clone() }.fixed_changes(&was).is_empty());
+}
+
 fn servers() -> impl Strategy<Value = Vec<Server>> {
     let server = (0..=MAX_WEIGHT, prop::option::of(1_u32..), "[a-z\"\\\\=#ä]{0,4}", any::<bool>());
     prop::collection::vec(server, 0..5).prop_map(|all| {

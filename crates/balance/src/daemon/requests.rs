@@ -44,17 +44,9 @@ impl Daemon {
             Ok(config) => config,
             Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
         };
-        let (is, was) = (&config, &self.config);
-        let fixed = [
-            ("device", is.device != was.device),
-            ("hook", is.hook != was.hook),
-            ("answer_arp", is.answer_arp != was.answer_arp),
-            ("metrics", is.metrics != was.metrics),
-            ("tables", is.sizes != was.sizes),
-        ];
-        let wrong = fixed.into_iter().filter(|(_, is_changed)| *is_changed);
-        let why: Vec<String> = wrong
-            .map(|(key, _)| {
+        let changed = config.fixed_changes(&self.config).into_iter();
+        let why: Vec<String> = changed
+            .map(|key| {
                 format!("{name}: {key} has changed, which takes another start: `proofload balance stop --keep`, then start it")
             })
             .collect();
