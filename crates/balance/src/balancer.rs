@@ -33,6 +33,8 @@ pub(crate) struct Balancer {
     handshake_ns: u64,
     /// The entries of the table of services, as far as they are known.
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
+    /// The entries that the last step removes.
+    removed: Vec<(IpAddr, u16)>,
 }
 
 /// A VIP with all that is remembered of it.
@@ -98,8 +100,11 @@ pub(crate) struct Flows {
 impl Balancer {
     /// A balancer of which nothing is written yet.
     pub(crate) fn new() -> Self {
-        let (vips, numbers, services) = (Vec::new(), Numbers::default(), BTreeMap::new());
-        Self { vips, numbers, handshake_ns: 0, services }
+        Self::of(Vec::new(), Numbers::default(), BTreeMap::new())
+    }
+
+    fn of(vips: Vec<VipState>, numbers: Numbers, services: BTreeMap<(IpAddr, u16), Option<Written>>) -> Self {
+        Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new() }
     }
 
     /// Takes what is wanted from now on. What is in the tables stays as it is as far as it can.

@@ -73,7 +73,7 @@ impl Balancer {
         }
         let numbers = Numbers::of(saved.generations, used);
         let services = saved.services.into_iter().map(|key| (key, None)).collect();
-        Ok(Self { vips, numbers, handshake_ns: 0, services })
+        Ok(Self::of(vips, numbers, services))
     }
 }
 

@@ -74,7 +74,8 @@ impl Balancer {
                 });
             }
         }
-        let gone = self.services.keys().filter(|key| !wanted.contains_key(key));
+        self.removed = self.services.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
+        let gone = self.removed.iter();
         operations.extend(gone.map(|&(address, port)| Operation::RemoveService { address, port }));
         self.services = wanted.into_iter().map(|(key, written)| (key, Some(written))).collect();
         self.free(now_ns, &mut operations);
@@ -91,8 +92,9 @@ impl Balancer {
         rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
     }
 
-    /// After a failure to write: everything is written again.
+    /// After a failure to write: everything is written again, and removed again.
     pub(crate) fn distrust_tables(&mut self) {
+        self.services.extend(self.removed.drain(..).map(|key| (key, None)));
         self.services.values_mut().for_each(|written| *written = None);
         for state in &mut self.vips {
             state.is_ring_written = false;

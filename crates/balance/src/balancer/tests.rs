@@ -266,6 +266,10 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         balancer.resolved(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
         assert_eq!(balancer.checked(u64::MAX, None), None);
+        checked.vips[0].check.kind = CheckKind::None;
+        balancer.configure(&checked).unwrap();
+        assert_eq!(balancer.checked(ids[1], silent()), None, "it comes after checks were put off");
+        assert_eq!(states(&mut balancer)[1], State::UP);
     }
 }
 
@@ -338,6 +342,24 @@ fn ports_may_come_and_go_without_touching_the_ring() {
         tables.check(&balancer, &changed);
         assert!(Arc::ptr_eq(&ring, &tables.rings[&1].0));
     }
+}
+
+#[test]
+fn a_removal_that_failed_is_made_again() {
+    let (mut balancer, _) = ready(&config(vec![vip(100, vec![80, 443], &[(1, 1)])]));
+    balancer.configure(&config(vec![vip(100, vec![443], &[(1, 1)])])).unwrap();
+    for _ in 0..2 {
+        assert!(
+            balancer
+                .step(2)
+                .contains(&Operation::RemoveService { address: [10, 0, 0, 100].into(), port: 80 })
+        );
+        balancer.distrust_tables();
+        let saved = serde_json::to_string(&balancer.saved()).unwrap();
+        assert!(saved.contains("[\"10.0.0.100\",80]"), "a later daemon removes it, too: {saved}");
+    }
+    balancer.step(2);
+    assert_eq!(balancer.step(3), [], "it is made once");
 }
 
 /// The last part of a VIP's address, whether it goes by turns, and its servers: the last part of the address, and the weight.
