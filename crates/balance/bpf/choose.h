@@ -76,17 +76,17 @@ static __always_inline struct recent now_to(__u32 number, const struct server *s
     return (struct recent){ .seen_ns = now_ns, .generation = server->generation, .server = number };
 }
 
-// Whether a new entry may be made.
-static __always_inline bool take_token(const struct settings *set, __u64 now_ns)
+// Whether a new entry may be made, or one be moved.
+static __always_inline bool take_token(const struct settings *set, __u32 kind, __u64 now_ns)
 {
-    __u32 zero = 0;
-    struct budget *budget = bpf_map_lookup_elem(&budgets, &zero);
+    struct budget *budget = bpf_map_lookup_elem(&budgets, &kind);
     if (!budget)
         return false;
+    __u32 all = set->inserts_per_second, most = kind == OF_MOVES ? all : all - all / 2;
     __u64 period = now_ns >> 30, before = budget->period;
     if (before != period && __sync_val_compare_and_swap(&budget->period, before, period) == before)
         *(volatile __u64 *)&budget->used = 0;
-    return __sync_fetch_and_add(&budget->used, 1) < set->inserts_per_second;
+    return __sync_fetch_and_add(&budget->used, 1) < most;
 }
 
 // The server of a turn; 0 if there are no turns.
@@ -201,7 +201,7 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     bool must_remember = is_new && (is_stand_in || number != by_ring || service->flags & ROUND_ROBIN);
     if (!must_remember && !is_going_on)
         return number;
-    if (take_token(set, now_ns)) {
+    if (take_token(set, is_new ? OF_SYNS : OF_ACKS, now_ns)) {
         struct recent entry = now_to(number, server, now_ns);
         bpf_map_update_elem(&pending, key, &entry, BPF_ANY);
         if (is_new && service->flags & ROUND_ROBIN && service->flags & PERSISTENT) {

@@ -21,7 +21,7 @@
 //   A SYN is remembered in `pending` if its ACK would go elsewhere, or may: under round robin, if the ring's server is full or dead, and
 //   while the ring changes. For the time of a handshake after a change, ACKs of unknown flows go by the former ring, because their SYNs
 //   went before the change.
-//   New entries have a budget. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
+//   New entries have a budget, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
 //
 // No helper that is called here asks for a licence compatible with the GPL.
 
@@ -71,10 +71,13 @@ static __always_inline __u32 find_established(const struct packet *packet, const
     return flow->server;
 }
 
-// Moves a flow whose handshake is over.
-static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun,
-                                      const struct settings *set)
+// Moves a flow whose handshake is over, to be remembered for as long as it goes on.
+static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun, __u32 vip,
+                                      const struct settings *set, __u64 now_ns)
 {
+    // It stays in `pending`, and a later ACK may move it.
+    if (!take_token(set, OF_MOVES, now_ns))
+        return count(vip, ACK_NOT_REMEMBERED);
     __u32 number = begun->server;
     struct flow entry = {
         .generation = begun->generation,
@@ -119,10 +122,11 @@ __noinline __u32 find(const struct packet *packet)
     __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct recent *begun = bpf_map_lookup_elem(&pending, &key);
     bool is_late = begun && is_new && now_ns - begun->seen_ns >= set->handshake_ns;
-    if (recent_server(begun, DEAD) && begun && !is_late) {
+    struct server *server = recent_server(begun, DEAD);
+    if (server && begun && !is_late) {
         __u32 number = begun->server;
         if (goes_on(packet))
-            establish(packet, &key, begun, set);
+            establish(packet, &key, begun, server->vip, set, now_ns);
         else if (is_new)
             begun->seen_ns = now_ns;
         return number;

@@ -54,7 +54,8 @@ pub(crate) const TABLES: [(&str, usize, usize); 12] = [
 pub struct Settings {
     /// The address of the device. Frames to other addresses are passed.
     pub mac: Mac,
-    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake.
+    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake: half of them by a SYN,
+    /// the others by an ACK. So many flows may in the same time be remembered as established.
     pub inserts_per_second: u32,
     /// Number of the next sweep of the flows; each flow is marked with the last one before which it sent anything.
     pub sweep: u32,
@@ -154,7 +155,7 @@ pub enum Reason {
     OverBudget,
     /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
     SynNotRemembered,
-    /// An ACK was sent by the ring, and the flow was not remembered.
+    /// An ACK was sent, and the flow was not remembered, or not as established.
     AckNotRemembered,
 }
 

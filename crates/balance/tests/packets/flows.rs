@@ -275,6 +275,37 @@ fn a_flood_leaves_established_flows_whole_and_is_counted() {
 }
 
 #[test]
+fn a_flood_of_acks_leaves_handshakes_their_budget_and_is_held_up() {
+    on_both_worlds(|mut world| {
+        let flood = |world: &World, from: u8, count: u16| {
+            for port in 1..=count {
+                let sent = world.segment(from_v4(from, port, BY_RING), ACK);
+                assert!(matches!(sent, Fate::Sent(_)), "{sent:?}");
+            }
+        };
+        world.set_budget(100);
+        flood(&world, 9, 1_000);
+        for port in 5_000..5_010 {
+            let ends = from_v4(1, port, BY_TURNS);
+            let Fate::Sent(number) = world.segment(ends, SYN) else { panic!("not sent") };
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), Some(number));
+        }
+        // Entries of a second that are all to be moved in the next one.
+        world.set_budget(1_000_000);
+        flood(&world, 10, 1_000);
+        world.set_budget(100);
+        let before = world.reasons(BY_RING, Reason::AckNotRemembered);
+        flood(&world, 10, 1_000);
+        let moved = world.table.flows().count() as u64;
+        assert!((1..=200).contains(&moved), "{moved}");
+        assert_eq!(world.reasons(BY_RING, Reason::AckNotRemembered), before + 1_000 - moved);
+        world.set_budget(1_000_000);
+        flood(&world, 10, 1_000);
+        assert_eq!(world.table.flows().count(), 1_000, "what is held up is moved later");
+    });
+}
+
+#[test]
 fn a_drained_server_gets_nothing_new_during_a_flood() {
     on_both_worlds(|mut world| {
         let drained = servers_of(BY_RING).start;
