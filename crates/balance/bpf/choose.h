@@ -76,6 +76,13 @@ static __always_inline struct recent now_to(__u32 number, const struct server *s
     return (struct recent){ .seen_ns = now_ns, .generation = server->generation, .server = number };
 }
 
+// Whether something was seen less than a time ago. The coarse clock of another processor may be ahead by a tick.
+static __always_inline bool is_within(__u64 now_ns, __u64 seen_ns, __u64 time_ns)
+{
+    __s64 age_ns = now_ns - seen_ns;
+    return age_ns < 0 || (__u64)age_ns < time_ns;
+}
+
 // Whether a new entry may be made, or one be moved.
 static __always_inline bool take_token(const struct settings *set, __u32 kind, __u64 now_ns)
 {
@@ -84,7 +91,7 @@ static __always_inline bool take_token(const struct settings *set, __u32 kind, _
         return false;
     __u32 all = set->inserts_per_second, most = kind == OF_MOVES ? all : all - all / 2;
     __u64 period = now_ns >> 30, before = budget->period;
-    if (before != period && __sync_val_compare_and_swap(&budget->period, before, period) == before)
+    if ((__s64)(period - before) > 0 && __sync_val_compare_and_swap(&budget->period, before, period) == before)
         *(volatile __u64 *)&budget->used = 0;
     return __sync_fetch_and_add(&budget->used, 1) < most;
 }
@@ -156,7 +163,7 @@ static __always_inline __u32 scheduled(const struct packet *packet, const struct
         return next_turn(ring, service->vip);
     struct source_key key = { .client = packet->flow.client, .vip = service->vip };
     struct recent *last = bpf_map_lookup_elem(&sources, &key);
-    if (last && now_ns - last->seen_ns < service->persistence_ns && recent_server(last, NO_NEW))
+    if (last && is_within(now_ns, last->seen_ns, service->persistence_ns) && recent_server(last, NO_NEW))
         return last->server;
     return next_turn(ring, service->vip);
 }
@@ -178,8 +185,7 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     if (at >= PLACES)
         return 0;
     __u32 present = ring->places[at].present, former = ring->places[at].former;
-    // The coarse clock may be behind the one that a change is timed by.
-    bool is_changing = former != present && (__s64)(now_ns - ring->changed_ns) < (__s64)set->handshake_ns;
+    bool is_changing = former != present && is_within(now_ns, ring->changed_ns, set->handshake_ns);
     __u32 by_ring = is_changing && server_at(former, DEAD) ? former : present;
     bool is_stand_in = !server_at(by_ring, DEAD);
     if (is_stand_in)

@@ -121,7 +121,7 @@ __noinline __u32 find(const struct packet *packet)
 
     __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct recent *begun = bpf_map_lookup_elem(&pending, &key);
-    bool is_late = begun && is_new && now_ns - begun->seen_ns >= set->handshake_ns;
+    bool is_late = begun && is_new && !is_within(now_ns, begun->seen_ns, set->handshake_ns);
     struct server *server = recent_server(begun, DEAD);
     if (server && begun && !is_late) {
         __u32 number = begun->server;
