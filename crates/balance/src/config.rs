@@ -6,7 +6,7 @@ mod tests;
 mod text;
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
@@ -164,9 +164,9 @@ impl Config {
             }
         }
         for (at, vip) in self.vips.iter().enumerate() {
-            for port in &vip.ports {
-                let same = |other: &&Vip| other.address == vip.address && other.ports.contains(port);
-                if self.vips[..at].iter().any(|other| same(&other)) {
+            for (at_port, port) in vip.ports.iter().enumerate() {
+                let same = |other: &Vip| other.address == vip.address && other.ports.contains(port);
+                if self.vips[..at].iter().any(same) || vip.ports[..at_port].contains(port) {
                     wrong.push(format!("{} is listed twice", service_name(vip.address, *port)));
                 }
             }
@@ -210,6 +210,7 @@ impl Vip {
 
     fn problems(&self) -> Vec<String> {
         let (name, mut wrong) = (self.name(), Vec::new());
+        wrong.extend(unusable(self.address).map(|why| format!("{name}: {why}")));
         for (at, server) in self.servers.iter().enumerate() {
             let earlier = &self.servers[..at];
             if earlier.iter().any(|other| other.name == server.name) {
@@ -263,6 +264,21 @@ impl Server {
             _ => None,
         }
     }
+}
+
+/// Why no client can reach a VIP of this address.
+fn unusable(address: IpAddr) -> Option<String> {
+    let kind = match address {
+        _ if address.is_unspecified() => "no address of any host",
+        _ if address.is_loopback() => "an address of each host for itself",
+        _ if address.is_multicast() || address == Ipv4Addr::BROADCAST => "an address of many hosts",
+        IpAddr::V6(address) => {
+            let address = address.to_ipv4_mapped()?;
+            return Some(format!("the address is one of IPv4, written as one of IPv6: write {address}"));
+        }
+        IpAddr::V4(_) => return None,
+    };
+    Some(format!("{address} is {kind}: give an address that only the balancer and its servers have"))
 }
 
 /// An address and a port, as one writes them.
