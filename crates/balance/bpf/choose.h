@@ -194,9 +194,10 @@ static __always_inline __u32 choose(const struct packet *packet, const struct fl
     bool is_new = begins(packet);
     __u32 number = by_ring;
     if (is_new) {
-        number = scheduled(packet, service, ring, present, hash, now_ns);
+        // Where no server lives, none need be looked for again.
+        number = by_ring ? scheduled(packet, service, ring, present, hash, now_ns) : 0;
         if (!number)
-            return dropped(vip, stand_in(ring, hash, DEAD | FAILING) ? ALL_FULL : NO_SERVER);
+            return dropped(vip, by_ring && stand_in(ring, hash, DEAD | FAILING) ? ALL_FULL : NO_SERVER);
     }
     struct server *server = server_at(number, 0);
     if (!server)

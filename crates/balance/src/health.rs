@@ -126,11 +126,9 @@ mod tests {
             let result = if result == '+' { Ok(()) } else { Err(&fault) };
             match (health.count(check, result), health.is_up(), health.is_silent()) {
                 (false, ..) => '.',
-                (true, is_up, is_silent) => match (is_up, is_silent) {
-                    (true, _) => 'U',
-                    (false, true) => 'S',
-                    (false, false) => 'D',
-                },
+                (true, true, _) => 'U',
+                (true, false, true) => 'S',
+                (true, false, false) => 'D',
             }
         };
         results.chars().map(&mut change).collect()

@@ -161,8 +161,8 @@ impl Probe {
         if segment.is_reset {
             // One with another number may be anybody's (RFC 9293, 3.10.7.4).
             let is_reset = segment.sequence == *expected;
-            let why = || format!("resets the connection to port {port} instead of answering");
-            return is_reset.then(|| Err(Fault::answered(why())));
+            let why = format!("resets the connection to port {port} instead of answering");
+            return is_reset.then_some(Err(Fault::answered(why)));
         }
         if segment.is_syn {
             // The server has not heard of the request.
