@@ -141,7 +141,8 @@ __noinline __u32 find(const struct packet *packet)
     return number && is_new ? number | IS_NEW : number;
 }
 
-static __always_inline __u32 find_of_fragment(const struct packet *packet)
+// Fragments have functions of their own: what these have on the stack, frames of whole packets need not have. Linux 6.1 has little.
+static __noinline __u32 find_of_fragment(const struct packet *packet)
 {
     struct fragment_key key = { packet->flow.client, packet->flow.vip, packet->identification, packet->fragmented };
     struct recent *first = bpf_map_lookup_elem(&fragments, &key);
@@ -149,6 +150,13 @@ static __always_inline __u32 find_of_fragment(const struct packet *packet)
         return first->server;
     // The own stack waits for the rest of an echo.
     return packet->protocol == IPPROTO_TCP ? refuse(packet, NO_FIRST_FRAGMENT) : PASSED;
+}
+
+static __noinline void remember_fragment(const struct packet *packet, __u32 number, const struct server *server)
+{
+    struct fragment_key key = { packet->flow.client, packet->flow.vip, packet->identification, packet->fragmented };
+    struct recent entry = now_to(number, server, bpf_ktime_get_coarse_ns());
+    bpf_map_update_elem(&fragments, &key, &entry, BPF_ANY);
 }
 
 // What is done with a frame. One that is sent has got its addresses.
@@ -205,11 +213,8 @@ static __always_inline enum verdict balance(context *context, bool is_pulled)
     counts->bytes += whole;
     if (found & IS_NEW)
         counts->flows++;
-    if (packet.fragment == FIRST_FRAGMENT) {
-        struct fragment_key key = { packet.flow.client, packet.flow.vip, packet.identification, packet.fragmented };
-        struct recent entry = now_to(number, server, bpf_ktime_get_coarse_ns());
-        bpf_map_update_elem(&fragments, &key, &entry, BPF_ANY);
-    }
+    if (packet.fragment == FIRST_FRAGMENT)
+        remember_fragment(&packet, number, server);
     ethernet->destination = server->mac;
     ethernet->source = set->mac;
     return SEND;
