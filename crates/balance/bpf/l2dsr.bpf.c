@@ -21,14 +21,11 @@
 //   A SYN is remembered in `pending` if its ACK would go elsewhere, or may: under round robin, if the ring's server is full or dead, and
 //   while the ring changes. For the time of a handshake after a change, ACKs of unknown flows go by the former ring, because their SYNs
 //   went before the change.
-//   New entries have a budget. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
+//   New entries have a budget, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
 //
 // No helper that is called here asks for a licence compatible with the GPL.
 
-#include "frame.h"
-
-// Beside numbers of servers.
-enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17 };
+#include "choose.h"
 
 enum verdict {
     PASS,
@@ -37,189 +34,6 @@ enum verdict {
     // Headers lie outside of the part of the frame that can be read.
     UNREADABLE,
 };
-
-// Turns, or stand-ins of a server, that are tried for one flow.
-#define TRIES 64
-
-static __always_inline __u64 mix(__u64 hash, __u64 word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-    return hash ^ hash >> 32;
-}
-
-static __always_inline __u64 hash_of(const struct flow_key *flow, bool by_source, __u64 seed)
-{
-    const __u32 *client = flow->client.words;
-    __u64 hash = mix(mix(seed, (__u64)client[0] << 32 | client[1]), (__u64)client[2] << 32 | client[3]);
-    // Ports of a VIP share its ring, so its address says nothing new.
-    return mix(hash, by_source ? 0 : (__u64)flow->client_port << 16 | flow->vip_port);
-}
-
-// Whether a packet is the first of a handshake. Errors have no flags.
-static __always_inline bool begins(const struct packet *packet)
-{
-    return (packet->tcp_flags & (SYN | ACK)) == SYN;
-}
-
-// Whether a packet shows that a handshake is over.
-static __always_inline bool goes_on(const struct packet *packet)
-{
-    return (packet->tcp_flags & (SYN | ACK | RST)) == ACK;
-}
-
-static __always_inline void count(__u32 vip, enum reason reason)
-{
-    struct vip_statistics *counts = bpf_map_lookup_elem(&vip_counts, &vip);
-    if (counts)
-        counts->reasons[reason]++;
-}
-
-static __always_inline __u32 dropped(__u32 vip, enum reason reason)
-{
-    count(vip, reason);
-    return DROPPED;
-}
-
-// The server of this number, if it is in use and in no refused state.
-static __always_inline struct server *server_at(__u32 number, __u32 refused)
-{
-    struct server *server = bpf_map_lookup_elem(&servers, &number);
-    return server && (server->state & (IN_USE | refused)) == IN_USE ? server : NULL;
-}
-
-// The server of this number and generation: what had the number before is gone.
-static __always_inline struct server *server_of(__u32 number, __u32 generation, __u32 refused)
-{
-    struct server *server = server_at(number, refused);
-    return server && server->generation == generation ? server : NULL;
-}
-
-static __always_inline struct server *recent_server(const struct recent *recent, __u32 refused)
-{
-    return recent ? server_of(recent->server, recent->generation, refused) : NULL;
-}
-
-static __always_inline struct recent now_to(__u32 number, const struct server *server, __u64 now_ns)
-{
-    return (struct recent){ .seen_ns = now_ns, .generation = server->generation, .server = number };
-}
-
-// Whether a new entry may be made.
-static __always_inline bool take_token(const struct settings *set, __u64 now_ns)
-{
-    __u32 zero = 0;
-    struct budget *budget = bpf_map_lookup_elem(&budgets, &zero);
-    if (!budget)
-        return false;
-    __u64 period = now_ns >> 30, before = budget->period;
-    if (before != period && __sync_val_compare_and_swap(&budget->period, before, period) == before)
-        *(volatile __u64 *)&budget->used = 0;
-    return __sync_fetch_and_add(&budget->used, 1) < set->inserts_per_second;
-}
-
-// The server of a turn; 0 if there are no turns.
-static __always_inline __u32 at_turn(const struct ring *ring, __u64 turn)
-{
-    __u64 at = turn % ring->turns_length;
-    barrier_var(at);
-    return at < TURNS ? ring->turns[at] : 0;
-}
-
-// A server in place of one that cannot be used: always the same one for a flow, as long as no state changes.
-static __always_inline __u32 stand_in(const struct ring *ring, __u64 hash, __u32 refused)
-{
-    for (__u32 try = 1; try <= TRIES; try++) {
-        __u32 number = at_turn(ring, mix(hash, try) >> 32);
-        if (server_at(number, refused))
-            return number;
-    }
-    return 0;
-}
-
-// The server whose turn it is.
-static __always_inline __u32 next_turn(const struct ring *ring, __u32 vip)
-{
-    __u64 *next = bpf_map_lookup_elem(&next_turns, &vip);
-    for (__u32 try = 0; next && try < TRIES; try++) {
-        __u32 number = at_turn(ring, __sync_fetch_and_add(next, 1));
-        if (server_at(number, DEAD | FULL | DRAINING))
-            return number;
-    }
-    return 0;
-}
-
-// The server that the schedule gives a new flow to.
-static __always_inline __u32 scheduled(const struct packet *packet, const struct service *service, const struct ring *ring,
-                                       __u32 present, __u64 hash, __u64 now_ns)
-{
-    if (!(service->flags & ROUND_ROBIN)) {
-        if (server_at(present, DEAD | FULL | DRAINING))
-            return present;
-        return stand_in(ring, hash, DEAD | FULL | DRAINING);
-    }
-    if (!(service->flags & PERSISTENT))
-        return next_turn(ring, service->vip);
-    struct source_key key = { .client = packet->flow.client, .vip = service->vip };
-    struct recent *last = bpf_map_lookup_elem(&sources, &key);
-    if (last && now_ns - last->seen_ns < service->persistence_ns && recent_server(last, DEAD | FULL | DRAINING))
-        return last->server;
-    return next_turn(ring, service->vip);
-}
-
-// Chooses a server for a packet that no table knows, and remembers the choice where that is needed. Of an ICMP error, nothing is
-// remembered. Returns 0 when the packet must be dropped.
-static __always_inline __u32 choose(const struct packet *packet, const struct flow_key *key, const struct service *service,
-                                    const struct settings *set, __u64 now_ns)
-{
-    __u32 zero = 0, vip = service->vip;
-    void *map = bpf_map_lookup_elem(&rings, &vip);
-    struct ring *ring = map ? bpf_map_lookup_elem(map, &zero) : NULL;
-    if (!ring)
-        return dropped(vip, NO_SERVER);
-    __u64 hash = hash_of(&packet->flow, service->flags & PERSISTENT, set->seed);
-    __u32 at = (hash >> 32) * PLACES >> 32;
-    // The compiler knows that it is less, the verifier does not.
-    barrier_var(at);
-    if (at >= PLACES)
-        return 0;
-    __u32 present = ring->places[at].present, former = ring->places[at].former;
-    // The coarse clock may be behind the one that a change is timed by.
-    bool is_changing = former != present && (__s64)(now_ns - ring->changed_ns) < (__s64)set->handshake_ns;
-    __u32 by_ring = is_changing && server_at(former, DEAD) ? former : present;
-    bool is_stand_in = !server_at(by_ring, DEAD);
-    if (is_stand_in)
-        by_ring = stand_in(ring, hash, DEAD);
-
-    bool is_new = begins(packet);
-    __u32 number = by_ring;
-    if (is_new) {
-        number = scheduled(packet, service, ring, present, hash, now_ns);
-        if (!number)
-            return dropped(vip, by_ring ? ALL_FULL : NO_SERVER);
-    }
-    struct server *server = server_at(number, 0);
-    if (!server)
-        return dropped(vip, NO_SERVER);
-    // A flow that ends is not worth it.
-    bool is_going_on = goes_on(packet) && !(packet->tcp_flags & FIN);
-    // The dead server may be back before the handshake is over.
-    bool must_remember = is_new && (is_stand_in || number != by_ring || service->flags & ROUND_ROBIN);
-    if (!must_remember && !is_going_on)
-        return number;
-    if (take_token(set, now_ns)) {
-        struct recent entry = now_to(number, server, now_ns);
-        bpf_map_update_elem(&pending, key, &entry, BPF_ANY);
-        if (is_new && service->flags & ROUND_ROBIN && service->flags & PERSISTENT) {
-            struct source_key source = { .client = packet->flow.client, .vip = vip };
-            bpf_map_update_elem(&sources, &source, &entry, BPF_ANY);
-        }
-        return number;
-    }
-    count(vip, is_new ? SYN_NOT_REMEMBERED : ACK_NOT_REMEMBERED);
-    if (is_new && !server_at(by_ring, FULL))
-        return dropped(vip, ALL_FULL);
-    return by_ring;
-}
 
 // The service that a packet is for; NULL if it is for none.
 static __always_inline struct service *service_of(const struct packet *packet)
@@ -257,10 +71,13 @@ static __always_inline __u32 find_established(const struct packet *packet, const
     return flow->server;
 }
 
-// Moves a flow whose handshake is over.
-static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun,
-                                      const struct settings *set)
+// Moves a flow whose handshake is over, to be remembered for as long as it goes on.
+static __always_inline void establish(const struct packet *packet, const struct flow_key *key, const struct recent *begun, __u32 vip,
+                                      const struct settings *set, __u64 now_ns)
 {
+    // It stays in `pending`, and a later ACK may move it.
+    if (!take_token(set, OF_MOVES, now_ns))
+        return count(vip, ACK_NOT_REMEMBERED);
     __u32 number = begun->server;
     struct flow entry = {
         .generation = begun->generation,
@@ -297,15 +114,19 @@ __noinline __u32 find(const struct packet *packet)
             bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
             return dropped(server->vip, WAITS);
+        else
+            // It does not count as a connection of its server any more, should that one be back.
+            flow->state = CLOSING;
     }
 
     __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct recent *begun = bpf_map_lookup_elem(&pending, &key);
-    bool is_late = begun && is_new && now_ns - begun->seen_ns >= set->handshake_ns;
-    if (recent_server(begun, DEAD) && begun && !is_late) {
+    bool is_late = begun && is_new && !is_within(now_ns, begun->seen_ns, set->handshake_ns);
+    struct server *server = recent_server(begun, DEAD);
+    if (server && begun && !is_late) {
         __u32 number = begun->server;
         if (goes_on(packet))
-            establish(packet, &key, begun, set);
+            establish(packet, &key, begun, server->vip, set, now_ns);
         else if (is_new)
             begun->seen_ns = now_ns;
         return number;
@@ -320,7 +141,8 @@ __noinline __u32 find(const struct packet *packet)
     return number && is_new ? number | IS_NEW : number;
 }
 
-static __always_inline __u32 find_of_fragment(const struct packet *packet)
+// Fragments have functions of their own: what these have on the stack, frames of whole packets need not have. Linux 6.1 has little.
+static __noinline __u32 find_of_fragment(const struct packet *packet)
 {
     struct fragment_key key = { packet->flow.client, packet->flow.vip, packet->identification, packet->fragmented };
     struct recent *first = bpf_map_lookup_elem(&fragments, &key);
@@ -328,6 +150,13 @@ static __always_inline __u32 find_of_fragment(const struct packet *packet)
         return first->server;
     // The own stack waits for the rest of an echo.
     return packet->protocol == IPPROTO_TCP ? refuse(packet, NO_FIRST_FRAGMENT) : PASSED;
+}
+
+static __noinline void remember_fragment(const struct packet *packet, __u32 number, const struct server *server)
+{
+    struct fragment_key key = { packet->flow.client, packet->flow.vip, packet->identification, packet->fragmented };
+    struct recent entry = now_to(number, server, bpf_ktime_get_coarse_ns());
+    bpf_map_update_elem(&fragments, &key, &entry, BPF_ANY);
 }
 
 // What is done with a frame. One that is sent has got its addresses.
@@ -384,11 +213,8 @@ static __always_inline enum verdict balance(context *context, bool is_pulled)
     counts->bytes += whole;
     if (found & IS_NEW)
         counts->flows++;
-    if (packet.fragment == FIRST_FRAGMENT) {
-        struct fragment_key key = { packet.flow.client, packet.flow.vip, packet.identification, packet.fragmented };
-        struct recent entry = now_to(number, server, bpf_ktime_get_coarse_ns());
-        bpf_map_update_elem(&fragments, &key, &entry, BPF_ANY);
-    }
+    if (packet.fragment == FIRST_FRAGMENT)
+        remember_fragment(&packet, number, server);
     ethernet->destination = server->mac;
     ethernet->source = set->mac;
     return SEND;

@@ -34,7 +34,7 @@ struct settings {
     // Frames for other stations are not ours: a bridge floods them to everybody, also those that we have sent ourselves.
     struct mac mac;
     __u16 zero;
-    // New entries of `pending` in 2^30 ns, about a second. It must not fill faster than handshakes end.
+    // New entries of `pending` in 2^30 ns, about a second, and moves from there to `flows`. It must not fill faster than handshakes end.
     __u32 inserts_per_second;
     // Number of the sweep of `flows` that user space makes next. Flows are marked with it, because a look at the clock would take a
     // fifth of what such a packet costs.
@@ -74,6 +74,9 @@ enum {
     DRAINING = 8,
     // Dead, but its flows wait for it.
     HELD = 16,
+    // Gets no new flow, because its checks fail. It answers, so its flows may go on.
+    FAILING = 32,
+    NO_NEW = DEAD | FULL | DRAINING | FAILING,
 };
 
 // A server of one VIP. While it is in use, only its state changes: a value is written byte by byte.
@@ -155,22 +158,36 @@ struct server_statistics {
 enum reason {
     // Dropped: a header is cut off, too short or too long. Of VIP 0: passed, because no VIP could be read.
     MALFORMED,
-    // Dropped: the VIP has no server that lives.
+    // Dropped: the VIP has no server that lives, or for a SYN, none whose checks succeed.
     NO_SERVER,
-    // Dropped: all servers have reached their thresholds.
+    // Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     ALL_FULL,
     // Dropped: the flow waits for a dead server.
     WAITS,
     // Dropped: a later fragment of TCP came, but not the first one, or before it.
     NO_FIRST_FRAGMENT,
+    // Dropped: a SYN, because the budget of new entries was used up, and its ACK would go by the ring to a server that gets no new flow.
+    OVER_BUDGET,
     // Sent by the ring alone, because the budget of new entries was used up.
     SYN_NOT_REMEMBERED,
+    // The same, or by an entry that stays where it is, because the budget of moves was.
     ACK_NOT_REMEMBERED,
     REASONS,
 };
 
 struct vip_statistics {
     __u64 reasons[REASONS];
+};
+
+// What has a budget of its own, so that a flood of one kind leaves the others theirs.
+enum {
+    // Entries that a SYN began: half of the new ones.
+    OF_SYNS,
+    // Entries that an ACK began: the other half.
+    OF_ACKS,
+    // Moves to `flows`.
+    OF_MOVES,
+    BUDGETS,
 };
 
 struct budget {
@@ -192,7 +209,7 @@ MAP(servers, ARRAY, SERVERS, __u32, struct server);
 MAP(server_counts, PERCPU_ARRAY, SERVERS, __u32, struct server_statistics);
 MAP(vip_counts, PERCPU_ARRAY, VIPS, __u32, struct vip_statistics);
 MAP(next_turns, ARRAY, VIPS, __u32, __u64);
-MAP(budgets, ARRAY, 1, __u32, struct budget);
+MAP(budgets, ARRAY, BUDGETS, __u32, struct budget);
 
 // One ring for each VIP. A change puts another map in its place, so that all of it changes at once.
 struct {
@@ -209,7 +226,8 @@ struct {
 } rings SEC(".maps");
 
 // Tables that all processors share, because devices such as veth move flows between processors. User space sets their sizes.
-// A flood fills `pending` at the most, and no faster than the budget allows.
+// A flood of SYNs fills `pending` at the most. ACKs that are sent twice cannot be told from connections, so a flood of them reaches
+// `flows`, too, where it takes the place of what was quiet for longest. None is faster than the budgets allow.
 MAP(flows, LRU_HASH, 262144, struct flow_key, struct flow);
 MAP(pending, LRU_HASH, 65536, struct flow_key, struct recent);
 MAP(sources, LRU_HASH, 65536, struct source_key, struct recent);

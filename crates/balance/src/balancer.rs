@@ -22,6 +22,8 @@ use crate::{
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
     layout::SERVICES,
+    probe::Fault,
+    sweeps::Swept,
 };
 
 /// What one balancer's tables hold and must hold.
@@ -32,6 +34,8 @@ pub(crate) struct Balancer {
     handshake_ns: u64,
     /// The entries of the table of services, as far as they are known.
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
+    /// The entries that the last step removes.
+    removed: Vec<(IpAddr, u16)>,
 }
 
 /// A VIP with all that is remembered of it.
@@ -66,6 +70,9 @@ pub(crate) struct ServerState {
     pub is_resolved: bool,
     /// Whether its checks succeed.
     pub is_up: bool,
+    /// Whether it does not answer its checks at all, so that its flows are lost, or is not known yet. One that answers badly may serve
+    /// them.
+    pub is_silent: bool,
     /// Why its checks fail.
     pub why_down: Option<String>,
     /// Whether it has reached its maximum, and has not yet fallen below the number to resume at.
@@ -94,8 +101,11 @@ pub(crate) struct Flows {
 impl Balancer {
     /// A balancer of which nothing is written yet.
     pub(crate) fn new() -> Self {
-        let (vips, numbers, services) = (Vec::new(), Numbers::default(), BTreeMap::new());
-        Self { vips, numbers, handshake_ns: 0, services }
+        Self::of(Vec::new(), Numbers::default(), BTreeMap::new())
+    }
+
+    fn of(vips: Vec<VipState>, numbers: Numbers, services: BTreeMap<(IpAddr, u16), Option<Written>>) -> Self {
+        Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new() }
     }
 
     /// Takes what is wanted from now on. What is in the tables stays as it is as far as it can.
@@ -156,6 +166,7 @@ impl Balancer {
                 server: server.server.address,
                 check: vip.check.clone(),
                 is_up: server.is_up,
+                is_silent: server.is_silent,
             };
             state.servers.iter().map(target).collect::<Vec<_>>()
         };
@@ -170,26 +181,29 @@ impl Balancer {
         }
     }
 
-    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known.
-    pub(crate) fn checked(&mut self, id: u64, why_down: Option<String>) -> Option<(String, String)> {
-        for state in &mut self.vips {
+    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known, and
+    /// still checked.
+    pub(crate) fn checked(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
+        for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
             let vip = state.vip.name();
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
-                server.is_up = why_down.is_none();
-                server.why_down = why_down;
+                server.is_up = fault.is_none();
+                server.is_silent = fault.as_ref().is_some_and(|fault| fault.is_silent);
+                server.why_down = fault.map(|fault| fault.why);
                 return Some((vip, server.server.name.clone()));
             }
         }
         None
     }
 
-    /// What a sweep has counted that began at `begun_ns`, by number and generation of the server.
-    pub(crate) fn swept(&mut self, begun_ns: u64, counted: &BTreeMap<(u16, u32), (u64, u64)>) {
-        for server in self.servers_mut() {
+    /// Takes what a sweep has counted, unless it has not seen each flow once.
+    pub(crate) fn swept(&mut self, swept: &Swept) {
+        let &Swept { begun_ns, ref counted, is_whole, .. } = swept;
+        for server in self.servers_mut().filter(|_| is_whole) {
             let (active, closing) =
                 counted.get(&(server.number, server.generation)).copied().unwrap_or_default();
             server.flows = Flows { active, closing, begun_ns };
-            server.decide_full(active);
+            server.decide_full();
         }
     }
 
@@ -249,8 +263,7 @@ impl VipState {
     }
 
     fn configure(&mut self, vip: &Vip, numbers: &mut Numbers) -> Result<(), Error> {
-        let (had_checks, has_checks) =
-            (self.vip.check.kind != CheckKind::None, vip.check.kind != CheckKind::None);
+        let has_checks = vip.check.kind != CheckKind::None;
         self.is_leaving = false;
         self.vip = vip.clone();
         self.servers.iter_mut().for_each(|state| state.is_leaving = true);
@@ -260,7 +273,7 @@ impl VipState {
                 state.server = server.clone();
                 state.is_leaving = false;
                 state.out_ns = None;
-                state.decide_full(state.flows.active);
+                state.decide_full();
                 continue;
             }
             let (number, generation) = numbers.take()?;
@@ -272,6 +285,7 @@ impl VipState {
                 mac: None,
                 is_resolved: false,
                 is_up: !has_checks,
+                is_silent: has_checks,
                 why_down: has_checks.then(|| "it has not been checked yet".to_owned()),
                 is_full: false,
                 flows: Flows::default(),
@@ -280,8 +294,11 @@ impl VipState {
                 written: None,
             });
         }
-        if had_checks && !has_checks {
-            self.servers.iter_mut().for_each(|state| (state.is_up, state.why_down) = (true, None));
+        if !has_checks {
+            let up = (true, false, None);
+            self.servers
+                .iter_mut()
+                .for_each(|state| (state.is_up, state.is_silent, state.why_down) = up.clone());
         }
         Ok(())
     }
@@ -307,10 +324,13 @@ impl ServerState {
         u64::from(self.number) << 32 | u64::from(self.generation)
     }
 
-    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at.
-    fn decide_full(&mut self, active: u64) {
+    /// As ipvs: full from the maximum on, until there are fewer than the number to resume at. What an earlier daemon has found holds
+    /// until a sweep.
+    fn decide_full(&mut self) {
+        let Flows { active, begun_ns, .. } = self.flows;
         self.is_full = match self.server.max_connections {
             None => false,
+            Some(_) if begun_ns == 0 => self.is_full,
             Some(most) if active >= most.into() => true,
             Some(_) => self.is_full && active >= self.server.resumes_below().into(),
         };

@@ -7,7 +7,7 @@ mod text;
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
@@ -138,6 +138,24 @@ impl Config {
         }
     }
 
+    /// The keys that another start takes, among those that were different before, each with what comes first: another start goes on
+    /// with some, and only one from the beginning can change the others.
+    pub(crate) fn fixed_changes(&self, was: &Self) -> Vec<(&'static str, &'static str)> {
+        let (kept, anew) =
+            ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
+        let fixed = [
+            ("device", self.device != was.device, anew),
+            ("hook", self.hook != was.hook, kept),
+            ("answer_arp", self.answer_arp != was.answer_arp, kept),
+            // The former ring is asked by the same hash, so handshakes would not find it.
+            ("seed", self.seed != was.seed, kept),
+            ("metrics", self.metrics != was.metrics, kept),
+            ("tables", self.sizes != was.sizes, anew),
+        ];
+        let changed = fixed.into_iter().filter(|(_, is_changed, _)| *is_changed);
+        changed.map(|(key, _, stop)| (key, stop)).collect()
+    }
+
     /// What is wrong with the whole, which no value alone is.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -155,9 +173,9 @@ impl Config {
             }
         }
         for (at, vip) in self.vips.iter().enumerate() {
-            for port in &vip.ports {
-                let same = |other: &&Vip| other.address == vip.address && other.ports.contains(port);
-                if self.vips[..at].iter().any(|other| same(&other)) {
+            for (at_port, port) in vip.ports.iter().enumerate() {
+                let same = |other: &Vip| other.address == vip.address && other.ports.contains(port);
+                if self.vips[..at].iter().any(same) || vip.ports[..at_port].contains(port) {
                     wrong.push(format!("{} is listed twice", service_name(vip.address, *port)));
                 }
             }
@@ -210,6 +228,7 @@ impl Vip {
 
     fn problems(&self) -> Vec<String> {
         let (name, mut wrong) = (self.name(), Vec::new());
+        wrong.extend(unusable(self.address).map(|why| format!("{name}: {why}")));
         for (at, server) in self.servers.iter().enumerate() {
             let earlier = &self.servers[..at];
             if earlier.iter().any(|other| other.name == server.name) {
@@ -271,6 +290,21 @@ impl Server {
 /// Whether a name of a server can stand in lines of text, and in labels.
 pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace())
+}
+
+/// Why no client can reach a VIP of this address.
+fn unusable(address: IpAddr) -> Option<String> {
+    let kind = match address {
+        _ if address.is_unspecified() => "no address of any host",
+        _ if address.is_loopback() => "an address of each host for itself",
+        _ if address.is_multicast() || address == Ipv4Addr::BROADCAST => "an address of many hosts",
+        IpAddr::V6(address) => {
+            let address = address.to_ipv4_mapped()?;
+            return Some(format!("the address is one of IPv4, written as one of IPv6: write {address}"));
+        }
+        IpAddr::V4(_) => return None,
+    };
+    Some(format!("{address} is {kind}: give an address that only the balancer and its servers have"))
 }
 
 /// An address and a port, as one writes them.

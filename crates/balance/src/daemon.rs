@@ -28,6 +28,7 @@ use crate::{
     balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
+    probe::Fault,
     sweeps::{Sweeper, Sweeps, Swept},
 };
 
@@ -187,7 +188,7 @@ impl Daemon {
             Message::Swept(swept) => match swept {
                 Ok(swept) => {
                     self.sweeper.ended(swept.took);
-                    self.balancer.swept(swept.begun_ns, &swept.counted);
+                    self.balancer.swept(&swept);
                     self.swept = swept;
                 }
                 Err(error) => {
@@ -200,7 +201,7 @@ impl Daemon {
     }
 
     fn take_event(&mut self, event: Event) {
-        let (id, why) = match event {
+        let (id, fault) = match event {
             Event::Mac { server, mac } => {
                 match mac {
                     Some(mac) => info!("{server} is at {}", mac.map(|byte| format!("{byte:02x}")).join(":")),
@@ -209,12 +210,15 @@ impl Daemon {
                 return self.balancer.resolved(server, mac);
             }
             Event::Up { id } => (id, None),
-            Event::Down { id, why } => (id, Some(why)),
+            Event::Down { id, fault } => (id, Some(fault)),
         };
-        let Some((vip, server)) = self.balancer.checked(id, why.clone()) else { return };
-        match why {
+        let Some((vip, server)) = self.balancer.checked(id, fault.clone()) else { return };
+        match fault {
             None => info!("{vip}: {server} is up"),
-            Some(why) => warn!("{vip}: {server} is down: {why}"),
+            Some(Fault { why, is_silent }) => {
+                let kept = if is_silent { "" } else { "; it answers, so it keeps its connections" };
+                warn!("{vip}: {server} is down: {why}{kept}");
+            }
         }
     }
 
@@ -268,7 +272,7 @@ impl Daemon {
         let given = if wanted == self.given { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
         // Whether they are up, the checker has said itself.
-        let known = |target: &Target| Target { is_up: false, ..target.clone() };
+        let known = |target: &Target| Target { is_up: false, is_silent: false, ..target.clone() };
         if !targets.iter().map(known).eq(self.targets.iter().map(known)) {
             self.checker.set_targets(targets.clone());
             self.targets = targets;

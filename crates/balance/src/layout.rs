@@ -18,7 +18,7 @@ pub(crate) const SERVERS: usize = 4_096;
 pub(crate) const SERVICES: usize = 16_384;
 
 /// Kinds of reasons why frames are not sent, or are sent without being remembered.
-pub(crate) const REASONS: usize = 7;
+pub(crate) const REASONS: usize = 8;
 
 /// The address of an Ethernet device.
 pub type Mac = [u8; 6];
@@ -56,7 +56,8 @@ pub(crate) const TABLES: [(&str, usize, usize); 12] = [
 pub struct Settings {
     /// The address of the device. Frames to other addresses are passed.
     pub mac: Mac,
-    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake.
+    /// How many flows may be remembered in about a second (2^30 ns) before they have gone on after the handshake: half of them by a SYN,
+    /// the others by an ACK. So many flows may in the same time be remembered as established.
     pub inserts_per_second: u32,
     /// Number of the next sweep of the flows; each flow is marked with the last one before which it sent anything.
     pub sweep: u32,
@@ -144,17 +145,19 @@ pub enum Reason {
     /// Dropped: a header is cut off, too short or too long, or SYN came with FIN or RST. Of VIP 0: passed, because no VIP could be
     /// read.
     Malformed,
-    /// Dropped: no server of the VIP lives.
+    /// Dropped: no server of the VIP lives; for a SYN, the checks of none succeed.
     NoServer,
-    /// Dropped: all servers have reached their thresholds.
+    /// Dropped: all servers whose checks succeed have reached their thresholds, or are drained.
     AllFull,
     /// Dropped: the flow waits for a dead server.
     Waits,
     /// Dropped: a later fragment of TCP came before the first one, or without it.
     NoFirstFragment,
+    /// Dropped: a SYN, because no more flows may be remembered, and the ring's server gets no new ones.
+    OverBudget,
     /// A SYN was sent where the ring sends its ACK, because no more flows may be remembered.
     SynNotRemembered,
-    /// An ACK was sent by the ring, and the flow was not remembered.
+    /// An ACK was sent, and the flow was not remembered, or not as established.
     AckNotRemembered,
 }
 
@@ -183,6 +186,8 @@ impl State {
     pub const DRAINING: Self = Self(1 | 8);
     /// Gets nothing, and its flows wait for it.
     pub const HELD: Self = Self(1 | 2 | 16);
+    /// Gets no new flows, because its checks fail, and keeps its own, because it answers.
+    pub const FAILING: Self = Self(1 | 32);
 }
 
 impl BitOr for State {

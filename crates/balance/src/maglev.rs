@@ -3,7 +3,7 @@
 //! A new ring is filled as in *Maglev: A Fast and Reliable Software Network Load Balancer* (Eisenbud and others, NSDI 2016, section
 //! 3.4): each server goes through all places in an order of its own, which its name gives, and the servers take turns in taking the next
 //! free place. A server of a lower weight takes a turn less often, as in Katran, and stops at its share, so all shares are exact within
-//! one place. Two balancers with the same servers make the same new ring.
+//! one place, unless a server's share is less than one place: it gets one. Two balancers with the same servers make the same new ring.
 //!
 //! A changed ring is not filled anew. Plain Maglev moves more flows than it must: in a table of 65,537 places, taking one server of 5,
 //! 25 or 100 out moves 1.01, 1.09 and 1.55 times the places that the server had. So a change keeps all places but those of servers that
@@ -146,7 +146,7 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// How many places each member gets: those of the largest remainders get one more.
+/// How many places each member gets: those of the largest remainders get one more, and each that has a weight gets one.
 fn shares(members: &[Member]) -> Vec<u64> {
     let sum: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
     if sum == 0 {
@@ -158,6 +158,15 @@ fn shares(members: &[Member]) -> Vec<u64> {
     by_remainder.sort_by_key(|&at| (u64::MAX - exact(&members[at]) % sum, &members[at].name));
     let left = PLACES as u64 - shares.iter().sum::<u64>();
     by_remainder.iter().take(left as usize).for_each(|&at| shares[at] += 1);
+    // The largest share gives to whoever has a weight and no place. There are more places than servers.
+    for at in 0..members.len() {
+        if members[at].weight > 0
+            && shares[at] == 0
+            && let Some(largest) = (0..members.len()).max_by_key(|&at| shares[at])
+        {
+            (shares[largest], shares[at]) = (shares[largest] - 1, 1);
+        }
+    }
     shares
 }
 
@@ -241,6 +250,19 @@ mod tests {
         assert_eq!(ring, Ring::new(&shuffled));
         assert!(Ring::new(&members(&[0, 0])).places.iter().all(|own| *own == 0));
         assert!(ring.changed(&[]).places.iter().all(|own| *own == 0));
+    }
+
+    #[test]
+    fn a_server_of_the_least_weight_has_a_place() {
+        let mut weights = vec![65_535; 50];
+        weights.extend([1; 20]);
+        weights.push(0);
+        let all = members(&weights);
+        let ring = Ring::new(&all);
+        let shares: Vec<usize> = all.iter().map(|member| ring.share(member.number)).collect();
+        assert!(shares[50..70].iter().all(|share| *share == 1) && shares[70] == 0, "{shares:?}");
+        assert!(shares[..50].iter().all(|share| share.abs_diff(PLACES / 50) <= 1), "{shares:?}");
+        assert_eq!(shares.iter().sum::<usize>(), PLACES);
     }
 
     #[test]

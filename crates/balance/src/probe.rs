@@ -8,16 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
+use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TcpHeader, TcpOptionElement, TransportSlice};
 use record::units::show_nominal_time_ns;
 
 use crate::CheckKind;
 
-/// What a server may send before it must wait: more than a status line and usual headers, less than a page.
-const WINDOW: u16 = 4_096;
 /// Fits on every path that IPv6 may take.
 const SEGMENT: u16 = 1_220;
-const HOPS: u8 = 64;
+/// What a server may send before it must wait: one segment. Several may come as one packet, of which the end would be cut off.
+const WINDOW: u16 = SEGMENT;
+/// To a server of the segment. One that has lost the VIP, and forwards, must not hand a probe to another one.
+const HOPS: u8 = 1;
 /// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
 const STATUS_BYTES: usize = 12;
 /// How often a request is sent at most.
@@ -70,17 +71,41 @@ enum Phase {
 }
 
 /// What a probe found: that all is well, or what is not.
-pub(crate) type Outcome = Result<(), String>;
+pub(crate) type Outcome = Result<(), Fault>;
+
+/// What is wrong with a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) why: String,
+    /// Whether nothing at all has come from it. A server that answers, however badly, may still serve its connections.
+    pub(crate) is_silent: bool,
+}
+
+impl Fault {
+    /// Of a server that answers.
+    pub(crate) fn answered(why: String) -> Self {
+        Self { why, is_silent: false }
+    }
+
+    /// Of a server that does not.
+    pub(crate) fn silent(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_silent: true }
+    }
+}
 
 impl<'b> Segment<'b> {
-    /// The segment in a packet of IP; none if it is none, or is broken. The checksum is not looked at: between virtual devices there is
-    /// none yet.
+    /// The segment in a packet of IP, whose end may be cut off; none if it is none, or is broken. The checksum is not looked at: between
+    /// virtual devices there is none yet.
     pub(crate) fn parse(packet: &'b [u8]) -> Option<Self> {
-        let packet = SlicedPacket::from_ip(packet).ok()?;
+        let packet = LaxSlicedPacket::from_ip(packet).ok()?;
         let (from, to): (IpAddr, IpAddr) = match packet.net.as_ref()? {
-            NetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-            NetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-            NetSlice::Arp(_) => return None,
+            LaxNetSlice::Ipv4(ip) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            LaxNetSlice::Ipv6(ip) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            LaxNetSlice::Arp(_) => return None,
         };
         let Some(TransportSlice::Tcp(tcp)) = &packet.transport else { return None };
         Some(Self {
@@ -136,8 +161,8 @@ impl Probe {
         if segment.is_reset {
             // One with another number may be anybody's (RFC 9293, 3.10.7.4).
             let is_reset = segment.sequence == *expected;
-            return is_reset
-                .then(|| Err(format!("resets the connection to port {port} instead of answering")));
+            let why = format!("resets the connection to port {port} instead of answering");
+            return is_reset.then_some(Err(Fault::answered(why)));
         }
         if segment.is_syn {
             // The server has not heard of the request.
@@ -163,6 +188,7 @@ impl Probe {
             Ok(None) => None,
             Err(()) => Some(Err(format!("does not answer in HTTP on port {port}"))),
         };
+        let found = found.map(|found| found.map_err(Fault::answered));
         match found {
             Some(_) => out.push(self.reset()),
             None if segment.payload.is_empty() => {}
@@ -176,12 +202,11 @@ impl Probe {
         if now >= self.deadline {
             // The server may have answered, and the answer may be lost.
             out.push(self.reset());
-            let what = match self.phase {
-                Phase::Connecting => "does not answer a SYN",
-                Phase::Asked { .. } => "does not answer a request",
-            };
+            let is_silent = matches!(self.phase, Phase::Connecting);
+            let what = if is_silent { "a SYN" } else { "a request" };
             let timeout = show_nominal_time_ns(self.timeout.as_nanos() as u64);
-            return Some(Err(format!("{what} to port {} within {timeout}", self.vip.port())));
+            let why = format!("does not answer {what} to port {} within {timeout}", self.vip.port());
+            return Some(Err(Fault { why, is_silent }));
         }
         if self.resend.is_some_and(|at| now >= at) {
             self.resend = None;
@@ -204,7 +229,8 @@ impl Probe {
             return None;
         }
         if segment.is_reset {
-            return Some(Err(format!("refuses connections to port {}", self.vip.port())));
+            let why = format!("refuses connections to port {}", self.vip.port());
+            return Some(Err(Fault::answered(why)));
         }
         if !segment.is_syn {
             return None;
@@ -223,7 +249,7 @@ impl Probe {
         }
     }
 
-    fn judge(&self, status: u16) -> Outcome {
+    fn judge(&self, status: u16) -> Result<(), String> {
         let Some((_, good)) = &self.http else { return Ok(()) };
         if good.contains(&status) {
             return Ok(());

@@ -15,7 +15,7 @@ use settings::Network;
 use crate::{
     Check, CheckKind, Mac,
     health::Health,
-    probe::{Outcome, Probe, Segment},
+    probe::{Fault, Outcome, Probe, Segment},
 };
 
 /// Ports that probes come from: beyond those that Linux gives to connections, if nobody has changed that.
@@ -36,6 +36,8 @@ pub(crate) struct Target {
     pub(crate) check: Check,
     /// What it counts as until probes say otherwise. One that is down comes up with its first good probe.
     pub(crate) is_up: bool,
+    /// Whether it is down and does not answer at all.
+    pub(crate) is_silent: bool,
 }
 
 /// What has been found out.
@@ -53,12 +55,12 @@ pub(crate) enum Event {
         /// The target.
         id: u64,
     },
-    /// A server is down.
+    /// A server is down, or down in another way.
     Down {
         /// The target.
         id: u64,
-        /// What the last probe found.
-        why: String,
+        /// What the last probe found, and whether the server is silent.
+        fault: Fault,
     },
 }
 
@@ -146,7 +148,13 @@ impl Prober {
                     if other.is_none() && mac.is_some() {
                         actions.events.push(Event::Mac { server, mac });
                     }
-                    let health = other.as_ref().map_or(target.is_up, |other| other.health.is_up());
+                    // Of one that was not checked, nothing has been found out here.
+                    let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
+                    let (is_up, is_silent) = match checked {
+                        Some(other) => (other.health.is_up(), other.health.is_silent()),
+                        None => (target.is_up, target.is_silent),
+                    };
+                    let health = Health::new(is_up, is_silent);
                     other.into_iter().for_each(|other| self.end(&other));
                     // Not all at the same time.
                     let spread = target.check.interval.mul_f64(target.check.jitter.clamp(0.0, 1.0));
@@ -154,7 +162,7 @@ impl Prober {
                     if target.check.kind != CheckKind::None {
                         self.due.insert((due, id));
                     }
-                    Watched { health: Health::new(health), due, begun: now, state: State::Idle, target }
+                    Watched { health, due, begun: now, state: State::Idle, target }
                 }
             };
             self.targets.insert(id, watched);
@@ -234,10 +242,13 @@ impl Prober {
                 match known {
                     Neighbour::Known { .. } => {
                         let begun = self.begin(id, now);
-                        outcome = begun.map(|packet| packets.push(packet)).map_err(Err).err();
+                        outcome = begun
+                            .map(|packet| packets.push(packet))
+                            .map_err(|why| Err(Fault::answered(why)))
+                            .err();
                     }
                     Neighbour::Unknown if now < deadline => watched.state = State::Unaddressed { deadline },
-                    _ => outcome = Some(Err("does not answer for its own address".to_owned())),
+                    _ => outcome = Some(Err(Fault::silent("does not answer for its own address"))),
                 }
             }
         }
@@ -281,9 +292,13 @@ impl Prober {
                 self.ports.remove(&port);
             }
             watched.state = State::Idle;
-            match (watched.health.count(&watched.target.check, outcome.is_ok()), outcome) {
-                (Some(true), _) => actions.events.push(Event::Up { id }),
-                (Some(false), Err(why)) => actions.events.push(Event::Down { id, why }),
+            let has_changed = watched.health.count(&watched.target.check, outcome.as_ref().copied());
+            match outcome {
+                Ok(()) if has_changed => actions.events.push(Event::Up { id }),
+                Err(Fault { why, .. }) if has_changed => {
+                    let is_silent = watched.health.is_silent();
+                    actions.events.push(Event::Down { id, fault: Fault { why, is_silent } });
+                }
                 _ => {}
             }
         }
@@ -322,7 +337,8 @@ impl Prober {
 
 impl Watched {
     fn is_as(&self, target: &Target) -> bool {
-        let own = Target { is_up: target.is_up, ..self.target.clone() };
+        let (is_up, is_silent) = (target.is_up, target.is_silent);
+        let own = Target { is_up, is_silent, ..self.target.clone() };
         own == *target
     }
 }

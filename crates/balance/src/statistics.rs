@@ -10,16 +10,18 @@ use crate::{
 };
 
 /// Reasons by their names. Frames were dropped for the first ones.
-const REASONS: [(&str, Reason); 7] = [
+const REASONS: [(&str, Reason); 8] = [
     ("malformed", Reason::Malformed),
     ("no_server", Reason::NoServer),
     ("all_full", Reason::AllFull),
     ("waits_for_server", Reason::Waits),
     ("no_first_fragment", Reason::NoFirstFragment),
+    ("over_budget", Reason::OverBudget),
     ("syn_not_remembered", Reason::SynNotRemembered),
     ("ack_not_remembered", Reason::AckNotRemembered),
 ];
-const DROPS: usize = 5;
+const LEAVING: &str = "leaving";
+const DROPS: usize = 6;
 
 /// What a balancer has counted since its tables were made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -120,6 +122,16 @@ pub(crate) fn vips(balancer: &Balancer, table: &Table) -> Result<Vec<VipStatisti
 }
 
 impl VipStatistics {
+    /// The name of a server, and its address while it leaves and another one has its name: series must differ.
+    fn label(&self, server: &ServerStatistics) -> String {
+        let is_other =
+            |other: &ServerStatistics| other.name == server.name && other.address != server.address;
+        match server.state == LEAVING && self.servers.iter().any(is_other) {
+            true => format!("{} ({})", server.name, server.address),
+            false => server.name.clone(),
+        }
+    }
+
     /// Of all its servers: connections that are established, new flows, frames, bytes.
     pub fn sums(&self) -> [u64; 4] {
         self.servers.iter().fold([0; 4], |[active, flows, packets, bytes], of| {
@@ -155,7 +167,7 @@ fn vip(state: &VipState, table: &Table) -> Result<VipStatistics, Error> {
 
 fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> ServerStatistics {
     let word = match state {
-        _ if state.is_leaving => "leaving",
+        _ if state.is_leaving => LEAVING,
         _ if state.server.drain || state.server.weight == 0 => "draining",
         _ if !state.lives() => "down",
         _ if state.is_full => "full",
@@ -205,7 +217,8 @@ pub(crate) fn open_metrics(statistics: &Statistics) -> String {
         let _ = writeln!(out, "# TYPE {family} {kind}\n# HELP {family} {help}");
         for vip in &statistics.vips {
             for server in &vip.servers {
-                let labels = format!("vip=\"{}\",server=\"{}\"", escaped(&vip.name), escaped(&server.name));
+                let labels =
+                    format!("vip=\"{}\",server=\"{}\"", escaped(&vip.name), escaped(&vip.label(server)));
                 let _ = writeln!(out, "{family}{end}{{{labels}}} {}", value(server));
             }
         }
@@ -257,6 +270,10 @@ mod tests {
             packets: 70,
             bytes: 7_000,
         };
+        let address = |last| IpAddr::from([10, 0, 1, last]);
+        let leaving =
+            ServerStatistics { address: address(2), state: LEAVING.to_owned(), flows: 8, ..server.clone() };
+        let alone = ServerStatistics { name: "web2".to_owned(), address: address(3), ..leaving.clone() };
         let vip = VipStatistics {
             name: "10.0.0.9:80".to_owned(),
             address: IpAddr::from([10, 0, 0, 9]),
@@ -265,12 +282,14 @@ mod tests {
             is_leaving: false,
             drops: [("all_full".to_owned(), 2)].into(),
             not_remembered: [("syn_not_remembered".to_owned(), 1)].into(),
-            servers: vec![server],
+            servers: vec![server, leaving, alone],
         };
         let text = open_metrics(&Statistics { vips: vec![vip], ..Statistics::default() });
         for line in [
             "# TYPE proofload_balance_server_flows counter",
             "proofload_balance_server_flows_total{vip=\"10.0.0.9:80\",server=\"web\\\"1\"} 7",
+            "proofload_balance_server_flows_total{vip=\"10.0.0.9:80\",server=\"web\\\"1 (10.0.1.2)\"} 8",
+            "proofload_balance_server_flows_total{vip=\"10.0.0.9:80\",server=\"web2\"} 8",
             "proofload_balance_server_active_connections{vip=\"10.0.0.9:80\",server=\"web\\\"1\"} 5",
             "proofload_balance_vip_dropped_total{vip=\"10.0.0.9:80\",reason=\"all_full\"} 2",
             "proofload_balance_vip_not_remembered_total{vip=\"10.0.0.9:80\",reason=\"syn_not_remembered\"} 1",

@@ -44,6 +44,8 @@ pub(crate) struct Swept {
     /// When it began, by the monotonic clock.
     pub begun_ns: u64,
     pub took: Duration,
+    /// Whether each flow was seen once. Otherwise the counts say nothing.
+    pub is_whole: bool,
     /// Flows that are active, and flows that are closing, by number and generation of the server.
     pub counted: BTreeMap<(u16, u32), (u64, u64)>,
     pub flows: u64,
@@ -158,9 +160,9 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
     let begun = Instant::now();
     let mut swept = Swept::default();
     let mut over = Vec::new();
-    for attempt in 1..=TRIES {
-        (swept, over) = (Swept { begun_ns: now_ns, ..Swept::default() }, Vec::new());
-        if count(flows, sweeps, now_ns, &mut swept, &mut over) || attempt == TRIES {
+    for _ in 0..TRIES {
+        (swept, over) = count(flows.all(), flows.capacity(), sweeps, now_ns);
+        if swept.is_whole {
             break;
         }
     }
@@ -175,19 +177,19 @@ fn sweep(flows: &mut FlowTable, sweeps: &Sweeps, now_ns: u64) -> Result<Swept, E
     Ok(swept)
 }
 
-/// Counts all flows. False if the kernel began anew, because a flow had gone, so that some were counted twice.
+/// Counts all flows, and lists those that are over. It is no whole sweep if the kernel began anew, because a flow had gone, so that some
+/// were counted twice.
 fn count(
-    flows: &FlowTable,
+    flows: impl Iterator<Item = (FlowKey, Flow)>,
+    capacity: u32,
     sweeps: &Sweeps,
     now_ns: u64,
-    swept: &mut Swept,
-    over: &mut Vec<FlowKey>,
-) -> bool {
-    let mut first = None;
-    for (key, flow) in flows.all() {
+) -> (Swept, Vec<FlowKey>) {
+    let (mut swept, mut over, mut first) = (Swept { begun_ns: now_ns, ..Swept::default() }, Vec::new(), None);
+    for (key, flow) in flows {
         let is_again = *first.get_or_insert(key) == key && swept.flows > 0;
-        if is_again || swept.flows > u64::from(flows.capacity()) {
-            return false;
+        if is_again || swept.flows > u64::from(capacity) {
+            return (swept, over);
         }
         swept.flows += 1;
         if sweeps.is_over(&flow, now_ns) {
@@ -197,7 +199,8 @@ fn count(
         let (active, closing) = swept.counted.entry((flow.server, flow.generation)).or_default();
         if flow.is_closing { *closing += 1 } else { *active += 1 }
     }
-    true
+    swept.is_whole = true;
+    (swept, over)
 }
 
 #[cfg(test)]
@@ -238,6 +241,22 @@ mod tests {
                     prop_assert!(idle_for <= timeout + longest_pause);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_began_anew_is_not_whole() {
+        let key = |port| FlowKey { client: ([10, 0, 1, 9].into(), port), vip: ([10, 0, 0, 100].into(), 80) };
+        let sweeps = Sweeps::new(0, 0);
+        for (ports, capacity, is_whole) in [
+            (vec![1, 2, 3], 3, true),
+            (vec![], 3, true),
+            (vec![1, 2, 1, 2, 3], 9, false),
+            (vec![1, 2, 3, 2, 3], 3, false),
+        ] {
+            let flows = ports.iter().map(|port| (key(*port), flow(0, false)));
+            let (swept, over) = count(flows, capacity, &sweeps, 5);
+            assert_eq!((swept.is_whole, swept.begun_ns, over.len()), (is_whole, 5, 0), "{ports:?}");
         }
     }
 

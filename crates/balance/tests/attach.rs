@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use aya::maps::{HashMap, Map, MapData};
 use balance::{
     Hook, Mac, Member, Program, Ring, Schedule, ServerEntry, ServiceEntry, Settings, Sizes, State, Table,
     unpin,
@@ -67,6 +68,7 @@ fn in_namespaces_of_its_own() {
         // The kernel detaches a moment after the last descriptor or pin has gone.
         assert!((0..5).any(|_| packets_of_an_attempt(&table) == 0), "{hook:?} is detached");
 
+        clocks_may_differ(hook, &pins);
         let (mut third, table) = load(hook, None);
         third.attach("far.1", None).unwrap();
         assert!(packets_of_an_attempt(&table) > 0);
@@ -83,6 +85,56 @@ fn in_namespaces_of_its_own() {
         let refused = load(hook, None).0.attach("nowhere", None).unwrap_err().to_string();
         assert!(refused.starts_with("cannot attach the balancer to nowhere: "), "{refused}");
     }
+}
+
+/// Entries that another processor has made, whose coarse clock is ahead, are young.
+fn clocks_may_differ(hook: Hook, pins: &Path) {
+    let (program, mut table) = load(hook, Some(pins));
+    let members = [1, 2, 3].map(|number| Member { number, name: number.to_string(), weight: 1 });
+    for Member { number, .. } in &members {
+        let mac = [2, 0, 0, 0, 1, *number as u8];
+        let entry = ServerEntry { mac, state: State::UP, generation: 1, vip: 1 };
+        table.set_server(*number, Some(&entry)).unwrap();
+    }
+    let ring = Ring::new(&members);
+    table.set_ring(1, &ring, &ring, 0).unwrap();
+    for (port, persistence) in [(81, Some(Duration::from_secs(300))), (82, None)] {
+        let entry = ServiceEntry { vip: 1, schedule: Schedule::RoundRobin, persistence };
+        table.set_service(IpAddr::from(VIP), port, &entry).unwrap();
+    }
+    let server_of = |client_port, port| {
+        let ran = program.run(&syn(client_port, port), 1).unwrap();
+        assert_ne!(ran.frame[..6], MAC, "it is sent");
+        ran.frame[5]
+    };
+    let persistent = server_of(1_000, 81);
+    let begun = server_of(1_000, 82);
+    set_ahead::<20>(pins, "sources");
+    set_ahead::<36>(pins, "pending");
+    assert_eq!(server_of(1_001, 81), persistent, "a source persists");
+    assert_eq!(server_of(1_000, 82), begun, "a SYN that is repeated takes no turn");
+    assert_ne!(server_of(1_001, 82), begun, "a new one does");
+    unpin(pins).unwrap();
+}
+
+/// Moves the times of all entries of a pinned table a second into the future.
+fn set_ahead<const KEY: usize>(pins: &Path, name: &str) {
+    let map = Map::from_map_data(MapData::from_pin(pins.join(name)).unwrap()).unwrap();
+    let mut table: HashMap<MapData, [u8; KEY], [u8; 16]> = map.try_into().unwrap();
+    let entries: Vec<_> = table.iter().map(Result::unwrap).collect();
+    assert!(!entries.is_empty(), "{name}");
+    for (key, mut entry) in entries {
+        entry[..8].copy_from_slice(&(clock::monotonic_ns() + 1_000_000_000).to_ne_bytes());
+        table.insert(key, entry, 0).unwrap();
+    }
+}
+
+fn syn(client_port: u16, port: u16) -> Vec<u8> {
+    let mut frame = [&MAC[..], &MAC, &[8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 9]].concat();
+    frame.extend(VIP);
+    frame.extend([client_port, port].map(u16::to_be_bytes).concat());
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
+    frame
 }
 
 /// A balancer with one server, which is not there.

@@ -8,7 +8,7 @@ use super::{Balancer, Flows, ServerState, VipState, numbers::Numbers};
 use crate::{
     Error, Mac, Ring, Schedule,
     config::{Persistence, Server, Vip, WhenAllDown, WhenServerDies},
-    health::Check,
+    health::{Check, CheckKind},
 };
 
 /// Which numbers belong to which VIPs and servers. What they are to do says the configuration.
@@ -39,6 +39,7 @@ struct SavedServer {
     mac: Option<Mac>,
     is_resolved: bool,
     is_up: bool,
+    is_silent: bool,
     is_full: bool,
 }
 
@@ -72,7 +73,7 @@ impl Balancer {
         }
         let numbers = Numbers::of(saved.generations, used);
         let services = saved.services.into_iter().map(|key| (key, None)).collect();
-        Ok(Self { vips, numbers, handshake_ns: 0, services })
+        Ok(Self::of(vips, numbers, services))
     }
 }
 
@@ -86,6 +87,7 @@ impl VipState {
             mac: state.mac,
             is_resolved: state.is_resolved,
             is_up: state.is_up,
+            is_silent: state.is_silent,
             is_full: state.is_full,
         };
         SavedVip {
@@ -108,7 +110,8 @@ impl SavedVip {
             persistence: Persistence::Off,
             when_all_down: WhenAllDown::Drop,
             when_server_dies: WhenServerDies::Move,
-            check: Check::default(),
+            // What was asked of it is not known here, and an answer to anything else says nothing of it.
+            check: Check { kind: CheckKind::None, ..Check::default() },
             servers: Vec::new(),
         };
         let ring = ring.map(Arc::new);
@@ -131,6 +134,7 @@ impl SavedServer {
             mac: self.mac,
             is_resolved: self.is_resolved,
             is_up: self.is_up,
+            is_silent: self.is_silent,
             why_down: (!self.is_up).then(|| "it was down before the balancer was started anew".to_owned()),
             is_full: self.is_full,
             flows: Flows::default(),

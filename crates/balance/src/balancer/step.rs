@@ -74,7 +74,8 @@ impl Balancer {
                 });
             }
         }
-        let gone = self.services.keys().filter(|key| !wanted.contains_key(key));
+        self.removed = self.services.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
+        let gone = self.removed.iter();
         operations.extend(gone.map(|&(address, port)| Operation::RemoveService { address, port }));
         self.services = wanted.into_iter().map(|(key, written)| (key, Some(written))).collect();
         self.free(now_ns, &mut operations);
@@ -93,13 +94,14 @@ impl Balancer {
         let waiting =
             |state: &&VipState| !state.is_leaving && state.members.as_ref() != Some(&state.wanted_members());
         let rings = self.vips.iter().filter(waiting).map(|state| state.changed_ns);
-        let leaving = |server: &ServerState| server.out_ns.filter(|_| server.is_leaving && !server.lives());
+        let leaving = |server: &ServerState| server.out_ns.filter(|_| server.is_leaving && server.is_dead());
         let leaving = self.vips.iter().flat_map(|state| &state.servers).filter_map(leaving);
         rings.chain(leaving).min().map(|since| since.saturating_add(self.handshake_ns))
     }
 
-    /// After a failure to write: everything is written again.
+    /// After a failure to write: everything is written again, and removed again.
     pub(crate) fn distrust_tables(&mut self) {
+        self.services.extend(self.removed.drain(..).map(|key| (key, None)));
         self.services.values_mut().for_each(|written| *written = None);
         for state in &mut self.vips {
             state.is_ring_written = false;
@@ -133,7 +135,7 @@ impl Balancer {
                 let over_ns = out_ns.saturating_add(handshake_ns);
                 let flows = server.flows;
                 let is_swept = flows.begun_ns >= over_ns && flows.active + flows.closing == 0;
-                now_ns >= over_ns && (is_swept || !server.lives())
+                now_ns >= over_ns && (is_swept || server.is_dead())
             };
             for server in state.servers.extract_if(.., gone) {
                 operations.push(Operation::FreeServer { number: server.number });
@@ -240,9 +242,10 @@ impl ServerState {
     /// What the server is ready for.
     pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
         let mut state = State::UP;
-        let lives = self.is_resolved && (self.is_up || ignores_health);
-        if !lives {
+        if !self.is_resolved || self.is_silent && !ignores_health {
             state = state | if dies == WhenServerDies::Hold { State::HELD } else { State::DEAD };
+        } else if !self.is_up && !ignores_health {
+            state = state | State::FAILING;
         }
         if self.is_leaving || self.server.drain || self.server.weight == 0 {
             state = state | State::DRAINING;
@@ -256,6 +259,11 @@ impl ServerState {
     /// Whether its checks succeed, and it answers for its address.
     pub(crate) fn lives(&self) -> bool {
         self.is_up && self.is_resolved
+    }
+
+    /// Whether its flows are lost.
+    fn is_dead(&self) -> bool {
+        self.is_silent || !self.is_resolved
     }
 }
 

@@ -83,6 +83,10 @@ impl Tables {
                 let entry = &self.servers[&server.number];
                 assert_eq!((entry.generation, entry.vip), (server.generation, state.number));
                 let takes_new = !server.is_leaving && !server.server.drain && server.server.weight > 0;
+                // A server that answers keeps its flows, however badly its checks go.
+                let is_dead = [State::DEAD, State::DEAD | State::FULL].map(|state| state | State::DRAINING);
+                let is_dead = is_dead.contains(&(entry.state | State::DRAINING));
+                assert!(!is_dead || server.is_silent || !server.is_resolved);
                 if entry.state == State::UP {
                     assert!(takes_new && server.is_resolved && !server.is_full);
                     assert!(server.is_up || state.ignores_health());
@@ -136,7 +140,7 @@ fn ready(config: &Config) -> (Balancer, Tables) {
 
 fn sweep(balancer: &mut Balancer, now_ns: u64, flows: &[(u16, u64)]) {
     let counted = flows.iter().map(|&(number, active)| ((number, 1), (active, 0))).collect();
-    balancer.swept(now_ns, &counted);
+    balancer.swept(&Swept { begun_ns: now_ns, is_whole: true, counted, ..Swept::default() });
 }
 
 #[test]
@@ -157,6 +161,8 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
     assert_eq!(step(&mut balancer, 1 + HANDSHAKE_NS), (Some(State::DRAINING), 0));
     // Nothing but a sweep after the handshakes of the former ring says that nothing is left.
     let over_ns = 1 + 2 * HANDSHAKE_NS;
+    balancer.swept(&Swept { begun_ns: over_ns, ..Swept::default() });
+    assert!(step(&mut balancer, over_ns).0.is_some(), "a sweep that is not whole says nothing");
     for (at_ns, flows, is_there) in [(over_ns - 1, 0, true), (over_ns, 3, true), (over_ns + 1, 0, false)] {
         sweep(&mut balancer, at_ns, &[(2, flows)]);
         assert_eq!(step(&mut balancer, over_ns + 1).0.is_some(), is_there, "{at_ns} {flows}");
@@ -181,6 +187,34 @@ fn a_server_that_comes_back_while_it_leaves_goes_on() {
 }
 
 #[test]
+fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
+    let mut both = config(vec![vip(100, vec![80], &[(1, 1)]), vip(101, vec![80], &[(2, 1)])]);
+    both.vips[1].check = Check { port: Some(8080), ..Check::default() };
+    let (mut balancer, mut tables) = ready(&both);
+    let id = balancer.targets()[1].id;
+    balancer.checked(id, None);
+    let one = config(both.vips[..1].to_vec());
+    balancer.configure(&one).unwrap();
+    let take_over = |balancer: &Balancer, tables: &Tables, config: &Config| {
+        let ring = |number| Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()));
+        let mut later = Balancer::taken_over(balancer.saved(), ring).unwrap();
+        later.configure(config).unwrap();
+        later
+    };
+    let mut later = take_over(&balancer, &tables, &one);
+    let target = later.targets().into_iter().find(|target| target.id == id).unwrap();
+    assert_eq!(target.check.kind, CheckKind::None);
+    tables.make(later.step(HANDSHAKE_NS), HANDSHAKE_NS);
+    assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
+    // Wanted again, and without checks, it is up, whatever was found before.
+    balancer.checked(id, silent());
+    both.vips[1].check.kind = CheckKind::None;
+    let mut later = take_over(&balancer, &tables, &both);
+    tables.make(later.step(2 * HANDSHAKE_NS), 2 * HANDSHAKE_NS);
+    assert_eq!(tables.servers[&2].state, State::UP);
+}
+
+#[test]
 fn thresholds_are_those_of_ipvs() {
     let mut limited = config(vec![vip(100, vec![80], &[(1, 1), (2, 1)])]);
     limited.vips[0].servers[0].max_connections = Some(100);
@@ -192,6 +226,19 @@ fn thresholds_are_those_of_ipvs() {
         tables.make(balancer.step(2), 2);
         assert_eq!((tables.servers[&1].state, tables.servers[&2].state), (state, State::UP), "{active}");
     }
+    sweep(&mut balancer, 3, &[(1, 100)]);
+    balancer.swept(&Swept { begun_ns: 4, ..Swept::default() });
+    assert!(balancer.vips()[0].servers[0].is_full, "a sweep that is not whole decides nothing");
+    let mut later = Balancer::taken_over(balancer.saved(), |number| {
+        Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()))
+    });
+    let later = later.as_mut().unwrap();
+    later.configure(&limited).unwrap();
+    assert!(later.vips()[0].servers[0].is_full, "nothing is decided before a sweep");
+    sweep(later, 4, &[(1, 74)]);
+    assert!(!later.vips()[0].servers[0].is_full);
+    sweep(&mut balancer, 5, &[(1, 99)]);
+    balancer.vips[0].servers[0].is_full = false;
     assert!(!balancer.may_be_full(|_| 0) && balancer.may_be_full(|number| u64::from(number == 1)));
 }
 
@@ -209,9 +256,9 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         };
         ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
-        balancer.checked(ids[0], Some("no answer".to_owned()));
+        balancer.checked(ids[0], silent());
         assert_eq!(states(&mut balancer), [dead, State::UP]);
-        balancer.checked(ids[1], Some("no answer".to_owned()));
+        balancer.checked(ids[1], silent());
         assert_eq!(states(&mut balancer), [dead; 2]);
         checked.vips[0].when_all_down = WhenAllDown::All;
         balancer.configure(&checked).unwrap();
@@ -219,6 +266,55 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         balancer.resolved(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
         assert_eq!(balancer.checked(u64::MAX, None), None);
+        checked.vips[0].check.kind = CheckKind::None;
+        balancer.configure(&checked).unwrap();
+        assert_eq!(balancer.checked(ids[1], silent()), None, "it comes after checks were put off");
+        assert_eq!(states(&mut balancer)[1], State::UP);
+    }
+}
+
+fn silent() -> Option<Fault> {
+    Some(Fault::silent("no answer"))
+}
+
+/// Of a program that says 503, or of a host on which nothing listens any more.
+fn failing() -> Option<Fault> {
+    Some(Fault::answered("refuses".to_owned()))
+}
+
+#[test]
+fn a_server_that_answers_badly_keeps_its_flows() {
+    let mut checked = config(vec![vip(100, vec![80], &[(1, 1), (2, 1)])]);
+    (checked.vips[0].check, checked.vips[0].when_server_dies) = (Check::default(), WhenServerDies::Hold);
+    let (mut balancer, mut tables) = ready(&checked);
+    let ids: Vec<u64> = balancer.targets().iter().map(|target| target.id).collect();
+    ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
+    for (fault, state) in [
+        (failing(), State::FAILING),
+        (silent(), State::HELD),
+        (failing(), State::FAILING),
+        (None, State::UP),
+        (failing(), State::FAILING),
+    ] {
+        balancer.checked(ids[1], fault);
+        tables.make(balancer.step(2), 2);
+        assert_eq!(tables.servers[&2].state, state);
+    }
+    // Nothing listens on a server that is taken out: its flows are waited for, until it is silent.
+    balancer
+        .configure(&config(vec![Vip {
+            servers: checked.vips[0].servers[..1].to_vec(),
+            ..checked.vips[0].clone()
+        }]))
+        .unwrap();
+    for (at, flows, fault, is_there) in
+        [(1, 3, failing(), true), (2, 3, failing(), true), (3, 3, silent(), false)]
+    {
+        let now_ns = 1 + at * HANDSHAKE_NS;
+        sweep(&mut balancer, now_ns, &[(2, flows)]);
+        balancer.checked(ids[1], fault);
+        tables.make(balancer.step(now_ns), now_ns);
+        assert_eq!(tables.servers.contains_key(&2), is_there, "{at}");
     }
 }
 
@@ -248,6 +344,24 @@ fn ports_may_come_and_go_without_touching_the_ring() {
     }
 }
 
+#[test]
+fn a_removal_that_failed_is_made_again() {
+    let (mut balancer, _) = ready(&config(vec![vip(100, vec![80, 443], &[(1, 1)])]));
+    balancer.configure(&config(vec![vip(100, vec![443], &[(1, 1)])])).unwrap();
+    for _ in 0..2 {
+        assert!(
+            balancer
+                .step(2)
+                .contains(&Operation::RemoveService { address: [10, 0, 0, 100].into(), port: 80 })
+        );
+        balancer.distrust_tables();
+        let saved = serde_json::to_string(&balancer.saved()).unwrap();
+        assert!(saved.contains("[\"10.0.0.100\",80]"), "a later daemon removes it, too: {saved}");
+    }
+    balancer.step(2);
+    assert_eq!(balancer.step(3), [], "it is made once");
+}
+
 /// The last part of a VIP's address, whether it goes by turns, and its servers: the last part of the address, and the weight.
 type DrawnVip = (u8, bool, Vec<(u8, u32)>);
 
@@ -256,7 +370,7 @@ type DrawnVip = (u8, bool, Vec<(u8, u32)>);
 enum Happening {
     Configured(Vec<DrawnVip>),
     Resolved(u8, Option<u8>),
-    Checked(usize, bool),
+    Checked(usize, bool, bool),
     Swept(Vec<(u16, u64)>),
     TimePassed(u64),
     /// The daemon is killed, before or after it has written, and another one takes over.
@@ -276,7 +390,8 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => vips,
         2 => (1_u8..8, prop::option::of(1_u8..4)).prop_map(|(last, mac)| Happening::Resolved(last, mac)),
-        2 => (0_usize..9, any::<bool>()).prop_map(|(at, up)| Happening::Checked(at, up)),
+        2 => (0_usize..9, any::<bool>(), any::<bool>())
+            .prop_map(|(at, is_up, is_silent)| Happening::Checked(at, is_up, is_silent)),
         2 => swept,
         3 => (1..2 * HANDSHAKE_NS).prop_map(Happening::TimePassed),
         1 => Just(Happening::TakenOver),
@@ -303,9 +418,9 @@ proptest! {
                 Happening::Resolved(last, mac) => {
                     balancer.resolved(server_address(last), mac.map(|mac| [mac; 6]));
                 }
-                Happening::Checked(at, is_up) => {
+                Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);
-                    balancer.checked(id, (!is_up).then(String::new));
+                    balancer.checked(id, (!is_up).then(|| Fault { why: String::new(), is_silent }));
                 }
                 Happening::Swept(flows) => sweep(&mut balancer, now_ns, &flows),
                 Happening::TimePassed(ns) => now_ns += ns,

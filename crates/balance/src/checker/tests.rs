@@ -9,7 +9,7 @@ use std::{
 use testing::until;
 
 use super::*;
-use crate::{Check, CheckKind, wire::announce};
+use crate::{Check, CheckKind, probe::Fault, wire::announce};
 
 /// Set in the process that the test starts in namespaces of its own.
 const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
@@ -49,7 +49,7 @@ ip -n web1 address add 10.0.0.100/32 dev lo; ip -n web1 address add fd00::100/12
 
 const NGINX: &str = "daemon off; master_process off; pid NAME.pid; error_log /dev/null;
 events {} http { access_log NAME.log; client_body_temp_path t; proxy_temp_path t; fastcgi_temp_path t; uwsgi_temp_path t;
-scgi_temp_path t; server { listen 80; listen [::]:80; location /broken { return 503; } location / { return 200; } } }";
+scgi_temp_path t; server { listen 80; listen [::]:80; location /two { return 200 BIG; } location /broken { return 503; } location / { return 200; } } }";
 
 #[test]
 fn servers_are_probed_through_the_vip() {
@@ -76,6 +76,10 @@ fn in_namespaces_of_its_own() {
     let device = Device::find("eth0").unwrap();
     assert_eq!((device.mac, device.addresses.len()), ([2, 0, 0, 0, 0, 1], 5), "{device:?}");
     announced(&device);
+    // The server that has lost the VIP passes packets on to the one that has it.
+    shell(
+        "ip netns exec web2 sysctl -qw net.ipv4.ip_forward=1; ip -n web2 route add 10.0.0.100 via 10.0.0.11",
+    );
 
     let (sender, events) = mpsc::channel();
     let checker = Checker::start(&device, sender).unwrap();
@@ -91,7 +95,15 @@ fn in_namespaces_of_its_own() {
         let kind = CheckKind::Http { path: path.to_owned(), host: None, status: 200..=399 };
         Check { kind, ..tcp.clone() }
     };
-    let target = |id, vip, server, check: Check, is_up| Target { id, vip, port: 80, server, check, is_up };
+    let target = |id, vip, server, check: Check, is_up| Target {
+        id,
+        vip,
+        port: 80,
+        server,
+        check,
+        is_up,
+        is_silent: !is_up,
+    };
     let mut targets = vec![
         target(1, v4, web1, tcp.clone(), false),
         target(2, v4, web1, http("/two"), false),
@@ -105,8 +117,8 @@ fn in_namespaces_of_its_own() {
     let (macs, up, down) = collect(&events, 2, 2, 2);
     let mac = |last| Some([2, 0, 0, 0, 0, last]);
     assert_eq!((macs, up), (vec![(web1, mac(0x11)), (web2, mac(0x12))], vec![1, 2]));
-    let broken = (5, "answers with status 503 on port 80; 200 to 399 are good".to_owned());
-    let lost = (6, "does not answer a SYN to port 80 within 300 ms".to_owned());
+    let broken = (5, Fault::answered("answers with status 503 on port 80; 200 to 399 are good".to_owned()));
+    let lost = (6, Fault::silent("does not answer a SYN to port 80 within 300 ms"));
     assert_eq!(down, [broken, lost]);
     // The kernel drops packets that come from an address of its own, so it does not reset the connections of probes.
     let snmp = kernel::read("/proc/net/snmp").unwrap();
@@ -121,7 +133,7 @@ fn in_namespaces_of_its_own() {
 
     nginx[0].kill().unwrap();
     nginx[0].wait().unwrap();
-    let why = "refuses connections to port 80".to_owned();
+    let why = Fault::answered("refuses connections to port 80".to_owned());
     let (.., down) = collect(&events, 0, 0, 4);
     assert_eq!(down, [1, 2, 3, 4].map(|id| (id, why.clone())));
     let before = requests("/two");
@@ -133,11 +145,13 @@ fn in_namespaces_of_its_own() {
 
     // A server that loses the VIP while it runs fails, and so does one that is gone.
     shell("ip -n web1 address del 10.0.0.100/32 dev lo");
-    let (.., down) = collect(&events, 0, 0, 2);
-    assert_eq!(down.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2]);
+    let (.., down) = collect(&events, 0, 0, 3);
+    let silent =
+        |down: &[(u64, Fault)]| down.iter().map(|(id, fault)| (*id, fault.is_silent)).collect::<Vec<_>>();
+    assert_eq!(silent(&down), [(1, true), (2, true), (5, true)]);
     shell("ip -n web1 link set eth0 down");
     let (.., down) = collect(&events, 0, 0, 2);
-    assert_eq!(down.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(silent(&down), [(3, true), (4, true)]);
     drop(checker);
     assert!(events.iter().all(|event| matches!(event, Event::Mac { .. })), "nothing comes after the end");
     for mut nginx in nginx {
@@ -161,7 +175,7 @@ fn announced(device: &Device) {
 }
 
 /// Servers with their addresses, those that came up, and those that went down with the reasons.
-type Collected = (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, String)>);
+type Collected = (Vec<(IpAddr, Option<crate::Mac>)>, Vec<u64>, Vec<(u64, Fault)>);
 
 /// Waits until as many servers as given have an address, have come up and have gone down.
 fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Collected {
@@ -171,17 +185,21 @@ fn collect(events: &Receiver<Event>, macs: usize, up: usize, down: usize) -> Col
         match event.unwrap_or_else(|_| panic!("no event, after {all:?}")) {
             Event::Mac { server, mac } => all.0.push((server, mac)),
             Event::Up { id } => all.1.push(id),
-            Event::Down { id, why } => all.2.push((id, why)),
+            Event::Down { id, fault } => all.2.push((id, fault)),
         }
     }
     all.0.sort();
     all.1.sort();
-    all.2.sort();
+    all.2.sort_by_key(|(id, _)| *id);
     all
 }
 
 fn start_nginx(name: &str) -> Child {
-    fs::write(format!("/run/{name}.conf"), NGINX.replace("NAME", &format!("/run/{name}"))).unwrap();
+    fs::write(
+        format!("/run/{name}.conf"),
+        NGINX.replace("NAME", &format!("/run/{name}")).replace("BIG", &"x".repeat(3_500)),
+    )
+    .unwrap();
     let file = format!("/run/{name}.conf");
     // The command becomes the program.
     let words = ["netns", "exec", name, "nginx", "-p", "/run", "-c", &file];

@@ -78,6 +78,14 @@ fn what_only_the_whole_shows_is_refused() {
         (vip("schedule = \"wrr\"\npersistence = \"source\"", one), "needs schedule = \"maglev\""),
         (vip("", &format!("{one}resume_connections = 5")), "needs max_connections"),
         (vip("", &format!("{one}max_connections = 4\nresume_connections = 5")), "above max_connections"),
+        (vip("ports = [80, 80]", one).replace("port = 80\n", ""), "10.0.0.9:80 is listed twice"),
+        (vip("", one).replace("10.0.0.9", "0.0.0.0"), "no address of any host"),
+        (vip("", one).replace("10.0.0.9", "127.0.0.5"), "of each host for itself"),
+        (vip("", one).replace("10.0.0.9", "::1"), "of each host for itself"),
+        (vip("", one).replace("10.0.0.9", "224.0.0.9"), "of many hosts"),
+        (vip("", one).replace("10.0.0.9", "ff02::9"), "of many hosts"),
+        (vip("", one).replace("10.0.0.9", "255.255.255.255"), "of many hosts"),
+        (vip("", one).replace("10.0.0.9", "::ffff:10.0.0.9"), "written as one of IPv6: write 10.0.0.9"),
         (vip("", "[[vips]]\naddress = \"10.0.0.9\"\nports = [443, 80]"), "10.0.0.9:80 is listed twice"),
         (
             vip("", one).replace("port = 80", &format!("ports = {:?}", (1..=16_384).collect::<Vec<_>>())),
@@ -87,6 +95,23 @@ fn what_only_the_whole_shows_is_refused() {
         let wrong = Config::read("f", &file).unwrap_err();
         assert!(wrong.iter().any(|wrong| wrong.message.contains(why)), "{why}: {wrong:#?}");
     }
+}
+
+#[test]
+fn addresses_that_clients_can_reach_are_sound() {
+    for address in ["10.0.0.9", "192.168.16.100", "fd00:16::100", "fe80::9", "2001:db8::9"] {
+        assert_eq!(unusable(address.parse().unwrap()), None);
+    }
+}
+
+#[test]
+fn what_handshakes_depend_on_takes_another_start() {
+    let was = Config::new("eth0");
+    let other =
+        Config { seed: 1, hook: Some(Hook::Cls), idle_timeout: Duration::from_secs(1), ..was.clone() };
+    let keys: Vec<&str> = other.fixed_changes(&was).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["hook", "seed"]);
+    assert!(Config { remember_per_second: 1, ..was.clone() }.fixed_changes(&was).is_empty());
 }
 
 fn servers() -> impl Strategy<Value = Vec<Server>> {

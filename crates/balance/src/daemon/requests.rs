@@ -44,20 +44,9 @@ impl Daemon {
             Ok(config) => config,
             Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
         };
-        let (is, was) = (&config, &self.config);
-        // What another start goes on with, and what only one from the beginning can change.
-        let (kept, anew) =
-            ("`proofload balance stop --keep`", "`proofload balance stop`, which ends its connections");
-        let fixed = [
-            ("device", is.device != was.device, anew),
-            ("hook", is.hook != was.hook, kept),
-            ("answer_arp", is.answer_arp != was.answer_arp, kept),
-            ("metrics", is.metrics != was.metrics, kept),
-            ("tables", is.sizes != was.sizes, anew),
-        ];
-        let wrong = fixed.into_iter().filter(|(_, is_changed, _)| *is_changed);
-        let why: Vec<String> = wrong
-            .map(|(key, _, stop)| {
+        let changed = config.fixed_changes(&self.config).into_iter();
+        let why: Vec<String> = changed
+            .map(|(key, stop)| {
                 format!("{name}: {key} has changed, which takes another start: {stop}, then start it")
             })
             .collect();

@@ -1,3 +1,4 @@
+use etherparse::{NetSlice, SlicedPacket};
 use proptest::prelude::*;
 
 use super::*;
@@ -105,19 +106,25 @@ fn an_accepted_connection_is_reset() {
 #[test]
 fn servers_that_refuse_are_told_from_silent_ones() {
     let mut server = Server::of(&CheckKind::Tcp, false);
-    assert_eq!(
-        server.says(0, 0, |tcp| tcp.rst = true, &[]),
-        Some(Err("refuses connections to port 80".to_owned()))
-    );
+    assert_eq!(server.says(0, 0, |tcp| tcp.rst = true, &[]), answered("refuses connections to port 80"));
     let mut server = Server::of(&CheckKind::Tcp, false);
     let half = server.began + TIMEOUT / 2;
     assert_eq!(server.probe.wakes(), half);
     assert_eq!(server.probe.wake(half, &mut server.sent), None);
     let end = server.began + TIMEOUT;
     assert_eq!(server.probe.wakes(), end);
-    let why = "does not answer a SYN to port 80 within 1 s".to_owned();
-    assert_eq!(server.probe.wake(end, &mut server.sent), Some(Err(why)));
+    let why = "does not answer a SYN to port 80 within 1 s";
+    assert_eq!(server.probe.wake(end, &mut server.sent), Some(Err(Fault::silent(why))));
     assert_eq!(server.kinds(), "SSR", "a lost SYN is sent again, and a lost answer is reset");
+
+    let mut server = Server::of(&http(), false);
+    server.accepts();
+    let why = "does not answer a request to port 80 within 1 s";
+    assert_eq!(server.probe.wake(end + TIMEOUT, &mut server.sent), answered(why), "its kernel lives");
+}
+
+fn answered(why: &str) -> Option<Outcome> {
+    Some(Err(Fault::answered(why.to_owned())))
 }
 
 #[test]
@@ -143,7 +150,11 @@ fn the_status_decides() {
     ] {
         let mut server = Server::of(&http(), false);
         assert_eq!(server.accepts(), None);
-        assert_eq!(server.answers(0, answer), Some(outcome.map_err(str::to_owned)), "{answer}");
+        assert_eq!(
+            server.answers(0, answer),
+            Some(outcome.map_err(|why| Fault::answered(why.to_owned()))),
+            "{answer}"
+        );
         assert_eq!(server.kinds(), "SPR");
     }
     let mut server = Server::of(&http(), false);
@@ -151,7 +162,7 @@ fn the_status_decides() {
     assert_eq!(server.answers(0, "HTTP/1.1 2"), None);
     let asked = server.after_request();
     let closes = server.says(5_011, asked, |tcp| tcp.fin = true, &[]);
-    assert_eq!(closes, Some(Err("closes the connection to port 80 without a status".to_owned())));
+    assert_eq!(closes, answered("closes the connection to port 80 without a status"));
     assert_eq!(server.kinds(), "SPAR");
 }
 
@@ -164,9 +175,31 @@ fn a_lost_request_is_sent_again() {
     server.probe.wake(now, &mut server.sent);
     assert_eq!(server.kinds(), "SPPP");
     assert_eq!(server.says(1, 0, |tcp| tcp.rst = true, &[]), None, "a reset out of place is nobody's");
-    let why = "resets the connection to port 80 instead of answering".to_owned();
-    assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), Some(Err(why)));
+    let why = "resets the connection to port 80 instead of answering";
+    assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), answered(why));
 }
+
+#[test]
+fn an_answer_fits_into_what_is_read_and_is_read_if_not() {
+    let mut server = Server::of(&http(), false);
+    server.accepts();
+    for packet in &server.sent {
+        let Some(TransportSlice::Tcp(tcp)) = SlicedPacket::from_ip(packet).unwrap().transport else {
+            panic!()
+        };
+        let most = crate::wire::SNAP_BYTES - HEADERS;
+        assert!(usize::from(tcp.window_size()) <= most, "{} of {most}", tcp.window_size());
+    }
+    let answer = format!("HTTP/1.1 200 OK\r\n{}", "x".repeat(4_000));
+    let set = |tcp: &mut TcpHeader| (tcp.ack, tcp.acknowledgment_number) = (true, server.after_request());
+    let whole = packet(server.probe.vip, server.probe.own, 5_001, set, &[], answer.as_bytes());
+    let cut = Segment::parse(&whole[..crate::wire::SNAP_BYTES]).unwrap();
+    assert!(cut.payload.len() > 1_000);
+    assert_eq!(server.probe.receive(&cut, &mut server.sent), Some(Ok(())));
+}
+
+/// Of IPv6 and TCP, with options.
+const HEADERS: usize = 40 + 60;
 
 #[test]
 fn the_request_names_the_host() {

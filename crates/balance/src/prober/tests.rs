@@ -14,7 +14,7 @@ fn own() -> Vec<(IpAddr, u8)> {
 
 fn target(id: u64, check: &Check, is_up: bool) -> Target {
     let (vip, server) = (IpAddr::from([192, 0, 2, 100]), IpAddr::from([192, 0, 2, 10 + id as u8]));
-    Target { id, vip, port: 80, server, check: check.clone(), is_up }
+    Target { id, vip, port: 80, server, check: check.clone(), is_up, is_silent: !is_up }
 }
 
 fn known() -> Neighbour {
@@ -76,11 +76,11 @@ fn a_server_is_found_probed_and_lost() {
     let events = run(&mut prober, start, Duration::from_secs(60), |_, at| {
         if at < Duration::from_secs(30) { Some(true) } else { Some(false) }
     });
-    let [(up, Event::Up { id: 1 }), (down, Event::Down { id: 1, why })] = &events[..] else {
+    let [(up, Event::Up { id: 1 }), (down, Event::Down { id: 1, fault })] = &events[..] else {
         panic!("{events:?}")
     };
     assert!(*up < Duration::from_millis(200), "{up:?}");
-    assert!(why == "refuses connections to port 80", "{why}");
+    assert_eq!(*fault, Fault::answered("refuses connections to port 80".to_owned()));
     // An interval until the first bad probe, and two thirds of one for the others.
     let late = *down - Duration::from_secs(30);
     assert!(late < check.interval.mul_f64(1.05 * (1.0 + 2.0 / 3.0)), "{late:?}");
@@ -94,8 +94,9 @@ fn a_server_without_an_address_is_down() {
     let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
     prober.set_targets(vec![target(1, &check, true)], start);
     let events = run(&mut prober, start, Duration::from_secs(20), |_, _| Some(true));
-    let [(at, Event::Down { id: 1, why })] = &events[..] else { panic!("{events:?}") };
-    assert!(why == "does not answer for its own address" && *at > check.timeout * 2, "{at:?}: {why}");
+    let [(at, Event::Down { id: 1, fault })] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(*fault, Fault::silent("does not answer for its own address"));
+    assert!(*at > check.timeout * 2, "{at:?}");
     // The probe that waits for it goes on at once when it is there.
     prober.wake(prober.wakes().unwrap());
     let actions = prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start + Duration::from_secs(21));
@@ -130,6 +131,24 @@ fn other_targets_leave_the_rest_alone() {
     assert_eq!(prober.servers().count(), 2);
     prober.set_targets(Vec::new(), start);
     assert_eq!((prober.wakes(), prober.ports.len()), (None, 0));
+}
+
+#[test]
+fn a_dead_server_is_found_down_after_its_checks_were_off() {
+    let check = Check { fall: 2, ..Check::default() };
+    let off = Check { kind: CheckKind::None, ..check.clone() };
+    let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
+    prober.set_targets(vec![target(1, &check, true)], start);
+    prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
+    let part = Duration::from_secs(20);
+    for at in 0..2 {
+        let now = start + part * at;
+        prober.set_targets(vec![target(1, &check, true)], now);
+        let events = run(&mut prober, now, part, |_, _| Some(false));
+        assert!(matches!(events[..], [(_, Event::Down { id: 1, .. })]), "{at}: {events:?}");
+        // Without checks, it counts as up.
+        prober.set_targets(vec![target(1, &off, true)], now + part);
+    }
 }
 
 #[test]

@@ -122,13 +122,18 @@ fn handshakes_under_way_keep_the_former_ring() {
 #[test]
 fn a_server_that_takes_no_new_flows_keeps_its_own() {
     on_both_worlds(|mut world| {
-        for (vip, state) in
-            [(BY_RING, State::FULL), (BY_RING, State::DRAINING), (BY_TURNS, State::FULL | State::DRAINING)]
-        {
+        let mut port = 5000;
+        for (vip, state, reason) in [
+            (BY_RING, State::FULL, Reason::AllFull),
+            (BY_RING, State::DRAINING, Reason::AllFull),
+            (BY_TURNS, State::FULL | State::DRAINING, Reason::AllFull),
+            (BY_RING, State::FAILING, Reason::NoServer),
+            (BY_TURNS, State::FAILING | State::FULL, Reason::NoServer),
+        ] {
             for number in servers_of(vip) {
                 world.set_state(number, State::UP);
             }
-            let port = if state == State::FULL { 5000 } else { 7000 };
+            port += 100;
             let first = from_v4(1, port, vip);
             let number = world.open(first);
             world.set_state(number, state);
@@ -145,9 +150,9 @@ fn a_server_that_takes_no_new_flows_keeps_its_own() {
             assert!(vip != BY_RING || unknown.contains(&true), "flows that are not remembered stay, too");
 
             servers_of(vip).for_each(|number| world.set_state(number, state));
-            let before = world.reasons(vip, Reason::AllFull);
+            let before = world.reasons(vip, reason);
             assert_eq!(world.segment(from_v4(4, port, vip), SYN), Fate::Dropped);
-            assert_eq!(world.reasons(vip, Reason::AllFull), before + 1);
+            assert_eq!(world.reasons(vip, reason), before + 1);
             assert_eq!(world.segment(first, ACK), Fate::Sent(number), "still");
         }
     });
@@ -158,11 +163,15 @@ fn flows_of_a_dead_server_go_on_elsewhere_or_wait() {
     on_both_worlds(|mut world| {
         let ends = from_v4(1, 5000, BY_RING);
         let number = world.open(ends);
+        assert!(!world.table.flow(&key(ends)).unwrap().unwrap().is_closing);
         world.set_state(number, State::DEAD);
         let Fate::Sent(other) = world.segment(ends, ACK) else { panic!("not sent") };
         assert_ne!(other, number);
+        let flow = world.table.flow(&key(ends)).unwrap().unwrap();
+        assert_eq!((flow.server, flow.is_closing), (number, true), "the dead server has lost it");
         assert_eq!(world.segment(ends, ACK), Fate::Sent(other));
-        assert_eq!(world.table.flow(&key(ends)).unwrap().unwrap().server, other);
+        let flow = world.table.flow(&key(ends)).unwrap().unwrap();
+        assert_eq!((flow.server, flow.is_closing), (other, false));
         for at in 1..60 {
             let sent = world.segment(from_v4(1, 5000 + at, BY_RING), SYN);
             assert!(matches!(sent, Fate::Sent(new) if new != number), "{sent:?}");
@@ -182,6 +191,34 @@ fn flows_of_a_dead_server_go_on_elsewhere_or_wait() {
         assert_eq!(world.segment(from_v4(1, 6002, BY_TURNS), SYN), Fate::Dropped);
         assert_eq!(world.segment(waiting, ACK), Fate::Dropped);
         assert_eq!(world.reasons(BY_TURNS, Reason::NoServer), 2);
+    });
+}
+
+#[test]
+fn the_last_server_that_lives_is_found_however_few_turns_are_its_own() {
+    on_both_worlds(|mut world| {
+        let all = |count: u16| (1..=count).map(|number| (number, 1)).collect::<Vec<_>>();
+        for (servers, last) in [(vec![(1, 100), (2, 1)], 2), (all(25), 17), (all(3_000), 2_500)] {
+            for vip in [BY_RING, BY_TURNS] {
+                world.set_servers(vip, &servers);
+                for (number, _) in servers.iter().filter(|(number, _)| *number != last) {
+                    world.set_state(*number, State::DEAD);
+                }
+                for at in 0..100 {
+                    let ends = from_v4(1, 5_000 + at, vip);
+                    for flags in [SYN, ACK] {
+                        assert_eq!(world.segment(ends, flags), Fate::Sent(last), "{} servers", servers.len());
+                    }
+                    world.reset(ends);
+                    let unknown = from_v4(2, 5_000 + at, vip);
+                    assert_eq!(world.segment(unknown, ACK), Fate::Sent(last), "{} servers", servers.len());
+                }
+                world.set_state(last, State::DEAD);
+                let before = world.reasons(vip, Reason::NoServer);
+                assert_eq!(world.segment(from_v4(3, 5_000, vip), SYN), Fate::Dropped);
+                assert_eq!(world.reasons(vip, Reason::NoServer), before + 1);
+            }
+        }
     });
 }
 
@@ -234,6 +271,62 @@ fn a_flood_leaves_established_flows_whole_and_is_counted() {
         }
         let strange = world.table.flows().filter(|(flow, _)| !kept.iter().any(|ends| key(*ends) == *flow));
         assert!(strange.count() <= 1, "nothing of a flood is established");
+    });
+}
+
+#[test]
+fn a_flood_of_acks_leaves_handshakes_their_budget_and_is_held_up() {
+    on_both_worlds(|mut world| {
+        let flood = |world: &World, from: u8, count: u16| {
+            for port in 1..=count {
+                let sent = world.segment(from_v4(from, port, BY_RING), ACK);
+                assert!(matches!(sent, Fate::Sent(_)), "{sent:?}");
+            }
+        };
+        world.set_budget(100);
+        flood(&world, 9, 1_000);
+        for port in 5_000..5_010 {
+            let ends = from_v4(1, port, BY_TURNS);
+            let Fate::Sent(number) = world.segment(ends, SYN) else { panic!("not sent") };
+            assert_eq!(world.table.pending(&key(ends)).unwrap(), Some(number));
+        }
+        // Entries of a second that are all to be moved in the next one.
+        world.set_budget(1_000_000);
+        flood(&world, 10, 1_000);
+        world.set_budget(100);
+        let before = world.reasons(BY_RING, Reason::AckNotRemembered);
+        flood(&world, 10, 1_000);
+        let moved = world.table.flows().count() as u64;
+        assert!((1..=200).contains(&moved), "{moved}");
+        assert_eq!(world.reasons(BY_RING, Reason::AckNotRemembered), before + 1_000 - moved);
+        world.set_budget(1_000_000);
+        flood(&world, 10, 1_000);
+        assert_eq!(world.table.flows().count(), 1_000, "what is held up is moved later");
+    });
+}
+
+#[test]
+fn a_drained_server_gets_nothing_new_during_a_flood() {
+    on_both_worlds(|mut world| {
+        let drained = servers_of(BY_RING).start;
+        let all: Vec<_> = (0..60).map(|port| from_v4(1, 5_000 + port, BY_RING)).collect();
+        let of_drained: Vec<bool> =
+            all.iter().map(|ends| world.segment(*ends, SYN) == Fate::Sent(drained)).collect();
+        for state in [State::DRAINING, State::FULL, State::FAILING] {
+            world.set_state(drained, state);
+            world.set_budget(0);
+            let before = world.table.server_counts(drained).unwrap().flows;
+            let dropped = world.reasons(BY_RING, Reason::OverBudget);
+            for (ends, was_of_drained) in all.iter().zip(&of_drained) {
+                let sent = world.segment(*ends, SYN);
+                assert_eq!(sent == Fate::Dropped, *was_of_drained, "others open: {sent:?}");
+            }
+            assert_eq!(world.table.server_counts(drained).unwrap().flows, before);
+            let count = of_drained.iter().filter(|was| **was).count() as u64;
+            assert_eq!(world.reasons(BY_RING, Reason::OverBudget), dropped + count);
+            assert_eq!(world.reasons(BY_RING, Reason::AllFull), 0);
+        }
+        assert!(of_drained.contains(&true));
     });
 }
 

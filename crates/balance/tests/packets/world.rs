@@ -101,6 +101,18 @@ impl World {
         self.table.set_ring(vip, &ring(to..to + 1), &ring(from..from + 1), changed_ns).unwrap();
     }
 
+    /// The VIP has these servers instead, each of a weight.
+    pub(crate) fn set_servers(&mut self, vip: u32, weights: &[(u16, u32)]) {
+        for (number, _) in weights {
+            let entry = ServerEntry { mac: mac(*number), state: State::UP, generation: 1, vip };
+            self.table.set_server(*number, Some(&entry)).unwrap();
+        }
+        let member =
+            |&(number, weight): &(u16, u32)| Member { number, name: format!("server {number}"), weight };
+        let ring = Ring::new(&weights.iter().map(member).collect::<Vec<_>>());
+        self.table.set_ring(vip, &ring, &ring, 0).unwrap();
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let servers = 0..=SERVERS_EACH * BY_RING_PERSISTENT as u16;
         Counts {

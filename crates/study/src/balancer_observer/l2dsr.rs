@@ -15,7 +15,7 @@ const CHECKS_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Names and words of its quantities. Drops end with their reasons.
-pub(super) const QUANTITIES: [(&str, &str); 9] = [
+pub(super) const QUANTITIES: [(&str, &str); 10] = [
     ("balancer_new_flows", "new flows"),
     ("balancer_forwarded_packets", "packets sent to servers"),
     ("balancer_drops_malformed", "packets dropped: malformed"),
@@ -23,6 +23,7 @@ pub(super) const QUANTITIES: [(&str, &str); 9] = [
     ("balancer_drops_all_full", "packets dropped: all servers full"),
     ("balancer_drops_waits_for_server", "packets dropped: wait for their server"),
     ("balancer_drops_no_first_fragment", "packets dropped: fragments without the first one"),
+    ("balancer_drops_over_budget", "packets dropped: new flows beyond the budget"),
     ("balancer_syn_not_remembered", "new flows not remembered"),
     ("balancer_ack_not_remembered", "established flows not remembered"),
 ];
