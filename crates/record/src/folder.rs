@@ -91,12 +91,9 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be created, or already holds anything else.
     pub fn create_again(path: &Path) -> Result<Self> {
-        let folder = Self { path: path.to_owned() };
-        if !folder.file(PLAN).exists() {
-            let begun = [ENVIRONMENT, STUDY, PLAN];
-            let names = begun.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.partial")]);
-            // What cannot be removed is named below.
-            names.for_each(|name| drop(fs::remove_file(folder.file(&name))));
+        let begun = [ENVIRONMENT, STUDY, PLAN].iter().filter(|_| !path.join(PLAN).exists());
+        for name in begun.flat_map(|name| [(*name).to_owned(), format!("{name}.partial")]) {
+            let _ = fs::remove_file(path.join(name));
         }
         Self::create(path)
     }
