@@ -69,6 +69,8 @@ pub struct Daemon {
     /// What is on the disk.
     saved: Vec<u8>,
     started: Instant,
+    /// What could not be written the last time.
+    failure: Option<String>,
     /// When to write everything again after a failure.
     retry: Option<Instant>,
     journal: Journal,
@@ -189,7 +191,9 @@ impl Daemon {
                 Ok(swept) => {
                     self.sweeper.ended(swept.took);
                     self.balancer.swept(&swept);
-                    self.swept = swept;
+                    if swept.is_whole {
+                        self.swept = swept;
+                    }
                 }
                 Err(error) => {
                     self.sweeper.ended(RETRY);
@@ -215,7 +219,7 @@ impl Daemon {
         let Some((vip, server)) = self.balancer.checked(id, fault.clone()) else { return };
         match fault {
             None => info!("{vip}: {server} is up"),
-            Some(Fault { why, is_silent }) => {
+            Some(Fault { why, is_silent, .. }) => {
                 let kept = if is_silent { "" } else { "; it answers, so it keeps its connections" };
                 warn!("{vip}: {server} is down: {why}{kept}");
             }
@@ -238,10 +242,14 @@ impl Daemon {
             return;
         }
         self.retry = None;
-        if let Err(error) = self.settle() {
-            error!("{error}; trying again");
+        let failure = self.settle().err().map(|error| error.to_string());
+        if let Some(error) = &failure {
+            if self.failure != failure {
+                error!("{error}; trying again");
+            }
             self.retry = Some(Instant::now() + RETRY);
         }
+        self.failure = failure;
     }
 
     /// Writes into the tables what has to be written by now.

@@ -85,6 +85,10 @@ impl Health {
 
     /// Counts a result. Says whether what the server counts as has changed.
     pub(crate) fn count(&mut self, check: &Check, result: Result<(), &Fault>) -> bool {
+        // What keeps the balancer from asking is no fault of the server.
+        if result.is_err_and(|fault| fault.is_own) {
+            return false;
+        }
         let before = (self.is_up, self.is_silent);
         let is_new = std::mem::take(&mut self.is_new);
         self.against = if result.is_ok() == self.is_up { 0 } else { self.against + 1 };
@@ -122,7 +126,7 @@ mod tests {
     /// `+` is a good result, `-` a bad answer, `0` silence. Gives `U` for up, `D` for down, `S` for down and silent.
     fn after(health: &mut Health, check: &Check, results: &str) -> String {
         let mut change = |result| {
-            let fault = Fault { why: String::new(), is_silent: result == '0' };
+            let fault = Fault { is_silent: result == '0', ..Fault::answered(String::new()) };
             let result = if result == '+' { Ok(()) } else { Err(&fault) };
             match (health.count(check, result), health.is_up(), health.is_silent()) {
                 (false, ..) => '.',
@@ -132,6 +136,14 @@ mod tests {
             }
         };
         results.chars().map(&mut change).collect()
+    }
+
+    #[test]
+    fn what_the_balancer_cannot_ask_is_no_fault_of_the_server() {
+        let check = Check { fall: 1, ..Check::default() };
+        let mut health = Health::new(true, false);
+        assert!(!health.count(&check, Err(&Fault::own("no port is free".to_owned()))) && health.is_up());
+        assert!(health.count(&check, Err(&Fault::answered("refuses".to_owned()))) && !health.is_up());
     }
 
     #[test]

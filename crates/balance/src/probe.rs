@@ -79,17 +79,24 @@ pub(crate) struct Fault {
     pub(crate) why: String,
     /// Whether nothing at all has come from it. A server that answers, however badly, may still serve its connections.
     pub(crate) is_silent: bool,
+    /// Whether it says something of the balancer, and nothing of the server.
+    pub(crate) is_own: bool,
 }
 
 impl Fault {
     /// Of a server that answers.
     pub(crate) fn answered(why: String) -> Self {
-        Self { why, is_silent: false }
+        Self { why, is_silent: false, is_own: false }
+    }
+
+    /// Of a balancer that could not ask.
+    pub(crate) fn own(why: String) -> Self {
+        Self { is_own: true, ..Self::answered(why) }
     }
 
     /// Of a server that does not.
     pub(crate) fn silent(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_silent: true }
+        Self { why: why.into(), is_silent: true, is_own: false }
     }
 }
 
@@ -206,7 +213,7 @@ impl Probe {
             let what = if is_silent { "a SYN" } else { "a request" };
             let timeout = show_nominal_time_ns(self.timeout.as_nanos() as u64);
             let why = format!("does not answer {what} to port {} within {timeout}", self.vip.port());
-            return Some(Err(Fault { why, is_silent }));
+            return Some(Err(Fault { is_silent, ..Fault::answered(why) }));
         }
         if self.resend.is_some_and(|at| now >= at) {
             self.resend = None;

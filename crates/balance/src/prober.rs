@@ -244,7 +244,7 @@ impl Prober {
                         let begun = self.begin(id, now);
                         outcome = begun
                             .map(|packet| packets.push(packet))
-                            .map_err(|why| Err(Fault::answered(why)))
+                            .map_err(|why| Err(Fault::own(why)))
                             .err();
                     }
                     Neighbour::Unknown if now < deadline => watched.state = State::Unaddressed { deadline },
@@ -297,7 +297,9 @@ impl Prober {
                 Ok(()) if has_changed => actions.events.push(Event::Up { id }),
                 Err(Fault { why, .. }) if has_changed => {
                     let is_silent = watched.health.is_silent();
-                    actions.events.push(Event::Down { id, fault: Fault { why, is_silent } });
+                    actions
+                        .events
+                        .push(Event::Down { id, fault: Fault { is_silent, ..Fault::answered(why) } });
                 }
                 _ => {}
             }

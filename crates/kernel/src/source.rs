@@ -177,10 +177,12 @@ impl Here {
         if hidden.is_empty() {
             self.programs_missing.remove(PROGRAMS);
         } else {
-            let why = format!(
-                "the processes of {} listening sockets are not seen; run proofload as root to see those of other users",
-                hidden.len()
-            );
+            let next = if rustix::process::geteuid().is_root() {
+                "the kernel's own, or of another network namespace"
+            } else {
+                "run proofload as root to see those of other users"
+            };
+            let why = format!("the processes of {} listening sockets are not seen; {next}", hidden.len());
             self.programs_missing.insert(PROGRAMS.to_owned(), why);
         }
     }
@@ -266,7 +268,8 @@ impl Source for Here {
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
         let own = processes.get(&self.identity).cloned().unwrap_or_default();
         let own = self.chosen(own, look);
-        if look == Look::Whole {
+        // What is told of a trial is told at its begin.
+        if look == Look::Whole && self.looked.is_empty() {
             self.find_hidden(&own);
         }
         let mut last = mem::take(&mut self.looked);

@@ -153,7 +153,8 @@ fn is_asked(observed: &Observed<'_>, address: &str) -> bool {
 
 /// Why processes of the targets could not be looked at, or only at the begin and the end: there were too many, or this user may
 /// not see them. Where requests go to sockets of processes that were seen, the others are another's.
-fn hidden_programs<'a>(observed: &'a Observed<'_>) -> Option<&'a str> {
+/// `sampled`: whether each second matters.
+fn hidden_programs<'a>(observed: &'a Observed<'_>, sampled: bool) -> Option<&'a str> {
     let is_seen = |host: &HostCounters, address: &String| {
         host.programs.iter().any(|program| program.listens.contains(address))
     };
@@ -162,7 +163,9 @@ fn hidden_programs<'a>(observed: &'a Observed<'_>) -> Option<&'a str> {
         let asked = || host.listeners.keys().filter(|address| is_asked(observed, address));
         let is_another = asked().next().is_some() && asked().all(|address| is_seen(host, address));
         let hidden = missing.get("programs").filter(|_| !is_another);
-        missing.get("more programs").or(hidden).map(String::as_str)
+        // Too many were there for each second. At the begin and the end, all of this machine's are looked at.
+        let more = missing.get("more programs").filter(|_| sampled || host.machine.is_some());
+        more.or(hidden).map(String::as_str)
     })
 }
 

@@ -420,7 +420,7 @@ proptest! {
                 }
                 Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);
-                    balancer.checked(id, (!is_up).then(|| Fault { why: String::new(), is_silent }));
+                    balancer.checked(id, (!is_up).then(|| Fault { is_silent, ..Fault::answered(String::new()) }));
                 }
                 Happening::Swept(flows) => sweep(&mut balancer, now_ns, &flows),
                 Happening::TimePassed(ns) => now_ns += ns,

@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::{Daemon, RETRY, now_ns, start::refuse_taken};
 use crate::{
-    Config, Error, Reason,
+    Config, Error, Reason, Vip,
     balancer::nanoseconds,
     changes,
     control::{Answer, Request},
@@ -59,7 +59,9 @@ impl Daemon {
     /// Goes over to another configuration, or stays with the one that there is.
     fn change_to(&mut self, config: Config, text: String, what: String) -> Answer {
         let refused = |why: String| Answer::Refused { why: vec![why] };
-        let taken = refuse_taken(&self.instance, &config);
+        let is_new = |vip: &Vip| self.config.vips.iter().all(|own| own.address != vip.address);
+        let vips = config.vips.iter().filter(|vip| is_new(vip)).cloned().collect();
+        let taken = refuse_taken(&self.instance, &Config { vips, ..config.clone() });
         if let Err(error) = taken.and_then(|()| self.balancer.configure(&config)) {
             return refused(error.to_string());
         }

@@ -117,6 +117,7 @@ impl Daemon {
             sender,
             saved: Vec::new(),
             started: Instant::now(),
+            failure: None,
             retry: None,
             journal,
             _lock: lock,

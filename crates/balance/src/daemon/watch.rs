@@ -37,7 +37,7 @@ impl Daemon {
             self.targets.clear();
         }
         if now.mac != self.device.mac {
-            warn!("{name} has another address of Ethernet than before: {}", show(&now));
+            warn!("{name} has another MAC address: {}", show(&now));
         }
         if now.addresses != self.device.addresses && !is_other {
             self.checker.set_addresses(now.addresses.clone());

@@ -47,11 +47,13 @@ pub(super) fn conntrack(observed: &Observed<'_>) -> Finding {
         Some((get(host, "drop"), entries, max, host))
     });
     let fullness = |entries: u64, max: u64| entries as f64 / max.max(1) as f64;
-    let Some((dropped, entries, max, host)) = figures
-        .max_by(|a, b| (a.0, fullness(a.1, a.2)).partial_cmp(&(b.0, fullness(b.1, b.2))).expect("numbers"))
-    else {
-        return Finding::Irrelevant;
+    // First a full table that dropped, then the most drops, then the fullest.
+    let rank = |&(dropped, entries, max, _): &(Option<u64>, u64, u64, &HostCounters)| {
+        let fullness = fullness(entries, max);
+        (dropped.is_some_and(|dropped| dropped > 0) && fullness >= FULL_TABLE_SHARE, dropped, fullness)
     };
+    let fullest = figures.max_by(|a, b| rank(a).partial_cmp(&rank(b)).expect("numbers"));
+    let Some((dropped, entries, max, host)) = fullest else { return Finding::Irrelevant };
     let is_full = fullness(entries, max) >= FULL_TABLE_SHARE;
     match dropped {
         None if is_full => Finding::Unknown("the kernel does not count what a full table drops".to_owned()),

@@ -51,7 +51,7 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     };
     let evidence = format!("{} had {most} of {max} descriptors open", program.name);
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
-    match hidden_programs(observed) {
+    match hidden_programs(observed, true) {
         _ if most >= max || is_near => counted(&host.host, evidence),
         Some(why) => Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})")),
         None => Finding::Not(evidence),
@@ -102,7 +102,7 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
         is_hot if is_hot || work.lacks_processors() && !is_a_link_full(observed) => {
             likely(work.host, work.in_words())
         }
-        _ => match hidden_programs(observed) {
+        _ => match hidden_programs(observed, false) {
             Some(why) => some_hidden(why),
             None => Finding::Not(at_host(&work)),
         },
@@ -116,7 +116,7 @@ fn some_hidden(why: &str) -> Finding {
 /// Connections wait to be accepted all the time, and the program has time to accept them.
 pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
     let Some(work) = busiest_target(observed) else { return no_program(observed) };
-    if let Some(why) = hidden_programs(observed) {
+    if let Some(why) = hidden_programs(observed, false) {
         return some_hidden(why);
     }
     if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
@@ -260,7 +260,7 @@ pub(super) fn disk(observed: &Observed<'_>) -> Finding {
             likely(place, format!("{evidence}, and {} was blocked in {stood} of {of} samples", program.name))
         }
         _ if share >= DISK_SHARE && !is_of_another => likely(place, evidence),
-        _ => match hidden_programs(observed).filter(|_| share >= STOOD_DISK_SHARE) {
+        _ => match hidden_programs(observed, true).filter(|_| share >= STOOD_DISK_SHARE) {
             Some(why) => {
                 Finding::Unknown(format!("{evidence}, but not all processes were looked at ({why})"))
             }
@@ -277,7 +277,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
         return Finding::Irrelevant;
     }
     let Some(work) = busiest_target(observed) else { return no_program(observed) };
-    if let Some(why) = hidden_programs(observed) {
+    if let Some(why) = hidden_programs(observed, false) {
         return some_hidden(why);
     }
     // Who waits for others works least, so the place is where requests go to.

@@ -48,6 +48,14 @@ fn packets_dropped_beside_a_table_with_room_have_another_reason() {
     assert_eq!(named(Some(5), 262_000), (true, false));
     assert_eq!(named(None, 262_000), (false, true));
     assert_eq!(named(None, 40), (false, false));
+    // A host with more of those hides no full table of another.
+    let mut both = Case::slow();
+    for (host, dropped, entries) in [(0, 50, 40), (1, 30, 1_000)] {
+        both.count(host, "conntrack.drop", dropped);
+        both.count(host, "conntrack.entries", entries);
+        both.count(host, "conntrack.max_entries", 1_000);
+    }
+    assert_eq!(both.named(), [(Cause::Conntrack, "web".to_owned())]);
 }
 
 /// Answers take 300 ms from a program that does nothing.

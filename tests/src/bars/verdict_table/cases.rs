@@ -235,8 +235,8 @@ pub(in super::super) const CASES: &[Case] = &[
             let delay_ms = 80 + random.below(60);
             format!(
                 "title = \"verdict\"\n[hosts]\n\
-                 client = {{ cpus = \"CLIENT\", tcp_rmem = \"64MiB\", tcp_wmem = \"64MiB\" }}\n\
-                 server = {{ cpus = \"WEB\", tcp_rmem = \"64MiB\", tcp_wmem = \"64MiB\" }}\n\
+                 client = {{ tcp_rmem = \"64MiB\", tcp_wmem = \"64MiB\" }}\n\
+                 server = {{ tcp_rmem = \"64MiB\", tcp_wmem = \"64MiB\" }}\n\
                  [[links]]\nname = \"sea\"\nbetween = [\"client\", \"server\"]\nrate = \"1gbit\"\ndelay = \"{delay_ms}ms\"\n\
                  [targets.sshd]\non = \"server\"\nrun = \"sshd\"\nconfig = \"debian\"\n\
                  [workload.command]\nfrom = \"client\"\n\
