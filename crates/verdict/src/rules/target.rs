@@ -49,7 +49,8 @@ pub(super) fn descriptors(observed: &Observed<'_>) -> Finding {
     let Some((_, most, max, host, program)) = used.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return no_program(observed);
     };
-    let evidence = format!("{} had {most} of {max} descriptors open", program.name);
+    // The kernel's count has one more while the last is opened in vain.
+    let evidence = format!("{} had {} of {max} descriptors open", program.name, most.min(max));
     let is_near = most + BETWEEN_LOOKS >= max && leaves_connections(observed, host, program);
     match hidden_programs(observed, true) {
         _ if most >= max || is_near => counted(&host.host, evidence),
