@@ -75,7 +75,7 @@ fn what_meets_few_requests_does_not_hide_a_slow_handler() {
         change(&mut case);
         case.named()
     };
-    assert_eq!(named(|case| case.count(1, "TcpExt.ListenOverflows", 1)), [handler.clone()]);
+    assert_eq!(named(|case| case.count(1, "TcpExt.ListenOverflows", 1)), std::slice::from_ref(&handler));
     assert_eq!(
         named(|case| case.count(1, "TcpExt.ListenOverflows", 90)),
         [(Cause::AcceptQueue, "web".to_owned()), handler.clone()]
