@@ -12,6 +12,7 @@ use super::{
     machines,
     network::is_a_link_full,
     percent, programs, share_at, stolen_share, targets,
+    work::Work,
 };
 use crate::{Finding, Observed};
 
@@ -110,16 +111,22 @@ pub(super) fn hot_core(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// The processes of the targets that had the least time left, if none of them was hidden; else what a rule on them says.
+fn seen_work<'a>(observed: &'a Observed<'_>) -> Result<Work<'a>, Finding> {
+    let work = busiest_target(observed).ok_or_else(|| no_program(observed))?;
+    hidden_programs(observed, false).map_or(Ok(work), |why| Err(some_hidden(why)))
+}
+
 fn some_hidden(why: &str) -> Finding {
     Finding::Unknown(format!("not every process of the target could be looked at ({why})"))
 }
 
 /// Connections wait to be accepted all the time, and the program has time to accept them.
 pub(super) fn connection_limit(observed: &Observed<'_>) -> Finding {
-    let Some(work) = busiest_target(observed) else { return no_program(observed) };
-    if let Some(why) = hidden_programs(observed, false) {
-        return some_hidden(why);
-    }
+    let work = match seen_work(observed) {
+        Ok(work) => work,
+        Err(unknown) => return unknown,
+    };
     if let Some(why) = targets(observed).find_map(|host| host.counters.missing.get("listeners")) {
         return Finding::Unknown(format!("no queue of connections could be looked at ({why})"));
     }
@@ -277,10 +284,10 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     if http.service_time.observed.is_empty() || is_open_and_carried || answers_shortly(observed) {
         return Finding::Irrelevant;
     }
-    let Some(work) = busiest_target(observed) else { return no_program(observed) };
-    if let Some(why) = hidden_programs(observed, false) {
-        return some_hidden(why);
-    }
+    let work = match seen_work(observed) {
+        Ok(work) => work,
+        Err(unknown) => return unknown,
+    };
     // Who waits for others works least, so the place is where requests go to.
     let is_asked = |host: &&HostCounters| host.listeners.keys().any(|address| is_asked(observed, address));
     let place = targets(observed).find(is_asked).map_or(work.host, |host| &host.host);
