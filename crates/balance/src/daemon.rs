@@ -280,8 +280,9 @@ impl Daemon {
         let given = if wanted == self.given { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
         // Whether they are up, the checker has said itself.
-        let known = |target: &Target| Target { is_up: false, is_silent: false, ..target.clone() };
-        if !targets.iter().map(known).eq(self.targets.iter().map(known)) {
+        let is_known = targets.len() == self.targets.len()
+            && targets.iter().zip(&self.targets).all(|(target, known)| target.is_asked_like(known));
+        if !is_known {
             self.checker.set_targets(targets.clone());
             self.targets = targets;
         }

@@ -40,6 +40,14 @@ pub(crate) struct Target {
     pub(crate) is_silent: bool,
 }
 
+impl Target {
+    /// Whether it is the same, asked in the same way. What it counts as may differ.
+    pub(crate) fn is_asked_like(&self, other: &Self) -> bool {
+        let Self { is_up, is_silent, .. } = *other;
+        *other == Self { is_up, is_silent, ..self.clone() }
+    }
+}
+
 /// What has been found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -142,7 +150,7 @@ impl Prober {
             servers.insert(target.server, known);
             let id = target.id;
             let watched = match former.remove(&id) {
-                Some(same) if same.is_as(&target) => same,
+                Some(same) if same.target.is_asked_like(&target) => same,
                 other => {
                     let (server, mac) = (target.server, mac_of(known));
                     if other.is_none() && mac.is_some() {
@@ -334,14 +342,6 @@ impl Prober {
             }
         }
         None
-    }
-}
-
-impl Watched {
-    fn is_as(&self, target: &Target) -> bool {
-        let (is_up, is_silent) = (target.is_up, target.is_silent);
-        let own = Target { is_up, is_silent, ..self.target.clone() };
-        own == *target
     }
 }
 
