@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     sync::Arc,
     time::Instant,
@@ -73,7 +73,7 @@ pub(crate) struct Carrier {
     pub(crate) reports: RefCell<Vec<FileReport>>,
     /// What is not as it was asked for, although everything is there.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
-    /// Parts of files on their way with which no later run goes on, by the numbers of the files; and who has made them.
+    /// Parts that no later run can use, with the channel that made each; by the numbers of the files.
     pub(crate) parts: RefCell<BTreeMap<u64, Part>>,
     /// Those that carry.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
@@ -226,6 +226,7 @@ impl Carrier {
             // another source, whose size and time are the same.
             (Direction::Down, _) => {
                 let there = self.hashers.hash_chunk(&file.item.source, begin, here).await;
+                file.lacks_hash.set(file.lacks_hash.get() || there.is_none());
                 there.map_or(known.is_none(), |there| there == hash)
             }
         };
@@ -251,7 +252,7 @@ impl Carrier {
             _ => Ok(()),
         };
         if let Err(error) = written {
-            self.warn_of_journal(&error);
+            self.warn_of_journal(self.manner.journals.as_deref().unwrap_or(Path::new("")), &error);
             if let Some(journal) = prepared.journal.take() {
                 journal.remove();
             }
@@ -294,21 +295,16 @@ impl Carrier {
         if let Some(journal) = prepared.journal.borrow_mut().take() {
             journal.remove();
         }
-        self.finished(file, self.verified());
+        self.finished(
+            file,
+            match self.manner.direction {
+                _ if !self.manner.verify => Verified::No,
+                _ if !file.lacks_hash.get() => Verified::ByChecksum,
+                Direction::Up => Verified::ReadBack,
+                Direction::Down => Verified::HereOnly,
+            },
+        );
         Ok(())
-    }
-
-    /// How files are verified.
-    pub(crate) fn verified(&self) -> Verified {
-        if !self.manner.verify {
-            Verified::No
-        } else if self.hashers.are_sound() {
-            Verified::ByChecksum
-        } else if self.manner.direction == Direction::Up {
-            Verified::ReadBack
-        } else {
-            Verified::HereOnly
-        }
     }
 
     pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum> {

@@ -1,12 +1,14 @@
 //! Which files are meant: patterns of the other machine's paths, and what is left out.
 
-use std::cell::Cell;
+use std::{cell::Cell, rc::Rc};
 
 use glob::Pattern;
+use sftp::Request;
+use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
     channel::Channel,
-    tree::{MAX_ITEMS, below},
+    tree::{ASKED_AT_ONCE, LISTINGS, MAX_ITEMS, below},
     trouble::{Result, Trouble},
 };
 
@@ -40,7 +42,7 @@ impl Choice {
 ///
 /// # Errors
 /// When the connection is lost.
-pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(crate) async fn expand(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     if !words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\')) {
         return Ok(vec![words.to_vec()]);
     }
@@ -54,20 +56,35 @@ pub(crate) async fn expand(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8
     Ok(paths)
 }
 
-async fn matching(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>> {
+async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
-    let left = Cell::new(MAX_ITEMS);
+    let left = Rc::new(Cell::new(MAX_ITEMS));
+    let at_once = Rc::new(Semaphore::new(LISTINGS));
+    let (mut is_found, mut is_known) = (false, false);
     for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let text = unescaped(&String::from_utf8_lossy(part));
         let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
-            paths.iter_mut().for_each(|path| *path = below(path, part));
+            let part = if part.contains(&b'\\') { plain(part) } else { part.to_vec() };
+            paths.iter_mut().for_each(|path| *path = below(path, &part));
+            is_known = false;
             continue;
         };
+        (is_found, is_known) = (true, true);
         let mut more = Vec::new();
+        let mut listings = Vec::new();
         for path in paths {
-            let folder = if path.is_empty() { b".".to_vec() } else { path.clone() };
+            let (channel, left, at_once) = (Rc::clone(channel), Rc::clone(&left), Rc::clone(&at_once));
+            listings.push(spawn_local(async move {
+                let _turn = at_once.acquire().await;
+                let folder = if path.is_empty() { b"." } else { &path[..] };
+                let listed = channel.list(folder, &left).await;
+                (path, listed)
+            }));
+        }
+        for listing in listings {
+            let (path, listed) = listing.await.map_err(|error| Trouble::Lost(error.to_string()))?;
             // No folder, or not for this user: nothing in it is meant.
-            let Ok((names, _)) = Trouble::unless_lost(channel.list(&folder, &left).await)? else { continue };
+            let Ok((names, _)) = Trouble::unless_lost(listed)? else { continue };
             let is_meant = |name: &[u8]| {
                 (name[0] != b'.' || part[0] == b'.') && pattern.matches(&String::from_utf8_lossy(name))
             };
@@ -76,7 +93,35 @@ async fn matching(channel: &Channel, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         more.sort();
         paths = more;
     }
+    // What stands behind a pattern is not in all that it means.
+    if is_found && !is_known {
+        paths = those_there(channel, paths).await?;
+    }
     Ok(paths)
+}
+
+/// The paths that have something there.
+async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    let mut there = Vec::new();
+    for some in paths.chunks(ASKED_AT_ONCE) {
+        let asked = some.iter().map(|path| channel.begin(&Request::Lstat(path)));
+        for (path, asked) in some.iter().zip(asked.collect::<Result<Vec<_>>>()?) {
+            if Trouble::unless_lost(asked.known().await)?.is_ok_and(|known| known.is_some()) {
+                there.push(path.clone());
+            }
+        }
+    }
+    Ok(there)
+}
+
+/// Each sign after a backslash stands for itself.
+fn plain(words: &[u8]) -> Vec<u8> {
+    let mut signs = words.iter();
+    let mut plain = Vec::new();
+    while let Some(sign) = signs.next() {
+        plain.push(if *sign == b'\\' { *signs.next().unwrap_or(sign) } else { *sign });
+    }
+    plain
 }
 
 /// A sign after a backslash stands for itself, which patterns here write in brackets.
@@ -110,6 +155,7 @@ mod tests {
         assert!(matches(r"x\[1\]", "x[1]") && !matches(r"x\[1\]", "x1"));
         assert!(matches(r"a\*\?", "a*?") && !matches(r"a\*\?", "abc"));
         assert!(matches(r"\!a*", "!abc") && matches("x[1]", "x1"));
+        assert_eq!((plain(br"\!a\\"), plain(br"a\")), (br"!a\".to_vec(), br"a\".to_vec()));
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl Carrier {
             replaced_permissions,
             journal: RefCell::new(journal),
             known: RefCell::new(known),
+            former_bytes: 0,
         })
     }
 
@@ -197,15 +198,17 @@ impl Carrier {
         replaced_permissions: Option<u32>,
     ) -> Result {
         let item = &file.item;
-        let named = local.set_len(item.size_bytes).and_then(|()| {
-            let permissions =
-                if self.manner.preserve { Some(item.permissions) } else { replaced_permissions };
-            if let Some(permissions) = permissions {
-                local.set_permissions(fs::Permissions::from_mode(permissions))?;
-            }
-            if self.manner.preserve { set_times(local, item) } else { Ok(()) }
-        });
-        named.map_err(|error| Trouble::local("set size and attributes of the file here", &error))?;
+        local
+            .set_len(item.size_bytes)
+            .map_err(|error| Trouble::local("set the size of the file here", &error))?;
+        let permissions = if self.manner.preserve { Some(item.permissions) } else { replaced_permissions };
+        let set = permissions
+            .map_or(Ok(()), |permissions| local.set_permissions(fs::Permissions::from_mode(permissions)));
+        let set = set.and_then(|()| if self.manner.preserve { set_times(local, item) } else { Ok(()) });
+        if let Err(error) = set {
+            // Some file systems, such as FAT, have neither.
+            self.warn(format!("{}: cannot set times and permissions: {error}", target.display()));
+        }
         if self.manner.sync {
             sync_local(local).await?;
         }

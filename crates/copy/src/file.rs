@@ -74,6 +74,8 @@ pub(crate) struct FileCopy {
     pub(crate) may_have_name: Cell<bool>,
     pub(crate) unsynced_bytes: Cell<u64>,
     pub(crate) resumed_bytes: Cell<u64>,
+    /// A part of it was not compared by a hash of the other machine.
+    pub(crate) lacks_hash: Cell<bool>,
     is_closed: Cell<bool>,
     pub(crate) began: Cell<Option<Instant>>,
 }
@@ -92,6 +94,8 @@ pub(crate) struct Prepared {
     pub(crate) journal: RefCell<Option<Journal>>,
     /// Chunks that an earlier run has brought, with their hashes.
     pub(crate) known: RefCell<BTreeMap<u64, String>>,
+    /// Bytes that the part there had at first. They may be of a source that was another one: what is a hole now is written over them.
+    pub(crate) former_bytes: u64,
 }
 
 impl FileCopy {
@@ -106,6 +110,7 @@ impl FileCopy {
             may_have_name: Cell::new(false),
             unsynced_bytes: Cell::new(0),
             resumed_bytes: Cell::new(0),
+            lacks_hash: Cell::new(false),
             is_closed: Cell::new(false),
             began: Cell::new(None),
         })

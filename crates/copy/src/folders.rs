@@ -4,7 +4,11 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
+    rc::Rc,
 };
+
+use sftp::Request;
+use tokio::task::spawn_local;
 
 use crate::{
     carrier::Direction,
@@ -13,12 +17,9 @@ use crate::{
     file::{Item, Kind},
     location::{os, shown},
     remote::final_attributes,
-    tree::Problem,
+    tree::{ASKED_AT_ONCE, Problem},
     trouble::{Result, Trouble},
 };
-
-/// Folders that are asked for at once.
-const FOLDERS_AT_ONCE: usize = 256;
 
 /// Targets that are no folders of this copy: nothing is written below them.
 #[derive(Debug, Default)]
@@ -43,12 +44,13 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
     let (mut first, mut missing, mut kept) = (HashMap::new(), Missing::default(), Vec::new());
     for item in items {
         let is_folder = item.kind == Kind::Folder;
-        let Some(is_first_folder) = first.get(&item.target).copied() else {
-            first.insert(item.target.clone(), is_folder);
+        let Some((is_first_folder, source)) = first.get(&item.target) else {
+            first.insert(item.target.clone(), (is_folder, item.source.clone()));
             kept.push(item);
             continue;
         };
-        if !(is_folder && is_first_folder) {
+        // Named twice, such as by a pattern and by its name, it is one source.
+        if !(is_folder && *is_first_folder) && *source != item.source {
             let name = shown(&item.target);
             problems.push(Problem::new(
                 &item.source,
@@ -76,7 +78,7 @@ pub(crate) async fn make_folders(
     sorted.sort_by_key(depth);
     // Those of one depth at once, and those below when it is known what they are made in.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
-        for some in level.chunks(FOLDERS_AT_ONCE) {
+        for some in level.chunks(ASKED_AT_ONCE) {
             let some: Vec<&Item> = some.iter().copied().filter(|folder| !missing.is_above(folder)).collect();
             let mut asked = VecDeque::new();
             if direction == Direction::Up {
@@ -128,31 +130,64 @@ pub(crate) async fn finish_folders(
     direction: Direction,
     channel: &Channel,
     folders: &[Item],
-    notes: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) {
     if !preserve {
         return;
     }
-    for folder in folders.iter().rev() {
-        let set = match direction {
-            Direction::Up => {
-                let set = channel.set(&folder.target, final_attributes(folder, true, None)).await;
-                set.map_err(|trouble| trouble.to_string())
-            }
-            Direction::Down => fs::File::open(os(&folder.target))
-                .and_then(|file| {
-                    file.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
-                    set_times(&file, folder)
-                })
-                .map_err(|error| error.to_string()),
+    let from_below: Vec<&Item> = folders.iter().rev().collect();
+    for some in from_below.chunks(ASKED_AT_ONCE) {
+        let set_up = |folder: &Item| {
+            let attributes = final_attributes(folder, true, None);
+            channel.begin(&Request::Setstat { path: &folder.target, attributes })
         };
-        if let Err(why) = set {
-            notes.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
+        let asked: Vec<_> = match direction {
+            Direction::Up => some.iter().map(|folder| Some(set_up(folder))).collect(),
+            Direction::Down => some.iter().map(|_| None).collect(),
+        };
+        for (folder, asked) in some.iter().zip(asked) {
+            let set = match asked {
+                Some(Ok(asked)) => asked.done().await.map_err(|trouble| trouble.to_string()),
+                Some(Err(trouble)) => Err(trouble.to_string()),
+                None => set_here(folder).map_err(|error| error.to_string()),
+            };
+            if let Err(why) = set {
+                warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
+            }
         }
     }
 }
 
-pub(crate) async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Result<(), String> {
+fn set_here(folder: &Item) -> io::Result<()> {
+    let file = fs::File::open(os(&folder.target))?;
+    file.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
+    set_times(&file, folder)
+}
+
+/// Makes links, many at once. Returns the sources of those that could not be made, and why.
+pub(crate) async fn make_links(
+    direction: Direction,
+    channel: &Rc<Channel>,
+    links: Vec<Item>,
+) -> Vec<(Vec<u8>, String)> {
+    let mut failed = Vec::new();
+    for some in links.chunks(ASKED_AT_ONCE) {
+        let made: Vec<_> = some
+            .iter()
+            .map(|item| {
+                let (channel, item) = (Rc::clone(channel), item.clone());
+                spawn_local(async move { make_link(direction, &channel, &item).await })
+            })
+            .collect();
+        for (item, made) in some.iter().zip(made) {
+            let made = made.await.map_err(|error| error.to_string()).flatten();
+            failed.extend(made.err().map(|why| (item.source.clone(), why)));
+        }
+    }
+    failed
+}
+
+async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Result<(), String> {
     let words = |trouble: Trouble| trouble.to_string();
     match (direction, &item.kind) {
         (Direction::Up, Kind::Link(to)) => {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::Command,
     sync::{Notify, oneshot},
     task::spawn_local,
@@ -30,6 +30,9 @@ const LINGER: Duration = Duration::from_millis(50);
 /// The most chunks that are summed together.
 const MAX_TOGETHER: usize = 16;
 
+/// The longest line that is read of a shell.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+
 /// Somebody who waits for a hash.
 type Waiting = oneshot::Sender<Option<String>>;
 
@@ -49,9 +52,9 @@ impl Hasher {
         let ask =
             format!("command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
         stdin.write_all(ask.as_bytes()).await.ok()?;
-        let mut lines = BufReader::new(stdout).lines();
+        let mut lines = BufReader::new(stdout);
         // A profile may have said something before.
-        while lines.next_line().await.ok()?? != READY {}
+        while next_line(&mut lines).await? != READY {}
         let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
         let waiting = Rc::new(RefCell::new(Some(VecDeque::<Waiting>::new())));
         let asked = Rc::clone(&waiting);
@@ -64,7 +67,7 @@ impl Hasher {
         });
         spawn_local(async move {
             let _child = child;
-            while let Ok(Some(line)) = lines.next_line().await {
+            while let Some(line) = next_line(&mut lines).await {
                 let is_sum = line.split(' ').all(|word| word.parse::<u64>().is_ok());
                 let Some(answer) = asked.borrow_mut().as_mut().and_then(VecDeque::pop_front) else { break };
                 let is_known = is_sum || line == UNREADABLE;
@@ -142,7 +145,10 @@ pub(crate) struct Hashers {
     asked: Cell<u32>,
     since: Cell<Option<Instant>>,
     busy: Cell<Duration>,
-    has_failed: Cell<bool>,
+    /// One has answered, so that one may answer again when its connection is back.
+    has_worked: Cell<bool>,
+    /// Connections that have a hasher whenever they are open, and are not given up.
+    connections: Cell<u32>,
     changed: Notify,
 }
 
@@ -151,9 +157,28 @@ impl Hashers {
     pub(crate) async fn start(&self, command: Command) {
         self.starting.set(self.starting.get() + 1);
         let started = timeout(START_WAIT, Hasher::start(command)).await;
-        self.ready.borrow_mut().extend(started.ok().flatten().map(Rc::new));
+        if let Some(hasher) = started.ok().flatten() {
+            self.ready.borrow_mut().push(Rc::new(hasher));
+            self.has_worked.set(true);
+        }
         self.starting.set(self.starting.get() - 1);
         self.changed.notify_waiters();
+    }
+
+    /// A connection will have a hasher whenever it is open.
+    pub(crate) fn connection_begins(&self) {
+        self.connections.set(self.connections.get() + 1);
+    }
+
+    /// It was given up.
+    pub(crate) fn connection_ends(&self) {
+        self.connections.set(self.connections.get() - 1);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether one may answer later, although none does now.
+    fn may_come(&self) -> bool {
+        self.starting.get() > 0 || self.has_worked.get() && self.connections.get() > 0
     }
 
     /// Relative paths are those below this folder.
@@ -195,14 +220,17 @@ impl Hashers {
                     None if hasher.is_gone() => {
                         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
                     }
-                    None => break,
+                    None => return None,
                 },
-                None if self.starting.get() > 0 => changed.await,
-                None => break,
+                None if self.may_come() => {
+                    if timeout(ANSWER_WAIT, changed).await.is_err() {
+                        // The shell ended by itself. Nobody waits for it again.
+                        self.has_worked.set(false);
+                    }
+                }
+                None => return None,
             }
         }
-        self.has_failed.set(true);
-        None
     }
 
     /// The sum of a chunk of a file, of which `here` is the sum here; none if nobody there can tell.
@@ -247,11 +275,13 @@ impl Hashers {
             let _ = answer.send(there);
         }
     }
+}
 
-    /// Whether all hashes that were asked for came.
-    pub(crate) fn are_sound(&self) -> bool {
-        !self.has_failed.get()
-    }
+/// The next line that a shell says, without its end; none if it says no more, or a line that no sound shell says.
+pub(crate) async fn next_line(said: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
+    let mut line = Vec::new();
+    said.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await.ok()?;
+    (line.pop() == Some(b'\n')).then(|| String::from_utf8_lossy(&line).into_owned())
 }
 
 /// A path as one word for a shell, which no program takes for an option.

@@ -135,7 +135,7 @@ fn held(cause: Cause, evidence: String, advice: Option<String>) -> Option<HeldBa
 fn asked(seen: &Seen<'_>) -> Option<HeldBack> {
     let limit = seen.limit.filter(|limit| seen.rate >= REACHED_SHARE * *limit as f64);
     if let Some(limit) = limit {
-        return held(Cause::Asked, format!("-l allows {:.1} Mbit/s", limit as f64 * 8.0 / 1e6), None);
+        return held(Cause::Asked, format!("-l allows {} kbit/s", show_count(limit * 8 / 1_000)), None);
     }
     let (bytes, _) = seen.in_flight.filter(|(_, share)| *share >= HALF)?;
     held(Cause::Asked, format!("--in-flight allows {} on the way", show_bytes(bytes as u64)), None)
@@ -210,6 +210,8 @@ fn larger_buffers(which: &str, place: &str) -> Option<String> {
 
 fn receive_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
     let (_, senders, receiver) = sender(seen)?;
+    let receiver =
+        if seen.is_direct { receiver } else { "the end of these connections, such as a jump host" };
     let share = limited_share(&senders, senders.receive_window_limited_us);
     if share < HALF {
         return None;
@@ -338,10 +340,11 @@ fn ssh_window(seen: &Seen<'_>) -> Option<HeldBack> {
         return None;
     }
     let evidence = format!(
-        "each of {} channels carried {} in a round trip of {:.1} ms, and TCP had room for more",
+        "each of {} channels carried {} in a round trip of {:.1} ms{}",
         seen.channels,
         show_bytes(each_carried(seen) as u64),
-        seen.round_trip_s * 1e3
+        seen.round_trip_s * 1e3,
+        if is_seen { ", and TCP had room for more" } else { "" }
     );
     held(Cause::SshWindow, evidence, Some(format!("more --connections than {}", seen.connections)))
 }
@@ -362,7 +365,10 @@ fn in_words(seen: &Seen<'_>) -> String {
     }
     match sender(seen) {
         Some((_, senders, _)) => words.push(window_in_words(&senders)),
-        None => words.push("its connections had nothing to send most of the time".to_owned()),
+        None if ends(seen)[0].1.is_some_and(|shown| shown.senders.samples > 0) => {
+            words.push("its connections had nothing to send most of the time".to_owned());
+        }
+        None => words.push("what stopped its connections is unknown".to_owned()),
     }
     words.join("; ")
 }

@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsString,
-    fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     rc::Rc,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use glob::Pattern;
-use sftp::FileType;
+use sftp::Request;
 use tokio::{task::LocalSet, time::timeout};
 
 use crate::{
@@ -19,12 +18,13 @@ use crate::{
     carrier::Direction,
     channel::Channel,
     choice::{Choice, expand},
+    destination::{Destination, stated},
     file::{FileCopy, Item, Kind},
-    folders::{finish_folders, make_folders, make_link, one_for_each_target},
+    folders::{finish_folders, make_folders, make_links, one_for_each_target},
     location::os,
     report::FileReport,
     session::{Session, until},
-    tree::{Found, Problem, below, find_here, find_there, last_name},
+    tree::{ASKED_AT_ONCE, Found, Problem, below, find_here, find_there, last_name},
     trouble::{Result, Trouble},
 };
 
@@ -171,7 +171,7 @@ async fn run(
 ) -> Result<Report, CopyError> {
     let session = Session::login(job, host, direction, stop).await?;
     let Session { pool, carrier, first, machine, began, login_s, .. } = &session;
-    let asked = async { tokio::join!(session.measure(job), find(job, direction, first)) };
+    let asked = async { tokio::join!(session.measure(job), find(job, direction, first, stop)) };
     let (measured, found) = until(stop, asked).await?;
     measured.map_err(|trouble| session.trouble(&trouble))?;
     let round_trip_s = carrier.governor.round_trip().as_secs_f64();
@@ -180,7 +180,6 @@ async fn run(
     let items = one_for_each_target(items, &mut problems);
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
-    report.folders = folders.len() as u64;
     let problems = problems.into_iter().map(|problem| FileReport::missing(&problem.source, problem.why));
     report.files = problems.collect();
     if job.dry_run {
@@ -192,6 +191,7 @@ async fn run(
     let making = make_folders(direction, first, &folders, &mut report.notes);
     let missing = until(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
     let folders: Vec<Item> = folders.into_iter().filter(|folder| !missing.has(folder)).collect();
+    report.folders = folders.len() as u64;
     let (homeless, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| missing.is_above(item));
     let no_folder = |item: Item| FileReport::missing(&item.source, "its folder could not be made".to_owned());
@@ -200,9 +200,8 @@ async fn run(
         items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) =
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
-    for (number, item) in files.into_iter().enumerate() {
-        carrier.queue.add(FileCopy::new(number as u64, item));
-    }
+    let files: Vec<_> = (0..).zip(files).map(|(number, item)| FileCopy::new(number, item)).collect();
+    files.iter().for_each(|file| carrier.queue.add(Rc::clone(file)));
     let mut show = || {
         on_progress(Progress {
             done_bytes: carrier.done_bytes.get(),
@@ -219,27 +218,33 @@ async fn run(
     if carrier.queue.unfinished() == 0 {
         // Links last: nothing is written through them.
         let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
-        for item in &links {
-            if let Err(why) = make_link(direction, &channel, item).await {
-                report.files.push(FileReport::missing(&item.source, why));
-            }
+        let end = async {
+            let failed = make_links(direction, &channel, links).await;
+            report.files.extend(failed.into_iter().map(|(source, why)| FileReport::missing(&source, why)));
+            finish_folders(job.preserve, direction, &channel, &folders, &mut report.warnings).await;
+        };
+        if until(stop, end).await.is_err() {
+            report.is_interrupted = true;
         }
-        // Of files as well, a server that refuses this is worth a warning.
-        let notes = if direction == Direction::Up { &mut report.warnings } else { &mut report.notes };
-        finish_folders(job.preserve, direction, &channel, &folders, notes).await;
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
             "the connection to {machine} was lost and could not be opened again: {why}; run the same command again to continue"
         ));
     }
-    let files = carrier.reports.take();
-    let unfinished = total_files - files.len() as u64;
-    report.files.extend(files);
+    report.files.extend(carrier.reports.take());
+    let unfinished: Vec<_> = files.iter().filter(|file| !file.is_closed()).collect();
+    let not_all = || "not copied: the copy ended before all of it was there".to_owned();
+    report.files.extend(unfinished.iter().map(|file| FileReport::failed(file, not_all())));
     let _ = timeout(CLEAN_TIME, carrier.remove_parts()).await;
     report.warnings.extend(carrier.warnings.take());
-    if unfinished > 0 {
-        let next = if job.resume { "; the same command goes on" } else { "" };
-        report.notes.push(format!("{unfinished} of {total_files} files were not copied{next}"));
+    if !unfinished.is_empty() {
+        let has_parts = carrier.manner.journals.is_some();
+        let next = if has_parts {
+            "; the same command copies all again, and goes on with parts of large files"
+        } else {
+            ""
+        };
+        report.notes.push(format!("{} of {total_files} files were not copied{next}", unfinished.len()));
     }
     report.elapsed_s = began.elapsed().as_secs_f64();
     Ok(report)
@@ -275,7 +280,12 @@ async fn probe_one_way(
 }
 
 /// Finds all that is to be copied, with the names that it gets.
-async fn find(job: &Job, direction: Direction, channel: &Rc<Channel>) -> Result<Result<Found, CopyError>> {
+async fn find(
+    job: &Job,
+    direction: Direction,
+    channel: &Rc<Channel>,
+    stop: &AtomicBool,
+) -> Result<Result<Found, CopyError>> {
     let choice = Choice {
         recursive: job.recursive,
         links: job.links,
@@ -297,10 +307,12 @@ async fn find(job: &Job, direction: Direction, channel: &Rc<Channel>) -> Result<
             }
         }
     }
-    let destination = match &job.destination {
-        Location::Local(path) => path.as_os_str().as_bytes().to_vec(),
-        Location::Remote { path, .. } => path.clone(),
+    let named = match &job.destination {
+        Location::Local(path) => path.as_os_str().as_bytes(),
+        Location::Remote { path, .. } => path,
     };
+    let end = named.iter().rposition(|byte| *byte != b'/').map_or(named.len(), |last| last + 1);
+    let (destination, must_be_folder) = (named[..end].to_vec(), end < named.len());
     let known = match direction {
         Direction::Up => match Trouble::unless_lost(stated(channel, &destination).await)? {
             Ok(known) => known,
@@ -312,9 +324,9 @@ async fn find(job: &Job, direction: Direction, channel: &Rc<Channel>) -> Result<
     };
     let is_folder = known == Destination::Folder;
     let wrong = match known {
-        _ if !is_folder && (sources.len() > 1 || destination.ends_with(b"/")) => {
-            "is not a folder; make it first, or copy one source to a name without a '/' at its end"
-        }
+        // As with scp, one folder may get a name with a '/' at its end.
+        Destination::Free if must_be_folder && sources.len() == 1 && job.recursive => "",
+        _ if !is_folder && (sources.len() > 1 || must_be_folder) => NO_FOLDER,
         Destination::Other => {
             "exists and is not a regular file; choose another name, or take --why to try a path"
         }
@@ -324,60 +336,32 @@ async fn find(job: &Job, direction: Direction, channel: &Rc<Channel>) -> Result<
     if !wrong.is_empty() {
         return Ok(Err(CopyError::WrongUse(format!("{} {wrong}", job.destination.in_words()))));
     }
-    for source in sources {
-        let target = match last_name(&source).filter(|_| is_folder) {
-            Some(name) => below(&destination, name),
-            None => destination.clone(),
+    let target = |source: &[u8]| match last_name(source).filter(|_| is_folder) {
+        Some(name) => below(&destination, name),
+        None => destination.clone(),
+    };
+    for some in sources.chunks(ASKED_AT_ONCE) {
+        let asked: Vec<_> = match direction {
+            Direction::Up => {
+                for source in some {
+                    find_here(Path::new(&os(source)), target(source), &choice, stop, &mut found);
+                }
+                continue;
+            }
+            Direction::Down => some.iter().map(|source| channel.begin(&Request::Stat(source))).collect(),
         };
-        match direction {
-            Direction::Up => find_here(Path::new(&os(&source)), target, &choice, &mut found),
-            Direction::Down => find_there(channel, source, target, &choice, &mut found).await?,
+        for (source, asked) in some.iter().zip(asked) {
+            let named = (source.clone(), asked?);
+            find_there(channel, named, target(source), &choice, &mut found).await?;
         }
+    }
+    let is_file = |item: &Item| item.is_named && item.kind != Kind::Folder;
+    if must_be_folder && !is_folder && found.items.iter().any(is_file) {
+        return Ok(Err(CopyError::WrongUse(format!("{} {NO_FOLDER}", job.destination.in_words()))));
     }
     Ok(Ok(found))
 }
 
-/// What has the name of the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Destination {
-    Folder,
-    File,
-    /// Nothing, in a folder that is there.
-    Free,
-    /// Nothing, and its folder is not there either.
-    Nowhere,
-    /// Something that is not replaced.
-    Other,
-}
-
-impl Destination {
-    fn here(path: &Path) -> Self {
-        match fs::metadata(path) {
-            Ok(known) if known.is_dir() => Self::Folder,
-            Ok(known) if known.is_file() => Self::File,
-            Ok(_) => Self::Other,
-            Err(_) => match path.parent() {
-                Some(above) if above != Path::new("") && !above.is_dir() => Self::Nowhere,
-                _ => Self::Free,
-            },
-        }
-    }
-}
-
-/// What has the name of the destination there.
-async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination> {
-    let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
-    let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
-    // Both at once: the second is seldom needed, and a round trip may be long.
-    let (own, above) = tokio::join!(channel.stat(path), channel.stat(above));
-    Ok(match own? {
-        Some(known) => match known.file_type() {
-            Some(FileType::Directory) => Destination::Folder,
-            Some(FileType::Regular) | None => Destination::File,
-            Some(_) => Destination::Other,
-        },
-        // What cannot be looked at may be there.
-        None if Trouble::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
-        None => Destination::Free,
-    })
-}
+/// What is wrong with a destination that is to be a folder.
+const NO_FOLDER: &str =
+    "is not a folder; make it first, or copy one source to a name without a '/' at its end";

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{self, hex};
@@ -70,8 +73,14 @@ impl Place {
             let path = folder.join(format!("place-{command}-{number}"));
             loop {
                 let lock = File::create(&path)?;
-                if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                    break;
+                match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => {}
+                    Err(Errno::WOULDBLOCK) => break,
+                    // Some file systems have no locks.
+                    Err(error) => {
+                        let _ = fs::remove_file(&path);
+                        return Err(error.into());
+                    }
                 }
                 // Its last owner may have removed it since it was opened.
                 if lock.metadata()?.nlink() > 0 {

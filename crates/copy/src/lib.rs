@@ -7,6 +7,7 @@
 mod carrier;
 mod channel;
 mod choice;
+mod destination;
 mod download;
 mod file;
 mod folders;
@@ -27,6 +28,7 @@ mod remote;
 mod report;
 mod said;
 mod session;
+mod shape;
 mod sockets;
 mod span;
 mod ssh;

@@ -1,6 +1,6 @@
 //! Files that are not whole: the names that they have, what is remembered of them, and their end.
 
-use std::{fs, io, rc::Rc};
+use std::{fs, io, path::Path, rc::Rc};
 
 use sftp::Request;
 
@@ -32,14 +32,13 @@ impl Carrier {
         match Journal::open(folder, &self.manner.token, identity) {
             Ok((journal, known)) => (Some(journal), known),
             Err(error) => {
-                self.warn_of_journal(&error);
+                self.warn_of_journal(folder, &error);
                 Default::default()
             }
         }
     }
 
-    pub(crate) fn warn_of_journal(&self, error: &io::Error) {
-        let folder = self.manner.journals.clone().unwrap_or_default();
+    pub(crate) fn warn_of_journal(&self, folder: &Path, error: &io::Error) {
         self.warn(format!(
             "cannot write a journal in {}: {error}; after a break, files begin anew",
             folder.display()
@@ -59,9 +58,11 @@ impl Carrier {
     /// one after the other, so that a part which it is still to make is removed as well.
     pub(crate) async fn remove_parts(&self) {
         let mut asked = Vec::new();
+        let other = self.channels.borrow().first().cloned();
         for (channel, path) in self.parts.take().into_values() {
+            let remove = |channel: &Rc<Channel>| channel.begin(&Request::Remove(&path)).ok();
             match self.manner.direction {
-                Direction::Up => asked.extend(channel.begin(&Request::Remove(&path))),
+                Direction::Up => asked.extend(remove(&channel).or_else(|| remove(other.as_ref()?))),
                 Direction::Down => drop(fs::remove_file(os(&path))),
             }
         }

@@ -14,6 +14,7 @@ use crate::{
     carrier::Carrier,
     channel::Channel,
     quiet::Quiet,
+    shape::{LONG_ROUND_TRIP, MAX_CHANNELS, Shape, USUAL_CHANNELS, channels_of_each},
     sockets::Folder,
     ssh::Login,
     trouble::{Result, Trouble},
@@ -22,10 +23,6 @@ use crate::{
 
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
-/// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
-const MAX_CHANNELS: u32 = 6;
-/// Channels of a connection where there are several.
-const USUAL_CHANNELS: u32 = 2;
 /// Shells there that hash, one for a connection.
 const MAX_HASHERS: u32 = 2;
 /// Chunks that a channel carries at once: one is sent and the file of the next is opened, while the last is answered and files that
@@ -44,33 +41,6 @@ const LOGIN_TICK: Duration = Duration::from_millis(10);
 /// Logins that begin beside the first, where it asked nobody anything the last time: if all fail, a server that counts failures has
 /// seen less than five.
 const EARLY_LOGINS: u32 = 3;
-/// A round trip from which on two channels of each connection do not fill 1 Gbit/s: each carries 1.5 MiB in a round trip, three
-/// quarters of SSH's window.
-const VERY_LONG_ROUND_TRIP: Duration = Duration::from_millis(250);
-/// A round trip from which on more than one connection pays.
-const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
-
-/// How many connections there are, and how many channels each has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) connections: u32,
-    pub(crate) channels: u32,
-}
-
-impl Shape {
-    /// The shape for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
-    /// loopback six channels over one connection took 0.75 of scp's time and 0.99 of its processor time, one channel 1.0 and 1.06.
-    pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
-        let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
-        match connections.unwrap_or(usual) {
-            1 => Self { connections: 1, channels: MAX_CHANNELS },
-            connections => {
-                let more = u32::from(round_trip >= VERY_LONG_ROUND_TRIP);
-                Self { connections, channels: USUAL_CHANNELS + more }
-            }
-        }
-    }
-}
 
 /// Connections and their channels.
 #[derive(Debug)]
@@ -88,8 +58,9 @@ pub(crate) struct Pool {
     is_planned: Cell<bool>,
     /// Connections that were begun.
     slots: Cell<u32>,
-    /// Channels that the first connections have until the others are there.
-    spare: RefCell<Vec<Rc<Channel>>>,
+    /// Channels of connections beyond the usual ones, with their numbers there: the first connections have more until the others are
+    /// there.
+    spare: RefCell<Vec<(u32, Rc<Channel>)>>,
     /// Slots that still try.
     alive: Cell<usize>,
     most_channels: Cell<u32>,
@@ -134,8 +105,8 @@ impl Pool {
         self.folder.control(slot)
     }
 
-    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if that took so
-    /// long that the path must be; some begin with it, if the last login over this path was quiet.
+    /// The first login: asks nobody anything if that works, else the user. The others begin as soon as it was let in, if the login took
+    /// so long that the path must be long. Some begin with it, if the last login over this path was quiet.
     ///
     /// # Errors
     /// When neither works.
@@ -165,9 +136,13 @@ impl Pool {
         }
     }
 
-    /// Has a shell at this connection hash what is there, if anything is to be verified or may be there from an earlier run.
+    /// Whether a connection has a shell that hashes what is there: if anything is to be verified, or may be there from an earlier run.
+    fn has_hasher(&self, slot: u32) -> bool {
+        slot < MAX_HASHERS && (self.carrier.manner.verify || self.carrier.manner.journals.is_some())
+    }
+
     fn start_hasher(&self, slot: u32) {
-        if self.carrier.manner.verify || self.carrier.manner.journals.is_some() {
+        if self.has_hasher(slot) {
             let (command, carrier) = (self.login.shell(&self.control(slot)), Rc::clone(&self.carrier));
             spawn_local(async move { carrier.hashers.start(command).await });
         }
@@ -206,6 +181,9 @@ impl Pool {
     fn start_slot(self: &Rc<Self>, slot: u32, first: Option<Rc<Channel>>, channels: u32) {
         self.slots.set(self.slots.get().max(slot + 1));
         self.alive.set(self.alive.get() + 1);
+        if self.has_hasher(slot) {
+            self.carrier.hashers.connection_begins();
+        }
         spawn_local(Rc::clone(self).slot(slot, first, channels));
     }
 
@@ -255,11 +233,14 @@ impl Pool {
                 }
             }
             attempt += 1;
-            if !self.is_done() {
+            if attempt < MAX_ATTEMPTS && !self.is_done() {
                 sleep(FIRST_WAIT * 2_u32.pow(attempt.min(6) - 1)).await;
             }
         }
         self.alive.set(self.alive.get() - 1);
+        if self.has_hasher(slot) {
+            self.carrier.hashers.connection_ends();
+        }
         self.retire_spare();
         // The first login may yet succeed.
         if self.alive.get() == 0 && self.is_planned.get() {
@@ -285,6 +266,8 @@ impl Pool {
 
     /// Carries over a connection until all is done or it is lost.
     async fn carry(self: &Rc<Self>, slot: u32, first: Rc<Channel>, channels: u32) {
+        // Before the channels: a server may allow too few sessions for all of them.
+        self.start_hasher(slot);
         let mut all = vec![spawn_local(Rc::clone(self).carry_over(first))];
         for number in 2..=channels {
             let (pool, command) = (Rc::clone(self), self.login.channel(&self.control(slot)));
@@ -294,15 +277,12 @@ impl Pool {
                     && pool.tell_limits(&channel).await.is_ok()
                 {
                     if number > USUAL_CHANNELS {
-                        pool.spare.borrow_mut().push(Rc::clone(&channel));
+                        pool.spare.borrow_mut().push((number, Rc::clone(&channel)));
                     }
                     pool.retire_spare();
                     pool.carry_over(channel).await;
                 }
             }));
-        }
-        if slot < MAX_HASHERS {
-            self.start_hasher(slot);
         }
         if slot == 0 {
             let witness = Rc::clone(&self.witness);
@@ -316,7 +296,11 @@ impl Pool {
     /// Once all connections are there, the first has no more channels than the others: they would make the file wait for it.
     fn retire_spare(&self) {
         if self.are_all_there() && self.alive.get() > 1 {
-            self.spare.take().iter().for_each(|channel| channel.retire());
+            let usual = channels_of_each(self.carrier.governor.round_trip());
+            let mut spare = self.spare.borrow_mut();
+            for (_, channel) in spare.extract_if(.., |(number, _)| *number > usual) {
+                channel.retire();
+            }
         }
     }
 
@@ -345,7 +329,9 @@ impl Pool {
 
     /// Whether all connections are there, and no more channels than they have in the end.
     pub(crate) fn is_complete(&self) -> bool {
-        self.are_all_there() && (self.alive.get() == 1 || self.spare.borrow().is_empty())
+        let usual = channels_of_each(self.carrier.governor.round_trip());
+        let has_spare = self.spare.borrow().iter().any(|(number, _)| *number > usual);
+        self.are_all_there() && (self.alive.get() == 1 || !has_spare)
     }
 
     /// Whether every connection carries that was not given up.

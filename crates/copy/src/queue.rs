@@ -114,12 +114,15 @@ impl Queue {
     }
 
     fn finish_step(&self) -> Option<Work> {
-        while let Some(file) = self.complete.borrow_mut().pop_front() {
-            if !file.is_closed() {
-                return Some(Work { file, step: Step::Finish });
-            }
-        }
-        None
+        let mut complete = self.complete.borrow_mut();
+        complete.retain(|file| !file.is_closed());
+        // What is late of a part that was carried again must not come when the file has its name.
+        let active = self.active.borrow();
+        let is_carried = |file: &Rc<FileCopy>| {
+            active.iter().any(|work| Rc::ptr_eq(&work.file, file) && matches!(work.step, Step::Carry(..)))
+        };
+        let at = complete.iter().position(|file| !is_carried(file))?;
+        complete.remove(at).map(|file| Work { file, step: Step::Finish })
     }
 
     fn next_step(&self) -> Option<Work> {
@@ -148,6 +151,9 @@ impl Queue {
             _ => true,
         };
         self.active.borrow_mut().retain(is_other);
+        if !self.complete.borrow().is_empty() {
+            self.changed.notify_waiters();
+        }
     }
 
     async fn when<T>(&self, take: impl Fn() -> Option<T>) -> Option<T> {
@@ -238,10 +244,15 @@ mod tests {
         let queue = Queue::default();
         let file = FileCopy::new(1, item("a", 2 * CHUNK_BYTES));
         queue.add(Rc::clone(&file));
-        assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Carry(0, _), .. })));
+        let first = queue.take_chunk().await.unwrap();
+        assert!(matches!(first.step, Step::Carry(0, _)));
         queue.complete(Rc::clone(&file));
+        // A part of it is still on the way.
+        let second = queue.take_chunk().await.unwrap();
+        assert!(matches!(second.step, Step::Carry(1, _)) && queue.finish_step().is_none());
+        queue.carried(&first);
+        queue.carried(&second);
         assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Finish, .. })));
-        assert!(matches!(queue.take_chunk().await, Some(Work { step: Step::Carry(1, _), .. })));
         queue.complete(Rc::clone(&file));
         file.close();
         queue.finished(&file);

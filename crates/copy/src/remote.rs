@@ -47,26 +47,14 @@ impl Channel {
         self.begin(&request)?.done().await
     }
 
-    async fn attributes(&self, request: Request<'_>) -> Result<Option<Attributes>> {
-        match self.ask(&request).await {
-            Ok(Said::Attributes(attributes)) => Ok(Some(attributes)),
-            Ok(_) => Err(Trouble::unexpected("STAT")),
-            Err(trouble) if trouble.is(Code::NoSuchFile) => Ok(None),
-            Err(trouble) => Err(trouble),
-        }
-    }
-
-    /// Attributes of what a path leads to; none if there is nothing. A server that calls it a link would have it made as one.
+    /// Attributes of what a path leads to; none if there is nothing.
     pub(crate) async fn stat(&self, path: &[u8]) -> Result<Option<Attributes>> {
-        match self.attributes(Request::Stat(path)).await? {
-            Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
-            found => Ok(found),
-        }
+        self.begin(&Request::Stat(path))?.behind().await
     }
 
     /// Attributes of a path itself, even if it is a link.
     pub(crate) async fn lstat(&self, path: &[u8]) -> Result<Option<Attributes>> {
-        self.attributes(Request::Lstat(path)).await
+        self.begin(&Request::Lstat(path))?.known().await
     }
 
     async fn name(&self, request: Request<'_>) -> Result<Vec<u8>> {
@@ -102,10 +90,6 @@ impl Channel {
         // Below the folder that the user named, no link leads elsewhere.
         let known = if folder.is_named { Request::Stat(path) } else { Request::Lstat(path) };
         Ok(NewFolder { made, known: self.begin(&known)? })
-    }
-
-    pub(crate) async fn set(&self, path: &[u8], attributes: Attributes) -> Result {
-        self.done(Request::Setstat { path, attributes }).await
     }
 
     /// Asks to bring a file to the disk, where the server can.

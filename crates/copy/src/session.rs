@@ -47,8 +47,12 @@ impl Session {
     ) -> Result<Self, CopyError> {
         let began = Instant::now();
         // Whoever cannot write there copies without resuming.
-        let journals = job.state.as_ref().filter(|_| job.resume);
-        let place = journals.and_then(|folder| Place::take(folder, &command(job)).ok());
+        let journals = job.state.as_ref().filter(|_| job.resume && !job.dry_run);
+        let place = journals.map(|folder| Place::take(folder, &command(job)));
+        let (place, unwritable) = match place.transpose() {
+            Ok(place) => (place, None),
+            Err(error) => (None, Some(error)),
+        };
         let failed = |why: String| CopyError::Failed(why);
         let token = match &place {
             Some(place) => place.token.clone(),
@@ -70,6 +74,9 @@ impl Session {
             direction == Direction::Down,
         );
         let carrier = Carrier::new(manner, governor);
+        if let (Some(folder), Some(error)) = (journals.filter(|folder| folder.exists()), unwritable) {
+            carrier.warn_of_journal(folder, &error);
+        }
         let witness = Witness::new(direction == Direction::Down);
         let login = until(stop, Login::new(host, job.ssh_options.clone())).await?;
         let machine = login.name().to_owned();

@@ -63,7 +63,7 @@ impl Login {
         let quiet = if is_quiet { &["BatchMode=yes", "LogLevel=ERROR"][..] } else { &[] };
         let mut command = self.command(control, "ControlMaster=yes", quiet, &["-s"], "sftp");
         if is_quiet {
-            ignore_interrupts(&mut command);
+            leave_terminal(&mut command);
         }
         command
     }
@@ -71,7 +71,7 @@ impl Login {
     /// Another SFTP channel of the connection at `control`.
     pub(crate) fn channel(&self, control: &Path) -> Command {
         let mut command = self.command(control, "ControlMaster=no", &NO_OTHER_WAY, &["-s"], "sftp");
-        ignore_interrupts(&mut command);
+        leave_terminal(&mut command);
         command
     }
 
@@ -103,12 +103,14 @@ impl Login {
     }
 }
 
-/// A Ctrl-C goes to all programs of a terminal. Who asks nobody anything outlives it, so that parts can be removed over it.
-fn ignore_interrupts(command: &mut Command) {
-    // SAFETY: between fork and exec, only signal(2) is called, which is safe there (signal-safety(7)).
+/// Has a program without the user's terminal. It outlives Ctrl-C, so that parts can be removed over it. And the `ssh` to a jump host,
+/// which hears nothing of this one's BatchMode, cannot ask: several connections would ask at the same time.
+fn leave_terminal(command: &mut Command) {
+    command.env("SSH_ASKPASS_REQUIRE", "never");
+    // SAFETY: between fork and exec, only setsid(2) is called, which is safe there (signal-safety(7)).
     unsafe {
         command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_IGN);
+            libc::setsid();
             Ok(())
         });
     }

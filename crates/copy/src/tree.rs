@@ -2,13 +2,15 @@
 
 use std::{
     cell::Cell,
+    collections::VecDeque,
     fs::{self, Metadata},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
     rc::Rc,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use sftp::{Attributes, FileType};
+use sftp::{Attributes, FileType, Request};
 use tokio::{sync::Semaphore, task::spawn_local};
 
 use crate::{
@@ -17,13 +19,23 @@ use crate::{
     file::{Item, Kind, MODE_BITS},
     location::shown,
     trouble::{Result, Trouble},
+    waiting::Pending,
 };
 
 /// Folders in folders beyond this are a loop of links that nothing else has shown.
 const MAX_DEPTH: usize = 200;
 
 /// Folders that are listed at once: a server opens only so many.
-const LISTINGS: usize = 64;
+pub(crate) const LISTINGS: usize = 64;
+
+/// Names that are asked for at once.
+pub(crate) const ASKED_AT_ONCE: usize = 256;
+
+/// Longer paths exist on no system.
+const MAX_PATH_BYTES: usize = 4_096;
+
+/// Paths are seldom longer.
+const USUAL_PATH_BYTES: usize = 256;
 
 /// More files than this are not remembered.
 pub(crate) const MAX_ITEMS: usize = 5_000_000;
@@ -65,20 +77,28 @@ pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     (!matches!(name, b"." | b"..")).then_some(name)
 }
 
-/// Finds what is below a path of this machine.
-pub(crate) fn find_here(source: &Path, target: Vec<u8>, choice: &Choice, found: &mut Found) {
-    let mut ancestors = Vec::new();
-    here(source, b"", target, choice, &mut ancestors, found);
+/// Finds what is below a path of this machine, unless it is stopped.
+pub(crate) fn find_here(
+    source: &Path,
+    target: Vec<u8>,
+    choice: &Choice,
+    stop: &AtomicBool,
+    found: &mut Found,
+) {
+    here(source, b"", target, (choice, stop), &mut Vec::new(), found);
 }
 
 fn here(
     source: &Path,
     relative: &[u8],
     target: Vec<u8>,
-    choice: &Choice,
+    (choice, stop): (&Choice, &AtomicBool),
     ancestors: &mut Vec<(u64, u64)>,
     found: &mut Found,
 ) {
+    if stop.load(Ordering::Relaxed) {
+        return;
+    }
     let path = source.as_os_str().as_bytes();
     let mut problem = |why: String| found.problems.push(Problem::new(path, why));
     let own = match fs::symlink_metadata(source) {
@@ -95,7 +115,7 @@ fn here(
                 target,
                 Kind::Link(to.as_os_str().as_bytes().to_vec()),
                 &own,
-                relative.is_empty(),
+                false,
             )),
             Err(error) => problem(error.to_string()),
         }
@@ -123,16 +143,24 @@ fn here(
     if ancestors.contains(&identity) {
         return problem("a link leads back to a folder above; copy links as links with --links".to_owned());
     }
-    let mut names: Vec<_> = match fs::read_dir(source) {
-        Ok(entries) => entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect(),
+    let entries = match fs::read_dir(source) {
+        Ok(entries) => entries,
         Err(error) => return problem(error.to_string()),
     };
+    let mut names = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) => names.push(entry.file_name()),
+            Err(error) => problem(format!("cannot list all that is in the folder: {error}")),
+        }
+    }
     names.sort();
     found.items.push(local_item(path, target.clone(), Kind::Folder, &behind, relative.is_empty()));
     ancestors.push(identity);
     for name in names {
         let bytes = name.as_bytes();
-        here(&source.join(&name), &below(relative, bytes), below(&target, bytes), choice, ancestors, found);
+        let (relative, target) = (below(relative, bytes), below(&target, bytes));
+        here(&source.join(&name), &relative, target, (choice, stop), ancestors, found);
     }
     ancestors.pop();
 }
@@ -161,18 +189,18 @@ struct Folder {
     above: Vec<Vec<u8>>,
 }
 
-/// Finds what is below a path of the other machine. Folders beside each other are listed at once.
+/// Finds what is below a path of the other machine, which was asked what has that name. Folders beside each other are listed at once.
 ///
 /// # Errors
 /// When the connection is lost.
 pub(crate) async fn find_there(
     channel: &Rc<Channel>,
-    source: Vec<u8>,
+    (source, asked): (Vec<u8>, Pending),
     target: Vec<u8>,
     choice: &Choice,
     found: &mut Found,
 ) -> Result {
-    let attributes = match Trouble::unless_lost(channel.stat(&source).await)? {
+    let attributes = match Trouble::unless_lost(asked.behind().await)? {
         Ok(Some(attributes)) => attributes,
         absent => {
             let why = absent.err().map_or("no such file there".to_owned(), |trouble| trouble.to_string());
@@ -250,40 +278,54 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
         let why = format!("the server lists a file '{name}', which is not a valid file name; it is left out");
         listed.problems.push(Problem::new(&folder.source, why));
     }
-    for (name, mut attributes) in names {
-        let source = below(&folder.source, &name);
-        let mut above = folder.above.clone();
-        if attributes.file_type() == Some(FileType::Symlink) && !links {
-            match Trouble::unless_lost(behind(channel, folder, &source, &mut above).await)? {
-                Ok(behind) => attributes = behind,
-                Err(trouble) => {
-                    listed.problems.push(Problem::new(&source, trouble));
-                    continue;
-                }
+    for some in names.chunks(ASKED_AT_ONCE) {
+        let mut asked = VecDeque::new();
+        for (name, attributes) in some {
+            if attributes.file_type() == Some(FileType::Symlink) && !links {
+                asked.push_back(channel.begin(&Request::Stat(&below(&folder.source, name)))?);
             }
         }
-        let entry = Folder {
-            relative: below(&folder.relative, &name),
-            target: below(&folder.target, &name),
-            source,
-            above,
-        };
-        listed.entries.push((entry, attributes));
+        for (name, attributes) in some {
+            let mut attributes = *attributes;
+            let source = below(&folder.source, name);
+            if source.len() > MAX_PATH_BYTES {
+                let why =
+                    format!("a path of more than {MAX_PATH_BYTES} bytes begins with it; it is left out");
+                listed.problems.push(Problem::new(&folder.source, why));
+                continue;
+            }
+            // Long paths take memory as many names do.
+            left.set(left.get().saturating_sub(source.len() / USUAL_PATH_BYTES));
+            let mut above = folder.above.clone();
+            if attributes.file_type() == Some(FileType::Symlink)
+                && let Some(asked) = asked.pop_front()
+            {
+                match Trouble::unless_lost(behind(channel, folder, (&source, asked), &mut above).await)? {
+                    Ok(behind) => attributes = behind,
+                    Err(trouble) => {
+                        listed.problems.push(Problem::new(&source, trouble));
+                        continue;
+                    }
+                }
+            }
+            let (relative, target) = (below(&folder.relative, name), below(&folder.target, name));
+            listed.entries.push((Folder { relative, target, source, above }, attributes));
+        }
     }
     Ok(listed)
 }
 
-/// What a link in a folder leads to. A folder is added to those above.
+/// What a link in a folder leads to, which was asked for. A folder is added to those above.
 async fn behind(
     channel: &Channel,
     folder: &Folder,
-    link: &[u8],
+    (link, asked): (&[u8], Pending),
     above: &mut Vec<Vec<u8>>,
 ) -> Result<Attributes> {
-    let behind = channel.stat(link).await?;
+    let behind = asked.behind().await?;
     let behind = behind.ok_or_else(|| Trouble::Local("the link leads nowhere".to_owned()))?;
     if behind.file_type() == Some(FileType::Directory) {
-        let (real, own) = (channel.real_path(link).await?, channel.real_path(&folder.source).await?);
+        let (real, own) = tokio::try_join!(channel.real_path(link), channel.real_path(&folder.source))?;
         if above.contains(&real) || own.starts_with(&below(&real, b"")) || own == real {
             let why = "a link leads back to a folder above; copy links as links with --links";
             return Err(Trouble::Local(why.to_owned()));

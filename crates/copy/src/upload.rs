@@ -56,12 +56,20 @@ impl Carrier {
             }
             opened => opened,
         };
-        if let Err(trouble) = Trouble::unless_lost(opened)? {
-            if let Some(journal) = journal.filter(|_| chunks.is_empty()) {
-                journal.remove();
+        let handle = match Trouble::unless_lost(opened)? {
+            Ok(handle) => handle,
+            Err(trouble) => {
+                if let Some(journal) = journal.filter(|_| chunks.is_empty()) {
+                    journal.remove();
+                }
+                return Err(trouble);
             }
-            return Err(trouble);
-        }
+        };
+        let former_bytes = if chunks.is_empty() {
+            0
+        } else {
+            channel.begin(&Request::Fstat(&handle))?.attributes().await?.size.unwrap_or(u64::MAX)
+        };
         Ok(Prepared {
             local: Arc::new(local),
             temporary,
@@ -69,6 +77,7 @@ impl Carrier {
             replaced_permissions,
             journal: RefCell::new(journal),
             known: RefCell::new(chunks),
+            former_bytes,
         })
     }
 
@@ -89,17 +98,17 @@ impl Carrier {
         span: &Span,
     ) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
-        self.write(channel, &handle, &prepared.local, span, true).await
+        self.write(channel, &handle, &prepared.local, span, prepared.former_bytes).await
     }
 
-    /// Writes a part of a file of this machine, many requests at once.
+    /// Writes a part of a file of this machine, many requests at once. Leaves out the holes from an offset on.
     async fn write(
         &self,
         channel: &Channel,
         handle: &[u8],
         local: &File,
         span: &Span,
-        leaves_holes: bool,
+        holes_from: u64,
     ) -> Result {
         let mut pending = Vec::new();
         while span.left() > 0 {
@@ -110,7 +119,7 @@ impl Carrier {
                 room.for_bytes(0);
                 break;
             };
-            if leaves_holes && is_hole(local, offset, bytes as u64) {
+            if offset >= holes_from && is_hole(local, offset, bytes as u64) {
                 room.for_bytes(0);
                 continue;
             }
@@ -147,6 +156,7 @@ impl Carrier {
         if !has_hole && let Some(hash) = self.hashers.hash_chunk(&prepared.temporary, begin, here).await {
             return Ok(hash);
         }
+        file.lacks_hash.set(true);
         let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
         let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
         if has_hole {
@@ -235,7 +245,7 @@ impl Carrier {
         let temporary = temporary_name(&self.manner, &self.identity(file), &target);
         let (earlier, temporary, handle) = self.make_there(channel, file, temporary).await?;
         let carried = async {
-            self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), false).await?;
+            self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), u64::MAX).await?;
             let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
             let closed = handle.close(channel)?;
             if let Some(sync) = sync {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sftp::Attributes;
+use sftp::{Attributes, Code, FileType};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -81,7 +81,24 @@ impl Pending {
     pub(crate) async fn attributes(self) -> Result<Attributes> {
         match self.answer().await? {
             Said::Attributes(attributes) => Ok(attributes),
-            _ => Err(Trouble::unexpected("FSTAT")),
+            _ => Err(Trouble::unexpected("STAT")),
+        }
+    }
+
+    /// Waits for an answer that tells of what has a name; none if nothing has.
+    pub(crate) async fn known(self) -> Result<Option<Attributes>> {
+        match self.attributes().await {
+            Ok(known) => Ok(Some(known)),
+            Err(trouble) if trouble.is(Code::NoSuchFile) => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// The same of what a link leads to. A server that calls it a link would have it made as one.
+    pub(crate) async fn behind(self) -> Result<Option<Attributes>> {
+        match self.known().await? {
+            Some(found) if found.file_type() == Some(FileType::Symlink) => Err(Trouble::unexpected("STAT")),
+            found => Ok(found),
         }
     }
 

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::hasher::next_line;
 use kernel::{
     programs::sockets,
     senders::Senders,
@@ -20,7 +21,7 @@ use look::{Look, SOCKETS, client, look_at, program};
 use record::counters::SenderUse;
 use serde::Serialize;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncWriteExt, BufReader},
     process::Command,
     task::spawn_blocking,
     time::{sleep, timeout},
@@ -32,6 +33,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// More connections than this are not looked at.
 const MAX_CONNECTIONS: usize = 1_000;
+/// The longest answer of a shell that is read.
+const MAX_LOOK_BYTES: usize = 16 << 20;
 /// What ends each answer of the shell.
 const END: &str = "proofload: seen";
 /// What the shell there is asked for once.
@@ -238,7 +241,7 @@ impl Witness {
         let watched = async {
             let mut child = command.spawn().ok()?;
             let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-            let mut lines = BufReader::new(stdout).lines();
+            let mut lines = BufReader::new(stdout);
             let sockets = if self.looks_at_connections_there {
                 format!("; echo '{SOCKETS}'; ss -tinm state established 2>/dev/null")
             } else {
@@ -250,9 +253,12 @@ impl Witness {
                 stdin.write_all(ask.as_bytes()).await.ok()?;
                 let mut text = String::new();
                 loop {
-                    let line = timeout(ANSWER_WAIT, lines.next_line()).await.ok()?.ok()??;
+                    let line = timeout(ANSWER_WAIT, next_line(&mut lines)).await.ok()??;
                     if line == END {
                         break;
+                    }
+                    if text.len() > MAX_LOOK_BYTES {
+                        return None;
                     }
                     text += &line;
                     text.push('\n');

@@ -89,7 +89,7 @@ const FAULTS: [(Fault, &str, &[&str]); 11] = [
     // An end that has given up answers with a reset once the link is back.
     (LinkPause, "link_down_10_s", &["not responding", "timed out", "timeout", "reset"]),
     (Killed, "killed", &[""]),
-    (SshKilled, "ssh_killed", &["the connection ended"]),
+    (SshKilled, "ssh_killed", &["ssh was killed by signal 9", "the connection ended"]),
     (SshdRestart, "sshd_restarted", &["closed", "reset", "refused", "Broken pipe", "the connection ended"]),
     (DiskFull, "disk_full", &["No space left", "check whether its disk is full"]),
     (SourceChanged, "source_changed", &["the source changed while it was copied"]),

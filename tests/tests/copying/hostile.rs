@@ -268,16 +268,7 @@ fn what_an_earlier_run_has_brought_is_not_taken_unseen_for_another_source() -> R
     let place = Place::new(BARE_SERVER)?;
     fs::write(place.at("source"), contents(40_000_000))?;
     let [source, target] = [format!("any:{}", place.labs.path("source")), place.labs.path("target")];
-    // 40 MB at 40 Mbit/s would take 8 s.
-    let mut copy =
-        place.labs.command("copy -q -l 40000")?.args([&source, &target]).env("PATH", &place.path).start()?;
-    until("chunks have arrived", || {
-        let state = fs::read_dir(place.at(".local/state/proofload/copy")).into_iter().flatten().flatten();
-        let mut journals = state.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
-        journals.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|text| text.lines().count() >= 4))
-    });
-    copy.signal(Signal::KILL);
-    copy.wait(WAIT)?;
+    kill_with_chunks(&place, [&source, &target])?;
     let modified = fs::metadata(place.at("source"))?.modified()?;
     fs::write(place.at("source"), vec![7; 40_000_000])?;
     let times = fs::FileTimes::new().set_modified(modified);
@@ -285,5 +276,36 @@ fn what_an_earlier_run_has_brought_is_not_taken_unseen_for_another_source() -> R
     let (finished, report) = place.copy(&[&source, &target])?;
     ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
     ensure!(fs::read(target)? == vec![7; 40_000_000], "old chunks are in the target: {report:#}");
+    Ok(())
+}
+
+#[test]
+fn a_hole_is_written_over_what_an_earlier_run_has_brought() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(BARE_SERVER)?;
+    fs::write(place.at("source"), contents(40_000_000))?;
+    let [source, target] = [place.labs.path("source"), format!("any:{}", place.labs.path("target"))];
+    kill_with_chunks(&place, [&source, &target])?;
+    let modified = fs::metadata(&source)?.modified()?;
+    let hole = fs::File::create(&source)?;
+    hole.set_len(40_000_000)?;
+    hole.set_times(fs::FileTimes::new().set_modified(modified))?;
+    let (finished, report) = place.copy(&["--no-verify", &source, &target])?;
+    ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
+    ensure!(fs::read(place.at("target"))? == vec![0; 40_000_000], "old bytes are in the target: {report:#}");
+    Ok(())
+}
+
+/// Begins a copy of 40 MB, and kills it once chunks have arrived.
+fn kill_with_chunks(place: &Place, ends: [&String; 2]) -> Result<()> {
+    // At 40 Mbit/s, the whole would take 8 s.
+    let mut copy = place.labs.command("copy -q -l 40000")?.args(ends).env("PATH", &place.path).start()?;
+    until("chunks have arrived", || {
+        let state = fs::read_dir(place.at(".local/state/proofload/copy")).into_iter().flatten().flatten();
+        let mut journals = state.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
+        journals.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|text| text.lines().count() >= 4))
+    });
+    copy.signal(Signal::KILL);
+    copy.wait(WAIT)?;
     Ok(())
 }

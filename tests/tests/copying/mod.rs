@@ -242,6 +242,12 @@ fn a_copy_outlives_connections_that_end_and_others_to_the_same_place() -> Result
         ensure!(finished.code == Some(0), "{}", finished.stderr);
         ensure!(fs::read(place.at("target"))? == contents, "the target differs");
     }
+    // A shell that ended with its connection is waited for: every chunk is compared.
+    let from = format!("any:{source}");
+    let (finished, report) = place.copy(&["-l", "200000", &from, &place.labs.path("down")])?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    ensure!(report["files"][0]["verified"] == "by_checksum", "{report:#}");
+    ensure!(fs::read(place.at("down"))? == contents, "the target differs");
     let left = fs::read_dir(place.at(""))?
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().contains(".part"));
@@ -352,6 +358,28 @@ fn habits_of_scp_and_rsync_mean_what_they_mean_there() -> Result<()> {
         let (finished, _) = place.copy(&[&format!("any:{source}/{words}"), &target])?;
         let copied = names()?;
         ensure!(copied.join(" ") == expected, "{words}: {copied:?} {}", finished.stderr);
+    }
+    // What a pattern means, and what stands behind it only where it is there; a source that is named twice is one.
+    for (words, expected) in
+        [("deep/k/inner", "inner"), ("*/inner", "inner"), ("*/no*", "not_k"), ("*/none", "")]
+    {
+        let source = format!("any:{source}/{words}");
+        let (finished, _) = place.copy(&[&source, &source, &target])?;
+        let copied = names()?;
+        let is_there = finished.code == Some(i32::from(expected.is_empty()));
+        ensure!(is_there && copied.join(" ") == expected, "{words}: {copied:?} {}", finished.stderr);
+    }
+    // One folder gets a new name that ends with '/', and one file does not.
+    for (name, code) in [("source/k", 0), ("source/x1", 2)] {
+        let new = format!("any:{target}/new/");
+        let (finished, _) = place.copy(&["-r", &place.labs.path(name), &new])?;
+        ensure!(finished.code == Some(code), "{name}: {}", finished.stderr);
+        let expected: &[&str] = if code == 0 { &["new", "new/inner"] } else { &[] };
+        ensure!(names()? == expected, "{name}");
+    }
+    for (word, answer) in [("-v", "ssh -v"), ("-O", "SFTP"), ("-3", "scp -3")] {
+        let (finished, _) = place.copy(&[word, "any:a", "."])?;
+        ensure!(finished.code == Some(2) && finished.stderr.contains(answer), "{word}: {}", finished.stderr);
     }
     place.copy(&[
         "-r",

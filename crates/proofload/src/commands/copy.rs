@@ -77,7 +77,7 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "SIZE")]
     in_flight: Option<String>,
     /// Limit the rate to KBIT Kbit/s, as -l of scp does
-    #[arg(short, long, value_name = "KBIT")]
+    #[arg(short, long, value_name = "KBIT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     limit: Option<u64>,
     /// Write the result as JSON; - writes it, and nothing else, to standard output
     #[arg(long, value_name = "FILE")]
@@ -106,6 +106,15 @@ pub(crate) struct CopyArgs {
     /// Compress
     #[arg(short = 'C', help_heading = "For ssh")]
     compress: bool,
+    /// Ask for no password, and for nothing else
+    #[arg(short = 'B', help_heading = "For ssh")]
+    batch: bool,
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+    #[arg(short = 'O', hide = true)]
+    legacy: bool,
+    #[arg(short = '3', hide = true)]
+    through: bool,
     /// IPv4 only
     #[arg(short = '4', help_heading = "For ssh")]
     ipv4: bool,
@@ -164,7 +173,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
         Err(refusal) if !refusal.mistakes().is_empty() => {
             standard::print_refusal(&refusal);
             standard::message(
-                "only this result could not be written; files of which no line says otherwise are there",
+                "only the result could not be written; all files were copied, except those named above",
             );
             Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::GoalsNotMet })
         }
@@ -218,9 +227,15 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         mistakes.push(why);
         None
     });
-    if arguments.limit == Some(0) {
-        mistakes.push("--limit: 0 Kbit/s would never end".to_owned());
-    }
+    let habits = [
+        (arguments.verbose, "-v: take 'ssh -v HOST', which shows a login in detail"),
+        (
+            arguments.legacy,
+            "-O: copy needs SFTP, which every OpenSSH since 2000 has; take scp -O for what has none",
+        ),
+        (arguments.through, "-3: take scp -3, or run proofload copy on one of the two machines"),
+    ];
+    mistakes.extend(habits.into_iter().filter(|(is_used, _)| *is_used).map(|(_, answer)| answer.to_owned()));
     let Some(destination) = destination.filter(|_| mistakes.is_empty()) else {
         return Err(Refusal::new(mistakes));
     };
@@ -264,6 +279,7 @@ fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {
     });
     add("-o", jump);
     add("-c", arguments.cipher.clone());
+    add("-o", arguments.batch.then(|| "BatchMode=yes".into()));
     arguments.option.iter().for_each(|option| add("-o", Some(option.clone())));
     let flags = [(arguments.compress, "-C"), (arguments.ipv4, "-4"), (arguments.ipv6, "-6")];
     options.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| OsString::from(flag)));

@@ -41,7 +41,7 @@ pub(super) fn problems(report: &Report) -> Vec<String> {
 /// What became of it.
 pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let there: Vec<_> = report.files.iter().filter(|file| file.error.is_none()).collect();
-    let bytes: u64 = there.iter().map(|file| file.size_bytes).sum();
+    let bytes = there.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
     if is_dry {
         let lines = there
             .iter()
@@ -80,7 +80,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
         (Verified::ReadBack, "read back over the connection"),
         (
             Verified::HereOnly,
-            "not compared, only read again on this machine: this user cannot run cksum on the other one",
+            "not compared, only read again on this machine: the other one told no checksum of them",
         ),
         (Verified::No, "not verified"),
     ];

@@ -1,0 +1,56 @@
+//! What has the name of the destination before anything is copied.
+
+use std::{fs, path::Path};
+
+use sftp::FileType;
+
+use crate::{
+    channel::Channel,
+    trouble::{Result, Trouble},
+};
+
+/// What has the name of the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    Folder,
+    File,
+    /// Nothing, in a folder that is there.
+    Free,
+    /// Nothing, and its folder is not there either.
+    Nowhere,
+    /// Something that is not replaced.
+    Other,
+}
+
+impl Destination {
+    /// What has a name on this machine.
+    pub(crate) fn here(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(known) if known.is_dir() => Self::Folder,
+            Ok(known) if known.is_file() => Self::File,
+            Ok(_) => Self::Other,
+            Err(_) => match path.parent() {
+                Some(above) if above != Path::new("") && !above.is_dir() => Self::Nowhere,
+                _ => Self::Free,
+            },
+        }
+    }
+}
+
+/// What has the name of the destination there.
+pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination> {
+    let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
+    let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
+    // Both at once: the second is seldom needed, and a round trip may be long.
+    let (own, above) = tokio::join!(channel.stat(path), channel.stat(above));
+    Ok(match own? {
+        Some(known) => match known.file_type() {
+            Some(FileType::Directory) => Destination::Folder,
+            Some(FileType::Regular) | None => Destination::File,
+            Some(_) => Destination::Other,
+        },
+        // What cannot be looked at may be there.
+        None if Trouble::unless_lost(above)?.is_ok_and(|above| above.is_none()) => Destination::Nowhere,
+        None => Destination::Free,
+    })
+}

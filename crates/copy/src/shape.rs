@@ -1,0 +1,37 @@
+//! How many connections and channels a round trip needs.
+
+use std::time::Duration;
+
+/// Sessions of one connection: sshd allows ten (`MaxSessions`), and a shell is one.
+pub(crate) const MAX_CHANNELS: u32 = 6;
+/// Channels of a connection where there are several.
+pub(crate) const USUAL_CHANNELS: u32 = 2;
+/// A round trip from which on two channels of each connection do not fill 1 Gbit/s: each carries 1.5 MiB in a round trip, three
+/// quarters of SSH's window.
+const VERY_LONG_ROUND_TRIP: Duration = Duration::from_millis(250);
+/// A round trip from which on more than one connection pays.
+pub(crate) const LONG_ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// How many connections there are, and how many channels each has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) connections: u32,
+    pub(crate) channels: u32,
+}
+
+impl Shape {
+    /// The shape for a round trip. Nine connections of two channels filled 1 Gbit/s at 228 ms, also where each socket had 4 MB. On
+    /// loopback six channels over one connection took 0.75 of scp's time and 0.99 of its processor time, one channel 1.0 and 1.06.
+    pub(crate) fn of(round_trip: Duration, connections: Option<u32>) -> Self {
+        let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
+        match connections.unwrap_or(usual) {
+            1 => Self { connections: 1, channels: MAX_CHANNELS },
+            connections => Self { connections, channels: channels_of_each(round_trip) },
+        }
+    }
+}
+
+/// Channels of each of several connections.
+pub(crate) fn channels_of_each(round_trip: Duration) -> u32 {
+    USUAL_CHANNELS + u32::from(round_trip >= VERY_LONG_ROUND_TRIP)
+}
