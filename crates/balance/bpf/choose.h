@@ -9,7 +9,7 @@
 // Beside numbers of servers.
 enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17 };
 
-// Turns, or stand-ins of a server, that are tried for one flow before all turns are looked at, and how many of these are looked at
+// Turns, or stand-ins of a server, that are tried for one flow before all servers are looked at, and how many of these are looked at
 // together. The verifier follows each loop by itself, and has too little memory for one of all turns.
 #define TRIES 64
 
@@ -104,11 +104,13 @@ static __always_inline __u32 at_turn(const struct ring *ring, __u64 turn)
     return at < TURNS ? ring->turns[at] : 0;
 }
 
-// The first server from a turn on that is in no refused state, among `TRIES`.
-__noinline __u32 first_of_some(const struct ring *ring, __u32 turn, __u32 refused)
+// The first server of the list from a place on that is in no refused state, among `TRIES`.
+__noinline __u32 first_of_some(const struct ring *ring, __u32 from, __u32 refused)
 {
-    for (__u32 try = 0; ring && try < TRIES; try++) {
-        __u32 number = at_turn(ring, turn + try);
+    for (__u32 try = 0; ring && try < TRIES && try < ring->servers_length; try++) {
+        __u64 at = (from + try) % ring->servers_length;
+        barrier_var(at);
+        __u32 number = at < SERVERS ? ring->servers[at] : 0;
         if (server_at(number, refused))
             return number;
     }
@@ -116,10 +118,10 @@ __noinline __u32 first_of_some(const struct ring *ring, __u32 turn, __u32 refuse
 }
 
 // The same among all: a server that is in use is found, however few of the turns are its own.
-static __always_inline __u32 first_of_all(const struct ring *ring, __u32 turn, __u32 refused)
+static __always_inline __u32 first_of_all(const struct ring *ring, __u32 first, __u32 refused)
 {
-    for (__u32 from = 0; from < TURNS && from < ring->turns_length; from += TRIES) {
-        __u32 number = first_of_some(ring, turn % ring->turns_length + from, refused);
+    for (__u32 from = 0; from < SERVERS && from < ring->servers_length; from += TRIES) {
+        __u32 number = first_of_some(ring, first % ring->servers_length + from, refused);
         if (number)
             return number;
     }

@@ -109,7 +109,8 @@ static __always_inline __u32 read_ipv4(context *context, __u32 offset, __u32 lef
     if ((void *)(header + 1) > end_of(context) || header->version != 4 || header->ihl < 5)
         return 0;
     __u32 size = header->ihl * 4;
-    __u32 total = is_quoted ? left : bpf_ntohs(header->tot_len);
+    // What the kernel makes of many segments may be too long for the field.
+    __u32 total = is_quoted || !header->tot_len ? left : bpf_ntohs(header->tot_len);
     if (total < size || total > left)
         return 0;
     packet->flow.client = mapped(header->saddr);

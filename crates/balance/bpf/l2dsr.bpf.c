@@ -114,16 +114,15 @@ __noinline __u32 find(const struct packet *packet)
             bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
             return dropped(server->vip, WAITS);
-        else
-            // It does not count as a connection of its server any more, should that one be back.
-            flow->state = CLOSING;
     }
 
     __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct recent *begun = bpf_map_lookup_elem(&pending, &key);
     bool is_late = begun && is_new && !is_within(now_ns, begun->seen_ns, set->handshake_ns);
-    struct server *server = recent_server(begun, DEAD);
-    if (server && begun && !is_late) {
+    struct server *server = recent_server(begun, 0);
+    if (server && server->state & HELD && !is_new)
+        return dropped(server->vip, WAITS);
+    if (server && !(server->state & DEAD) && begun && !is_late) {
         __u32 number = begun->server;
         if (goes_on(packet))
             establish(packet, &key, begun, server->vip, set, now_ns);
@@ -138,7 +137,13 @@ __noinline __u32 find(const struct packet *packet)
     if (!service)
         return PASSED;
     __u32 number = choose(packet, &key, service, set, now_ns);
-    return number && is_new ? number | IS_NEW : number;
+    if (number && is_new)
+        return number | IS_NEW;
+    // It has another server now, and does not count as a connection of its former one, should that one be back.
+    flow = number ? bpf_map_lookup_elem(&flows, &key) : NULL;
+    if (flow && flow->server != number)
+        flow->state = CLOSING;
+    return number;
 }
 
 // Fragments have functions of their own: what these have on the stack, frames of whole packets need not have. Linux 6.1 has little.

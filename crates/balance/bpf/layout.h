@@ -98,10 +98,13 @@ struct place {
 struct ring {
     // By the monotonic clock.
     __u64 changed_ns;
-    // How many of the turns are used.
-    __u32 turns_length;
+    // How many of the turns, and of the servers, are used.
+    __u16 turns_length;
+    __u16 servers_length;
     // Smooth weighted round robin.
     __u16 turns[TURNS];
+    // Those of the turns, each once: where the turns that are tried find nobody, all of these are looked at.
+    __u16 servers[SERVERS];
     struct place places[PLACES];
 };
 

@@ -40,12 +40,16 @@ impl Program {
         self.attach_in(XdpMode::Skb, device, pins)
     }
 
+    /// Whether it is attached as a filter of a qdisc, for want of links.
+    pub(crate) fn is_by_filter(&self) -> bool {
+        self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE)
+    }
+
     fn attach_in(&mut self, mode: XdpMode, device: &str, pins: Option<&Path>) -> Result<(), Error> {
         let failed = |error: &(dyn error::Error + 'static)| {
             Error::new(format!("attach the balancer to {device}"), error)
         };
-        let by_filter =
-            self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE);
+        let by_filter = self.is_by_filter();
         let kind = match self.hook {
             Hook::Cls if by_filter => FILTER,
             Hook::Cls => CLS_LINK,

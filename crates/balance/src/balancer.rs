@@ -68,6 +68,8 @@ pub(crate) struct ServerState {
     pub mac: Option<Mac>,
     /// Whether it answers for its address.
     pub is_resolved: bool,
+    /// Whether it is checked.
+    pub is_checked: bool,
     /// Whether its checks succeed.
     pub is_up: bool,
     /// Whether it does not answer its checks at all, so that its flows are lost, or is not known yet. One that answers badly may serve
@@ -216,6 +218,12 @@ impl Balancer {
         })
     }
 
+    /// Whether something is done once flows have ended.
+    pub(crate) fn waits_for_flows(&self) -> bool {
+        let mut servers = self.vips.iter().flat_map(|state| &state.servers);
+        servers.any(|own| own.is_leaving || own.server.drain || own.server.max_connections.is_some())
+    }
+
     /// Numbers of the servers that have a maximum.
     pub(crate) fn with_thresholds(&self) -> impl Iterator<Item = u16> {
         let servers = self.vips.iter().flat_map(|state| &state.servers);
@@ -284,6 +292,7 @@ impl VipState {
                 is_leaving: false,
                 mac: None,
                 is_resolved: false,
+                is_checked: has_checks,
                 is_up: !has_checks,
                 is_silent: has_checks,
                 why_down: has_checks.then(|| "it has not been checked yet".to_owned()),
@@ -294,6 +303,7 @@ impl VipState {
                 written: None,
             });
         }
+        self.servers.iter_mut().for_each(|state| state.is_checked = has_checks);
         if !has_checks {
             let up = (true, false, None);
             self.servers

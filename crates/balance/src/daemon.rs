@@ -29,11 +29,13 @@ use crate::{
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
     probe::Fault,
-    sweeps::{Sweeper, Sweeps, Swept},
+    sweeps::{Awaited, Sweeper, Sweeps, Swept},
 };
 
 /// How often servers with thresholds are looked at between sweeps.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Who has read the counts may do so again for this time.
+const READER_STAYS: Duration = Duration::from_secs(3);
 /// After a failure, everything is written again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -69,6 +71,8 @@ pub struct Daemon {
     /// What is on the disk.
     saved: Vec<u8>,
     started: Instant,
+    /// When the counts were last asked for.
+    read: Instant,
     /// What could not be written the last time.
     failure: Option<String>,
     /// When to write everything again after a failure.
@@ -292,12 +296,22 @@ impl Daemon {
     /// When to look at the time again.
     fn deadline(&self) -> Instant {
         let now = Instant::now();
-        let sweep = self.sweeper.due(self.may_be_full());
+        let sweep = self.sweeper.due(self.awaited());
         // Before everything is tried again, nothing is written.
         let step = self.balancer.next_step_ns().filter(|_| self.retry.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
         [sweep, step, glance, self.retry].into_iter().flatten().fold(self.look, Instant::min)
+    }
+
+    fn awaited(&self) -> Awaited {
+        if self.may_be_full() {
+            Awaited::ByThreshold
+        } else if self.balancer.waits_for_flows() || self.read.elapsed() < READER_STAYS {
+            Awaited::ByReader
+        } else {
+            Awaited::ByNobody
+        }
     }
 
     fn may_be_full(&self) -> bool {
@@ -308,7 +322,7 @@ impl Daemon {
     }
 
     fn sweep_if_due(&mut self) {
-        if self.sweeper.due(self.may_be_full()).is_none_or(|due| Instant::now() < due) {
+        if self.sweeper.due(self.awaited()).is_none_or(|due| Instant::now() < due) {
             return;
         }
         let now_ns = now_ns();

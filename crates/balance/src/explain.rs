@@ -102,11 +102,23 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
         format!("this user lacks {rights}")
     };
     all.check(rights.is_empty(), fact, "run this as root, or give it them");
-    if facts.has_bpf_file_system {
-        all.good("a BPF file system is at /sys/fs/bpf");
-    } else {
-        let next = "the balancer mounts one in the folder of its state";
-        all.add(Verdict::Note, "no BPF file system is at /sys/fs/bpf", next);
+    match (facts.has_bpf_file_system, facts.may_pin, facts.may_mount) {
+        (true, true, _) => all.good("a BPF file system is at /sys/fs/bpf"),
+        (true, false, _) => all.add(
+            Verdict::Missing,
+            "this user may not write to /sys/fs/bpf",
+            "run this as root, or, as root: chown USER /sys/fs/bpf",
+        ),
+        (false, _, true) => all.add(
+            Verdict::Note,
+            "no BPF file system is at /sys/fs/bpf",
+            "the balancer mounts one in the folder of its state",
+        ),
+        (false, _, false) => all.add(
+            Verdict::Missing,
+            "no BPF file system is at /sys/fs/bpf, and this user may not mount one",
+            "as root: mount -t bpf bpf /sys/fs/bpf, then chown USER /sys/fs/bpf",
+        ),
     }
     let Some(link) = &facts.link else {
         let next = format!("there are {}", facts.devices.join(", "));
@@ -173,9 +185,14 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
                 "cls costs less there",
             );
         }
+        let mut check = |holds: bool, fact: String, next: String| match (holds, config.hook) {
+            (true, _) => all.good(fact),
+            (false, Some(_)) => all.add(Verdict::Missing, fact, next),
+            (false, None) => all.add(Verdict::Note, fact, format!("cls is used instead of xdp; {next}")),
+        };
         let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
-        all.check(link.mtu <= MAX_XDP_MTU, format!("packets of {name} have up to {} bytes", link.mtu), next);
-        all.check(
+        check(link.mtu <= MAX_XDP_MTU, format!("packets of {name} have up to {} bytes", link.mtu), next);
+        check(
             !link.has_xdp || facts.is_running,
             xdp_fact(name, facts, link.has_xdp),
             format!("ip link set dev {name} xdp off, if it is not needed"),

@@ -51,7 +51,7 @@ impl Instance {
     pub fn named(name: &str, journals: &Folder) -> Result<Self, Error> {
         let is_name = !name.is_empty()
             && name.len() <= 32
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte))
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
             && !name.starts_with('.');
         if !is_name {
             return Err(Error::Refused(format!(

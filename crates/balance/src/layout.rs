@@ -30,10 +30,12 @@ pub(crate) type ServerBytes = [u8; 16];
 pub(crate) type FlowKeyBytes = [u8; 36];
 pub(crate) type FlowBytes = [u8; 12];
 pub(crate) type RecentBytes = [u8; 16];
-pub(crate) const RING_BYTES: usize = TURNS_AT + 2 * TURNS + 4 * PLACES;
+pub(crate) const RING_BYTES: usize = PLACES_AT + 4 * PLACES;
 pub(crate) type RingBytes = [u8; RING_BYTES];
 
 const TURNS_AT: usize = 12;
+const SERVERS_AT: usize = TURNS_AT + 2 * TURNS;
+const PLACES_AT: usize = SERVERS_AT + 2 * SERVERS;
 
 /// The tables, with the sizes of their keys and values in bytes.
 pub(crate) const TABLES: [(&str, usize, usize); 12] = [
@@ -299,11 +301,16 @@ pub(crate) fn service_key_bytes(address: IpAddr, port: u16) -> ServiceKeyBytes {
 pub(crate) fn ring_bytes(ring: &Ring, former: &Ring, changed_ns: u64) -> Box<RingBytes> {
     let mut bytes = zeros();
     bytes[..8].copy_from_slice(&changed_ns.to_ne_bytes());
-    bytes[8..TURNS_AT].copy_from_slice(&(ring.turns.len() as u32).to_ne_bytes());
-    let (turns, places) = bytes[TURNS_AT..].split_at_mut(2 * TURNS);
-    for (into, turn) in turns.chunks_exact_mut(2).zip(&ring.turns) {
-        into.copy_from_slice(&turn.to_ne_bytes());
+    let mut servers = ring.turns.clone();
+    servers.sort_unstable();
+    servers.dedup();
+    for (length_at, at, numbers) in [(8, TURNS_AT, &ring.turns), (10, SERVERS_AT, &servers)] {
+        bytes[length_at..length_at + 2].copy_from_slice(&(numbers.len() as u16).to_ne_bytes());
+        for (into, number) in bytes[at..].chunks_exact_mut(2).zip(numbers) {
+            into.copy_from_slice(&number.to_ne_bytes());
+        }
     }
+    let places = &mut bytes[PLACES_AT..];
     for (into, (present, former)) in places.chunks_exact_mut(4).zip(ring.places.iter().zip(&former.places)) {
         into[..2].copy_from_slice(&present.to_ne_bytes());
         into[2..].copy_from_slice(&former.to_ne_bytes());
@@ -313,8 +320,8 @@ pub(crate) fn ring_bytes(ring: &Ring, former: &Ring, changed_ns: u64) -> Box<Rin
 
 /// The ring that bytes are of, without the one before it.
 pub(crate) fn ring_of(bytes: &RingBytes) -> Ring {
-    let (turns, places) = bytes[TURNS_AT..].split_at(2 * TURNS);
-    let length = u32::from_ne_bytes(part(bytes, 8)) as usize;
+    let (turns, places) = (&bytes[TURNS_AT..SERVERS_AT], &bytes[PLACES_AT..]);
+    let length = u16::from_ne_bytes(part(bytes, 8)).into();
     let turns = turns.chunks_exact(2).take(length).map(|turn| u16::from_ne_bytes(part(turn, 0)));
     let places = places.chunks_exact(4).map(|place| u16::from_ne_bytes(part(place, 0)));
     Ring { places: places.collect(), turns: turns.collect() }

@@ -1,7 +1,7 @@
 //! Loads the program, and runs it on frames.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -97,8 +97,12 @@ impl Program {
         let paths: Vec<(&str, PathBuf)> =
             pins.into_iter().flat_map(|pins| TABLES.map(|(name, ..)| (name, pins.join(name)))).collect();
         if let Some(pins) = pins {
-            fs::create_dir_all(pins)
-                .map_err(|error| Error::new(format!("make the folder {}", pins.display()), &error))?;
+            fs::create_dir_all(pins).map_err(|error| {
+                let failed = Error::new(format!("make the folder {}", pins.display()), &error);
+                let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+                let next = "run this as root, or, as root: chown USER /sys/fs/bpf";
+                if is_refused { Error::Refused(format!("{failed}; {next}")) } else { failed }
+            })?;
             check_pinned(pins)?;
         }
         let mut loader = EbpfLoader::new();

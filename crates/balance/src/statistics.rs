@@ -89,7 +89,7 @@ pub struct ServerStatistics {
     pub mac: Option<String>,
     /// Its weight.
     pub weight: u32,
-    /// `up`, `down`, `full`, `draining` or `leaving`: the first that holds, from the end of this list.
+    /// `up`, `full`, `down`, `draining` or `leaving`: the first that holds, from the end of this list.
     pub state: String,
     /// Whether its checks succeed, and it answers for its address.
     pub is_up: bool,

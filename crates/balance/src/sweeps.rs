@@ -2,8 +2,8 @@
 //!
 //! The program marks each flow with the number of the next sweep. The time of that sweep is the latest at which the flow can have sent
 //! something, if its mark is not newer. A sweep reads flow by flow, two system calls each, because the library has no call for many at
-//! once: about a microsecond and a half a flow, so half a second for the 262,144 flows of the usual table. The next sweep waits ten times
-//! as long as the last one took.
+//! once: about a microsecond and a half a flow, so half a second for the 262,144 flows of the usual table. So it sweeps seldom while
+//! nobody waits for the counts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,13 +15,6 @@ use std::{
 
 use crate::{Error, Flow, FlowKey, table::FlowTable};
 
-/// Shortest time from the end of a sweep to the begin of the next one, unless a server may be full.
-const INTERVAL: Duration = Duration::from_secs(2);
-/// The same if one may be.
-const HURRIED_INTERVAL: Duration = Duration::from_millis(100);
-/// How many times as long as it took a sweep is waited for.
-const PAUSE: u32 = 10;
-const HURRIED_PAUSE: u32 = 4;
 /// How often a sweep is tried whose flows changed so that it went back to the first one.
 const TRIES: usize = 3;
 
@@ -50,6 +43,17 @@ pub(crate) struct Swept {
     pub counted: BTreeMap<(u16, u32), (u64, u64)>,
     pub flows: u64,
     pub forgotten: u64,
+}
+
+/// Who waits for a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Nobody: only old flows are to be forgotten.
+    ByNobody,
+    /// Whoever reads the counts, or takes a server out.
+    ByReader,
+    /// A server that may have reached its threshold.
+    ByThreshold,
 }
 
 /// The thread that sweeps.
@@ -130,9 +134,14 @@ impl Sweeper {
     }
 
     /// When the next sweep is due; never while there is one.
-    pub(crate) fn due(&self, is_hurried: bool) -> Option<Instant> {
-        let (least, pause) = if is_hurried { (HURRIED_INTERVAL, HURRIED_PAUSE) } else { (INTERVAL, PAUSE) };
-        (!self.is_sweeping).then(|| self.ended + least.max(self.took * pause))
+    pub(crate) fn due(&self, awaited: Awaited) -> Option<Instant> {
+        // The shortest time since the last one, and how many times as long as that one took.
+        let (least_ms, times) = match awaited {
+            Awaited::ByThreshold => (100, 4),
+            Awaited::ByReader => (2_000, 10),
+            Awaited::ByNobody => (20_000, 100),
+        };
+        (!self.is_sweeping).then(|| self.ended + Duration::from_millis(least_ms).max(self.took * times))
     }
 
     /// Lets the thread sweep. The program must already give the new mark.

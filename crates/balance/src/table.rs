@@ -1,6 +1,6 @@
 //! What the program knows and counts: its tables in the kernel.
 
-use std::{error, net::IpAddr, panic::resume_unwind, path::Path, thread};
+use std::{error, io::ErrorKind, net::IpAddr, panic::resume_unwind, path::Path, thread};
 
 use aya::{
     Ebpf, Pod,
@@ -124,6 +124,13 @@ impl Table {
         let what = format!("read the ring of VIP {vip}");
         let map = match self.rings.get(&vip, 0) {
             Err(MapError::KeyNotFound) => return Ok(None),
+            // By its number, the kernel gives a table only to who has this.
+            Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::PermissionDenied => {
+                return Err(Error::Kernel {
+                    what,
+                    cause: "to go on with the tables of an earlier daemon takes CAP_SYS_ADMIN".to_owned(),
+                });
+            }
             map => map.map_err(|error| Error::new(&*what, &error))?,
         };
         // The library gives values by way of the stack, several times, and this one has a quarter of a megabyte.
@@ -279,7 +286,7 @@ fn written(result: Result<(), MapError>, what: &str) -> Result<(), Error> {
 fn is_not_found<T>(result: &Result<T, MapError>) -> bool {
     match result {
         Err(MapError::KeyNotFound) => true,
-        Err(MapError::SyscallError(error)) => error.io_error.kind() == std::io::ErrorKind::NotFound,
+        Err(MapError::SyscallError(error)) => error.io_error.kind() == ErrorKind::NotFound,
         _ => false,
     }
 }

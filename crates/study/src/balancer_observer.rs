@@ -2,6 +2,7 @@
 
 mod haproxy;
 mod l2dsr;
+mod lvs;
 
 use std::{
     collections::BTreeMap,
@@ -93,7 +94,8 @@ fn read(testbed: &mut Testbed, balancer: &Balancer) -> Result<Values, String> {
     match balancer.kind {
         BalancerKind::L2dsr => l2dsr::values(host_of(testbed, balancer)?),
         BalancerKind::Haproxy => haproxy::values(host_of(testbed, balancer)?, balancer),
-        BalancerKind::Lvs | BalancerKind::Direct => Ok(Values::new()),
+        BalancerKind::Lvs => lvs::values(host_of(testbed, balancer)?),
+        BalancerKind::Direct => Ok(Values::new()),
     }
 }
 
@@ -154,7 +156,8 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
     let own = match balancer.kind {
         BalancerKind::L2dsr => &l2dsr::QUANTITIES[..],
         BalancerKind::Haproxy => &haproxy::QUANTITIES[..],
-        BalancerKind::Lvs | BalancerKind::Direct => &[],
+        BalancerKind::Lvs => &lvs::QUANTITIES,
+        BalancerKind::Direct => &[],
     };
     let own = own.iter().map(|(name, words)| given((*name).to_owned(), words, false));
     carried.chain([dropped, retries]).chain(own).collect()

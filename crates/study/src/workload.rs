@@ -71,6 +71,14 @@ impl Workload {
         }
     }
 
+    /// The least time of a trial that ends by itself, in seconds.
+    pub(crate) fn least_length_s(&self) -> f64 {
+        match self {
+            Self::Http(http) => http::least_length_s(http),
+            Self::Command(_) => 0.0,
+        }
+    }
+
     /// Duration of a trial in seconds; none if only its own end bounds it.
     pub(crate) fn length_s(&self) -> Option<f64> {
         match self {

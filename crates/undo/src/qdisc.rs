@@ -29,6 +29,14 @@ pub(crate) fn remove_if_unused(index: u32) -> io::Result<()> {
     }
 }
 
+/// Whether the device has filters for what it receives.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn is_filtered(index: u32) -> io::Result<bool> {
+    has_filters(index, TcHandle::MIN_INGRESS)
+}
+
 fn message(index: u32) -> TcMessage {
     let mut message = TcMessage::default();
     message.header.index = index.cast_signed();

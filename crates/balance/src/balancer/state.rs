@@ -133,6 +133,7 @@ impl SavedServer {
             is_leaving: true,
             mac: self.mac,
             is_resolved: self.is_resolved,
+            is_checked: false,
             is_up: self.is_up,
             is_silent: self.is_silent,
             why_down: (!self.is_up).then(|| "it was down before the balancer was started anew".to_owned()),

@@ -242,9 +242,9 @@ impl ServerState {
     /// What the server is ready for.
     pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
         let mut state = State::UP;
-        if !self.is_resolved || self.is_silent && !ignores_health {
+        if self.is_unreachable() || self.is_silent && !ignores_health {
             state = state | if dies == WhenServerDies::Hold { State::HELD } else { State::DEAD };
-        } else if !self.is_up && !ignores_health {
+        } else if !self.is_resolved || !self.is_up && !ignores_health {
             state = state | State::FAILING;
         }
         if self.is_leaving || self.server.drain || self.server.weight == 0 {
@@ -263,7 +263,13 @@ impl ServerState {
 
     /// Whether its flows are lost.
     fn is_dead(&self) -> bool {
-        self.is_silent || !self.is_resolved
+        self.is_silent || self.is_unreachable()
+    }
+
+    /// Whether nothing can be sent to it. Answers for an address may be lost: of a server that is checked, its checks say soon whether
+    /// it died, and until then its last address holds.
+    fn is_unreachable(&self) -> bool {
+        self.mac.is_none() || !self.is_resolved && (!self.is_checked || self.is_silent)
     }
 }
 

@@ -256,8 +256,11 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         };
         ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
+        balancer.resolved(server_address(1), None);
+        assert_eq!(states(&mut balancer), [State::FAILING, State::UP], "answers for its address may be lost");
         balancer.checked(ids[0], silent());
         assert_eq!(states(&mut balancer), [dead, State::UP]);
+        balancer.resolved(server_address(1), Some([1; 6]));
         balancer.checked(ids[1], silent());
         assert_eq!(states(&mut balancer), [dead; 2]);
         checked.vips[0].when_all_down = WhenAllDown::All;

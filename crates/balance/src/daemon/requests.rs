@@ -16,10 +16,13 @@ use crate::{
 impl Daemon {
     pub(super) fn answer(&mut self, request: Request) -> Answer {
         match request {
-            Request::Statistics => match self.statistics() {
-                Ok(statistics) => Answer::Statistics(Box::new(statistics)),
-                Err(error) => Answer::Refused { why: vec![error.to_string()] },
-            },
+            Request::Statistics => {
+                self.read = Instant::now();
+                match self.statistics() {
+                    Ok(statistics) => Answer::Statistics(Box::new(statistics)),
+                    Err(error) => Answer::Refused { why: vec![error.to_string()] },
+                }
+            }
             Request::Server { server, change } => {
                 let mut config = self.config.clone();
                 match changes::apply(&mut config, &server, change) {

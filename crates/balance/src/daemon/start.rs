@@ -117,6 +117,7 @@ impl Daemon {
             sender,
             saved: Vec::new(),
             started: Instant::now(),
+            read: Instant::now(),
             failure: None,
             retry: None,
             journal,
@@ -138,6 +139,17 @@ impl Daemon {
         if let Some(listener) = listener {
             let asked = self.sender.clone();
             metrics::answer_on(listener, move || statistics_text(&asked))?;
+        }
+        Ok(())
+    }
+
+    /// Where the file does not say how, another device gets what is best for it.
+    pub(super) fn load_best(&mut self, device: &Device) -> Result<(), Error> {
+        let best = Hook::for_device(device);
+        if self.config.hook.is_none() && self.program.hook != best {
+            let (sizes, pins) = (&self.config.sizes, self.instance.pins());
+            let load = |hook| Program::load(hook, sizes, Some(&pins));
+            (self.program, self.table) = load_for(None, best, load)?;
         }
         Ok(())
     }

@@ -30,8 +30,16 @@ impl Daemon {
         let now = Device::find(&self.device.name)?;
         let name = &now.name;
         let is_other = now.index != self.device.index;
+        // A filter goes with its qdisc, and a link only with its device.
+        let has_gone = |index| undo::is_filtered(index).map(|is| !is);
+        let failed = |error| Error::new(format!("look at the filters of {name}"), &error);
+        if !is_other && self.program.is_by_filter() && has_gone(now.index).map_err(failed)? {
+            warn!("somebody has removed the filter from {name}; it is attached again");
+            self.attach(&now)?;
+        }
         if is_other {
             warn!("{name} is another device than before; going over to it");
+            self.load_best(&now)?;
             self.attach(&now)?;
             self.checker = start_checker(&now, &self.sender)?;
             self.targets.clear();

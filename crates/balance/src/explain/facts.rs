@@ -10,7 +10,11 @@ use std::{
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use kernel::netlink::{Link, Neighbour, NeighbourChanges, Netlink};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Access, access},
+    thread::{CapabilitySet, capabilities},
+};
 
 use crate::{Config, Error, Mac, instance, rights};
 
@@ -31,6 +35,9 @@ pub(crate) struct BalancerFacts {
     pub(crate) kernel: (u8, u8, u16),
     pub(crate) lacking_rights: Vec<&'static str>,
     pub(crate) has_bpf_file_system: bool,
+    /// Whether this user may write there, and may mount one.
+    pub(crate) may_pin: bool,
+    pub(crate) may_mount: bool,
     /// Names of all devices but `lo`.
     pub(crate) devices: Vec<String>,
     pub(crate) link: Option<Link>,
@@ -82,6 +89,8 @@ impl BalancerFacts {
             kernel: version,
             lacking_rights: rights::lacking(),
             has_bpf_file_system: instance::is_bpf(Path::new(instance::BPF_FILE_SYSTEM)),
+            may_pin: access(instance::BPF_FILE_SYSTEM, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
+            may_mount: capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN)),
             devices: links.iter().filter(|link| link.name != "lo").map(|link| link.name.clone()).collect(),
             driver: driver(device),
             programs: programs

@@ -34,6 +34,8 @@ fn facts() -> BalancerFacts {
         kernel: (6, 12, 48),
         lacking_rights: Vec::new(),
         has_bpf_file_system: true,
+        may_pin: true,
+        may_mount: true,
         devices: vec!["eth0".to_owned()],
         link: Some(link),
         driver: Some("ixgbe".to_owned()),

@@ -114,7 +114,8 @@ impl Balancer {
     /// The commands that set up IPVS, for the shell.
     fn lvs_commands(&self, plan: &Plan, details: &Details) -> Result<String, String> {
         let schedule = match details.schedule {
-            Some(Schedule::Maglev) => "mh",
+            // By the port of the client, too, as l2dsr does.
+            Some(Schedule::Maglev) => "mh -b mh-port",
             Some(Schedule::RoundRobin) | None => "rr",
         };
         let service = SocketAddr::new(self.vip, self.port);

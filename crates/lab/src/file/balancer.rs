@@ -170,6 +170,13 @@ pub fn read_balancer(
         reader.mistake(span, message);
         return None;
     }
+    if details
+        .resume_connections
+        .is_some_and(|resume| details.max_connections.is_none_or(|most| resume > most))
+    {
+        reader.mistake(span, "'resume_connections' needs 'max_connections', and is not above it");
+        return None;
+    }
     details.later_servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     details.server_port = target.map_or(80, |(_, port)| port);
     let is_tls = kind == BalancerKind::Haproxy && details.haproxy.tls;

@@ -108,7 +108,10 @@ impl Haproxy {
                 .and_then(|authority| authority.certify(&names, Validity::default()))
                 .map_err(io::Error::other)?;
             let file = context.write("haproxy.pem", &identity.pem())?;
-            options += &format!(" ssl crt {file} alpn http/1.1");
+            // Processes that share a port take each other's tickets, as threads do. HAProxy wants three keys of 48 bytes.
+            let keys: String = ["A", "B", "C"].map(|letter| letter.repeat(64) + "\n").concat();
+            let tickets = context.write("tickets", &keys)?;
+            options += &format!(" ssl crt {file} tls-ticket-keys {tickets} alpn http/1.1");
         }
         Ok(options)
     }

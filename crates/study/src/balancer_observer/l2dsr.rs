@@ -25,7 +25,7 @@ pub(super) const QUANTITIES: [(&str, &str); 10] = [
     ("balancer_drops_no_first_fragment", "packets dropped: fragments without the first one"),
     ("balancer_drops_over_budget", "packets dropped: new flows beyond the budget"),
     ("balancer_syn_not_remembered", "new flows not remembered"),
-    ("balancer_ack_not_remembered", "established flows not remembered"),
+    ("balancer_ack_not_remembered", "packets of flows that were not remembered"),
 ];
 
 /// Reads its statistics.

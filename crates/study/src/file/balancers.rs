@@ -5,6 +5,7 @@ use std::{fs, ops::Range, path::Path};
 use lab::{Balancer, BalancerKind, file::HostGroups, plan::Plan};
 use load::MachineLimits;
 use record::Level;
+use rustix::process::geteuid;
 use settings::{Reader, Value};
 use toml::de::{DeTable, DeValue};
 
@@ -67,6 +68,10 @@ pub(super) fn shortage(tree: &DeTable<'_>, levels: &Levels<'_>, machine: &Machin
     let kind =
         BalancerKind::ALL.into_iter().find(|kind| key("run") == Some(Level::Text(kind.name().to_owned())));
     match kind? {
+        BalancerKind::L2dsr if !geteuid().is_root() => short(
+            "the balancer l2dsr loads a BPF program, which this user may not".to_owned(),
+            "run the study as root",
+        ),
         BalancerKind::Direct | BalancerKind::L2dsr => None,
         BalancerKind::Haproxy if !programs::is_installed("haproxy") => short(
             "the balancer haproxy needs haproxy, which this machine does not have".to_owned(),

@@ -171,8 +171,9 @@ impl Study {
                 None => {
                     let length = setup.workload.length_s();
                     is_open |= length.is_none();
-                    min_s += length.unwrap_or(0.0) + around_s;
-                    max_s += length.unwrap_or(0.0) + around_s;
+                    let least_s = length.unwrap_or_else(|| setup.workload.least_length_s());
+                    min_s += least_s + around_s;
+                    max_s += least_s + around_s;
                 }
             }
         }

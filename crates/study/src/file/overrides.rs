@@ -13,7 +13,7 @@ const SOURCE: &str = "--set";
 /// The list of goals: its tables have no names, so no override can select one.
 const GOALS: &str = "goals";
 /// The first part of an override's key, unless it names a factor.
-const TOP_LEVEL_KEYS: [&str; 12] = [
+const TOP_LEVEL_KEYS: [&str; 14] = [
     "title",
     "seed",
     "budget",
@@ -26,6 +26,8 @@ const TOP_LEVEL_KEYS: [&str; 12] = [
     "audit",
     "links",
     "processes",
+    "balancer",
+    "tuning",
 ];
 
 pub(super) struct Overrides {

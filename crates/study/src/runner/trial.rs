@@ -288,7 +288,10 @@ impl Runner<'_> {
         })?);
         self.testbed_setting = Some(planned.setting);
         if let (Some(balancer), Some(testbed)) = (&setup.balancer, &mut self.testbed) {
-            wait_until_ready(testbed, balancer).map_err(StopReason::Failed)?;
+            let ready = wait_until_ready(testbed, balancer);
+            // What a process wrote at its end says more.
+            testbed.failure().map_err(failed)?;
+            ready.map_err(StopReason::Failed)?;
         }
         if setup.lab.is_some() {
             self.note_idle_lab(setup);

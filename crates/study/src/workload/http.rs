@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use load::HttpWorkload;
-use record::{LoadUnit, Stage, units::parse_time};
+use record::{
+    LoadUnit, Stage,
+    units::{parse_count, parse_time},
+};
 
 /// Duration of a trial without any other bound, in seconds, after the ramp-up.
 const DEFAULT_S: f64 = 10.0;
@@ -18,6 +21,14 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
         Some(duration) => parse_time(duration).ok().map(|duration| duration.as_secs_f64()),
         None => (!bounded).then(|| DEFAULT_S + ramp_up(workload).as_secs_f64()),
     }
+}
+
+/// The least time of a trial whose users end after their loops, each as long after the one before as they think.
+pub(super) fn least_length_s(workload: &HttpWorkload) -> f64 {
+    let loops = workload.loops.as_deref().and_then(|text| parse_count(text).ok()).unwrap_or(1);
+    let pauses = loops.saturating_sub(1) as f64;
+    let think = workload.think_time.as_deref().and_then(|text| parse_time(text).ok()).unwrap_or_default();
+    ramp_up(workload).as_secs_f64() + pauses * think.as_secs_f64()
 }
 
 pub(super) fn ramp_up(workload: &HttpWorkload) -> Duration {
@@ -46,6 +57,18 @@ pub(super) fn set_length(workload: &mut HttpWorkload, length: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_who_think_between_loops_take_that_time_at_the_least() {
+        let (loops, ramp_up) = (Some("3".to_owned()), Some("20s".to_owned()));
+        let workload = |think: &str| HttpWorkload {
+            loops: loops.clone(),
+            ramp_up: ramp_up.clone(),
+            think_time: Some(think.to_owned()),
+            ..HttpWorkload::default()
+        };
+        assert_eq!([workload("20s"), workload("exp:1s")].map(|own| least_length_s(&own)), [60.0, 20.0]);
+    }
 
     #[test]
     fn a_warm_up_shorter_than_the_ramp_up_starts_all_users_at_once() {

@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Show what the running balancer has counted, by VIP and server.
 ///
-/// Active connections are those of the last sweep, a few seconds ago at the most; all else is counted since the tables were made.
+/// Active connections are those of the last sweep, whose age is shown; all else is counted since the tables were made.
 #[derive(Debug, Args)]
 pub(super) struct StatsArgs {
     /// Write all of it as JSON to this file; - is standard output
