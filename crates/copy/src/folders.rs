@@ -219,7 +219,11 @@ mod tests {
 
     #[test]
     fn what_would_come_into_a_folder_that_is_left_out_is_left_out() {
-        let of = |target: &str, kind: Kind| Item { target: target.into(), kind, ..item("", 1) };
+        let of = |number: usize, target: &str, kind: Kind| Item {
+            target: target.into(),
+            kind,
+            ..item(&format!("source {number}"), 1)
+        };
         let (link, folder, file) = (Kind::Link(b"/etc".to_vec()), Kind::Folder, Kind::File);
         let items = [
             ("/t", &folder),
@@ -236,7 +240,10 @@ mod tests {
             ("/t/c", &file),
         ];
         let mut problems = Vec::new();
-        let items = items.into_iter().map(|(target, kind)| of(target, kind.clone())).collect();
+        let items = items.into_iter().enumerate().map(|(at, (target, kind))| of(at, target, kind.clone()));
+        let mut items: Vec<_> = items.collect();
+        // Named twice.
+        items.push(items[6].clone());
         let kept = one_for_each_target(items, &mut problems);
         let kept: Vec<_> = kept.iter().map(|item| String::from_utf8_lossy(&item.target)).collect();
         assert_eq!(kept, ["/t", "/t/a", "/t/ab", "/t/c", "/t/c/one", "/t/c/two"]);

@@ -78,7 +78,7 @@ fn each_fact_that_is_missing_is_named() {
     fn link(facts: &mut BalancerFacts) -> &mut Link {
         facts.link.as_mut().unwrap()
     }
-    let cases: [(&str, Spoil, &str); 19] = [
+    let cases: [(&str, Spoil, &str); 22] = [
         ("", |facts| facts.kernel = (5, 10, 0), "missing  Linux 5.10.0: the program needs 5.15 or later"),
         (
             "",
@@ -101,11 +101,26 @@ fn each_fact_that_is_missing_is_named() {
             "note     XDP on a device of the kind bridge",
         ),
         (
-            "",
+            "hook = \"xdp\"",
             |facts| link(facts).mtu = 9_000,
             "missing  packets of eth0 have up to 9000 bytes: ip link set eth0 mtu 3498",
         ),
-        ("", |facts| link(facts).has_xdp = true, "missing  another XDP program is attached to eth0"),
+        (
+            "",
+            |facts| link(facts).mtu = 9_000,
+            "note     packets of eth0 have up to 9000 bytes: cls is used instead of xdp",
+        ),
+        (
+            "hook = \"xdp\"",
+            |facts| link(facts).has_xdp = true,
+            "missing  another XDP program is attached to eth0",
+        ),
+        ("", |facts| facts.may_pin = false, "missing  this user may not write to /sys/fs/bpf"),
+        (
+            "",
+            |facts| (facts.has_bpf_file_system, facts.may_mount) = (false, false),
+            "missing  no BPF file system is at /sys/fs/bpf, and this user may not mount one: as root",
+        ),
         (
             "",
             |facts| facts.programs = vec!["l2dsr".to_owned(), "tap".to_owned()],
