@@ -10,7 +10,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 pub(crate) use state::SavedState;
 pub(crate) use step::Operation;
@@ -21,7 +21,7 @@ use crate::{
     checker::Target,
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
-    layout::SERVICES,
+    layout::{SERVICES, nanoseconds},
     probe::Fault,
     sweeps::Swept,
 };
@@ -366,8 +366,4 @@ fn partners(present: &[VipState], wanted: &[Vip]) -> Vec<Option<usize>> {
         }
     }
     partners
-}
-
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

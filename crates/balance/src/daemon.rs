@@ -28,6 +28,7 @@ use crate::{
     balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
     control::{Answer, Asked, Request},
+    layout::mac_text,
     probe::Fault,
     sweeps::{Awaited, Sweeper, Sweeps, Swept},
 };
@@ -212,7 +213,7 @@ impl Daemon {
         let (id, fault) = match event {
             Event::Mac { server, mac } => {
                 match mac {
-                    Some(mac) => info!("{server} is at {}", mac.map(|byte| format!("{byte:02x}")).join(":")),
+                    Some(mac) => info!("{server} is at {}", mac_text(&mac)),
                     None => warn!("{server} does not answer for its address any more"),
                 }
                 return self.balancer.resolved(server, mac);

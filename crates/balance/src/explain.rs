@@ -7,7 +7,7 @@ use std::{fmt, net::IpAddr};
 use settings::Network;
 
 pub(crate) use self::facts::{BalancerFacts, ServerFacts};
-use crate::{Config, Error, Hook, addresses::is_silent, attach::LINKS_SINCE};
+use crate::{Config, Error, Hook, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
 /// Linux that has what the program needs.
 const OLDEST: (u8, u8) = (5, 15);
@@ -316,8 +316,7 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         });
         match mac {
             Some(mac) => {
-                let mac: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-                all.good(format!("the server {server} has the address {} on {name}", mac.join(":")));
+                all.good(format!("the server {server} has the address {} on {name}", mac_text(mac)));
             }
             None if !is_near => {
                 let next =

@@ -332,8 +332,13 @@ fn zeros() -> Box<RingBytes> {
     vec![0; RING_BYTES].into_boxed_slice().try_into().unwrap_or_else(|_| Box::new([0; RING_BYTES]))
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The address of a device as one writes it.
+pub(crate) fn mac_text(mac: &Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// IPv4 addresses stand as ::ffff:a.b.c.d.

@@ -345,7 +345,7 @@ impl Prober {
     }
 }
 
-fn mac_of(known: Neighbour) -> Option<Mac> {
+pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     match known {
         Neighbour::Known { mac, .. } => Some(mac),
         Neighbour::Unknown | Neighbour::Failed => None,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Reason, ServerCounts, Table, VipCounts,
     balancer::{Balancer, ServerState, VipState},
+    layout::mac_text,
 };
 
 /// Reasons by their names. Frames were dropped for the first ones.
@@ -173,7 +174,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         _ if state.is_full => "full",
         _ => "up",
     };
-    let mac = state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+    let mac = state.mac.as_ref().map(mac_text);
     let unresolved = || "its address is not answered for on the segment".to_owned();
     ServerStatistics {
         name: state.server.name.clone(),

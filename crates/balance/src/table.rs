@@ -207,17 +207,6 @@ impl Table {
         self.flows.iter().flatten().map(|(key, flow)| (FlowKey::of(&key), Flow::of(&flow)))
     }
 
-    /// Forgets an established flow.
-    ///
-    /// # Errors
-    /// When the kernel refuses; not when the flow is not known.
-    pub fn forget(&mut self, key: &FlowKey) -> Result<(), Error> {
-        match self.flows.remove(&key.bytes()) {
-            removed if is_not_found(&removed) => Ok(()),
-            removed => written(removed, "forget a flow"),
-        }
-    }
-
     /// The server of a flow whose handshake is under way; none if it is not remembered.
     ///
     /// # Errors

@@ -226,7 +226,7 @@ impl Carrier {
             // another source, whose size and time are the same.
             (Direction::Down, _) => {
                 let there = self.hashers.hash_chunk(&file.item.source, begin, here).await;
-                file.lacks_hash.set(file.lacks_hash.get() || there.is_none());
+                file.lacks_hash.set(file.lacks_hash.get() || there.is_none() && known.is_none());
                 there.map_or(known.is_none(), |there| there == hash)
             }
         };
@@ -346,16 +346,19 @@ impl Carrier {
         {
             let part = shown(&prepared.temporary);
             why += &format!("; {part} has what arrived, and the same command goes on with it");
-        } else if let Some(prepared) = file.prepared.get() {
-            match self.manner.direction {
-                Direction::Up => drop(channel.remove(&prepared.temporary).await),
-                Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
-            }
-            if let Some(journal) = prepared.journal.take() {
-                journal.remove();
+            self.reports.borrow_mut().push(FileReport::failed(file, why));
+        } else {
+            self.reports.borrow_mut().push(FileReport::failed(file, why));
+            if let Some(prepared) = file.prepared.get() {
+                match self.manner.direction {
+                    Direction::Up => drop(channel.remove(&prepared.temporary).await),
+                    Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
+                }
+                if let Some(journal) = prepared.journal.take() {
+                    journal.remove();
+                }
             }
         }
-        self.reports.borrow_mut().push(FileReport::failed(file, why));
         self.end(file);
     }
 

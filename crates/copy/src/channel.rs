@@ -13,7 +13,7 @@ use rustix::{
     pipe::fcntl_setpipe_size,
     process::{Pid, Signal, kill_process},
 };
-use sftp::{Extension, Frames, Limits, Reply, Request, write_header, write_init};
+use sftp::{Extension, Frames, Limits, Reply, Request, Server, write_header, write_init};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -179,6 +179,17 @@ impl Channel {
         }
     }
 
+    /// Waits until the channel is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.waiting.borrow().lost.is_some() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// Why the channel is lost.
     pub(crate) fn loss(&self) -> Trouble {
         let lost = self.waiting.borrow().lost.clone();
@@ -307,22 +318,12 @@ impl Drop for Ssh {
     }
 }
 
-/// What of the server's first packet is needed later.
-#[derive(Debug)]
-struct Told(Vec<Extension>);
-
-impl Told {
-    fn has(&self, extension: Extension) -> bool {
-        self.0.contains(&extension)
-    }
-}
-
 async fn receive(
     mut stdout: ChildStdout,
     child: Child,
     words: LastWords,
     waiting: Rc<RefCell<Waiting>>,
-    (told, ended): (oneshot::Sender<Result<Told>>, Rc<Notify>),
+    (told, ended): (oneshot::Sender<Result<Server>>, Rc<Notify>),
 ) {
     let mut ssh = Ssh { child, is_let_in: false };
     let mut told = Some(told);
@@ -368,15 +369,13 @@ async fn receive(
 fn dispatch(
     frames: &mut Frames,
     waiting: &RefCell<Waiting>,
-    told: &mut Option<oneshot::Sender<Result<Told>>>,
+    told: &mut Option<oneshot::Sender<Result<Server>>>,
 ) -> Result<(), sftp::Error> {
     while let Some(reply) = frames.next_reply()? {
         match reply {
             Reply::Version(version) => {
-                let server = version.server();
-                let all = Extension::ALL.into_iter().filter(|extension| server.has(*extension)).collect();
                 if let Some(told) = told.take() {
-                    let _ = told.send(Ok(Told(all)));
+                    let _ = told.send(Ok(version.server()));
                 }
             }
             Reply::Answer(id, answer) => {

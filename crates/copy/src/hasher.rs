@@ -25,6 +25,8 @@ const UNREADABLE: &str = "-";
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// A shell that has not answered by then is no shell.
 const START_WAIT: Duration = Duration::from_secs(15);
+/// A shell that was lost is waited for as long as attempts to log in again take.
+const RETURN_WAIT: Duration = Duration::from_secs(60);
 /// How long a chunk waits for those behind it, to be summed with them: starting programs costs more than summing 4 MiB.
 const LINGER: Duration = Duration::from_millis(50);
 /// The most chunks that are summed together.
@@ -147,8 +149,8 @@ pub(crate) struct Hashers {
     busy: Cell<Duration>,
     /// One has answered, so that one may answer again when its connection is back.
     has_worked: Cell<bool>,
-    /// Connections that have a hasher whenever they are open, and are not given up.
-    connections: Cell<u32>,
+    /// Connections that are not given up, and have a hasher whenever they are open.
+    not_given_up: Cell<u32>,
     changed: Notify,
 }
 
@@ -159,7 +161,8 @@ impl Hashers {
         let started = timeout(START_WAIT, Hasher::start(command)).await;
         if let Some(hasher) = started.ok().flatten() {
             self.ready.borrow_mut().push(Rc::new(hasher));
-            self.has_worked.set(true);
+        } else if self.ready.borrow().is_empty() {
+            self.has_worked.set(false);
         }
         self.starting.set(self.starting.get() - 1);
         self.changed.notify_waiters();
@@ -167,18 +170,18 @@ impl Hashers {
 
     /// A connection will have a hasher whenever it is open.
     pub(crate) fn connection_begins(&self) {
-        self.connections.set(self.connections.get() + 1);
+        self.not_given_up.set(self.not_given_up.get() + 1);
     }
 
     /// It was given up.
     pub(crate) fn connection_ends(&self) {
-        self.connections.set(self.connections.get() - 1);
+        self.not_given_up.set(self.not_given_up.get() - 1);
         self.changed.notify_waiters();
     }
 
     /// Whether one may answer later, although none does now.
     fn may_come(&self) -> bool {
-        self.starting.get() > 0 || self.has_worked.get() && self.connections.get() > 0
+        self.starting.get() > 0 || self.has_worked.get() && self.not_given_up.get() > 0
     }
 
     /// Relative paths are those below this folder.
@@ -215,7 +218,10 @@ impl Hashers {
             };
             match hasher {
                 Some(hasher) => match hasher.hash(path, part).await {
-                    Some(hash) => return Some(hash),
+                    Some(hash) => {
+                        self.has_worked.set(true);
+                        return Some(hash);
+                    }
                     // Its connection was lost; another may tell.
                     None if hasher.is_gone() => {
                         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
@@ -223,7 +229,7 @@ impl Hashers {
                     None => return None,
                 },
                 None if self.may_come() => {
-                    if timeout(ANSWER_WAIT, changed).await.is_err() {
+                    if timeout(RETURN_WAIT, changed).await.is_err() {
                         // The shell ended by itself. Nobody waits for it again.
                         self.has_worked.set(false);
                     }

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
@@ -182,9 +182,10 @@ async fn run(
         items.into_iter().partition(|item| item.kind == Kind::Folder);
     let problems = problems.into_iter().map(|problem| FileReport::missing(&problem.source, problem.why));
     report.files = problems.collect();
+    report.folders = folders.len() as u64;
     if job.dry_run {
         let files = items.into_iter().enumerate().map(|(number, item)| FileCopy::new(number as u64, item));
-        report.files.extend(files.map(|file| FileReport::planned(&file)));
+        report.files.extend(files.map(|file| FileReport::of(&file)));
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
@@ -200,8 +201,14 @@ async fn run(
         items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) =
         (files.iter().fold(0, |all, file| file.size_bytes.saturating_add(all)), files.len() as u64);
-    let files: Vec<_> = (0..).zip(files).map(|(number, item)| FileCopy::new(number, item)).collect();
-    files.iter().for_each(|file| carrier.queue.add(Rc::clone(file)));
+    let add = |(number, item)| {
+        let file = FileCopy::new(number, item);
+        // Whoever is done with a file drops it, and so closes it.
+        let own = Rc::downgrade(&file);
+        carrier.queue.add(file);
+        own
+    };
+    let files: Vec<Weak<FileCopy>> = (0..).zip(files).map(add).collect();
     let mut show = || {
         on_progress(Progress {
             done_bytes: carrier.done_bytes.get(),
@@ -225,6 +232,7 @@ async fn run(
         };
         if until(stop, end).await.is_err() {
             report.is_interrupted = true;
+            report.notes.push("links, and times and permissions of folders, may be missing".to_owned());
         }
     } else if let Some(why) = pool.why().filter(|_| !report.is_interrupted) {
         report.notes.push(format!(
@@ -232,7 +240,8 @@ async fn run(
         ));
     }
     report.files.extend(carrier.reports.take());
-    let unfinished: Vec<_> = files.iter().filter(|file| !file.is_closed()).collect();
+    let unfinished: Vec<_> =
+        files.iter().filter_map(Weak::upgrade).filter(|file| !file.is_closed()).collect();
     let not_all = || "not copied: the copy ended before all of it was there".to_owned();
     report.files.extend(unfinished.iter().map(|file| FileReport::failed(file, not_all())));
     let _ = timeout(CLEAN_TIME, carrier.remove_parts()).await;
@@ -240,7 +249,7 @@ async fn run(
     if !unfinished.is_empty() {
         let has_parts = carrier.manner.journals.is_some();
         let next = if has_parts {
-            "; the same command copies all again, and goes on with parts of large files"
+            "; the same command copies every file again, but goes on with what has arrived of files over 2 MiB"
         } else {
             ""
         };
@@ -326,7 +335,7 @@ async fn find(
     let wrong = match known {
         // As with scp, one folder may get a name with a '/' at its end.
         Destination::Free if must_be_folder && sources.len() == 1 && job.recursive => "",
-        _ if !is_folder && (sources.len() > 1 || must_be_folder) => NO_FOLDER,
+        _ if !is_folder && (sources.len() > 1 || must_be_folder) => NOT_A_FOLDER,
         Destination::Other => {
             "exists and is not a regular file; choose another name, or take --why to try a path"
         }
@@ -357,11 +366,11 @@ async fn find(
     }
     let is_file = |item: &Item| item.is_named && item.kind != Kind::Folder;
     if must_be_folder && !is_folder && found.items.iter().any(is_file) {
-        return Ok(Err(CopyError::WrongUse(format!("{} {NO_FOLDER}", job.destination.in_words()))));
+        return Ok(Err(CopyError::WrongUse(format!("{} {NOT_A_FOLDER}", job.destination.in_words()))));
     }
     Ok(Ok(found))
 }
 
 /// What is wrong with a destination that is to be a folder.
-const NO_FOLDER: &str =
+const NOT_A_FOLDER: &str =
     "is not a folder; make it first, or copy one source to a name without a '/' at its end";

@@ -14,7 +14,7 @@ use crate::{
     carrier::Carrier,
     channel::Channel,
     quiet::Quiet,
-    shape::{LONG_ROUND_TRIP, MAX_CHANNELS, Shape, USUAL_CHANNELS, channels_of_each},
+    shape::{LONG_ROUND_TRIP, MAX_CHANNELS, Shape, USUAL_CHANNELS},
     sockets::Folder,
     ssh::Login,
     trouble::{Result, Trouble},
@@ -56,6 +56,8 @@ pub(crate) struct Pool {
     is_begun: Cell<bool>,
     /// All files are in the queue.
     is_planned: Cell<bool>,
+    /// Channels of each connection once all are there.
+    usual_channels: Cell<u32>,
     /// Connections that were begun.
     slots: Cell<u32>,
     /// Channels of connections beyond the usual ones, with their numbers there: the first connections have more until the others are
@@ -89,6 +91,7 @@ impl Pool {
             is_interactive: Cell::new(false),
             is_begun: Cell::new(false),
             is_planned: Cell::new(false),
+            usual_channels: Cell::new(MAX_CHANNELS),
             slots: Cell::new(0),
             spare: RefCell::default(),
             alive: Cell::new(0),
@@ -173,6 +176,7 @@ impl Pool {
             return;
         }
         let shape = self.shape(connections);
+        self.usual_channels.set(shape.channels);
         for slot in self.slots.get().max(1)..shape.connections {
             self.start_slot(slot, None, shape.channels);
         }
@@ -296,7 +300,7 @@ impl Pool {
     /// Once all connections are there, the first has no more channels than the others: they would make the file wait for it.
     fn retire_spare(&self) {
         if self.are_all_there() && self.alive.get() > 1 {
-            let usual = channels_of_each(self.carrier.governor.round_trip());
+            let usual = self.usual_channels.get();
             let mut spare = self.spare.borrow_mut();
             for (_, channel) in spare.extract_if(.., |(number, _)| *number > usual) {
                 channel.retire();
@@ -315,8 +319,16 @@ impl Pool {
         }
         let chunks = (0..CHUNK_LANES).map(|_| spawn_local(carrier().carry_chunks(Rc::clone(&channel))));
         let small = (0..SMALL_LANES).map(|_| spawn_local(carrier().carry_small(Rc::clone(&channel))));
-        for lane in chunks.chain(small).collect::<Vec<_>>() {
-            let _ = lane.await;
+        let lanes: Vec<_> = chunks.chain(small).collect();
+        let all = async {
+            for lane in lanes {
+                let _ = lane.await;
+            }
+        };
+        // A lane may wait for a hash, and so for a shell, which comes with the next login only.
+        tokio::select! {
+            () = all => {}
+            () = channel.lost() => {}
         }
         self.carrier.channels.borrow_mut().retain(|other| !Rc::ptr_eq(other, &channel));
         channels.set(channels.get() - 1);
@@ -329,8 +341,7 @@ impl Pool {
 
     /// Whether all connections are there, and no more channels than they have in the end.
     pub(crate) fn is_complete(&self) -> bool {
-        let usual = channels_of_each(self.carrier.governor.round_trip());
-        let has_spare = self.spare.borrow().iter().any(|(number, _)| *number > usual);
+        let has_spare = self.spare.borrow().iter().any(|(number, _)| *number > self.usual_channels.get());
         self.are_all_there() && (self.alive.get() == 1 || !has_spare)
     }
 

@@ -165,7 +165,9 @@ impl Channel {
                 _ => return Err(Trouble::unexpected("READDIR")),
             }
             if left.get() == 0 {
-                return Err(Trouble::Local(format!("the server lists more than {MAX_ITEMS} files")));
+                let why =
+                    format!("the server lists more than {MAX_ITEMS} files, or fewer whose paths are long");
+                return Err(Trouble::Local(why));
             }
             if refused.len() > MAX_REFUSED {
                 let words = "invalid file names";

@@ -117,12 +117,8 @@ impl FileReport {
         }
     }
 
-    /// A file that would be copied.
-    pub(crate) fn planned(file: &FileCopy) -> Self {
-        Self::of(file)
-    }
-
-    fn of(file: &FileCopy) -> Self {
+    /// A file that was not begun.
+    pub(crate) fn of(file: &FileCopy) -> Self {
         Self {
             source: shown(&file.item.source),
             target: shown(&file.item.target),

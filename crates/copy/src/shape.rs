@@ -26,12 +26,10 @@ impl Shape {
         let usual = if round_trip >= LONG_ROUND_TRIP { 9 } else { 1 };
         match connections.unwrap_or(usual) {
             1 => Self { connections: 1, channels: MAX_CHANNELS },
-            connections => Self { connections, channels: channels_of_each(round_trip) },
+            connections => {
+                let more = u32::from(round_trip >= VERY_LONG_ROUND_TRIP);
+                Self { connections, channels: USUAL_CHANNELS + more }
+            }
         }
     }
-}
-
-/// Channels of each of several connections.
-pub(crate) fn channels_of_each(round_trip: Duration) -> u32 {
-    USUAL_CHANNELS + u32::from(round_trip >= VERY_LONG_ROUND_TRIP)
 }

@@ -34,7 +34,7 @@ pub(crate) const ASKED_AT_ONCE: usize = 256;
 /// Longer paths exist on no system.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Paths are seldom longer.
+/// Each such piece of a path counts as one name more.
 const USUAL_PATH_BYTES: usize = 256;
 
 /// More files than this are not remembered.
@@ -272,7 +272,7 @@ async fn list(
 async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<usize>) -> Result<Listed> {
     let (mut names, refused) = channel.list(&folder.source, left).await?;
     names.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut listed = Listed::default();
+    let (mut listed, mut too_long) = (Listed::default(), 0);
     for name in refused {
         let name = if name.is_empty() { String::new() } else { shown(&name) };
         let why = format!("the server lists a file '{name}', which is not a valid file name; it is left out");
@@ -288,18 +288,16 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
         for (name, attributes) in some {
             let mut attributes = *attributes;
             let source = below(&folder.source, name);
-            if source.len() > MAX_PATH_BYTES {
-                let why =
-                    format!("a path of more than {MAX_PATH_BYTES} bytes begins with it; it is left out");
-                listed.problems.push(Problem::new(&folder.source, why));
-                continue;
-            }
+            let is_link = attributes.file_type() == Some(FileType::Symlink);
+            let asked = if is_link { asked.pop_front() } else { None };
             // Long paths take memory as many names do.
             left.set(left.get().saturating_sub(source.len() / USUAL_PATH_BYTES));
+            if source.len() > MAX_PATH_BYTES {
+                too_long += 1;
+                continue;
+            }
             let mut above = folder.above.clone();
-            if attributes.file_type() == Some(FileType::Symlink)
-                && let Some(asked) = asked.pop_front()
-            {
+            if let Some(asked) = asked {
                 match Trouble::unless_lost(behind(channel, folder, (&source, asked), &mut above).await)? {
                     Ok(behind) => attributes = behind,
                     Err(trouble) => {
@@ -311,6 +309,11 @@ async fn entries(channel: &Channel, folder: &Folder, links: bool, left: &Cell<us
             let (relative, target) = (below(&folder.relative, name), below(&folder.target, name));
             listed.entries.push((Folder { relative, target, source, above }, attributes));
         }
+    }
+    if too_long > 0 {
+        let why =
+            format!("{too_long} paths in it have more than {MAX_PATH_BYTES} bytes, which no system opens");
+        listed.problems.push(Problem::new(&folder.source, why));
     }
     Ok(listed)
 }

@@ -68,7 +68,8 @@ impl Carrier {
         let former_bytes = if chunks.is_empty() {
             0
         } else {
-            channel.begin(&Request::Fstat(&handle))?.attributes().await?.size.unwrap_or(u64::MAX)
+            let known = channel.begin(&Request::Fstat(&handle))?.attributes().await;
+            Trouble::unless_lost(known)?.ok().and_then(|known| known.size).unwrap_or(u64::MAX)
         };
         Ok(Prepared {
             local: Arc::new(local),
@@ -156,9 +157,9 @@ impl Carrier {
         if !has_hole && let Some(hash) = self.hashers.hash_chunk(&prepared.temporary, begin, here).await {
             return Ok(hash);
         }
-        file.lacks_hash.set(true);
         let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
         let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
+        file.lacks_hash.set(true);
         if has_hole {
             bytes.resize(length as usize, 0);
         }

@@ -6,10 +6,9 @@ use tracing::info;
 
 use super::{Daemon, RETRY, now_ns, start::refuse_taken};
 use crate::{
-    Config, Error, Reason, Vip,
-    balancer::nanoseconds,
-    changes,
+    Config, Error, Reason, Vip, changes,
     control::{Answer, Request},
+    layout::nanoseconds,
     statistics::{self, Statistics, SweepStatistics},
 };
 

@@ -16,9 +16,10 @@ use super::{Daemon, Message, now_ns, state::State};
 use crate::{
     Config, Device, Error, Hook, Instance, Program,
     addresses::Addresses,
-    balancer::{Balancer, nanoseconds},
+    balancer::Balancer,
     checker::Checker,
     control::{self, Answer, Asked, Request},
+    layout::nanoseconds,
     loader::other_sizes,
     metrics, statistics,
     sweeps::{Sweeper, Sweeps, Swept, newest_mark},

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Instant};
 use tracing::{info, warn};
 
 use super::{Daemon, RETRY, start::start_checker};
-use crate::{Device, Error, wire::announce};
+use crate::{Device, Error, layout::mac_text, wire::announce};
 
 impl Daemon {
     /// Looks at the device, and makes the addresses as they have to be. What is wrong is told once.
@@ -45,7 +45,7 @@ impl Daemon {
             self.targets.clear();
         }
         if now.mac != self.device.mac {
-            warn!("{name} has another MAC address: {}", show(&now));
+            warn!("{name} has another MAC address: {}", mac_text(&now.mac));
         }
         if now.addresses != self.device.addresses && !is_other {
             self.checker.set_addresses(now.addresses.clone());
@@ -88,8 +88,4 @@ impl Daemon {
         }
         Ok(())
     }
-}
-
-fn show(device: &Device) -> String {
-    device.mac.map(|byte| format!("{byte:02x}")).join(":")
 }

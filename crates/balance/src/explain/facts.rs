@@ -16,7 +16,7 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
-use crate::{Config, Error, Mac, instance, rights};
+use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
 /// How long servers may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -166,13 +166,6 @@ fn neighbours(
         }
     }
     Ok(found)
-}
-
-fn mac_of(known: Neighbour) -> Option<Mac> {
-    match known {
-        Neighbour::Known { mac, .. } => Some(mac),
-        Neighbour::Unknown | Neighbour::Failed => None,
-    }
 }
 
 fn kernel_version() -> (u8, u8, u16) {
