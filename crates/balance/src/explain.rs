@@ -1,12 +1,14 @@
 //! What is missing on this host for a balancer, or for one of its servers: facts that are read, and rules that judge them.
 
 mod facts;
+mod server;
 
 use std::{fmt, net::IpAddr};
 
 use settings::Network;
 
 pub(crate) use self::facts::{BalancerFacts, ServerFacts};
+use self::server::of_server;
 use crate::{Config, Error, Hook, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
 /// Linux that has what the program needs.
@@ -188,7 +190,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         let mut check = |holds: bool, fact: String, next: String| match (holds, config.hook) {
             (true, _) => all.good(fact),
             (false, Some(_)) => all.add(Verdict::Missing, fact, next),
-            (false, None) => all.add(Verdict::Note, fact, format!("cls is used instead of xdp; {next}")),
+            (false, None) => all.add(Verdict::Note, fact, format!("cls is used instead; for xdp: {next}")),
         };
         let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
         check(link.mtu <= MAX_XDP_MTU, format!("packets of {name} have up to {} bytes", link.mtu), next);
@@ -333,76 +335,6 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             }
         }
     }
-}
-
-fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
-    let mut all = Findings::default();
-    for vip in vips {
-        let full = Network::max_prefix(*vip);
-        let setup = format!("proofload balance server-setup {vip}");
-        match facts.addresses.iter().find(|own| own.address == *vip) {
-            None => all.add(Verdict::Missing, format!("lo has no {vip}/{full}"), setup),
-            Some(own) if own.interface != "lo" => {
-                let next = format!(
-                    "only the balancer may answer for it: ip address del {vip} dev {}, then {setup}",
-                    own.interface
-                );
-                all.add(Verdict::Missing, format!("{vip} is an address of {}", own.interface), next);
-            }
-            Some(own) => all.check(
-                own.prefix == full,
-                format!("lo has {vip}/{}", own.prefix),
-                "this host takes the whole network for its own: give it the longest prefix",
-            ),
-        }
-        let mut ports: Vec<u16> = facts
-            .listeners
-            .iter()
-            .filter(|own| own.ip() == *vip || own.ip().is_unspecified())
-            .map(std::net::SocketAddr::port)
-            .collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let list: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let fact = if list.is_empty() {
-            format!("no program listens on {vip}")
-        } else {
-            format!("programs listen on {vip}, ports {}", list.join(", "))
-        };
-        all.check(!list.is_empty(), fact, "start the server on the VIP or on all addresses");
-    }
-    if !vips.iter().any(IpAddr::is_ipv4) {
-        return all.0;
-    }
-    for device in &facts.devices {
-        let name = &device.name;
-        let next = format!(
-            "sysctl net.ipv4.conf.all.arp_ignore=1, or {name} takes clients from the balancer; server-setup does it"
-        );
-        all.check(
-            [1, 2].contains(&device.arp_ignore),
-            format!("arp_ignore of {name} is {}", device.arp_ignore),
-            next,
-        );
-        let next = format!(
-            "sysctl net.ipv4.conf.all.arp_announce=2, or {name} names the VIP when it asks for others; server-setup does it"
-        );
-        all.check(
-            device.arp_announce == 2,
-            format!("arp_announce of {name} is {}", device.arp_announce),
-            next,
-        );
-        if device.rp_filter == 1 {
-            let next = format!(
-                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{}.rp_filter=2 (and that of all)",
-                name.replace('.', "/")
-            );
-            all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);
-        } else {
-            all.good(format!("rp_filter of {name} is {}", device.rp_filter));
-        }
-    }
-    all.0
 }
 
 #[cfg(test)]

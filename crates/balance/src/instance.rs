@@ -55,7 +55,7 @@ impl Instance {
             && !name.starts_with('.');
         if !is_name {
             return Err(Error::Refused(format!(
-                "'{name}' cannot be the name of a balancer: give one of letters, digits, '_' and '-' by --name"
+                "'{name}' cannot be the name of a balancer: give one of letters, digits, '.', '_' and '-' by --name"
             )));
         }
         let network = own_network()?;

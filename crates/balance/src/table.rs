@@ -128,7 +128,7 @@ impl Table {
             Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::PermissionDenied => {
                 return Err(Error::Kernel {
                     what,
-                    cause: "to go on with the tables of an earlier daemon takes CAP_SYS_ADMIN".to_owned(),
+                    cause: "going on with the tables of an earlier daemon takes CAP_SYS_ADMIN".to_owned(),
                 });
             }
             map => map.map_err(|error| Error::new(&*what, &error))?,

@@ -60,16 +60,16 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut paths = vec![if words.starts_with(b"/") { b"/".to_vec() } else { Vec::new() }];
     let left = Rc::new(Cell::new(MAX_ITEMS));
     let at_once = Rc::new(Semaphore::new(LISTINGS));
-    let (mut is_found, mut is_known) = (false, false);
+    let (mut has_pattern, mut ends_in_pattern) = (false, false);
     for part in words.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let text = unescaped(&String::from_utf8_lossy(part));
         let Some(pattern) = Pattern::new(&text).ok().filter(|_| text.contains(['*', '?', '['])) else {
             let part = if part.contains(&b'\\') { plain(part) } else { part.to_vec() };
             paths.iter_mut().for_each(|path| *path = below(path, &part));
-            is_known = false;
+            ends_in_pattern = false;
             continue;
         };
-        (is_found, is_known) = (true, true);
+        (has_pattern, ends_in_pattern) = (true, true);
         let mut more = Vec::new();
         let mut listings = Vec::new();
         for path in paths {
@@ -93,8 +93,8 @@ async fn matching(channel: &Rc<Channel>, words: &[u8]) -> Result<Vec<Vec<u8>>> {
         more.sort();
         paths = more;
     }
-    // What stands behind a pattern is not in all that it means.
-    if is_found && !is_known {
+    // Some folders that a pattern matches lack what comes after it.
+    if has_pattern && !ends_in_pattern {
         paths = those_there(channel, paths).await?;
     }
     Ok(paths)

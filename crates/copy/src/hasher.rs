@@ -291,7 +291,7 @@ pub(crate) async fn next_line(said: &mut (impl AsyncBufRead + Unpin)) -> Option<
 }
 
 /// A path as one word for a shell, which no program takes for an option.
-fn quoted(path: &[u8]) -> Vec<u8> {
+pub(crate) fn quoted(path: &[u8]) -> Vec<u8> {
     let mut word = b"'".to_vec();
     if path.first() == Some(&b'-') {
         word.extend_from_slice(b"./");

@@ -210,14 +210,13 @@ fn larger_buffers(which: &str, place: &str) -> Option<String> {
 
 fn receive_buffer(seen: &Seen<'_>) -> Option<HeldBack> {
     let (_, senders, receiver) = sender(seen)?;
-    let receiver =
-        if seen.is_direct { receiver } else { "the end of these connections, such as a jump host" };
+    let jump = if seen.is_direct { "" } else { " (or of a jump host before it)" };
     let share = limited_share(&senders, senders.receive_window_limited_us);
     if share < HALF {
         return None;
     }
     let evidence = format!(
-        "the receive window of {receiver} stopped the sender for {} of its busy time; {}",
+        "the receive window of {receiver}{jump} stopped the sender for {} of its busy time; {}",
         percent(share),
         window_in_words(&senders)
     );

@@ -117,7 +117,7 @@ impl FileReport {
         }
     }
 
-    /// A file that was not begun.
+    /// What is known of a file, without an outcome.
     pub(crate) fn of(file: &FileCopy) -> Self {
         Self {
             source: shown(&file.item.source),

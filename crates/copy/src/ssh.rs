@@ -1,10 +1,15 @@
 //! The system's `ssh`, which brings the user's configuration, keys, agent, known hosts and jump hosts.
 
-use std::{ffi::OsString, path::Path, process::Stdio};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+    process::Stdio,
+};
 
 use tokio::process::Command;
 
-use crate::Host;
+use crate::{Host, hasher::quoted};
 
 /// What the first connection is told, so that nothing of the user's configuration bends a copy: not a tunnel, not another
 /// master, not a command of its own. What stands first is what counts.
@@ -28,12 +33,14 @@ pub(crate) struct Login {
     /// Options for `ssh`, as the user gave them.
     options: Vec<OsString>,
     late_options: Vec<&'static str>,
+    /// The jump hosts of the user's configuration and options.
+    jumps: Option<String>,
 }
 
 impl Login {
     /// A login that says nothing for the user.
     pub(crate) fn of(host: Host, options: Vec<OsString>) -> Self {
-        Self { host, options, late_options: Vec::new() }
+        Self { host, options, late_options: Vec::new(), jumps: None }
     }
 
     /// Asks `ssh` for what the user's configuration says.
@@ -44,7 +51,9 @@ impl Login {
         let shown = command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output().await;
         // What hinders ssh from telling is seen when it logs in.
         let shown = shown.map(|output| output.stdout).unwrap_or_default();
-        login.late_options = late_options(&String::from_utf8_lossy(&shown));
+        let shown = String::from_utf8_lossy(&shown);
+        login.late_options = late_options(&shown);
+        login.jumps = shown.lines().find_map(|line| line.strip_prefix("proxyjump ")).map(str::to_owned);
         login
     }
 
@@ -60,33 +69,69 @@ impl Login {
     /// A connection of its own with an SFTP channel. Later channels find it at `control`. Asks nobody anything if `is_quiet`.
     pub(crate) fn connection(&self, control: &Path, is_quiet: bool) -> Command {
         // What it says in the end tells whether somebody has to be asked.
-        let quiet = if is_quiet { &["BatchMode=yes", "LogLevel=ERROR"][..] } else { &[] };
-        let mut command = self.command(control, "ControlMaster=yes", quiet, &["-s"], "sftp");
+        let mut quiet = Vec::new();
         if is_quiet {
-            leave_terminal(&mut command);
+            quiet.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
+            quiet.extend(self.quiet_jump());
+        }
+        let mut command = self.command(control, "ControlMaster=yes", &quiet, &["-s"], "sftp");
+        if is_quiet {
+            ignore_interrupts(&mut command);
         }
         command
     }
 
     /// Another SFTP channel of the connection at `control`.
     pub(crate) fn channel(&self, control: &Path) -> Command {
-        let mut command = self.command(control, "ControlMaster=no", &NO_OTHER_WAY, &["-s"], "sftp");
-        leave_terminal(&mut command);
+        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), &["-s"], "sftp");
+        ignore_interrupts(&mut command);
         command
     }
 
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
-        let mut command = self.command(control, "ControlMaster=no", &NO_OTHER_WAY, &[], "exec sh");
+        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), &[], "exec sh");
         // A shell whose complaints nobody takes would be killed by them.
         command.stderr(Stdio::null());
         command
     }
 
-    fn command(&self, control: &Path, master: &str, own: &[&str], flags: &[&str], remote: &str) -> Command {
+    /// The way over the last jump host, by an `ssh` that asks nobody. The one that `ssh` begins itself hears nothing of its BatchMode: each
+    /// connection would ask for the same password.
+    fn quiet_jump(&self) -> Option<OsString> {
+        let jumps = self.jumps.as_ref()?;
+        let (before, last) =
+            jumps.rsplit_once(',').map_or((None, jumps.as_str()), |(before, last)| (Some(before), last));
+        let config = self.options.iter().skip_while(|option| *option != "-F").nth(1);
+        let mut words = b"ProxyCommand=ssh -o BatchMode=yes".to_vec();
+        for (flag, word) in [
+            (" -F ", config.map(|config| config.as_bytes())),
+            (" -J ", before.map(str::as_bytes)),
+            (" -W '[%h]:%p' ", Some(format!("ssh://{last}").as_bytes())),
+        ] {
+            let Some(word) = word else { continue };
+            words.extend_from_slice(flag.as_bytes());
+            // A sign that ssh takes for itself only where it stands twice.
+            words.extend(quoted(word).iter().flat_map(|byte| vec![*byte; if *byte == b'%' { 2 } else { 1 }]));
+        }
+        Some(OsString::from_vec(words))
+    }
+
+    fn command(
+        &self,
+        control: &Path,
+        master: &str,
+        own: &[OsString],
+        flags: &[&str],
+        remote: &str,
+    ) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-T", "-x", "-a", "-S"]).arg(control);
-        for option in [master].iter().chain(own).chain(&OWN_OPTIONS) {
+        command.args(["-o", master]);
+        for option in own {
+            command.arg("-o").arg(option);
+        }
+        for option in OWN_OPTIONS {
             command.args(["-o", option]);
         }
         command.args(&self.options);
@@ -103,14 +148,12 @@ impl Login {
     }
 }
 
-/// Has a program without the user's terminal. It outlives Ctrl-C, so that parts can be removed over it. And the `ssh` to a jump host,
-/// which hears nothing of this one's BatchMode, cannot ask: several connections would ask at the same time.
-fn leave_terminal(command: &mut Command) {
-    command.env("SSH_ASKPASS_REQUIRE", "never");
-    // SAFETY: between fork and exec, only setsid(2) is called, which is safe there (signal-safety(7)).
+/// A Ctrl-C goes to all programs of a terminal. Who asks nobody anything outlives it, so that parts can be removed over it.
+fn ignore_interrupts(command: &mut Command) {
+    // SAFETY: between fork and exec, only signal(2) is called, which is safe there (signal-safety(7)).
     unsafe {
         command.pre_exec(|| {
-            libc::setsid();
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
             Ok(())
         });
     }
@@ -126,7 +169,9 @@ fn late_options(shown: &str) -> Vec<&'static str> {
 }
 
 /// `ssh` falls back to a login of its own where a connection refuses another channel. This one cannot.
-const NO_OTHER_WAY: [&str; 3] = ["BatchMode=yes", "ProxyJump=none", "ProxyCommand=false"];
+fn no_other_way() -> [OsString; 3] {
+    ["BatchMode=yes", "ProxyJump=none", "ProxyCommand=false"].map(OsString::from)
+}
 
 #[cfg(test)]
 mod tests {
@@ -139,5 +184,18 @@ mod tests {
         assert_eq!(late_options(""), both);
         assert_eq!(late_options("serveraliveinterval 240\nconnecttimeout none\n"), both[1..]);
         assert!(late_options("connecttimeout 120\nserveraliveinterval 240\n").is_empty());
+    }
+
+    #[test]
+    fn a_jump_host_is_reached_by_an_ssh_that_asks_nobody() {
+        let host = Host { login: "far".to_owned(), port: None };
+        let login = Login {
+            jumps: Some("one,me@two:2222".to_owned()),
+            ..Login::of(host, ["-F", "a'%b"].map(OsString::from).to_vec())
+        };
+        let words = login.quiet_jump().unwrap().into_string().unwrap();
+        let expected =
+            r"ProxyCommand=ssh -o BatchMode=yes -F 'a'\''%%b' -J 'one' -W '[%h]:%p' 'ssh://me@two:2222'";
+        assert_eq!(words, expected);
     }
 }

@@ -30,10 +30,9 @@ impl Daemon {
         let now = Device::find(&self.device.name)?;
         let name = &now.name;
         let is_other = now.index != self.device.index;
-        // A filter goes with its qdisc, and a link only with its device.
-        let has_gone = |index| undo::is_filtered(index).map(|is| !is);
+        // A filter goes with its qdisc, and a link only with its device. That ours went while another stayed is not seen.
         let failed = |error| Error::new(format!("look at the filters of {name}"), &error);
-        if !is_other && self.program.is_by_filter() && has_gone(now.index).map_err(failed)? {
+        if !is_other && self.program.is_by_filter() && !undo::is_filtered(now.index).map_err(failed)? {
             warn!("somebody has removed the filter from {name}; it is attached again");
             self.attach(&now)?;
         }

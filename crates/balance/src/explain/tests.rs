@@ -108,7 +108,7 @@ fn each_fact_that_is_missing_is_named() {
         (
             "",
             |facts| link(facts).mtu = 9_000,
-            "note     packets of eth0 have up to 9000 bytes: cls is used instead of xdp",
+            "note     packets of eth0 have up to 9000 bytes: cls is used instead; for xdp",
         ),
         (
             "hook = \"xdp\"",

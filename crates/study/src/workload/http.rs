@@ -25,10 +25,16 @@ pub(super) fn length_s(workload: &HttpWorkload) -> Option<f64> {
 
 /// The least time of a trial whose users end after their loops, each as long after the one before as they think.
 pub(super) fn least_length_s(workload: &HttpWorkload) -> f64 {
+    // Requests may end it before the last user has begun.
+    if workload.requests.is_some() {
+        return 0.0;
+    }
     let loops = workload.loops.as_deref().and_then(|text| parse_count(text).ok()).unwrap_or(1);
     let pauses = loops.saturating_sub(1) as f64;
     let think = workload.think_time.as_deref().and_then(|text| parse_time(text).ok()).unwrap_or_default();
-    ramp_up(workload).as_secs_f64() + pauses * think.as_secs_f64()
+    // The last user begins one step before the end of the ramp-up.
+    let users = workload.users.as_deref().and_then(|text| parse_count(text).ok()).unwrap_or(1).max(1) as f64;
+    ramp_up(workload).as_secs_f64() * (users - 1.0) / users + pauses * think.as_secs_f64()
 }
 
 pub(super) fn ramp_up(workload: &HttpWorkload) -> Duration {
@@ -65,9 +71,10 @@ mod tests {
             loops: loops.clone(),
             ramp_up: ramp_up.clone(),
             think_time: Some(think.to_owned()),
+            users: Some("2".to_owned()),
             ..HttpWorkload::default()
         };
-        assert_eq!([workload("20s"), workload("exp:1s")].map(|own| least_length_s(&own)), [60.0, 20.0]);
+        assert_eq!([workload("20s"), workload("exp:1s")].map(|own| least_length_s(&own)), [50.0, 10.0]);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use copy::{HeldBack, Progress, Report, Verified};
 use record::units::{show_bytes, show_count};
 
+/// Files of an interrupted copy that are named.
+const MAX_SHOWN: usize = 20;
+
 /// How far it is, in a line.
 pub(super) fn progress(progress: &Progress) -> String {
     let elapsed_s = progress.elapsed.as_secs_f64();
@@ -34,8 +37,15 @@ fn rate_in_words(bytes_per_s: f64) -> String {
 pub(super) fn problems(report: &Report) -> Vec<String> {
     let failed =
         report.files.iter().filter_map(|file| Some(format!("{}: {}", file.source, file.error.as_ref()?)));
+    let mut lines: Vec<_> = failed.collect();
+    // Of what an interrupt has left undone, nobody reads it all.
+    let more = lines.len().saturating_sub(MAX_SHOWN);
+    if report.is_interrupted && more > 0 {
+        lines.truncate(MAX_SHOWN);
+        lines.push(format!("and {} more, which --json names", show_count(more as u64)));
+    }
     let warnings = report.warnings.iter().map(|words| format!("warning: {words}"));
-    failed.chain(report.notes.iter().cloned()).chain(warnings).collect()
+    lines.into_iter().chain(report.notes.iter().cloned()).chain(warnings).collect()
 }
 
 /// What became of it.
@@ -78,10 +88,7 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let ways = [
         (Verified::ByChecksum, "compared by checksums of the other machine"),
         (Verified::ReadBack, "read back over the connection"),
-        (
-            Verified::HereOnly,
-            "not compared, only read again on this machine: the other one told no checksum of them",
-        ),
+        (Verified::HereOnly, "not compared, only read again on this machine: the other one gave no checksum"),
         (Verified::No, "not verified"),
     ];
     for (how, words) in ways {

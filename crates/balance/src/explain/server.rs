@@ -1,0 +1,78 @@
+//! What is missing for a server.
+
+use std::net::IpAddr;
+
+use settings::Network;
+
+use super::{Finding, Findings, ServerFacts, Verdict};
+
+/// What is missing for a server of VIPs.
+pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
+    let mut all = Findings::default();
+    for vip in vips {
+        let full = Network::max_prefix(*vip);
+        let setup = format!("proofload balance server-setup {vip}");
+        match facts.addresses.iter().find(|own| own.address == *vip) {
+            None => all.add(Verdict::Missing, format!("lo has no {vip}/{full}"), setup),
+            Some(own) if own.interface != "lo" => {
+                let next = format!(
+                    "only the balancer may answer for it: ip address del {vip} dev {}, then {setup}",
+                    own.interface
+                );
+                all.add(Verdict::Missing, format!("{vip} is an address of {}", own.interface), next);
+            }
+            Some(own) => all.check(
+                own.prefix == full,
+                format!("lo has {vip}/{}", own.prefix),
+                "this host takes the whole network for its own: give it the longest prefix",
+            ),
+        }
+        let mut ports: Vec<u16> = facts
+            .listeners
+            .iter()
+            .filter(|own| own.ip() == *vip || own.ip().is_unspecified())
+            .map(std::net::SocketAddr::port)
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let fact = if list.is_empty() {
+            format!("no program listens on {vip}")
+        } else {
+            format!("programs listen on {vip}, ports {}", list.join(", "))
+        };
+        all.check(!list.is_empty(), fact, "start the server on the VIP or on all addresses");
+    }
+    if !vips.iter().any(IpAddr::is_ipv4) {
+        return all.0;
+    }
+    for device in &facts.devices {
+        let name = &device.name;
+        let next = format!(
+            "sysctl net.ipv4.conf.all.arp_ignore=1, or {name} takes clients from the balancer; server-setup does it"
+        );
+        all.check(
+            [1, 2].contains(&device.arp_ignore),
+            format!("arp_ignore of {name} is {}", device.arp_ignore),
+            next,
+        );
+        let next = format!(
+            "sysctl net.ipv4.conf.all.arp_announce=2, or {name} names the VIP when it asks for others; server-setup does it"
+        );
+        all.check(
+            device.arp_announce == 2,
+            format!("arp_announce of {name} is {}", device.arp_announce),
+            next,
+        );
+        if device.rp_filter == 1 {
+            let next = format!(
+                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{}.rp_filter=2 (and that of all)",
+                name.replace('.', "/")
+            );
+            all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);
+        } else {
+            all.good(format!("rp_filter of {name} is {}", device.rp_filter));
+        }
+    }
+    all.0
+}
