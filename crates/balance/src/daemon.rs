@@ -30,7 +30,7 @@ use crate::{
     control::{Answer, Asked, Request},
     layout::mac_text,
     probe::Fault,
-    sweeps::{Awaited, Sweeper, Sweeps, Swept},
+    sweeps::{SweepFor, Sweeper, Sweeps, Swept},
 };
 
 /// How often servers with thresholds are looked at between sweeps.
@@ -297,7 +297,7 @@ impl Daemon {
     /// When to look at the time again.
     fn deadline(&self) -> Instant {
         let now = Instant::now();
-        let sweep = self.sweeper.due(self.awaited());
+        let sweep = self.sweeper.due(self.sweep_for());
         // Before everything is tried again, nothing is written.
         let step = self.balancer.next_step_ns().filter(|_| self.retry.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
@@ -305,13 +305,13 @@ impl Daemon {
         [sweep, step, glance, self.retry].into_iter().flatten().fold(self.look, Instant::min)
     }
 
-    fn awaited(&self) -> Awaited {
+    fn sweep_for(&self) -> SweepFor {
         if self.may_be_full() {
-            Awaited::ByThreshold
+            SweepFor::Threshold
         } else if self.balancer.waits_for_flows() || self.read.elapsed() < READER_STAYS {
-            Awaited::ByReader
+            SweepFor::Reader
         } else {
-            Awaited::ByNobody
+            SweepFor::Nobody
         }
     }
 
@@ -323,7 +323,7 @@ impl Daemon {
     }
 
     fn sweep_if_due(&mut self) {
-        if self.sweeper.due(self.awaited()).is_none_or(|due| Instant::now() < due) {
+        if self.sweeper.due(self.sweep_for()).is_none_or(|due| Instant::now() < due) {
             return;
         }
         let now_ns = now_ns();

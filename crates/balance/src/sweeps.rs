@@ -45,15 +45,15 @@ pub(crate) struct Swept {
     pub forgotten: u64,
 }
 
-/// Who waits for a sweep.
+/// Whom a sweep is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    /// Nobody: only old flows are to be forgotten.
-    ByNobody,
+pub(crate) enum SweepFor {
+    /// Only old flows are to be forgotten.
+    Nobody,
     /// Whoever reads the counts, or takes a server out.
-    ByReader,
+    Reader,
     /// A server that may have reached its threshold.
-    ByThreshold,
+    Threshold,
 }
 
 /// The thread that sweeps.
@@ -134,12 +134,12 @@ impl Sweeper {
     }
 
     /// When the next sweep is due; never while there is one.
-    pub(crate) fn due(&self, awaited: Awaited) -> Option<Instant> {
+    pub(crate) fn due(&self, sweep_for: SweepFor) -> Option<Instant> {
         // The shortest time since the last one, and how many times as long as that one took.
-        let (least_ms, times) = match awaited {
-            Awaited::ByThreshold => (100, 4),
-            Awaited::ByReader => (2_000, 10),
-            Awaited::ByNobody => (20_000, 100),
+        let (least_ms, times) = match sweep_for {
+            SweepFor::Threshold => (100, 4),
+            SweepFor::Reader => (2_000, 10),
+            SweepFor::Nobody => (20_000, 100),
         };
         (!self.is_sweeping).then(|| self.ended + Duration::from_millis(least_ms).max(self.took * times))
     }
