@@ -24,7 +24,9 @@ static __always_inline __u64 hash_of(const struct flow_key *flow, bool by_source
     const __u32 *client = flow->client.words;
     __u64 hash = mix(mix(seed, (__u64)client[0] << 32 | client[1]), (__u64)client[2] << 32 | client[3]);
     // Ports of a VIP share its ring, so its address says nothing new.
-    return mix(hash, by_source ? 0 : (__u64)flow->client_port << 16 | flow->vip_port);
+    hash = mix(hash, by_source ? 0 : (__u64)flow->client_port << 16 | flow->vip_port);
+    // One product alone puts ports that follow each other at even distances, and not by chance.
+    return mix(hash, seed);
 }
 
 // Whether a packet is the first of a handshake. Errors have no flags.
