@@ -341,22 +341,20 @@ impl Carrier {
             }
             _ => trouble.to_string(),
         };
-        if let Some(prepared) = file.prepared.get().filter(|prepared| is_kept(prepared))
-            && *trouble != Trouble::Changed
-        {
+        let kept = file.prepared.get().filter(|own| is_kept(own) && *trouble != Trouble::Changed);
+        if let Some(prepared) = kept {
             let part = shown(&prepared.temporary);
             why += &format!("; {part} has what arrived, and the same command goes on with it");
-            self.reports.borrow_mut().push(FileReport::failed(file, why));
-        } else {
-            self.reports.borrow_mut().push(FileReport::failed(file, why));
-            if let Some(prepared) = file.prepared.get() {
-                match self.manner.direction {
-                    Direction::Up => drop(channel.remove(&prepared.temporary).await),
-                    Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
-                }
-                if let Some(journal) = prepared.journal.take() {
-                    journal.remove();
-                }
+        }
+        // An interrupt may come while the part is removed.
+        self.reports.borrow_mut().push(FileReport::failed(file, why));
+        if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
+            match self.manner.direction {
+                Direction::Up => drop(channel.remove(&prepared.temporary).await),
+                Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
+            }
+            if let Some(journal) = prepared.journal.take() {
+                journal.remove();
             }
         }
         self.end(file);
