@@ -107,13 +107,15 @@ fn run(scale: Scale) -> Result<Outcome> {
 
     let trials = scale.pick(2_000, 10_000);
     large(folder.path(), trials)?;
-    let most_kib = scale.pick(50_000, 195_000);
+    // A trial of a crowded machine, whose times are spread over more buckets, is longer: what a report needs is held against what is stored.
+    let stored_kib = fs::metadata(at("large").join("trials.jsonl"))?.len() / 1024;
+    let most_kib = 20_000 + stored_kib * 6 / 5;
     for words in ["", " --html page", " --json all", " --openmetrics metrics", " --junit cases"] {
         let begun = Instant::now();
         let (output, peak_kib) = at_its_peak(folder.path(), &format!("report large{words}"))?;
         let name = format!("report{}", words.split(' ').nth(1).unwrap_or_default().replace("--", "_"));
         outcome.equal(&format!("{name}_status"), output.code.unwrap_or(-1) as u64, 0, "exit status");
-        let bound = format!("<= {most_kib} KiB of memory for {trials} trials");
+        let bound = format!("<= {most_kib} KiB of memory: {trials} trials are {stored_kib} KiB");
         outcome.figure(&name, format!("{peak_kib} KiB"), bound, peak_kib <= most_kib);
         outcome.note(format!("report{words}: {:.1} s", begun.elapsed().as_secs_f64()));
     }
