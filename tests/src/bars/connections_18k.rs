@@ -23,7 +23,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         listen: &["127.0.0.1:0"],
         ramp_up_s: 3,
         think_s: 3,
-        hold_s: scale.pick(4, 10),
+        hold_s: scale.pick(2, 10),
     }
     .run()
 }

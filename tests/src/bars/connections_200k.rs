@@ -25,7 +25,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         listen: &["127.0.0.1:0", "127.0.0.2:0"],
         ramp_up_s,
         think_s,
-        hold_s: scale.pick(4, 10),
+        hold_s: scale.pick(2, 10),
     }
     .run()
 }

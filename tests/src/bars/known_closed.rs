@@ -16,7 +16,7 @@ pub(super) const BAR: Bar = Bar {
 const TRUTH_PER_S: f64 = 200.0 / 0.3;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (repeats, seconds) = scale.pick((3, 3), (5, 15));
+    let (repeats, seconds) = scale.pick((3, 2), (5, 15));
     // Users that began at the same moment would stay in step, and wait for each other's answers to be
     // written: they start over one cycle. A processor for each side, or the two queue behind each other.
     let cores = Cores::of_this_process()?;

@@ -21,9 +21,9 @@ const LOOPBACK_NS: f64 = 100_000.0;
 const RESOLUTION: f64 = 0.002;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let seconds = scale.pick(10, 40);
+    let (seconds, rate) = scale.pick((5, 1_000), (40, 500));
     let serve = Serve::start("--delay exp:20ms --seed 1")?;
-    let words = format!("-R 500 --arrivals poisson -c 128 -d {seconds}s --seed 1 -q");
+    let words = format!("-R {rate} --arrivals poisson -c 256 -d {seconds}s --seed 1 -q");
     let output = Proofload::http(&serve.url(), &words)?.run()?;
     let trial = output.trial_even_if_crowded(0)?;
     let report = serve.stop()?;

@@ -18,9 +18,8 @@ pub(super) const BAR: Bar = Bar {
 fn run(scale: Scale) -> Result<Outcome> {
     // Whole periods, so that the share of stalled time is exactly a tenth wherever it begins; and so
     // begun that none of them is cut by the end: serve starts its first period just before.
-    let seconds = scale.pick(10, 40);
-    let stall_ms = 1_000.0;
-    let serve = Serve::start("--stall 10s,1s")?;
+    let (seconds, stall_ms) = scale.pick((5, 500.0), (40, 1_000.0));
+    let serve = Serve::start(&format!("--stall {}ms,{stall_ms}ms", 10.0 * stall_ms))?;
     let output = Proofload::http(&serve.url(), &format!("-R 1000 -c 64 -d {seconds}s -q"))?.run()?;
     let trial = output.trial_even_if_crowded(0)?;
     let report = serve.stop()?;

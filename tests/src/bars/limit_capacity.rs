@@ -29,29 +29,24 @@ const DISTURBED: f64 = 0.05;
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     users(&mut outcome)?;
-    // A sample leaves them out: what limits users has shown as much.
-    if scale.pick(false, true) {
-        connections(&mut outcome)?;
+    // The search of a rate has its sample in `limit-short-trials`.
+    if scale == Scale::Sample {
+        return Ok(outcome);
     }
-    let (runs, most_misses) = scale.pick((1, 0), (20, 1));
+    let (runs, most_misses) = (20, 1);
+    connections(&mut outcome)?;
     let kinds = [
-        (
-            "constant",
-            "fixed",
-            "constant",
-            scale
-                .pick("--width 10% --trial 2s --repeats 1 --min 100 --budget 40s", "--width 2% --budget 80s"),
-        ),
+        ("constant", "fixed", "constant", "--width 2% --budget 80s"),
         // Trials of a noisy service are draws: with more than three repeats they are weighed, not counted.
         ("exponential", "exp", "poisson", "--width 2% --trial 4s --repeats 5 --budget 80s"),
     ];
-    for (kind, service, arrivals, words) in &kinds[..scale.pick(1, 2)] {
+    for (kind, service, arrivals, words) in kinds {
         let (mut misses, mut excused, mut widths, mut times) = (0, 0, Runs::default(), Runs::default());
         for index in 0..runs {
             let capacity_per_s = capacity(index, runs);
             // The time in an M/M/1 system is exponential with the rate (capacity - load): its 99th percentile is
             // the bound where that rate is ln(100) / bound.
-            let truth_per_s = match *kind {
+            let truth_per_s = match kind {
                 "exponential" => capacity_per_s - 100.0f64.ln() / BOUND_S,
                 _ => capacity_per_s,
             };

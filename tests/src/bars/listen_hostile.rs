@@ -40,7 +40,7 @@ const BESIDE_MIB: u64 = 40 + 32;
 fn run(scale: Scale) -> Result<Outcome> {
     let limit = raise_descriptor_limit();
     ensure!(limit > 11_000, "11,000 connections need a limit of open files above {limit}");
-    let (rounds, seconds) = scale.pick((3, 2), (7, 7));
+    let (rounds, seconds) = scale.pick((3, 1), (7, 7));
     let cores = Cores::of_this_process()?;
     // A write waits for a sync of the same disk: see `listen-disk`.
     let folder = TemporaryFolder::in_memory(1 << 30)?;
