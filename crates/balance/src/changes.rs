@@ -58,7 +58,9 @@ fn change_server(vip: &mut Vip, asked: &str, change: Change) -> Result<String, S
         }
         Change::Remove | Change::Add { .. } => {
             vip.servers.remove(at);
-            format!("{name} is taken out {of}, and goes when its connections have ended")
+            format!(
+                "{name} gets no new connections, and is removed from the servers {of} when its connections have ended"
+            )
         }
     })
 }
@@ -110,7 +112,7 @@ mod tests {
             (
                 "10.0.0.3",
                 Change::Add { name: Some("web 3".to_owned()), values: Values::default() },
-                "\"web 3\" is no name",
+                "\"web 3\" is not a name",
             ),
             ("web9", Change::Remove, "there are: web1"),
             (

@@ -169,7 +169,7 @@ impl Config {
             (self.services().len(), SERVICES, "ports of VIPs"),
         ] {
             if count > most {
-                wrong.push(format!("{count} {what} are more than a balancer has place for, which is {most}"));
+                wrong.push(format!("{count} {what}: a balancer holds at most {most}"));
             }
         }
         for (at, vip) in self.vips.iter().enumerate() {
@@ -277,7 +277,7 @@ impl Server {
                 Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
             }
             _ if !is_name(&self.name) => {
-                Some(format!("{:?} is no name: it has blanks, or nothing", self.name))
+                Some(format!("{:?} is not a name: it is empty or has spaces", self.name))
             }
             _ if self.weight > MAX_WEIGHT => {
                 Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
@@ -295,12 +295,12 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Why no client can reach a VIP of this address.
 fn unusable(address: IpAddr) -> Option<String> {
     let kind = match address {
-        _ if address.is_unspecified() => "no address of any host",
-        _ if address.is_loopback() => "an address of each host for itself",
-        _ if address.is_multicast() || address == Ipv4Addr::BROADCAST => "an address of many hosts",
+        _ if address.is_unspecified() => "the unspecified address",
+        _ if address.is_loopback() => "a loopback address",
+        _ if address.is_multicast() || address == Ipv4Addr::BROADCAST => "a multicast or broadcast address",
         IpAddr::V6(address) => {
             let address = address.to_ipv4_mapped()?;
-            return Some(format!("the address is one of IPv4, written as one of IPv6: write {address}"));
+            return Some(format!("the address is IPv4-mapped IPv6: write {address}"));
         }
         IpAddr::V4(_) => return None,
     };

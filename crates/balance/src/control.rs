@@ -166,7 +166,8 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let process = fs::read_to_string(instance.lock_path()).unwrap_or_default();
             Error::Refused(format!(
-                "the balancer '{}', process {}, has not answered for {} s, and does not do it later: is it stopped?",
+                "the balancer '{}' (process {}) has not answered within {} s, and the request was withdrawn; check that the process runs \
+                 and is not suspended, then repeat the command",
                 instance.name,
                 process.trim(),
                 timeout.as_secs()

@@ -214,7 +214,7 @@ impl Daemon {
             Event::Mac { server, mac } => {
                 match mac {
                     Some(mac) => info!("{server} is at {}", mac_text(&mac)),
-                    None => warn!("{server} does not answer for its address any more"),
+                    None => warn!("{server} no longer answers ARP or neighbour discovery"),
                 }
                 return self.balancer.resolved(server, mac);
             }

@@ -37,11 +37,8 @@ impl Device {
         let list = if names.is_empty() { "none but lo".to_owned() } else { names.join(", ") };
         let link = links.iter().find(|link| link.name == name);
         let link = link.ok_or_else(|| refused(format!("there is no such device; there are: {list}")))?;
-        let mac = link.mac.ok_or_else(|| {
-            refused(
-                "it has no address of Ethernet, so the balancer cannot write one into its frames".to_owned(),
-            )
-        })?;
+        let mac =
+            link.mac.ok_or_else(|| refused("it has no MAC address; name an Ethernet device".to_owned()))?;
         let mut addresses = netlink.addresses().map_err(failed)?;
         addresses.retain(|address| address.index == link.index);
         let addresses = addresses.into_iter().map(|address| (address.address, address.prefix)).collect();

@@ -103,7 +103,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
     } else {
         format!("this user lacks {rights}")
     };
-    all.check(rights.is_empty(), fact, "run this as root, or give it them");
+    all.check(rights.is_empty(), fact, "run this as root, or give this user these capabilities");
     match (facts.has_bpf_file_system, facts.may_pin, facts.may_mount) {
         (true, true, _) => all.good("a BPF file system is at /sys/fs/bpf"),
         (true, false, _) => all.add(
@@ -137,7 +137,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     let name = &config.device;
     let kind = link.kind.as_deref().map_or("hardware".to_owned(), |kind| format!("of the kind {kind}"));
     let driver = facts.driver.as_deref().map_or(String::new(), |driver| format!(" with the driver {driver}"));
-    let next = "the balancer writes addresses of Ethernet: name a device of it";
+    let next = "the balancer rewrites MAC addresses: name an Ethernet device";
     all.check(link.mac.is_some(), format!("{name} is {kind}{driver}"), next);
     all.check(
         link.is_up,
@@ -193,7 +193,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
             (false, None) => all.add(Verdict::Note, fact, format!("cls is used instead; for xdp: {next}")),
         };
         let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
-        check(link.mtu <= MAX_XDP_MTU, format!("packets of {name} have up to {} bytes", link.mtu), next);
+        check(link.mtu <= MAX_XDP_MTU, format!("the MTU of {name} is {}", link.mtu), next);
         check(
             !link.has_xdp || facts.is_running,
             xdp_fact(name, facts, link.has_xdp),
@@ -213,8 +213,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         .filter(|program| *program != undo::BALANCER_PROGRAM)
         .collect();
     if !others.is_empty() {
-        let next =
-            "those before ours in `bpftool net` see frames first; ours ends the row for frames to VIPs";
+        let next = "programs before the balancer's in `bpftool net` see frames first; those after it do not see frames to VIPs";
         all.add(Verdict::Note, format!("other programs are attached to {name}: {}", others.join(", ")), next);
     }
 }
@@ -258,7 +257,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
                 Verdict::Missing,
                 format!("{address} is an address of {on}"),
                 format!(
-                    "take it away there, or {name} does not announce it: ip address del {address} dev {on}"
+                    "remove the VIP from {on} (ip address del {address} dev {on}); otherwise the balancer cannot announce the VIP on {name}"
                 ),
             ),
             (Some(on), _) => all.good(format!("{address} is an address of {on}")),
@@ -301,11 +300,7 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         if facts.forwards && facts.sends_redirects {
             let name = name.replace('.', "/");
             let next = format!("sysctl net.ipv4.conf.{name}.send_redirects=0 (and that of all)");
-            all.add(
-                Verdict::Note,
-                "this host tells clients of shorter ways (send_redirects), when it forwards for them",
-                next,
-            );
+            all.add(Verdict::Note, "this host sends ICMP redirects to clients (send_redirects)", next);
         }
     }
 }
@@ -329,7 +324,7 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
                 let next = "check that it is up, on this segment, and that its arp_ignore is not 8";
                 all.add(
                     Verdict::Missing,
-                    format!("the server {server} does not answer for its address on {name}"),
+                    format!("the server {server} does not answer ARP or neighbour discovery on {name}"),
                     next,
                 );
             }

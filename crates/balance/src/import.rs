@@ -232,9 +232,9 @@ fn scheduler_of(name: &Word<'_>) -> Result<Scheduler, String> {
         "lc" | "wlc" | "sed" | "nq" => {
             "the balancer does not choose by connections: the nearest is wrr with thresholds (-x)"
         }
-        "lblc" | "lblcr" | "dh" => "caches are not told apart by what they have: the nearest is mh",
+        "lblc" | "lblcr" | "dh" => "it has no locality- or destination-based schedule: the nearest is mh",
         "fo" | "ovf" => {
-            "servers do not stand in for each other: the nearest is wrr, where health checks take out who is down"
+            "it has no failover or overflow schedule: the nearest is wrr, where health checks take out servers that are down"
         }
         "twos" => "the nearest is wrr",
         _ => "it knows rr, wrr, sh and mh",

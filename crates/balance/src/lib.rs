@@ -59,7 +59,7 @@ use std::{error, io};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The user lacks the rights.
-    #[error("this user may not {what}; run as root, or give the capabilities that lack: {lacking}")]
+    #[error("this user may not {what}; run as root, or add the missing capabilities: {lacking}")]
     NotPermitted {
         /// What was tried.
         what: String,
@@ -92,7 +92,7 @@ pub enum Error {
     #[error(transparent)]
     Undo(#[from] undo::Error),
     /// A number that a table has no place for.
-    #[error("there is no place for {what}; a balancer holds {most} of them: start another one")]
+    #[error("no room for more {what}: a balancer holds at most {most}; start another balancer")]
     TooMany {
         /// What there is too much of.
         what: &'static str,

@@ -21,6 +21,9 @@ use crate::{
 /// Ports that probes come from: beyond those that Linux gives to connections, if nobody has changed that.
 pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
 
+/// What is wrong with a server whose MAC address is not known.
+const UNRESOLVED: &str = "does not answer ARP or neighbour discovery for its own address";
+
 /// A server of a VIP that is to be checked.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
@@ -256,7 +259,7 @@ impl Prober {
                             .err();
                     }
                     Neighbour::Unknown if now < deadline => watched.state = State::Unaddressed { deadline },
-                    _ => outcome = Some(Err(Fault::silent("does not answer for its own address"))),
+                    _ => outcome = Some(Err(Fault::silent(UNRESOLVED))),
                 }
             }
         }

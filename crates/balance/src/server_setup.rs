@@ -214,8 +214,8 @@ fn plan(
                 Some(own) if own.index != LOOPBACK => {
                     let (prefix, device) = (own.prefix, name(own.index));
                     wrong.push(format!(
-                        "{vip} is an address of {device}, so this host answers for it, as only the balancer may: if this is a server, \
-                         take it away first: ip address del {vip}/{prefix} dev {device}"
+                        "{device} has {vip}, so this host answers ARP or neighbour discovery for the VIP, which only the balancer may \
+                         do; on a server, first run: ip address del {vip}/{prefix} dev {device}"
                     ));
                 }
                 Some(own) if own.prefix != full => wrong.push(format!(
@@ -234,11 +234,11 @@ fn plan(
 
 fn no_vip(address: IpAddr) -> Option<&'static str> {
     match address {
-        _ if address.is_loopback() => Some("it is an address of every host"),
-        _ if address.is_multicast() => Some("it is an address of groups"),
-        _ if address.is_unspecified() => Some("it is no address of a host"),
-        IpAddr::V4(address) if address.is_broadcast() => Some("it is an address of all hosts"),
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some("it holds on one interface only"),
+        _ if address.is_loopback() => Some("it is a loopback address"),
+        _ if address.is_multicast() => Some("it is a multicast address"),
+        _ if address.is_unspecified() => Some("it is the unspecified address"),
+        IpAddr::V4(address) if address.is_broadcast() => Some("it is the broadcast address"),
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some("it is a link-local address"),
         _ => None,
     }
 }

@@ -175,7 +175,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         _ => "up",
     };
     let mac = state.mac.as_ref().map(mac_text);
-    let unresolved = || "its address is not answered for on the segment".to_owned();
+    let unresolved = || "no MAC address: the server answers neither ARP nor neighbour discovery".to_owned();
     ServerStatistics {
         name: state.server.name.clone(),
         address: state.server.address,

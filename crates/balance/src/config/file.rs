@@ -180,7 +180,11 @@ fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d 
     let name = reader.text(value)?;
     reader.checked(
         value,
-        if is_name(name) { Ok(name) } else { Err(format!("{name:?} is no name: it has blanks, or nothing")) },
+        if is_name(name) {
+            Ok(name)
+        } else {
+            Err(format!("{name:?} is not a name: it is empty or has spaces"))
+        },
     )
 }
 
@@ -192,7 +196,7 @@ fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
     reader.checked(
         value,
-        if is_name { Ok(name.to_owned()) } else { Err(format!("'{name}' is no name of a device")) },
+        if is_name { Ok(name.to_owned()) } else { Err(format!("'{name}' is not the name of a device")) },
     )
 }
 
@@ -288,14 +292,16 @@ fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
 fn path_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let path = reader.text_such_as(value, "a path in quotes, such as \"/health\"")?;
     let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-    reader
-        .checked(value, if is_path { Ok(path) } else { Err(format!("'{path}' is no path such as /health")) })
+    reader.checked(
+        value,
+        if is_path { Ok(path) } else { Err(format!("'{path}' is not a path; write one such as /health")) },
+    )
 }
 
 fn host_text<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let host = reader.text_such_as(value, "the name of a host in quotes")?;
     let is_name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
-    reader.checked(value, if is_name { Ok(host) } else { Err(format!("'{host}' is no name of a host")) })
+    reader.checked(value, if is_name { Ok(host) } else { Err(format!("'{host}' is not the name of a host")) })
 }
 
 fn statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<std::ops::RangeInclusive<u16>> {

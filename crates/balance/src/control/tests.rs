@@ -31,7 +31,7 @@ fn what_nobody_waits_for_is_not_done() {
     listen(&instance, move |asked| sender.send(asked).is_ok()).unwrap();
     let refused =
         ask_within(&instance, &Request::Reload, Duration::from_millis(100)).unwrap_err().to_string();
-    assert!(refused.contains("process 4711, has not answered"), "{refused}");
+    assert!(refused.contains("(process 4711) has not answered within"), "{refused}");
     assert!(receiver.recv().unwrap().is_given_up());
 
     // One that waits is answered, and reads it before the process ends.

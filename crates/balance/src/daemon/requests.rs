@@ -49,7 +49,9 @@ impl Daemon {
         let changed = config.fixed_changes(&self.config).into_iter();
         let why: Vec<String> = changed
             .map(|(key, stop)| {
-                format!("{name}: {key} has changed, which takes another start: {stop}, then start it")
+                format!(
+                    "{name}: a change of '{key}' needs a restart: run {stop}, then start the balancer again"
+                )
             })
             .collect();
         if !why.is_empty() {
@@ -73,14 +75,14 @@ impl Daemon {
             self.hold(former);
             self.retry = Some(Instant::now());
             let next = match back.and_then(|()| self.write_settings()) {
-                Ok(()) => "what was before holds on".to_owned(),
-                Err(error) => format!("what was before does not come back: {error}"),
+                Ok(()) => "the former configuration stays in effect".to_owned(),
+                Err(error) => format!("the former configuration could not be restored: {error}"),
             };
             return refused(format!("{error}; {next}"));
         }
         if let Err(error) = self.settle() {
             self.retry = Some(Instant::now() + RETRY);
-            return refused(format!("{error}; it is tried again"));
+            return refused(format!("{error}; the balancer tries again"));
         }
         info!("{what}");
         Answer::Done { what }

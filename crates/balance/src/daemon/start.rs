@@ -78,7 +78,8 @@ impl Daemon {
         let (program, table) = load_for(config.hook, Hook::for_device(&device), load)?;
         for other in other_sizes(&pins, &config.sizes) {
             warn!(
-                "the table {other}, until a start after `proofload balance stop` without --keep makes it anew"
+                "the table {other}: to change its size, run `proofload balance stop` without --keep, which ends its connections, then start \
+                 the balancer"
             );
         }
         let mut balancer = match state {
@@ -166,7 +167,7 @@ impl Daemon {
                 self.program.attach(&device.name, Some(&pins))
             }
             Some(Hook::Xdp) => {
-                warn!("{error}; using XDP after the driver, where it costs more than hook = \"cls\"");
+                warn!("{error}; using generic XDP, which costs more than hook = \"cls\"");
                 self.program.attach_after_driver(&device.name, Some(&pins))
             }
             _ => Err(error),

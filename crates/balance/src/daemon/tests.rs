@@ -191,7 +191,7 @@ fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
         until("the table knows that the server is down", || daemon.tables().0 != up);
         let why = refusal(daemon.weigh(9));
         assert!(why.contains("state.new") || why.contains("state.json"), "{why}");
-        assert!(why.ends_with("what was before holds on"), "{why}");
+        assert!(why.ends_with("the former configuration stays in effect"), "{why}");
         assert_eq!(daemon.weight(), 3);
         refusal(daemon.change("10.0.0.12", Change::Add { name: None, values: Values::default() }));
         let before = processor_time();
@@ -290,7 +290,7 @@ fn a_device_with_another_name_is_put_back() {
         shell("ip netns exec web true; ip link set eth0 down; ip link set eth0 name wan0");
         fs::write(setting, "2").unwrap();
         let why = refusal(daemon.ask(&Request::Stop { keep: false }));
-        assert!(why.contains("somebody else has set it since"), "{why}");
+        assert!(why.contains("another program or user has set it since"), "{why}");
         assert!(daemon.thread.join().unwrap().is_err());
         // A number for all that holds whatever the device has.
         shell(
@@ -336,7 +336,7 @@ fn a_file_that_is_refused_is_read_at_the_next_start() {
         // As many again have no place beside those that are there.
         fs::write(&path, ports(20_000)).unwrap();
         let why = refusal(daemon.ask(&Request::Reload));
-        assert!(why.contains("no place for ports of VIPs"), "{why}");
+        assert!(why.contains("no room for more ports of VIPs"), "{why}");
         assert!(matches!(daemon.weigh(5), Answer::Done { .. }), "it goes on");
         let saved = fs::read_to_string(daemon.instance.state()).unwrap();
         assert!(saved.contains("1000") && !saved.contains("28999"), "the refused file counts as read");

@@ -18,7 +18,7 @@ impl Daemon {
         let trouble = done.err().map(|error| error.to_string());
         match (&trouble, &self.trouble) {
             (Some(now), before) if before.as_ref() != Some(now) => warn!("{now}; trying again each second"),
-            (None, Some(_)) => info!("{} is as it has to be again", self.device.name),
+            (None, Some(_)) => info!("{} is set up correctly again", self.device.name),
             _ => {}
         }
         self.trouble = trouble;
@@ -37,7 +37,7 @@ impl Daemon {
             self.attach(&now)?;
         }
         if is_other {
-            warn!("{name} is another device than before; going over to it");
+            warn!("{name} is another device than before (made anew, or renamed); attaching to it");
             self.load_best(&now)?;
             self.attach(&now)?;
             self.checker = start_checker(&now, &self.sender)?;
@@ -66,7 +66,7 @@ impl Daemon {
     pub(super) fn give(&mut self, wanted: Vec<IpAddr>) -> Result<(), Error> {
         let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
         for address in added.iter().filter(|address| self.given.contains(address)) {
-            warn!("somebody has taken {address} from this host; it is given again");
+            warn!("another program removed {address} from this host; the balancer added the address again");
         }
         self.given = wanted;
         self.unannounced.extend(added);
@@ -78,8 +78,11 @@ impl Daemon {
     fn announce(&mut self) -> Result<(), Error> {
         self.unannounced.retain(|address| self.config.answer_arp && self.given.contains(address));
         if !self.device.link.is_up && !self.unannounced.is_empty() {
-            let cause = "it is down; set it up, and they are announced".to_owned();
-            return Err(Error::Kernel { what: format!("announce the VIPs on {}", self.device.name), cause });
+            let name = &self.device.name;
+            let cause = format!(
+                "the device is down; set it up (ip link set {name} up), and the balancer announces them"
+            );
+            return Err(Error::Kernel { what: format!("announce the VIPs on {name}"), cause });
         }
         while let Some(address) = self.unannounced.first().copied() {
             announce(&self.device, address)?;

@@ -49,7 +49,8 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     for device in &facts.devices {
         let name = &device.name;
         let next = format!(
-            "sysctl net.ipv4.conf.all.arp_ignore=1, or {name} takes clients from the balancer; server-setup does it"
+            "set net.ipv4.conf.all.arp_ignore=1 (sysctl -w), or run `proofload balance server-setup VIP`; otherwise {name} answers ARP \
+             for the VIP and takes clients from the balancer"
         );
         all.check(
             [1, 2].contains(&device.arp_ignore),
@@ -57,7 +58,8 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
             next,
         );
         let next = format!(
-            "sysctl net.ipv4.conf.all.arp_announce=2, or {name} names the VIP when it asks for others; server-setup does it"
+            "set net.ipv4.conf.all.arp_announce=2 (sysctl -w), or run `proofload balance server-setup VIP`; otherwise {name} sends ARP \
+             requests with the VIP as their source"
         );
         all.check(
             device.arp_announce == 2,
@@ -66,7 +68,7 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
         );
         if device.rp_filter == 1 {
             let next = format!(
-                "clients whose way back does not lead over {name} are dropped: sysctl net.ipv4.conf.{}.rp_filter=2 (and that of all)",
+                "packets of clients whose return route is not {name} are dropped; set net.ipv4.conf.{}.rp_filter=2 (and that of all)",
                 name.replace('.', "/")
             );
             all.add(Verdict::Note, format!("rp_filter of {name} is 1"), next);

@@ -83,7 +83,7 @@ fn each_fact_that_is_missing_is_named() {
         (
             "",
             |facts| facts.lacking_rights = vec!["CAP_BPF"],
-            "missing  this user lacks CAP_BPF: run this as root, or give it them",
+            "missing  this user lacks CAP_BPF: run this as root, or give this user these capabilities",
         ),
         ("", |facts| facts.has_bpf_file_system = false, "note     no BPF file system is at /sys/fs/bpf"),
         ("", |facts| facts.link = None, "missing  there is no device eth0: there are eth0"),
@@ -103,12 +103,12 @@ fn each_fact_that_is_missing_is_named() {
         (
             "hook = \"xdp\"",
             |facts| link(facts).mtu = 9_000,
-            "missing  packets of eth0 have up to 9000 bytes: ip link set eth0 mtu 3498",
+            "missing  the MTU of eth0 is 9000: ip link set eth0 mtu 3498",
         ),
         (
             "",
             |facts| link(facts).mtu = 9_000,
-            "note     packets of eth0 have up to 9000 bytes: cls is used instead; for xdp",
+            "note     the MTU of eth0 is 9000: cls is used instead; for xdp",
         ),
         (
             "hook = \"xdp\"",
@@ -139,7 +139,7 @@ fn each_fact_that_is_missing_is_named() {
             "note     arp_ignore of eth0 is 3: the balancer sets it to 1",
         ),
         ("hook = \"xdp\"", |facts| facts.kernel = (5, 15, 0), "missing  frames are seen at the hook xdp"),
-        ("", |facts| facts.forwards = true, "note     this host tells clients of shorter ways"),
+        ("", |facts| facts.forwards = true, "note     this host sends ICMP redirects to clients"),
         (
             "",
             |facts| {

@@ -278,7 +278,7 @@ impl<'l> Given<'l> {
                 }
                 if text.contains("flag-") {
                     return Err(
-                        "write sh-port or mh-port for flag-2, and leave flag-1 out: others always stand in"
+                        "write sh-port or mh-port for flag-2, and leave flag-1 out: another server always takes over"
                             .to_owned(),
                     );
                 }

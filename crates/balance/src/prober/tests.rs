@@ -95,7 +95,7 @@ fn a_server_without_an_address_is_down() {
     prober.set_targets(vec![target(1, &check, true)], start);
     let events = run(&mut prober, start, Duration::from_secs(20), |_, _| Some(true));
     let [(at, Event::Down { id: 1, fault })] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(*fault, Fault::silent("does not answer for its own address"));
+    assert_eq!(*fault, Fault::silent("does not answer ARP or neighbour discovery for its own address"));
     assert!(*at > check.timeout * 2, "{at:?}");
     // The probe that waits for it goes on at once when it is there.
     prober.wake(prober.wakes().unwrap());

@@ -60,7 +60,7 @@ fn what_is_unsafe_is_refused_at_once() {
     let wrong = wrong.unwrap_err();
     let parts = [
         "there is no device eth1; there are: lo, eth0.7",
-        "10.0.0.5 is an address of eth0.7",
+        "eth0.7 has 10.0.0.5",
         "ip address del 10.0.0.101/24 dev lo",
         "127.0.0.9 cannot be a VIP",
         "224.0.0.1 cannot be a VIP",

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Add a server to a VIP of the running balancer.
 ///
-/// It gets connections as soon as its checks succeed, and holds until the file is read again.
+/// The server gets connections as soon as its checks succeed. The change is lost when the file is read again.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct DrainArgs {
     undo: bool,
 }
 
-/// Take a server out. It gets no new connections, and goes when those that it has have ended.
+/// Remove a server. It gets no new connections, and is removed when its last connection has ended.
 #[derive(Debug, Args)]
 pub(super) struct RemoveArgs {
     #[command(flatten)]
@@ -66,13 +66,13 @@ pub(super) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 struct ValueArgs {
-    /// Its share of new connections is its part of the sum of all weights; 0 gets none
+    /// Weight of the server: its share of new connections is its weight divided by the sum of all weights; 0: none
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// Give it no new connections while it has so many; 0: no maximum
+    /// Most connections of the server: at this many it gets no new ones; 0: no maximum
     #[arg(long, value_name = "N")]
     max: Option<u32>,
-    /// Give it new ones again when it has fewer than this; 0: three quarters of the maximum
+    /// A full server gets new connections again below this many; 0: three quarters of the maximum
     #[arg(long, value_name = "N")]
     resume: Option<u32>,
 }

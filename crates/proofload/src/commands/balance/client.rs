@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Read the file of the running balancer again.
 ///
-/// What commands have changed since is as the file says it then. A file with mistakes changes nothing.
+/// The file replaces all changes that commands have made. A file with mistakes changes nothing.
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
     #[command(flatten)]

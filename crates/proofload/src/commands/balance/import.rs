@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
-    /// Write the configuration that a table of LVS means, and balance nothing: what ipvsadm-save -n printed, or lines of ipvsadm as typed
+    /// Convert an LVS table to a configuration file, and do not balance. FILE has the output of ipvsadm-save -n, or ipvsadm command lines
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check", "keep", "name"], help_heading = "Import")]
     import: Option<PathBuf>,
     /// The device that the configuration names
