@@ -337,7 +337,7 @@ impl Carrier {
         // A server refuses what concerns its own side.
         let mut why = match (trouble, self.manner.direction) {
             (Trouble::Refused(_), Direction::Up) => {
-                format!("cannot write {} there: {trouble}", shown(&file.item.target))
+                format!("cannot write {} on the other machine: {trouble}", shown(&file.item.target))
             }
             _ => trouble.to_string(),
         };
@@ -379,7 +379,7 @@ pub(crate) async fn sync_local(file: &Arc<File>) -> Result {
     synced
         .map_err(io::Error::other)
         .flatten()
-        .map_err(|error| Trouble::local("bring the file to its disk", &error))
+        .map_err(|error| Trouble::local("sync the file to disk", &error))
 }
 
 /// Whether a part of a file was never written.

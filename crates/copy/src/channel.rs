@@ -350,8 +350,7 @@ async fn receive(
         (true, Some(why)) => why,
         // ssh, which says errors alone here, ends so where ServerAliveInterval has passed three times.
         (true, None) => {
-            "the connection ended without a word of ssh, as it does where the server is not responding, or where it ends \
-             the session and only its own log says why"
+            "ssh ended without a message: the server does not respond, or it ended the session; see sshd's log on the server"
                 .to_owned()
         }
     };

@@ -212,7 +212,8 @@ impl Carrier {
         if self.manner.sync {
             sync_local(local).await?;
         }
-        fs::rename(temporary, target).map_err(|error| Trouble::local("give the file its name", &error))?;
+        fs::rename(temporary, target)
+            .map_err(|error| Trouble::local("rename the temporary file to its final name", &error))?;
         if self.manner.sync
             && let Some(folder) = target.parent().and_then(|folder| File::open(folder).ok())
         {
@@ -289,7 +290,7 @@ fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>)> {
         Ok(known) if known.is_symlink() => Ok((target, None)),
         Ok(_) => Err(Trouble::not_regular(&item.target)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target, None)),
-        Err(error) => Err(Trouble::local("look at the target", &error)),
+        Err(error) => Err(Trouble::local("stat the target", &error)),
     }
 }
 

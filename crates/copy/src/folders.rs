@@ -16,7 +16,7 @@ use crate::{
     download::set_times,
     file::{Item, Kind},
     location::{os, shown},
-    remote::final_attributes,
+    remote::{NAME_IS_TAKEN, final_attributes},
     tree::{ASKED_AT_ONCE, Problem},
     trouble::{Result, Trouble},
 };
@@ -97,7 +97,7 @@ pub(crate) async fn make_folders(
                             Ok(())
                         }
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                            Err("something else has this name; choose another one".to_owned())
+                            Err(NAME_IS_TAKEN.to_owned())
                         }
                         made => made.map_err(|error| error.to_string()),
                     },

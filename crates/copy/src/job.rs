@@ -337,9 +337,9 @@ async fn find(
         Destination::Free if must_be_folder && sources.len() == 1 && job.recursive => "",
         _ if !is_folder && (sources.len() > 1 || must_be_folder) => NOT_A_FOLDER,
         Destination::Other => {
-            "exists and is not a regular file; choose another name, or take --why to try a path"
+            "exists and is not a regular file; choose another name, or use --why to try a path"
         }
-        Destination::Nowhere => "would be in a folder that is not there; make it first",
+        Destination::Nowhere => "is in a folder that does not exist; create that folder first",
         _ => "",
     };
     if !wrong.is_empty() {

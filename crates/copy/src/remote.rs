@@ -16,6 +16,10 @@ use crate::{
 /// Names that no sound server lists, of which a folder may have so many.
 const MAX_REFUSED: usize = 100;
 
+/// Why a folder cannot be made where something else has its name.
+pub(crate) const NAME_IS_TAKEN: &str = "a file or link with this name exists, so the folder cannot be made; remove it, or \
+                                        choose another destination";
+
 /// An entry of a folder.
 pub(crate) type Entry = (Vec<u8>, Attributes);
 
@@ -31,9 +35,7 @@ impl NewFolder {
         match self.made.done().await {
             Err(Trouble::Refused(refusal)) => match self.known.answer().await {
                 Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(()),
-                Ok(Said::Attributes(_)) => {
-                    Err(Trouble::Local("something else has this name; choose another one".to_owned()))
-                }
+                Ok(Said::Attributes(_)) => Err(Trouble::Local(NAME_IS_TAKEN.to_owned())),
                 Err(trouble @ Trouble::Lost(_)) => Err(trouble),
                 _ => Err(Trouble::Refused(refusal)),
             },

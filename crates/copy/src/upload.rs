@@ -318,7 +318,7 @@ impl Carrier {
 }
 
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
-    File::open(os(&file.item.source)).map_err(|error| Trouble::local("read it", &error))
+    File::open(os(&file.item.source)).map_err(|error| Trouble::local("read the source", &error))
 }
 
 /// What the new file may be read and written by until it is whole.

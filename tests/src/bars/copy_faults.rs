@@ -85,12 +85,16 @@ use Fault::{
 
 /// Each with its name, and what a copy that it ends must say; nothing, where it must not end.
 const FAULTS: [(Fault, &str, &[&str]); 11] = [
-    (LinkGone, "link_gone", &["not responding", "timed out", "timeout"]),
+    (LinkGone, "link_gone", &["not responding", "does not respond", "timed out", "timeout"]),
     // An end that has given up answers with a reset once the link is back.
-    (LinkPause, "link_down_10_s", &["not responding", "timed out", "timeout", "reset"]),
+    (LinkPause, "link_down_10_s", &["not responding", "does not respond", "timed out", "timeout", "reset"]),
     (Killed, "killed", &[""]),
-    (SshKilled, "ssh_killed", &["ssh was killed by signal 9", "the connection ended"]),
-    (SshdRestart, "sshd_restarted", &["closed", "reset", "refused", "Broken pipe", "the connection ended"]),
+    (SshKilled, "ssh_killed", &["ssh was killed by signal 9", "ssh ended without a message"]),
+    (
+        SshdRestart,
+        "sshd_restarted",
+        &["closed", "reset", "refused", "Broken pipe", "ssh ended without a message"],
+    ),
     (DiskFull, "disk_full", &["No space left", "check whether its disk is full"]),
     (SourceChanged, "source_changed", &["the source changed while it was copied"]),
     (Bare, "no_extensions", &[]),

@@ -317,7 +317,7 @@ fn what_cannot_be_copied_is_named_and_the_rest_is_there() -> Result<()> {
         (["a:x", "b:y"], "both ends are other machines"),
         (["-oProxyCommand=x:y", "."], "begins with '-'"),
         ([source.as_str(), "any:/no/such/folder/"], "is not a folder"),
-        ([source.as_str(), "any:/no/such/file"], "in a folder that is not there"),
+        ([source.as_str(), "any:/no/such/file"], "in a folder that does not exist"),
     ] {
         let (finished, _) = place.copy(&["--", words[0], words[1]])?;
         ensure!(

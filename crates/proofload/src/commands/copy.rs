@@ -61,7 +61,7 @@ pub(crate) struct CopyArgs {
     /// Do not compare what was written with what was read
     #[arg(long)]
     no_verify: bool,
-    /// Do not bring files to their disk before they get their names
+    /// Do not sync files to disk (fsync) before they are renamed to their final names
     #[arg(long)]
     no_fsync: bool,
     /// Start every file from its beginning, and keep no journal
@@ -106,7 +106,7 @@ pub(crate) struct CopyArgs {
     /// Compress
     #[arg(short = 'C', help_heading = "For ssh")]
     compress: bool,
-    /// Ask for no password, and for nothing else
+    /// Never prompt, neither for a password nor for anything else (BatchMode)
     #[arg(short = 'B', help_heading = "For ssh")]
     batch: bool,
     #[arg(short = 'v', hide = true)]
@@ -228,12 +228,12 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         None
     });
     let habits = [
-        (arguments.verbose, "-v: take 'ssh -v HOST', which shows a login in detail"),
+        (arguments.verbose, "-v: use 'ssh -v HOST', which shows a login in detail"),
         (
             arguments.legacy,
-            "-O: copy needs SFTP, which every OpenSSH since 2000 has; take scp -O for what has none",
+            "-O: copy needs SFTP, which every OpenSSH since 2000 has; for a server without SFTP, use scp -O",
         ),
-        (arguments.through, "-3: take scp -3, or run proofload copy on one of the two machines"),
+        (arguments.through, "-3: use scp -3, or run proofload copy on one of the two machines"),
     ];
     mistakes.extend(habits.into_iter().filter(|(is_used, _)| *is_used).map(|(_, answer)| answer.to_owned()));
     let Some(destination) = destination.filter(|_| mistakes.is_empty()) else {
