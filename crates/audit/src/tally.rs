@@ -160,7 +160,7 @@ impl Tally {
         if end.outcome == EventOutcome::Unsent {
             self.result.never_sent += 1;
             return self.add_finding(AuditFinding::NeverSent, Some(id), line, || {
-                "not one byte of it was sent".to_owned()
+                "the client sent no byte of this event".to_owned()
             });
         }
         if before == 0 {
@@ -181,7 +181,7 @@ impl Tally {
             EventOutcome::Refused => {
                 self.result.refused_stored += 1;
                 self.add_finding(AuditFinding::RefusedStored, Some(id), line, || {
-                    "its sender was refused".to_owned()
+                    "the listener refused the request that carried this event".to_owned()
                 });
             }
             EventOutcome::Unknown => self.result.unknown_stored += 1,

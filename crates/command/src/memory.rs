@@ -27,13 +27,13 @@ impl MemoryGroup {
         let (parent, version) = cgroups::parent("memory")?
             .ok_or_else(|| {
             io::Error::other(
-                "this machine has none for memory, or proofload would have to leave one with limits; start it in a group without \
-                 limits (docs/command.md)",
+                "this machine has no memory controller for control groups, or proofload itself runs in a group with limits; start \
+                 proofload in a group without limits (docs/command.md)",
             )
         })?;
         if has_quota && version == Version::Two {
             return Err(io::Error::other(
-                "they are in that of their host's cpu_quota; leave it out to measure the memory",
+                "the programs run in the control group of their host's cpu_quota; leave cpu_quota out to measure the memory",
             ));
         }
         let journal = Journal::open(journals, KIND, "programs of a trial").map_err(io::Error::other)?;

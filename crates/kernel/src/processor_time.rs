@@ -126,7 +126,8 @@ impl Booking {
         let elapsed_ns = ended_ns - self.began_ns;
         if over_all(3) > elapsed_ns / MIN_PER_LOST {
             return Err(
-                "two network namespaces share an account; run again, because new hosts get others".to_owned()
+                "two network namespaces share a counter; run again, because new hosts get other counters"
+                    .to_owned(),
             );
         }
         booked.unowned.elapsed_s = elapsed_ns as f64 / 1e9;
@@ -146,7 +147,7 @@ impl Booking {
             last = now;
             thread::sleep(PROGRAMS_END);
         }
-        Err("the accounts changed while they were read; run the trial again".to_owned())
+        Err("the counters changed while they were read; run the trial again".to_owned())
     }
 }
 

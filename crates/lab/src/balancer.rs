@@ -162,7 +162,7 @@ impl Balancer {
         }
         if self.kind.answers_directly() && details.server_port != self.port {
             return Err(format!(
-                "servers that answer directly listen on the port that clients connect to: port {} is not that of the servers, {}",
+                "with direct server return, servers must listen on the balancer's port: {} is not the servers' port {}",
                 self.port, details.server_port
             ));
         }
@@ -170,7 +170,9 @@ impl Balancer {
             let devices: Result<Vec<&str>, String> =
                 self.servers.iter().map(|&server| self.device(plan, server)).collect();
             if devices?.windows(2).any(|pair| pair[0] != pair[1]) {
-                return Err("servers that answer directly are on one link with the balancer".to_owned());
+                return Err(
+                    "with direct server return, all servers must be on one link with the balancer".to_owned()
+                );
             }
         }
         Ok(())

@@ -62,9 +62,8 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
     if http.counts.completed == 0
         && let Some(why) = http.main_failure(elapsed_s)
     {
-        let message = format!(
-            "no request was completed: {why}; no time and no rate here says anything about a service"
-        );
+        let message =
+            format!("no request was completed: {why}; do not use the times and rates of this trial");
         warnings.push(Warning::new("nothing_completed", message));
     }
     Trial {
@@ -132,7 +131,7 @@ fn away_warning(result: &WorkerResult, own: &[OwnPercentile]) -> Option<Warning>
     let names: Vec<&str> = response_times.map(|own| own.percentile.as_str()).collect();
     let figures = if !names.is_empty() {
         format!(
-            "the response time's {} (in brackets) may be the generator's own and says nothing about the target",
+            "the response time's {} (in parentheses) may be the generator's own and says nothing about the target",
             names.join(", ")
         )
     } else if share > MAX_SILENT_AWAY_SHARE {

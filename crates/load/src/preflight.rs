@@ -282,8 +282,8 @@ pub fn missing_here(plan: &HttpPlan) -> Vec<FieldMistake> {
     mistakes.extend(plan.connection.unix_socket.as_deref().and_then(unreachable_socket));
     if let [first, more @ ..] = &addresses[..] {
         let message = match more.len() {
-            0 => format!("{first} is no address of this machine; see `ip addr`"),
-            more => format!("{first} and {more} more are no addresses of this machine; see `ip addr`"),
+            0 => format!("{first} is not an address of this machine; see `ip addr`"),
+            more => format!("{first} and {more} more are not addresses of this machine; see `ip addr`"),
         };
         mistakes.push(FieldMistake { field: "source", message });
     }

@@ -46,7 +46,7 @@ impl TlsConfig {
     /// The field that cannot be used, and why.
     pub(crate) fn new(plan: &TlsPlan) -> Result<Self, FieldMistake> {
         let name = ServerName::try_from(plan.server_name.clone())
-            .map_err(|_| mistake("sni", format!("'{}' is no host name or address", plan.server_name)))?;
+            .map_err(|_| mistake("sni", format!("'{}' is not a host name or address", plan.server_name)))?;
         let offer = Offer {
             min: plan.min_version.parse().map_err(|error| mistake("tls_min", error))?,
             max: plan.max_version.parse().map_err(|error| mistake("tls_max", error))?,

@@ -90,9 +90,9 @@ pub fn absences_in_words(away: &Away) -> String {
     let show = |seconds: f64| show_time_ns((seconds * 1e9) as u64);
     match away.times {
         0 => "the generator sent late".to_owned(),
-        1 => format!("the generator was away from its work for {}", show(away.longest_s)),
+        1 => format!("the generator stalled for {}", show(away.longest_s)),
         times => format!(
-            "the generator was away from its work {times} times, for {} in all and at most {} at a time",
+            "the generator stalled {times} times, for {} in all and at most {} at a time",
             show(away.total_s),
             show(away.longest_s)
         ),
@@ -124,7 +124,7 @@ fn late(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
         let ratio = max_throughput_ratio(plan, result);
         (ratio > MAX_THROUGHPUT_RATIO).then(|| {
             format!(
-                "without its absences the throughput might have been up to {:.0} % higher",
+                "without these stalls the throughput might have been up to {:.0} % higher",
                 (ratio - 1.0) * 100.0
             )
         })
@@ -146,7 +146,7 @@ fn own_percentile(result: &WorkerResult) -> Option<String> {
             let is_significant = count * (1.0 - quantile) >= MIN_TIMES_ABOVE;
             (is_significant && measured.is_own()).then(|| {
                 format!(
-                    "the {name} time's {percentile} may be its own: measured {}, of the target perhaps only {}",
+                    "the {name} time's {percentile} may be the generator's own: {} was measured, of which the target may have taken only {}",
                     show_time_ns(measured.ns),
                     show_time_ns(measured.less_own_ns)
                 )
@@ -227,7 +227,7 @@ fn local_exhaustion(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, St
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let limit = limit.map_or("none".to_owned(), |n| n.to_string());
         let evidence = format!(
-            "this machine ran out: {} (descriptor limit of a process: {limit}); see --processes, --source and `ulimit -n`",
+            "this machine ran out of resources: {} (descriptor limit of a process: {limit}); see --processes, --source and `ulimit -n`",
             local.join("; ")
         );
         (VoidRule::LocalExhaustion, evidence)

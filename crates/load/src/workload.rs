@@ -68,7 +68,7 @@ options::workload! {
     /// Number of connections: in a closed load the same as users; in an open load, opened before the start
     connections: Option<String> = "connections", Kind::Count(1), "N", LOAD, "in an open load, opened on demand", "200"
         { short: Some('c') } and { label: "connections" };
-    /// Begin requests for this long
+    /// Send requests for this long
     duration: Option<String> = "duration", Kind::Time, "TIME", LOAD,
         "10s, beyond the ramp-up, if nothing else ends the trial", "30s" { short: Some('d') } and { excluded_from_search: true };
     /// Requests in all; with Poisson arrivals the time that they take is random
@@ -196,7 +196,7 @@ options::workload! {
     cpus: Option<String> = "cpus", Kind::Numbers, "LIST", MACHINE, "", "0,2-3";
     /// Local addresses to connect from: 10.0.0.5, 10.0.0.5-10.0.0.9, separated by commas
     source: Option<String> = "source", Kind::Text, "ADDRESSES", MACHINE, "", "10.0.0.5-10.0.0.9";
-    /// Longest polling, instead of sleeping, before a send is due; 0 never polls
+    /// Before a send is due, poll for up to this long instead of sleeping; 0: never poll
     spin: Option<String> = "spin", Kind::Time, "TIME", MACHINE, "500us", "0";
 }
 

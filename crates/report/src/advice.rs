@@ -113,7 +113,7 @@ impl Words<'_> {
         let bound = self.bound(best);
         if best.value < LEAST_GAIN * least.value {
             let bound = bound.map_or_else(String::new, |bound| format!("; {bound}"));
-            return format!("{name}: change no line ({range}){bound}.");
+            return format!("{name}: keep the hosts' settings; a change brings little ({range}){bound}.");
         }
         let [from, to] = [least, best].map(|one| levels(one.setting, self.of_hosts));
         let times = best.value / least.value;
@@ -230,7 +230,7 @@ mod tests {
             sentences(&results, &readings(&results)),
             [
                 format!(
-                    "program=scp: change no line (50 Mbit/s → 50 Mbit/s); bound by SSH's window, which is raised by: {raised}."
+                    "program=scp: keep the hosts' settings; a change brings little (50 Mbit/s → 50 Mbit/s); bound by SSH's window, which is raised by: {raised}."
                 ),
                 format!(
                     "program=ours: buffer=8MB in place of buffer=2MB brings 90 Mbit/s → 590 Mbit/s, 6.6 times as much: \

@@ -49,7 +49,7 @@ impl SearchAnswer<'_> {
                 let upper =
                     upper.as_ref().map_or_else(String::new, |upper| format!(" below {}", show(upper)));
                 let why = format!("Not decided: trials at the same load disagree at all loads{upper}");
-                (Status::Unfinished, format!("{why}, and no load is certainly carried {with_goal}"))
+                (Status::Unfinished, format!("{why}; it is not known that any load is carried {with_goal}"))
             }
             (BoundKind::AtLeast | BoundKind::Regular, Some(lower), None) => (
                 Status::Met,

@@ -225,8 +225,8 @@ impl Links {
             let away = after[0].away.since(before[0].away);
             if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
                 observed.void_unless_met.push(reason(format!(
-                    "link {name} moved nothing {} times, for {} in total and {} at most, because its emulator was away: \
-                     stopped, or without a processor; leave a processor to it",
+                    "link {name} moved no packet {} times, for {} in total and {} at most, because its emulator stalled \
+                     (stopped, or without a processor); leave a processor to it",
                     away.times,
                     show_time_ns(away.total_ns),
                     show_time_ns(away.longest_ns)

@@ -90,8 +90,8 @@ pub enum Error {
     Unprovable(std::path::PathBuf),
     /// A setting has another value than we gave it.
     #[error(
-        "{path} is '{now}': somebody else has set it since; it is left so; before the tuning it was '{before}', and writing that \
-         into it puts it back"
+        "{path} is '{now}': another program or user has set it since, so the value stays; before the tuning it was '{before}': to \
+         restore it, write '{before}' to {path}"
     )]
     Foreign {
         /// The setting.

@@ -171,7 +171,10 @@ impl Setting {
         let written = Self::write(&path, &self.before).and_then(|()| Self::read(&path));
         match written {
             Ok(now) if now == self.before => Ok(()),
-            Ok(now) => Err(failed(format!("the kernel made '{now}' of its former value '{}'", self.before))),
+            Ok(now) => Err(failed(format!(
+                "the kernel changed the value to '{now}' when the former value '{}' was written",
+                self.before
+            ))),
             Err(error) => Err(failed(error.to_string())),
         }
     }

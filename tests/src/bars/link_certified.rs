@@ -183,8 +183,8 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         let trials = fs::read_to_string(format!("{out}/trials.jsonl")).with_context(|| output.described())?;
         let trial: Value = serde_json::from_str(trials.lines().next().context("a trial")?)?;
         let validity = &trial["trial"]["validity"];
-        let is_void = validity.to_string().contains("its emulator was away") && output.code == Some(3);
-        let bound = "void: its emulator was away";
+        let is_void = validity.to_string().contains("its emulator stalled") && output.code == Some(3);
+        let bound = "void: its emulator stalled";
         match is_replaced || validity.to_string().contains("is not certified") {
             true => outcome.undecided(name, bound, "the machine was too busy to certify the link"),
             false => outcome.figure(name, validity, bound, is_void),

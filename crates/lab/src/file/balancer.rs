@@ -87,7 +87,7 @@ const KEYS: &[Key<Given>] = &[
     ),
     Key::new(
         "max_connections",
-        "l2dsr, lvs: connections from which on a server gets no new ones",
+        "l2dsr, lvs: a server with this many connections gets no new ones",
         KeyType::Whole(1..1 << 32, 35_000, |own, n| own.details.max_connections = Some(n)),
     ),
     Key::new(
@@ -319,7 +319,7 @@ mod tests {
             (keys("haproxy").replace("balancer", "alone"), "'client1' has no link to 'alone'"),
             (keys("lvs").replace("\"balancer\"", "[\"balancer\", \"alone\"]"), "'on' names several"),
             (keys("l2dsr").replace("192.168.16.100", "10.1.0.6"), "is the address of 'web3'"),
-            (keys("l2dsr") + "port = 8080\n", "port 8080 is not that of the servers, 80"),
+            (keys("l2dsr") + "port = 8080\n", "8080 is not the servers' port 80"),
             (keys("haproxy") + "maxconn = 2_000_000_000\n", "and more processes"),
         ] {
             let found = messages(&keys);

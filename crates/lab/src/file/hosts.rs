@@ -133,7 +133,7 @@ pub(super) fn read_routes(reader: &mut Reader<'_>, plan: &mut Plan, groups: &Hos
                         reader.mistake(span.clone(), "a gateway is named twice here");
                     }
                     Ok(found) if found.iter().chain(&via).any(|one| one.is_ipv4() != found[0].is_ipv4()) => {
-                        reader.mistake(span.clone(), "the gateways of a route have one IP version");
+                        reader.mistake(span.clone(), "the gateways of a route must have the same IP version");
                     }
                     Ok(found) => via.extend(found),
                     Err(mistake) => reader.mistake(span.clone(), mistake),

@@ -114,7 +114,7 @@ fn each_warning_is_given_beyond_its_bound_and_not_at_it() {
         ),
         (
             |r| (0..20).for_each(|_| r.http.response_time.record_ns(1_000_000_000, 900_000_000)),
-            Some(("generator_away", "the response time's p99, p99.9, p99.99, max (in brackets)")),
+            Some(("generator_away", "the response time's p99, p99.9, p99.99, max (in parentheses)")),
         ),
         (|r| (0..20).for_each(|_| r.http.service_time.record_ns(1_000_000_000, 900_000_000)), None),
         (|r| r.http.cpu.runqueue_wait_s = Some(0.1), None),

@@ -140,10 +140,10 @@ fn missing_addresses_and_processors_are_mistakes_of_their_fields() {
     plan.cpus = vec![4_095];
     let messages: Vec<_> = missing_here(&plan).into_iter().map(|m| (m.field, m.message)).collect();
     assert_eq!(messages[0].0, "source");
-    assert_eq!(messages[0].1, "192.0.2.9 is no address of this machine; see `ip addr`");
+    assert_eq!(messages[0].1, "192.0.2.9 is not an address of this machine; see `ip addr`");
     assert!(messages[1].0 == "cpus" && messages[1].1.contains("pinned to 4095"), "{messages:?}");
     plan.sources.push("192.0.2.10".parse().unwrap());
-    assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are no addresses"));
+    assert!(missing_here(&plan)[0].message.starts_with("192.0.2.9 and 1 more are not addresses"));
 }
 
 #[test]

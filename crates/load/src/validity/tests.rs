@@ -202,7 +202,7 @@ fn a_percentile_with_fewer_than_ten_times_above_it_is_not_judged() {
     (0..15).for_each(|_| late_twice.http.service_time.record_ns(10_000_000, 9_000_000));
     (0..15).for_each(|_| late_twice.http.service_time.record_censored_ns(10_000_000, 9_000_000));
     let told = own_percentile(&late_twice).unwrap();
-    let words = "the service time's p50 may be its own: measured 10.0 ms, of the target perhaps only 1.00 ms";
+    let words = "the service time's p50 may be the generator's own: 10.0 ms was measured, of which the target may have taken only 1.00 ms";
     assert_eq!(told, words);
 }
 
@@ -250,8 +250,7 @@ fn only_the_target_can_refuse() {
 fn absences_are_told_with_their_lengths() {
     let told = |times| absences_in_words(&Away { times, total_s: 0.5, longest_s: 0.25 });
     assert_eq!(told(0), "the generator sent late");
-    assert_eq!(told(1), "the generator was away from its work for 250 ms");
-    let several =
-        "the generator was away from its work 3 times, for 500 ms in all and at most 250 ms at a time";
+    assert_eq!(told(1), "the generator stalled for 250 ms");
+    let several = "the generator stalled 3 times, for 500 ms in all and at most 250 ms at a time";
     assert_eq!(told(3), several);
 }

@@ -121,7 +121,7 @@ mod tests {
         assert!(fits("--source 127.0.0.1-127.0.0.9").is_ok());
         let refusal = format!("{:?}", fits("--source 192.0.2.9 --cpus 4095").unwrap_err());
         assert!(
-            refusal.contains("--source: 192.0.2.9 is no address of this machine; see `ip addr`"),
+            refusal.contains("--source: 192.0.2.9 is not an address of this machine; see `ip addr`"),
             "{refusal}"
         );
         assert!(refusal.contains("--cpus: no thread can be pinned to 4095"), "{refusal}");

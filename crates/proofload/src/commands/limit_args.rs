@@ -99,7 +99,7 @@ pub(crate) struct LimitArgs {
     /// Pause before every trial
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     pause: Option<String>,
-    /// Longest wait before a trial for what ended connections have left, such as ports; 0s does not wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
+    /// Longest wait before a trial until closed connections have released ports, sockets and conntrack entries; 0s: no wait [default: 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections]
     #[arg(long, value_name = "TIME", help_heading = SEARCH)]
     settle: Option<String>,
 

@@ -194,7 +194,7 @@ fn counters_text(counters: &[Counters; 2]) -> String {
     let away = match counters[0].away {
         away if away.times == 0 => String::new(),
         away => format!(
-            "\nthe emulator was away (not scheduled) {} times, {} in total",
+            "\nthe emulator stalled (was not scheduled) {} times, {} in total",
             show_count(away.times),
             show_time_ns(away.total_ns)
         ),

@@ -28,7 +28,7 @@ pub(super) fn read(
 ) -> Vec<Action> {
     let Some(value) = tree.get(NAME) else { return Vec::new() };
     let Some((plan, groups)) = hosts else {
-        reader.mistake(value.span(), "only to hosts of the study something can be done: give [hosts]");
+        reader.mistake(value.span(), "[[actions]] needs hosts of the study: add [hosts]");
         return Vec::new();
     };
     let mut actions = Vec::new();
@@ -103,11 +103,14 @@ fn read_balance(
         None
     };
     let Some(balancer) = balancer.filter(|own| hosts.is_none_or(|hosts| *hosts == [own.host])) else {
-        return refuse("only to the host of the [balancer]".to_owned());
+        let message =
+            "'do' acts on the host of the [balancer] only: add a [balancer], or name its host in 'on'";
+        return refuse(message.to_owned());
     };
     if balancer.kind != BalancerKind::L2dsr {
         return refuse(format!(
-            "only l2dsr does this, not {}: give it by a factor that depends on the balancer (when)",
+            "'do' works with run = \"l2dsr\" only, not with {}: take the command from a factor that has 'when' with l2dsr, such \
+             as when = {{ balancer = \"l2dsr\" }}",
             balancer.kind.name()
         ));
     }
@@ -160,7 +163,10 @@ fn read_link(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan, hosts: &[u
     };
     if let Some(host) = hosts.iter().find(|host| !is_on_segment(host)) {
         let name = &plan.hosts[*host].name;
-        reader.mistake(value.span(), format!("'{name}' is on no segment, whose port could be switched"));
+        let message = format!(
+            "'{name}' is on no segment, so it has no port to switch: join it by a segment, or name another host in 'on'"
+        );
+        reader.mistake(value.span(), message);
         return None;
     }
     on.map(|on| on == 1)

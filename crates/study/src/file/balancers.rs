@@ -36,8 +36,7 @@ pub(super) fn read(
 ) -> Option<Option<Balancer>> {
     let Some(value) = tree.get(NAME) else { return Some(None) };
     let Some(plan) = plan else {
-        let message =
-            "only between hosts of the study there can be a balancer: give [hosts], and a target on them";
+        let message = "[balancer] needs hosts of the study: add [hosts], and a target on them";
         reader.mistake(value.span(), message);
         return None;
     };

@@ -158,7 +158,7 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
     let is_known = placeholders::names(program).is_empty();
     if is_known && !programs::is_installed(program) {
         let mistake = match Path::new(program.as_str()).exists() {
-            true => format!("'{program}' is no program that can be executed; see its mode (chmod +x)"),
+            true => format!("'{program}' is not a program that can be executed; see its mode (chmod +x)"),
             false => format!("there is no program '{program}' on this machine; install it"),
         };
         reader.mistake(value.span(), mistake);

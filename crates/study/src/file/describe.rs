@@ -142,10 +142,13 @@ impl Study {
             Fresh::Trial => "hosts and targets new for each".to_owned(),
         });
         match trial.settle {
-            None => words.push("waits while ended connections are in the way".to_owned()),
+            None => words.push("waits until closed connections have released their ports".to_owned()),
             Some(Duration::ZERO) => {}
             Some(most) => {
-                words.push(format!("up to {} until ended connections are not in the way", seconds(most)));
+                words.push(format!(
+                    "waits up to {} until closed connections have released their ports",
+                    seconds(most)
+                ));
             }
         }
         words.push(format!("a void trial is repeated up to {} times", trial.void_attempts));

@@ -204,7 +204,7 @@ fn set_key<'d>(
         }
         match table.get_mut(*parent).map(Spanned::get_mut) {
             Some(DeValue::Table(inner)) => table = inner,
-            _ => return reader.mistake(key, format!("'{parent}' is no table, so it has no keys")),
+            _ => return reader.mistake(key, format!("'{parent}' is not a table, so it has no keys")),
         }
     }
     // The old key would keep its span, so it is removed first.

@@ -279,7 +279,10 @@ impl<'d> Resolver<'d> {
         if let (false, Kind::Command, Some(value)) =
             (actions.is_empty(), kind_of(self.tree), self.tree.get(actions::NAME))
         {
-            reader.mistake(value.span(), "only during the load of [workload.http] something can be done");
+            reader.mistake(
+                value.span(),
+                "[[actions]] needs [workload.http]: remove the actions, or use an HTTP workload",
+            );
         }
         Some(Endpoints { hosts, target, from, balancer, actions })
     }

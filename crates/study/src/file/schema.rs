@@ -190,7 +190,7 @@ fn trial() -> Value {
         "duration": time("Duration of a trial.", "10s"),
         "warm_up": time("Duration of an uncounted trial whenever the target is new.", "2s"),
         "pause": time("Pause before every trial.", "1s"),
-        "settle": time("Longest wait before a trial for what ended connections have left, such as ports; unless given 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections. 0s does not wait.", "10s"),
+        "settle": time("Longest wait before a trial until closed connections have released ports, sockets and conntrack entries; unless given 10s for open connections, 65s for TIME_WAIT, 125s for tracked connections. 0s does not wait.", "10s"),
         "fresh": choice("When hosts and targets are set up anew.", &["setting", "trial", "hosts"]),
         "void_attempts": whole_number(0, "How often a void trial is repeated.", 3),
         "processor_time": flag("Whether processor time is measured for each host, which costs some.", false),

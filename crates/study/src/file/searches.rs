@@ -198,7 +198,10 @@ fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Opti
     if is_whole {
         let count = reader.checked(value, parse_count(&text))?;
         if count == 0 || count > 1_000_000_000 {
-            reader.mistake(value.span(), format!("{count} is no load; give a count from 1 to 1_000_000_000"));
+            reader.mistake(
+                value.span(),
+                format!("{count} is not a load; give a count from 1 to 1_000_000_000"),
+            );
             return None;
         }
         return Some(count as f64);

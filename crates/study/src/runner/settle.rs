@@ -40,19 +40,19 @@ fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
         Kind::Port => (
             "local ports in TIME_WAIT towards one target",
             65,
-            "others keep adding to them, or settle is below 65s; a wider net.ipv4.ip_local_port_range needs no wait, nor \
-             do connections that are kept alive",
+            "other programs keep adding to them, or settle is below 65s; to avoid the wait, widen \
+             net.ipv4.ip_local_port_range or keep connections alive",
         ),
         Kind::TimeWait => (
             "sockets in TIME_WAIT",
             65,
-            "others keep adding to them, or settle is below 65s; a higher net.ipv4.tcp_max_tw_buckets needs no wait",
+            "other programs keep adding to them, or settle is below 65s; to avoid the wait, raise net.ipv4.tcp_max_tw_buckets",
         ),
         Kind::Tracked => (
             "tracked connections",
             125,
-            "others keep adding to them, or settle is below 125s; a higher net.netfilter.nf_conntrack_max needs no \
-             wait, nor does traffic that is not tracked",
+            "other programs keep adding to them, or settle is below 125s; to avoid the wait, raise \
+             net.netfilter.nf_conntrack_max, or do not track this traffic",
         ),
     };
     (words, Duration::from_secs(wait_s), help)
@@ -166,7 +166,7 @@ impl Runner<'_> {
         let shown = late.iter().map(|(host, left)| {
             let before = self.idle(host, left);
             format!(
-                "{} {} on {host} ({} would not be in the way)",
+                "{} {} on {host} (up to {} do no harm)",
                 show_count(left.count),
                 about(left.kind).0,
                 show_count(before + left.harmless(before)),

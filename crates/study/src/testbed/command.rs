@@ -240,14 +240,14 @@ impl Testbed {
         }
         if !unknown.is_empty() {
             let message = format!(
-                "proofload itself was away for {unsampled_s:.2} s: unknown for that reason: {}; give it a processor of its own",
+                "proofload stalled for {unsampled_s:.2} s, so these are unknown: {}; give proofload a processor of its own",
                 unknown.join(", ")
             );
             warnings.push(Warning::new("samples_missing", message));
         }
         if measured.wall_s.is_none() {
-            let message = "the process that runs the programs was itself away when they were started or ended, so that the wall \
-                           time and the goodput are unknown; give proofload a processor of its own";
+            let message = "proofload stalled when the programs started or ended, so the wall time and the goodput are unknown; give \
+                           proofload a processor of its own";
             warnings.push(Warning::new("end_not_seen", message));
         }
         warnings.extend(measured.failure().map(|why| Warning::new("program_failed", why)));

@@ -43,9 +43,10 @@ impl Testbed {
         // Every host that the load comes from runs at least one worker.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
         let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
-            Err(refusals) if plan.forced => {
-                Ok(refusals.into_iter().map(|r| format!("force although: {r}")).collect())
-            }
+            Err(refusals) if plan.forced => Ok(refusals
+                .into_iter()
+                .map(|r| format!("--force although the plan does not fit this machine: {r}"))
+                .collect()),
             fitted => fitted.map_err(|refusals| refusals.join("; ")),
         };
         if workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {

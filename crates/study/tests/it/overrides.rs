@@ -55,7 +55,7 @@ fn mistakes_in_overrides_name_them() {
         (&[("trial.repeat", "3")], "--set:1:1: unknown key 'repeat'; did you mean 'repeats'?"),
         (&[("trial.repeats", "0")], "--set:1:15: 0 is not a whole number from 1"),
         (&[("trail.repeats", "3")], "--set:1:1: a study has no table 'trail'; did you mean 'trial'?"),
-        (&[("targets.web.run.x", "3")], "--set:1:1: 'run' is no table"),
+        (&[("targets.web.run.x", "3")], "--set:1:1: 'run' is not a table"),
         (&[("", "1")], "--set:1:1: expected a factor or a key"),
         (&[("workload.http.users", "3")], "--set:1:21: the factor 'users' has this value in every setting"),
         (&[("seed", "1"), ("seed", "-1")], "--set:1:6: -1 is not a whole number"),

@@ -216,8 +216,8 @@ fn sender<'a>(observed: &'a Observed<'_>) -> Result<(&'a str, SenderUse), Findin
     if why.is_none() && hosts.iter().any(|host| host.senders.samples > 0) {
         return Err(Finding::Irrelevant);
     }
-    let why = why.map_or("none that sends was there when they were sampled", String::as_str);
-    Err(Finding::Unknown(format!("no connection of the target could be looked at ({why})")))
+    let why = why.map_or("no sending connection was open when connections were sampled", String::as_str);
+    Err(Finding::Unknown(format!("the target's connections could not be examined ({why})")))
 }
 
 /// Whether data was on its way most of the time.

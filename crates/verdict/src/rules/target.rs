@@ -80,7 +80,8 @@ pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let own = programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
     let stopped = hosts.chain(own).filter_map(|(share, host)| Some((share?, host)));
     let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
-    let evidence = format!("its control group was stopped for up to {} of the time", percent(share));
+    let evidence =
+        format!("the target's control group was throttled for up to {} of the time", percent(share));
     if share >= THROTTLED_SHARE && !is_a_link_full(observed) {
         counted(&host.host, evidence)
     } else {
@@ -188,7 +189,7 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
         {
             let at = other.map_or("another socket", |(address, _)| address.as_str());
             Finding::Not(format!(
-                "a queue overflowed {times}, and it was rather that of {at}: in the {size}at most {} waited",
+                "an accept queue overflowed {times}, more likely that of {at}: in the target's {size}at most {} connections waited",
                 queue.most_waiting
             ))
         }

@@ -39,7 +39,7 @@ fn the_queue_of_another_program_is_not_the_targets() {
     assert_eq!(certainty(&two_queues(100, 1)), Some(Certainty::Likely));
     assert_eq!(certainty(&two_queues(129, 5)), Some(Certainty::Counted));
     let words = said(&two_queues(0, 5), Cause::AcceptQueue);
-    assert!(words.contains("rather that of 10.0.0.2:9399"), "{words}");
+    assert!(words.contains("more likely that of 10.0.0.2:9399"), "{words}");
     let mut dropping = two_queues(0, 1);
     dropping.http().connect_time.record_ns(1_000_000_000);
     assert_eq!(certainty(&dropping), Some(Certainty::Likely), "a SYN to the target was sent again");
@@ -174,7 +174,7 @@ fn a_quota_stops_a_group_for_no_longer_than_its_periods() {
     let (cause, evidence) = named(90, 28_000_000);
     assert_eq!(
         (cause, &*evidence),
-        (Some(Cause::CpuQuota), "its control group was stopped for up to 90 % of the time")
+        (Some(Cause::CpuQuota), "the target's control group was throttled for up to 90 % of the time")
     );
     assert_eq!(named(4, 28_000_000).0, None, "64 processors, in four periods");
     assert_eq!(named(100, 400_000).0, None, "shortly in each period");

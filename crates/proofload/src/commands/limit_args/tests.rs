@@ -54,7 +54,7 @@ fn mistakes_name_their_options() {
         ("-d 5s", "--duration: use --trial for the length"),
         ("--p99 10", "--p99: '10' has no unit; write 10ms or 10s"),
         ("-m POST", "-m: write -X POST"),
-        ("--source 192.0.2.9", "--source: 192.0.2.9 is no address of this machine"),
+        ("--source 192.0.2.9", "--source: 192.0.2.9 is not an address of this machine"),
     ] {
         let mistakes = study(&format!("users 127.0.0.1 {line}")).unwrap_err();
         assert!(mistakes.len() == 1 && mistakes[0].starts_with(expected), "{line}: {mistakes:?}");

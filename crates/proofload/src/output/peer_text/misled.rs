@@ -13,7 +13,9 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
     let mut lines = Vec::new();
     match &trial.validity {
         Validity::Void { reasons } => {
-            lines.push(format!("VOID: nothing may be concluded; {program} would show the figures alone"));
+            lines.push(format!(
+                "VOID: nothing may be concluded; {program} would show the figures without this warning"
+            ));
             // The sentence above the lines is the first reason.
             lines.extend(reasons.iter().skip(1).map(|reason| reason.evidence.clone()));
         }

@@ -48,9 +48,10 @@ pub(super) fn moved_bytes(
             let complete = trial.runs.iter().filter(|run| run.succeeded).count();
             match bytes.checked_mul(complete as u64) {
                 _ if trial.runs.iter().any(|run| run.stopped) => unknown(
-                    "nobody knows how many a stopped copy has moved; count them by a path or at the link",
+                    "a stopped copy does not tell how many bytes it moved; count the bytes by a path or at the link \
+                     (bytes = { path = \"…\" }, or \"link\")",
                 ),
-                None | Some(0) => unknown("no copy has moved its bytes, or too many"),
+                None | Some(0) => unknown("no copy succeeded, or the sum of bytes is too large"),
                 Some(bytes) => Ok(bytes),
             }
         }
@@ -73,7 +74,7 @@ pub(super) fn moved_bytes(
             let is_older = |made_ns: i64| made_ns > 0 && made_ns < began_unix_ns;
             if after.keys().any(|file| !before.contains_key(file) && is_older(file.2)) {
                 return unknown(
-                    "a file that was made before the trial has come by a link or a rename, which move no bytes",
+                    "a file older than the trial appeared by a hard link or a rename, which move no bytes",
                 );
             }
             let new = after.iter().filter(|(file, _)| before.get(file).is_none_or(|was| was.bytes == 0));

@@ -192,7 +192,8 @@ pub(super) fn sending_s(
 ) -> Result<f64, String> {
     if rest.sent.mptcp_connections > 0 {
         return Err(
-            "the program uses MPTCP, and nobody sees what its sockets still send; run it without".to_owned()
+            "the program uses MPTCP, and proofload cannot see what MPTCP sockets still have to send; run it without MPTCP"
+                .to_owned()
         );
     }
     let ended_s = began_s + wall_s;
@@ -209,8 +210,8 @@ pub(super) fn sending_s(
     let after_ms = |time_s: f64| (time_s - ended_s).max(0.0) * 1e3;
     if most_s - least_s > MAX_GOODPUT_ERROR * (most_s - began_s) {
         return Err(format!(
-            "the last bytes were sent between {:.0} and {:.0} ms after the end of the programs, and nobody looked in between: the \
-             trial is too short, or proofload needs a processor of its own",
+            "the last bytes were sent between {:.0} and {:.0} ms after the end of the programs, and proofload took no \
+             sample in between: the trial is too short, or proofload needs a processor of its own",
             after_ms(least_s),
             after_ms(most_s)
         ));
