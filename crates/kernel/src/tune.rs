@@ -135,7 +135,7 @@ pub fn faults(
     let numbers: Result<Vec<u64>, _> = value.split_whitespace().map(number).collect();
     let Some((numbers, &last)) = numbers.as_ref().ok().and_then(|numbers| Some((numbers, numbers.last()?)))
     else {
-        add(FaultKind::Malformed, format!("'{value}' is no number"));
+        add(FaultKind::Malformed, format!("'{value}' is not a number"));
         return faults;
     };
     if matches!(rule, Rule::Rising | Rule::Pages) && !numbers.is_sorted() {

@@ -71,7 +71,7 @@ impl HttpTrial {
             }
             ErrorClass::ProxyLogin => {
                 format!(
-                    "the proxy at {at} wants a login, or another one; give --proxy http://USER:PASSWORD@{at}"
+                    "the proxy at {at} requires a login, or rejected the one it got; give --proxy http://USER:PASSWORD@{at}"
                 )
             }
             ErrorClass::ProxyUnreachable => {
@@ -103,7 +103,7 @@ impl HttpTrial {
                 "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
             ),
             ErrorClass::TlsIsAuthority => format!(
-                "the certificate of {at} is an authority's own (CA:TRUE, as `openssl req -x509` makes it), which is no certificate of a \
+                "the certificate of {at} is an authority's own (CA:TRUE, as `openssl req -x509` makes it), which is not a certificate of a \
                  server; --insecure does not check it"
             ),
             ErrorClass::TlsBadCertificate => {
@@ -142,7 +142,7 @@ impl HttpTrial {
                 format!("{at} answered without what --expect asks for; `curl -i` shows an answer")
             }
             ErrorClass::Value if self.plan.script.as_ref().is_some_and(|script| !script.takes_values()) => {
-                "a value of a template has a line end, which no header field can carry; {{name|url}} writes it so that one can".to_owned()
+                "a template's value contains a line end, which a header field cannot carry; write {{name|url}} to encode it".to_owned()
             }
             ErrorClass::Value => format!(
                 "{at} answered without a value that a step takes, or a value has a line end, which no header field can carry"

@@ -360,7 +360,7 @@ impl ResultFolder {
         }
         let damaged = || invalid("its checksum is wrong: it was damaged, or changed by hand".to_owned());
         let checksum = seal::checksum(text).ok_or_else(damaged)?;
-        let members = members.ok_or_else(|| invalid(format!("it is no record of schema {schema}")))?;
+        let members = members.ok_or_else(|| invalid(format!("it is not a record of schema {schema}")))?;
         let value = serde_json::from_slice(text).map_err(|cause| invalid(cause.to_string()))?;
         Ok((value, members, checksum))
     }
@@ -386,7 +386,7 @@ impl ResultFolder {
         let path = self.file(name);
         let is_file = fs::metadata(&path).map(|metadata| metadata.is_file());
         let file = is_file.and_then(|is_file| {
-            if is_file { File::open(&path) } else { Err(io::Error::other("it is no regular file")) }
+            if is_file { File::open(&path) } else { Err(io::Error::other("it is not a regular file")) }
         });
         file.map_err(|cause| FolderError::File { what: "read", path, cause })
     }

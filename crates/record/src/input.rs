@@ -53,7 +53,7 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
 /// As for [`read`], or when the text is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, String> {
     let text = String::from_utf8(read(path, MAX_TEXT_BYTES)?);
-    text.map_err(|error| format!("cannot read {}: it is no text in UTF-8: {error}", path.display()))
+    text.map_err(|error| format!("cannot read {}: it is not text in UTF-8: {error}", path.display()))
 }
 
 /// The message that an input holds more than `max_bytes`.

@@ -168,7 +168,7 @@ impl Feeder {
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     // Each worker process reads it, and a pipe has its bytes once.
     if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is no file, and is read several times"));
+        return Err(std::io::Error::other("it is not a regular file, and a feeder is read several times"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
@@ -258,7 +258,7 @@ mod tests {
         assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
         let pipe =
             Feeder::read(&FeederPlan { file: "/dev/null".to_owned(), order: RowOrder::Once }).unwrap_err();
-        assert!(pipe.contains("it is no file"), "{pipe}");
+        assert!(pipe.contains("it is not a regular file"), "{pipe}");
         assert!(refused("a.ndjson", "[1]\n").starts_with("a.ndjson:1: not a JSON object"));
     }
 }

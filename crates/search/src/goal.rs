@@ -85,22 +85,22 @@ impl SearchGoal {
         require(
             is_share(self.loss_ratio),
             "loss_ratio",
-            format!("{} is no share: use 0 to below 1", self.loss_ratio),
+            format!("{} is not a share: use 0 to below 1", self.loss_ratio),
         );
         require(
             is_share(self.exceed_ratio),
             "exceed_ratio",
-            format!("{} is no share: use 0 to below 1", self.exceed_ratio),
+            format!("{} is not a share: use 0 to below 1", self.exceed_ratio),
         );
         require(
             self.width >= 1e-9 && self.width < 1.0,
             "width",
-            format!("{} is no relative width: use a value above 0 and below 1, such as 0.05", self.width),
+            format!("{} is not a relative width: use a value above 0 and below 1, such as 0.05", self.width),
         );
         require(
             is_length(self.initial_trial_duration_s),
             "initial_trial_duration_s",
-            format!("{} s is no length of a trial: use a positive one", self.initial_trial_duration_s),
+            format!("{} s is not a length of a trial: use a positive one", self.initial_trial_duration_s),
         );
         require(
             is_length(self.final_trial_duration_s)

@@ -166,7 +166,7 @@ impl SearchPlan {
                     require(
                         is_length,
                         "warm_up.duration_s",
-                        format!("{duration_s} s is no length of a trial: use a positive one"),
+                        format!("{duration_s} s is not a length of a trial: use a positive one"),
                     );
                 }
                 if let Start::Min { factor } = start {
@@ -181,7 +181,7 @@ impl SearchPlan {
         require(
             self.min_load.is_finite() && self.min_load > 0.0,
             "min_load",
-            format!("{} is no load: use a positive number", self.min_load),
+            format!("{} is not a load: use a positive number", self.min_load),
         );
         require(
             self.max_load.is_finite() && self.max_load > self.min_load,
@@ -190,7 +190,7 @@ impl SearchPlan {
         );
         if self.unit == Unit::Whole {
             for (field, load) in [("min_load", self.min_load), ("max_load", self.max_load)] {
-                require(load.fract() == 0.0, field, format!("{load} is no whole number"));
+                require(load.fract() == 0.0, field, format!("{load} is not a whole number"));
                 require(load <= 1e9, field, format!("{load} is above the largest load of 1e9"));
             }
         }
@@ -203,7 +203,7 @@ fn is_growth_factor(factor: f64) -> bool {
 }
 
 fn growth_too_small(factor: f64) -> String {
-    format!("{factor} is no useful growth factor: use 1.01 or more, such as 2")
+    format!("{factor} is not a useful growth factor: use 1.01 or more, such as 2")
 }
 
 /// A value in a plan that a search cannot work with.

@@ -82,7 +82,7 @@ pub enum OutcomeError {
         goals: usize,
     },
     /// A loss ratio is not between 0 and 1.
-    #[error("the loss ratio {loss_ratio} of goal {goal:?} is no share: report 0 to 1, or a void trial")]
+    #[error("the loss ratio {loss_ratio} of goal {goal:?} is not a share: report 0 to 1, or a void trial")]
     Ratio {
         /// The goal.
         goal: String,

@@ -301,8 +301,8 @@ fn impossible_outcomes_are_refused_and_change_nothing() {
     let valid = |loss_ratios, effective_duration_s| TrialOutcome::Valid { loss_ratios, effective_duration_s };
     for (measured, said) in [
         (valid(vec![], 1.0), "0 loss ratios for 1 goals"),
-        (valid(vec![1.5], 1.0), "no share"),
-        (valid(vec![f64::NAN], 1.0), "no share"),
+        (valid(vec![1.5], 1.0), "not a share"),
+        (valid(vec![f64::NAN], 1.0), "not a share"),
         (valid(vec![0.0], 0.5), "void trial if it was cut short"),
         (valid(vec![0.0], f64::INFINITY), "planned length"),
     ] {

@@ -186,7 +186,7 @@ fn redirect(left: &str) -> Content {
             headers: format!("Location: /redirect/{}\r\n", left - 1),
             json: json!({"redirects_left": left}),
         },
-        _ => refused(400, "no number of redirects: ask for 0 to 1000"),
+        _ => refused(400, "not a number of redirects: ask for 0 to 1000"),
     }
 }
 

@@ -77,7 +77,7 @@ impl FromStr for Version {
         match text {
             "1.2" => Ok(Self::Tls12),
             "1.3" => Ok(Self::Tls13),
-            _ => Err(format!("'{text}' is no version of TLS known here (known: 1.2, 1.3)")),
+            _ => Err(format!("'{text}' is not a version of TLS known here (known: 1.2, 1.3)")),
         }
     }
 }
@@ -136,7 +136,7 @@ impl FromStr for Cipher {
     fn from_str(text: &str) -> Result<Self, String> {
         CIPHERS.iter().copied().find(|cipher| cipher.name == text).ok_or_else(|| {
             let known: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.name).collect();
-            format!("'{text}' is no cipher known here (known: {})", known.join(", "))
+            format!("'{text}' is not a cipher known here (known: {})", known.join(", "))
         })
     }
 }
@@ -218,7 +218,7 @@ impl Offer {
     fn nothing(&self) -> ConfigError {
         let Self { min, max, .. } = self;
         ConfigError::Offer(if min > max {
-            format!("TLS {min} to {max} is no version; give the earlier one as the minimum")
+            format!("the earliest TLS version {min} is later than the latest {max}; swap them")
         } else {
             format!("none of the ciphers is of TLS {min} to {max}; give one that is, or other versions")
         })

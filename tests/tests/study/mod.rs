@@ -301,7 +301,11 @@ fn a_report_of_no_result_says_so() -> Result<()> {
     let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let output = Proofload::new(&format!("report {}", folder.path().display()))?.run()?;
-    ensure!(output.code == Some(2) && output.stderr.contains("no result folder"), "{}", output.described());
+    ensure!(
+        output.code == Some(2) && output.stderr.contains("not a result folder"),
+        "{}",
+        output.described()
+    );
     ensure!(!Path::new(&folder.file("report.html")).exists());
     Ok(())
 }

@@ -141,7 +141,7 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
         let output = run(&nginx.url("/"), &format!("-x http://{login}{proxy} -c 1 -n 5"))?;
         let trial = output.trial_even_if_crowded(1)?;
         ensure!(trial.errors.of(ErrorClass::ProxyLogin) == 5, "{}", output.described());
-        ensure!(output.stdout.contains("wants a login"), "{}", output.described());
+        ensure!(output.stdout.contains("requires a login"), "{}", output.described());
     }
     // Nothing listens where the tunnel leads.
     let output = run(&format!("http://{closed}/"), &format!("-x http://ann:secret@{proxy} -c 1 -n 5"))?;

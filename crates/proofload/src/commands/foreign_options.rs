@@ -30,7 +30,7 @@ const FOREIGN_OPTIONS: &[Row] = &[
         "",
         "VALUE",
         Refused(
-            "ab's login {} is user info of the URL (http://USER:PASSWORD@…), curl's name -H 'User-Agent: {}'",
+            "for a login, as ab's -A {}, write http://USER:PASSWORD@… as the URL; for a user agent, as curl's -A, write -H 'User-Agent: {}'",
         ),
     ),
     row('i', "iterations", "VALUE", Refused("k6's iterations are --requests {}; ab's -i is -X HEAD")),

@@ -77,7 +77,7 @@ impl ProfileArgs {
         };
         let Some(profile) = Profile::named(name) else {
             let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
-            m.add(format!("--profile: '{name}' is no profile; the profiles are {}", names.join(", ")));
+            m.add(format!("--profile: '{name}' is not a profile; the profiles are {}", names.join(", ")));
             return None;
         };
         if !profile.needs_path() {

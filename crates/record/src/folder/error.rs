@@ -20,7 +20,7 @@ pub enum FolderError {
     },
     /// The folder is no result folder.
     #[error(
-        "{path} is no result folder: there is no {missing} in it; make one with `proofload run STUDY --out {path}`"
+        "{path} is not a result folder: there is no {missing} in it; make one with `proofload run STUDY --out {path}`"
     )]
     NotAResultFolder {
         /// The folder.

@@ -217,7 +217,7 @@ fn what_cannot_be_read_is_no_missing_file() {
         let _ = fs::remove_file(temporary.0.join(name));
         fs::create_dir(temporary.0.join(name)).unwrap();
         let refused = folder.read().unwrap_err().to_string();
-        assert!(refused.contains(name) && refused.contains("no regular file"), "{refused}");
+        assert!(refused.contains(name) && refused.contains("not a regular file"), "{refused}");
         fs::remove_dir(temporary.0.join(name)).unwrap();
     }
     let contents = folder.read().unwrap();

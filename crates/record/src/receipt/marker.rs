@@ -37,7 +37,7 @@ impl FromStr for RunId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         hex(text.as_bytes(), 8)
             .map(Self)
-            .ok_or_else(|| format!("'{text}' is no run of eight hexadecimal digits"))
+            .ok_or_else(|| format!("'{text}' is not a run of eight hexadecimal digits"))
     }
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Marker {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The text is not valid JSON.
-    #[error("the event is no JSON: {0}")]
+    #[error("the event is not JSON: {0}")]
     NotJson(String),
     /// The JSON value is not an object.
     #[error("the event must be a JSON object such as {{\"board_id\":10}}")]

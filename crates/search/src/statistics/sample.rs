@@ -16,7 +16,7 @@ pub enum SampleError {
     Empty,
     /// A value is not a number, infinite, or beyond ±10¹⁵⁰.
     #[error(
-        "the value at position {index} is {value}, which is no measurement; leave it out or measure it again"
+        "the value at position {index} is {value}, which is not a measurement; leave it out or measure it again"
     )]
     NotFinite {
         /// The position of the value.

@@ -138,13 +138,17 @@ pub(super) const CASES: &[Case] = &[
             take(copy, TRIALS)?;
             Ok(fs::create_dir(copy.join(TRIALS))?)
         },
-        &[TRIALS, "no regular file"],
+        &[TRIALS, "not a regular file"],
     ),
-    refused("a pipe in the place of the trials", |copy, _| pipe(copy, TRIALS), &[TRIALS, "no regular file"]),
+    refused(
+        "a pipe in the place of the trials",
+        |copy, _| pipe(copy, TRIALS),
+        &[TRIALS, "not a regular file"],
+    ),
     refused(
         "a device in the place of the trials",
         |copy, _| device(copy, TRIALS),
-        &[TRIALS, "no regular file"],
+        &[TRIALS, "not a regular file"],
     ),
     // The result.
     refused(
@@ -184,14 +188,18 @@ pub(super) const CASES: &[Case] = &[
         },
         &[RESULT, WRITTEN],
     ),
-    refused("a pipe in the place of the result", |copy, _| pipe(copy, RESULT), &[RESULT, "no regular file"]),
+    refused(
+        "a pipe in the place of the result",
+        |copy, _| pipe(copy, RESULT),
+        &[RESULT, "not a regular file"],
+    ),
     refused(
         "a folder in the place of the result",
         |copy, _| {
             take(copy, RESULT)?;
             Ok(fs::create_dir(copy.join(RESULT))?)
         },
-        &[RESULT, "no regular file"],
+        &[RESULT, "not a regular file"],
     ),
     // The plan.
     refused("no plan", |copy, _| take(copy, PLAN), &["there is no plan.json"]),

@@ -148,7 +148,8 @@ impl Judge {
                 Ok((name, value)) => self.judge(name, value.clone(), &others),
                 Err(text) => {
                     let reason =
-                        "is no setting such as net.core.somaxconn = 4096; sysctl refuses it".to_owned();
+                        "is not a setting, so sysctl refuses it; write one such as net.core.somaxconn = 4096";
+                    let reason = reason.to_owned();
                     let faults = vec![Fault { kind: FaultKind::Malformed, reason }];
                     Judged { faults, ..self.judge("", text.clone(), &others) }
                 }

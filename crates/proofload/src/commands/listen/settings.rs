@@ -28,7 +28,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static OptionSpec> {
 
 fn size(text: &str, min: u64) -> Result<u64, String> {
     match parse_size(text).map_err(error_text)? {
-        size if size < min => Err(format!("{text} is too small; give at min {min} bytes")),
+        size if size < min => Err(format!("{text} is too small; give at least {min} bytes")),
         size => Ok(size),
     }
 }

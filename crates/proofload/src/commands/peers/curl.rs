@@ -141,7 +141,7 @@ impl CurlLine {
         }
         if has_proxy && !given.has("-p") && is_plain(&url) {
             translated.mistakes.push(
-                "-x: curl would hand the proxy each request, and only tunnels are made: add -p, or give an https:// URL"
+                "-x: curl would send each request to the proxy, but proofload only makes tunnels (CONNECT): add -p, or give an https:// URL"
                     .to_owned(),
             );
         }

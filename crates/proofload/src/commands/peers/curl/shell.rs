@@ -108,7 +108,7 @@ fn ansi(text: &str) -> Result<(String, &str), String> {
         }
     }
     let text = String::from_utf8(bytes)
-        .map_err(|_| "$'…' makes bytes that are no UTF-8: write --data-binary @FILE")?;
+        .map_err(|_| "$'…' makes bytes that are not UTF-8: write --data-binary @FILE")?;
     if text.contains('\0') {
         Err("$'…' makes a zero byte: write --data-binary @FILE".to_owned())
     } else {

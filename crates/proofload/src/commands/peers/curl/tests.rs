@@ -113,7 +113,10 @@ fn the_way_to_the_target_is_that_of_curl() {
     assert_eq!((workload.proxy_protocol, workload.connect_timeout.as_deref()), (true, Some("3")));
     let workload = read("curl --unix-socket /run/docker.sock http://localhost/info").unwrap().0;
     assert_eq!(workload.unix_socket.as_deref(), Some("/run/docker.sock"));
-    assert!(why("curl -x 127.0.0.1:3128 http://a.example:81/").contains("-x: curl would hand the proxy"));
+    assert!(
+        why("curl -x 127.0.0.1:3128 http://a.example:81/")
+            .contains("-x: curl would send each request to the proxy")
+    );
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn what_is_ignored_is_said() {
 fn all_refusals_come_at_once() {
     let all = why("curl -x p --http2 -K file -u name 'http://127.0.0.1/[1-3]'");
     for words in [
-        "-x: curl would hand",
+        "-x: curl would send",
         "--http2: requests are of HTTP/1.1",
         "-K: ",
         "--user: curl would ask",
