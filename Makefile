@@ -24,12 +24,12 @@ help:
 	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
 	@echo "  bench   beside other generators and copiers                   35 min"
-	@echo "  fuzz    the readers of others' bytes; FUZZ_SECONDS=600 each           55 min"
+	@echo "  fuzz    the parsers of untrusted input; FUZZ_SECONDS=600 each         55 min"
 	@echo "  mutants breaks code in places that SEED=1 draws; do tests notice? 30 min"
 	@echo "  audit   licences, versions and advisories of the libraries    15 min at first, then seconds"
 	@echo "  release binary, man pages, completions, Debian package        5 min"
 	@echo "  fmt     formats the code"
-	@echo "  docs    writes what is made of the code: schemas, tables, messages"
+	@echo "  docs    writes what is generated from the code: schemas, tables, messages"
 	@echo "  count   lines that are not tests, by crate"
 	@echo "  clean   removes what was built and measured"
 	@echo "Missing packages are installed on Debian (as root or by sudo) and named elsewhere."
@@ -72,7 +72,7 @@ bench: setup-bench build
 
 FUZZ_SECONDS ?= 600
 fuzz: setup-test
-	@echo "make fuzz: the readers of others' bytes under libFuzzer for $(FUZZ_SECONDS) s each, after 5 minutes of compiling"
+	@echo "make fuzz: the parsers of untrusted input under libFuzzer for $(FUZZ_SECONDS) s each, after 5 minutes of compiling"
 	@$(RUST) for target in http1 answers events sftp study_file; do fuzz/run.sh $$target $(FUZZ_SECONDS) || exit; done
 
 fmt: setup-test
@@ -80,7 +80,7 @@ fmt: setup-test
 	@$(RUST) cargo fmt --all
 
 docs: setup-test
-	@echo "make docs: writing what is made of the code: schemas, tables of options, the map, messages; seconds once tests are built"
+	@echo "make docs: writing what is generated from the code: schemas, tables of options, the map, messages; seconds once tests are built"
 	@$(RUST) UPDATE_DOCS=1 cargo test -q --workspace --target $$host --tests -- \
 	  the_published the_documented the_map every_message
 
