@@ -102,12 +102,24 @@ impl Balanced {
         self.start_on("balancer", &self.file)
     }
 
+    /// Starts the balancer where nobody else sees its mounts, as `ip netns exec` does, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_in_own_mounts(&self) -> Result<Process> {
+        self.start_by("unshare --mount --propagation slave ", "balancer", &self.file)
+    }
+
     /// Starts a balancer on a host by a file, and waits until it is ready.
     ///
     /// # Errors
     /// When it does not start.
     pub fn start_on(&self, host: &str, file: &str) -> Result<Process> {
-        let line = format!("lab shell {host} -- {} balance --config {file}", self.program);
+        self.start_by("", host, file)
+    }
+
+    fn start_by(&self, launcher: &str, host: &str, file: &str) -> Result<Process> {
+        let line = format!("lab shell {host} -- {launcher}{} balance --config {file}", self.program);
         let mut daemon = self.labs.command(&line)?.start()?;
         daemon.says("ready: ", PATIENCE)?;
         Ok(daemon)

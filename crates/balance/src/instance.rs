@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kernel::namespaces;
 use rustix::{
-    fs::{FlockOperation, flock, statfs},
-    mount::{MountFlags, mount},
+    fs::{CWD, FlockOperation, flock, statfs},
+    mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree},
 };
 use undo::{Folder, Network, OWN_BPF, PINS_PREFIX};
 
@@ -106,20 +107,30 @@ impl Instance {
     }
 
     /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
-    /// after this process, so this comes before the process changes its namespace of mounts.
+    /// after this process, so this comes before the process changes its namespace of mounts; and if that is one of a few processes, as
+    /// under `ip netns exec`, the first process gets the mount as well.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn ensure_bpf_file_system(&self) -> Result<(), Error> {
         let own = self.folder.join(OWN_BPF);
-        if is_bpf(Path::new(BPF_FILE_SYSTEM)) || is_bpf(&own) {
+        let is_lasting = |path: &Path| is_bpf(path) && is_seen_by_first_process(path);
+        if is_lasting(Path::new(BPF_FILE_SYSTEM)) || is_lasting(&own) {
             return Ok(());
         }
-        let failed =
-            |error: io::Error| Error::new(format!("mount a BPF file system at {}", own.display()), &error);
-        make_folder(&own).map_err(failed)?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed(error.into()))
+        let failed = |what: &str, error: io::Error| {
+            Error::new(format!("mount a BPF file system at {}{what}", own.display()), &error)
+        };
+        if !is_bpf(&own) {
+            make_folder(&own).map_err(|error| failed("", error))?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed("", error.into()))?;
+        }
+        if is_seen_by_first_process(&own) {
+            return Ok(());
+        }
+        let why = ", where it is there after this process, which has a mount namespace of its own";
+        share_with_first_process(&own).map_err(|error| failed(why, error))
     }
 
     /// Takes the name: no other process can while the file is open.
@@ -191,6 +202,26 @@ fn name_of(label: &str, suffix: &str) -> Option<String> {
 
 fn suffix(network: &Network) -> String {
     if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
+}
+
+/// Whether the first process sees the same file system there. Who may not look may not mount, either.
+fn is_seen_by_first_process(path: &Path) -> bool {
+    let Ok(relative) = path.strip_prefix("/") else { return true };
+    match fs::metadata(Path::new("/proc/1/root").join(relative)) {
+        Ok(there) => fs::metadata(path).is_ok_and(|own| own.dev() == there.dev()),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Mounts what is mounted at a path in the first process's namespace of mounts, too.
+fn share_with_first_process(path: &Path) -> io::Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mounted = open_tree(CWD, path, flags)?;
+    let mounts = File::open(namespaces::path_of(1, namespaces::Kind::Mount))?;
+    namespaces::run_in_mounts(mounts, || {
+        make_folder(path)?;
+        Ok(move_mount(&mounted, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    })
 }
 
 pub(crate) fn is_bpf(path: &Path) -> bool {

@@ -82,11 +82,31 @@ pub fn run_in_network<T: Send>(
     network: impl AsFd + Sync,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
+    run_apart(|| {
+        enter(network.as_fd(), Kind::Network)?;
+        work()
+    })
+}
+
+/// Runs `work` where it sees the mounts of another namespace, on a thread of its own.
+///
+/// # Errors
+/// When the namespace cannot be entered, and those of `work`.
+pub fn run_in_mounts<T: Send>(
+    mounts: impl AsFd + Sync,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    run_apart(|| {
+        // Linux refuses threads that share their working folder with others.
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
+        enter(mounts.as_fd(), Kind::Mount)?;
+        work()
+    })
+}
+
+fn run_apart<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
-        let worker = thread::Builder::new().spawn_scoped(scope, || {
-            enter(network.as_fd(), Kind::Network)?;
-            work()
-        })?;
+        let worker = thread::Builder::new().spawn_scoped(scope, work)?;
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

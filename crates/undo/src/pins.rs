@@ -86,8 +86,10 @@ pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) 
     removed.map_err(io::Error::other)?;
     let own = folder.join(OWN_BPF);
     if own.exists() {
-        // Mounted in no namespace of mounts that this process sees, or not at all.
-        let _ = unmount(&own, UnmountFlags::DETACH);
+        // Mounted in no namespace of mounts that this process sees, or not at all; or twice, where mounts of the first process come by.
+        for _ in 0..2 {
+            let _ = unmount(&own, UnmountFlags::DETACH);
+        }
         // Takes it from other namespaces of mounts, too.
         fs::remove_dir(&own)?;
     }

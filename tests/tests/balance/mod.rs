@@ -155,7 +155,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     let balanced = Balanced::of(LAB)?;
     configure(&balanced, "schedule = \"round-robin\"", 3)?;
     let as_it_was = traces(&balanced)?;
-    let daemon = balanced.start()?;
+    let daemon = balanced.start_in_own_mounts()?;
     ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, "up"));
     balanced.tell(&format!("set {VIP} web1 --weight 7"))?;
     let second = balanced
@@ -172,7 +172,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     balanced.tell("stop --keep")?;
     let finished = daemon.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
-    let daemon = balanced.start()?;
+    let daemon = balanced.start_in_own_mounts()?;
     went_well(under)?;
 
     // A server that has lost the VIP is gone round, though it answers for its own address.
