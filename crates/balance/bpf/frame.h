@@ -49,7 +49,7 @@ struct packet {
     __u32 fragmented;
     __u32 protocol;
     __u32 fragment;
-    // After the headers of IP.
+    // After the headers of IP; once TCP's is read, after that.
     __u32 length;
     __u32 tcp_flags;
 };
@@ -205,6 +205,7 @@ static __always_inline bool read_tcp(context *context, __u32 offset, bool is_quo
         if (header->doff < 5 || header->doff * 4 > packet->length)
             return false;
         packet->tcp_flags = ((__u8 *)header)[13];
+        packet->length -= header->doff * 4;
         // No connection begins so.
         if (packet->tcp_flags & SYN && packet->tcp_flags & (FIN | RST))
             return false;

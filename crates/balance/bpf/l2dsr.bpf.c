@@ -55,6 +55,33 @@ static __always_inline __u32 refuse(const struct packet *packet, enum reason rea
     return service ? dropped(service->vip, reason) : PASSED;
 }
 
+#define CLOSED_SHIFT 27
+// For 1.07 s after FIN or RST, data of before may still come, and a SYN goes to the same server.
+#define CLOSED_RECENTLY 8
+
+static __always_inline __u16 closing_at(__u64 now_ns)
+{
+    return CLOSING | (now_ns >> CLOSED_SHIFT);
+}
+
+// Whether a flow that is closing has been so for a short time. The coarse clock of another processor may be ahead by a tick.
+static __always_inline bool has_just_closed(const struct flow *flow, __u64 now_ns)
+{
+    return ((closing_at(now_ns) - flow->state + 1) & (CLOSING - 1)) <= CLOSED_RECENTLY;
+}
+
+// Notes what a packet says of the end of its flow. Who has ended a connection sends no data later on, so if data comes, another has
+// forged the end.
+static __always_inline void note_end(struct flow *flow, const struct packet *packet)
+{
+    if (packet->tcp_flags & (FIN | RST)) {
+        if (flow->state == OPEN)
+            flow->state = closing_at(bpf_ktime_get_coarse_ns());
+    } else if (flow->state != OPEN && packet->length && !has_just_closed(flow, bpf_ktime_get_coarse_ns())) {
+        flow->state = OPEN;
+    }
+}
+
 // A packet of an established flow: nearly all packets. Returns 0 if it is none, or if there is more to it.
 static __always_inline __u32 find_established(const struct packet *packet, const struct settings *set)
 {
@@ -63,8 +90,7 @@ static __always_inline __u32 find_established(const struct packet *packet, const
     struct flow *flow = bpf_map_lookup_elem(&flows, &packet->flow);
     if (!flow || !server_of(flow->server, flow->generation, DEAD))
         return 0;
-    if (packet->tcp_flags & (FIN | RST))
-        flow->state = CLOSING;
+    note_end(flow, packet);
     // What is not written stays in the caches of other processors.
     if (flow->sweep != set->sweep)
         flow->sweep = set->sweep;
@@ -82,7 +108,7 @@ static __always_inline void establish(const struct packet *packet, const struct 
     struct flow entry = {
         .generation = begun->generation,
         .server = number,
-        .state = packet->tcp_flags & FIN ? CLOSING : OPEN,
+        .state = packet->tcp_flags & FIN ? closing_at(now_ns) : OPEN,
         .sweep = set->sweep,
     };
     bpf_map_update_elem(&flows, key, &entry, BPF_ANY);
@@ -103,20 +129,28 @@ __noinline __u32 find(const struct packet *packet)
     bool is_new = begins(packet);
     // Linux 6.1 takes keys of the own stack, and none that a pointer of another function leads to.
     struct flow_key key = packet->flow;
+    __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct flow *flow = bpf_map_lookup_elem(&flows, &key);
     if (flow) {
-        struct server *server = server_of(flow->server, flow->generation, 0);
+        __u32 number = flow->server;
+        struct server *server = server_of(number, flow->generation, 0);
         bool lives = server && !(server->state & DEAD);
         // A SYN within a connection goes to its server, which knows what to say. After its end, the SYN begins a new one.
-        if (lives && !(is_new && flow->state == CLOSING))
-            return flow->server;
+        if (lives && !(is_new && flow->state != OPEN))
+            return number;
+        // Both may be forged: if the connection goes on, its server still has it.
+        if (is_new && lives && !(server->state & NO_NEW) && has_just_closed(flow, now_ns)) {
+            struct recent entry = now_to(number, server, now_ns);
+            bpf_map_update_elem(&pending, &key, &entry, BPF_ANY);
+            bpf_map_delete_elem(&flows, &key);
+            return number | IS_NEW;
+        }
         if (is_new)
             bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
             return dropped(server->vip, WAITS);
     }
 
-    __u64 now_ns = bpf_ktime_get_coarse_ns();
     struct recent *begun = bpf_map_lookup_elem(&pending, &key);
     bool is_late = begun && is_new && !is_within(now_ns, begun->seen_ns, set->handshake_ns);
     struct server *server = recent_server(begun, 0);
@@ -142,7 +176,7 @@ __noinline __u32 find(const struct packet *packet)
     // It has another server now, and does not count as a connection of its former one, should that one be back.
     flow = number ? bpf_map_lookup_elem(&flows, &key) : NULL;
     if (flow && flow->server != number)
-        flow->state = CLOSING;
+        flow->state = closing_at(now_ns);
     return number;
 }
 

@@ -117,8 +117,8 @@ struct flow_key {
 
 enum {
     OPEN = 0,
-    // The client has sent FIN or RST.
-    CLOSING = 1,
+    // The client, or who knows its port, has sent FIN or RST. When that was stands in the other bits, in units of `1 << CLOSED_SHIFT` ns.
+    CLOSING = 1 << 15,
 };
 
 struct flow {

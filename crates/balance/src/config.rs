@@ -228,7 +228,12 @@ impl Vip {
 
     fn problems(&self) -> Vec<String> {
         let (name, mut wrong) = (self.name(), Vec::new());
-        wrong.extend(unusable(self.address).map(|why| format!("{name}: {why}")));
+        wrong.extend(unusable(self.address).map(|kind| {
+            let address = self.address;
+            format!(
+                "{name}: {address} is {kind}: give an address that only the balancer and its servers have"
+            )
+        }));
         for (at, server) in self.servers.iter().enumerate() {
             let earlier = &self.servers[..at];
             if earlier.iter().any(|other| other.name == server.name) {
@@ -271,14 +276,15 @@ impl Server {
     }
 
     fn problem(&self) -> Option<String> {
+        if let Some(kind) = unusable(self.address) {
+            return Some(format!("{} is {kind}: give the server's own address on the segment", self.address));
+        }
         match (self.max_connections, self.resume_connections) {
             (None, Some(_)) => Some("resume_connections needs max_connections".to_owned()),
             (Some(most), Some(resume)) if resume > most => {
                 Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
             }
-            _ if !is_name(&self.name) => {
-                Some(format!("{:?} is not a name: it is empty or has spaces", self.name))
-            }
+            _ if !is_name(&self.name) => Some(no_name(&self.name)),
             _ if self.weight > MAX_WEIGHT => {
                 Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
             }
@@ -287,24 +293,34 @@ impl Server {
     }
 }
 
+/// Longest name of a server, in bytes: that of a host.
+const MAX_NAME: usize = 253;
+
 /// Whether a name of a server can stand in lines of text, and in labels.
 pub(crate) fn is_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(|c: char| c.is_control() || c.is_whitespace())
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.contains(|c: char| c.is_control() || c.is_whitespace())
 }
 
-/// Why no client can reach a VIP of this address.
+/// What is wrong with a name of a server.
+pub(crate) fn no_name(name: &str) -> String {
+    let shown: String = name.chars().take(MAX_NAME).collect();
+    format!("{shown:?} is not a name: it is empty, has spaces, or more than {MAX_NAME} bytes")
+}
+
+/// What kind of address this is, if it is none of a host.
 fn unusable(address: IpAddr) -> Option<String> {
     let kind = match address {
         _ if address.is_unspecified() => "the unspecified address",
         _ if address.is_loopback() => "a loopback address",
         _ if address.is_multicast() || address == Ipv4Addr::BROADCAST => "a multicast or broadcast address",
         IpAddr::V6(address) => {
-            let address = address.to_ipv4_mapped()?;
-            return Some(format!("the address is IPv4-mapped IPv6: write {address}"));
+            return Some(format!("IPv4-mapped IPv6 (write {})", address.to_ipv4_mapped()?));
         }
         IpAddr::V4(_) => return None,
     };
-    Some(format!("{address} is {kind}: give an address that only the balancer and its servers have"))
+    Some(kind.to_owned())
 }
 
 /// An address and a port, as one writes them.

@@ -7,9 +7,9 @@ use std::{fmt, net::IpAddr};
 
 use settings::Network;
 
-pub(crate) use self::facts::{BalancerFacts, ServerFacts};
+pub(crate) use self::facts::{BalancerFacts, ServerFacts, neighbours};
 use self::server::of_server;
-use crate::{Config, Error, Hook, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
+use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
 /// Linux that has what the program needs.
 const OLDEST: (u8, u8) = (5, 15);
@@ -17,6 +17,8 @@ const OLDEST: (u8, u8) = (5, 15);
 const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
 /// Packets of drivers of XDP lie in one page, with room before and behind them (drivers/net/veth.c and others).
 const MAX_XDP_MTU: u32 = 3_498;
+/// What XDP needs on veth.
+pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
 
 /// How a fact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +178,7 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         if link.kind.as_deref() == Some("veth") {
             all.add(
                 Verdict::Note,
-                "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there",
+                XDP_ON_VETH,
                 "say hook = \"cls\", which needs neither and costs less on veth; or give the other end a program that passes all, and \
                  turn tx off there by ethtool -K",
             );
@@ -218,6 +220,11 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     }
 }
 
+/// Somebody else answers for a VIP.
+pub(crate) fn rival_fact(vip: IpAddr, mac: Mac, device: &str) -> String {
+    format!("another host ({}) answers for {vip} on {device}, and clients may go there", mac_text(&mac))
+}
+
 fn xdp_fact(name: &str, facts: &BalancerFacts, has_xdp: bool) -> String {
     match (has_xdp, facts.is_running) {
         (false, _) => format!("no other XDP program is attached to {name}"),
@@ -249,6 +256,11 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         let own = facts.addresses.iter().find(|own| own.address == address);
         let on = own.map(|own| own.interface.as_str());
         match (on, config.answer_arp) {
+            (None, true) if facts.rivals.get(&address).is_some_and(Option::is_some) => all.add(
+                Verdict::Missing,
+                rival_fact(address, facts.rivals[&address].unwrap_or_default(), name),
+                "choose another VIP, or take it from that host; on a server, run `proofload balance server-setup`",
+            ),
             (None, true) => all.good(format!(
                 "{address} is not given yet: the balancer gives it to {name}, and announces it"
             )),

@@ -104,7 +104,7 @@ pub enum Error {
 impl Error {
     /// Of what was tried, and the error of a library.
     fn new(what: impl Into<String>, error: &(dyn error::Error + 'static)) -> Self {
-        let (mut words, mut cause) = (Vec::new(), Some(error));
+        let (mut words, mut cause) = (String::new(), Some(error));
         while let Some(error) = cause {
             let system = error.downcast_ref::<io::Error>().map(io::Error::kind);
             let is_refused = system == Some(io::ErrorKind::PermissionDenied);
@@ -113,17 +113,36 @@ impl Error {
                 return Self::NotPermitted { what: what.into(), lacking: lacking.join(", ") };
             }
             // The verifier says hundreds of lines.
-            words.push(error.to_string().lines().next().unwrap_or_default().to_owned());
+            append_cause(&mut words, error.to_string().lines().next().unwrap_or_default());
             cause = error.source();
         }
-        words.dedup();
-        Self::Kernel { what: what.into(), cause: words.join(": ") }
+        Self::Kernel { what: what.into(), cause: words }
+    }
+}
+
+/// Adds a cause to an error's text, but for its beginning where the text ends with that: some libraries say causes twice.
+fn append_cause(words: &mut String, cause: &str) {
+    let ends = cause.match_indices(": ").map(|(at, _)| at).chain([cause.len()]);
+    let said = ends.filter(|end| words.ends_with(&cause[..*end])).max();
+    match said {
+        Some(end) => words.push_str(&cause[end..]),
+        None if words.is_empty() => words.push_str(cause),
+        None => words.extend([": ", cause]),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let mut words = String::new();
+        for cause in ["map error", "cannot create `flows`", "cannot create `flows`: too many: open", "open"] {
+            append_cause(&mut words, cause);
+        }
+        assert_eq!(words, "map error: cannot create `flows`: too many: open");
+    }
 
     #[test]
     fn rights_are_named_only_where_they_lack() {

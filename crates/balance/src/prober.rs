@@ -348,10 +348,11 @@ impl Prober {
     }
 }
 
+/// The address of one device; a broadcast address, as the kernel knows one of every network, is that of none.
 pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
     match known {
-        Neighbour::Known { mac, .. } => Some(mac),
-        Neighbour::Unknown | Neighbour::Failed => None,
+        Neighbour::Known { mac, .. } if mac[0] & 1 == 0 => Some(mac),
+        _ => None,
     }
 }
 

@@ -1,6 +1,10 @@
 //! What a process must be allowed to do.
 
+use kernel::namespaces::{Kind, own_identity};
 use rustix::thread::{CapabilitySet, capabilities};
+
+/// The inode of the first user namespace (PROC_USER_INIT_INO in linux/proc_ns.h): in another one, the kernel gives BPF to nobody.
+const FIRST_USER_NAMESPACE: u64 = 0xeff_ffffd;
 
 /// What a balancer needs.
 const RIGHTS: [(CapabilitySet, &str); 4] = [
@@ -13,8 +17,10 @@ const RIGHTS: [(CapabilitySet, &str); 4] = [
 
 /// Names of the capabilities that this thread lacks; all, if that cannot be told.
 pub(crate) fn lacking() -> Vec<&'static str> {
+    let is_first = own_identity(Kind::User).is_ok_and(|(_, inode)| inode == FIRST_USER_NAMESPACE);
     let held = capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective);
-    lacking_of(held)
+    let of_bpf = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
+    lacking_of(if is_first { held } else { held - of_bpf })
 }
 
 fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {

@@ -6,7 +6,9 @@ use record::units::parse_ratio;
 use settings::{Mistake, Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
-use super::{ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, is_name};
+use super::{
+    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, is_name, no_name,
+};
 use crate::{
     Hook, Schedule,
     health::{Check, CheckKind},
@@ -178,14 +180,7 @@ fn server(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Server> {
 
 fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let name = reader.text(value)?;
-    reader.checked(
-        value,
-        if is_name(name) {
-            Ok(name)
-        } else {
-            Err(format!("{name:?} is not a name: it is empty or has spaces"))
-        },
-    )
+    reader.checked(value, if is_name(name) { Ok(name) } else { Err(no_name(name)) })
 }
 
 fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {

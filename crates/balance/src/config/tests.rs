@@ -80,12 +80,17 @@ fn what_only_the_whole_shows_is_refused() {
         (vip("", &format!("{one}max_connections = 4\nresume_connections = 5")), "above max_connections"),
         (vip("ports = [80, 80]", one).replace("port = 80\n", ""), "10.0.0.9:80 is listed twice"),
         (vip("", one).replace("10.0.0.9", "0.0.0.0"), "is the unspecified address"),
+        (
+            vip("", &one.replace("10.0.0.1", "224.0.0.1")),
+            "multicast or broadcast address: give the server's own",
+        ),
+        (vip("", &format!("{one}name = {:?}", "a".repeat(254))), "more than 253 bytes"),
         (vip("", one).replace("10.0.0.9", "127.0.0.5"), "is a loopback address"),
         (vip("", one).replace("10.0.0.9", "::1"), "is a loopback address"),
         (vip("", one).replace("10.0.0.9", "224.0.0.9"), "is a multicast or broadcast address"),
         (vip("", one).replace("10.0.0.9", "ff02::9"), "is a multicast or broadcast address"),
         (vip("", one).replace("10.0.0.9", "255.255.255.255"), "is a multicast or broadcast address"),
-        (vip("", one).replace("10.0.0.9", "::ffff:10.0.0.9"), "IPv4-mapped IPv6: write 10.0.0.9"),
+        (vip("", one).replace("10.0.0.9", "::ffff:10.0.0.9"), "IPv4-mapped IPv6 (write 10.0.0.9)"),
         (vip("", "[[vips]]\naddress = \"10.0.0.9\"\nports = [443, 80]"), "10.0.0.9:80 is listed twice"),
         (
             vip("", one).replace("port = 80", &format!("ports = {:?}", (1..=16_384).collect::<Vec<_>>())),

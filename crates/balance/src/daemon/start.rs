@@ -19,6 +19,7 @@ use crate::{
     balancer::Balancer,
     checker::Checker,
     control::{self, Answer, Asked, Request},
+    explain::XDP_ON_VETH,
     layout::nanoseconds,
     loader::other_sizes,
     metrics, statistics,
@@ -159,6 +160,9 @@ impl Daemon {
     /// Where the file does not say how, and the driver cannot take the program, the kernel does.
     pub(super) fn attach(&mut self, device: &Device) -> Result<(), Error> {
         let pins = self.instance.pins();
+        if self.program.hook == Hook::Xdp && device.link.kind.as_deref() == Some("veth") {
+            warn!("{XDP_ON_VETH}: say hook = \"cls\"");
+        }
         let Err(error) = self.program.attach(&device.name, Some(&pins)) else { return Ok(()) };
         match self.config.hook {
             None if self.program.hook == Hook::Xdp => {

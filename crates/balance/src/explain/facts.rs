@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
-/// How long servers may take to answer.
+/// How long others may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An address and the name of its interface.
@@ -48,6 +48,8 @@ pub(crate) struct BalancerFacts {
     pub(crate) is_running: bool,
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
+    /// Who answers for the VIPs that this host does not have, and is to get.
+    pub(crate) rivals: BTreeMap<IpAddr, Option<Mac>>,
     pub(crate) arp_ignore: u32,
     pub(crate) log_martians: bool,
     pub(crate) forwards: bool,
@@ -78,10 +80,19 @@ impl BalancerFacts {
         let mut netlink = Netlink::open().map_err(failed)?;
         let links = netlink.links().map_err(failed)?;
         let link = links.iter().find(|link| link.name == config.device).cloned();
-        let servers = match &link {
-            Some(link) => neighbours(&mut netlink, link.index, config).map_err(failed)?,
-            None => BTreeMap::new(),
-        };
+        let addresses = own_addresses(&mut netlink, &links).map_err(failed)?;
+        let (mut servers, mut rivals) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(link) = &link {
+            let of = |vip: &crate::config::Vip| {
+                vip.servers.iter().map(|server| server.address).collect::<Vec<_>>()
+            };
+            let named: Vec<IpAddr> = config.vips.iter().flat_map(of).collect();
+            servers = neighbours(&mut netlink, link.index, &named, PATIENCE).map_err(failed)?;
+            let is_own = |vip: &IpAddr| addresses.iter().any(|own| own.address == *vip);
+            let mut wanted: Vec<IpAddr> = config.vips.iter().map(|vip| vip.address).collect();
+            wanted.retain(|vip| config.answer_arp && !is_own(vip));
+            rivals = neighbours(&mut netlink, link.index, &wanted, PATIENCE).map_err(failed)?;
+        }
         let (device, version) = (&config.device, kernel_version());
         let attached = SchedClassifier::query_tcx(device, TcAttachType::Ingress);
         let programs = attached.map_or_else(|_| Vec::new(), |(_, programs)| programs);
@@ -98,8 +109,9 @@ impl BalancerFacts {
                 .map(|program| program.name_as_str().unwrap_or("?").to_owned())
                 .collect(),
             is_running: link.as_ref().is_some_and(|link| has_xdp_pin(link.index)),
-            addresses: own_addresses(&mut netlink, &links).map_err(failed)?,
+            addresses,
             servers,
+            rivals,
             arp_ignore: setting(device, "arp_ignore"),
             log_martians: setting(device, "log_martians") > 0,
             forwards: number("net.ipv4.ip_forward") > 0,
@@ -138,23 +150,24 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
     Ok(own.collect())
 }
 
-/// Lets the kernel find the servers, and waits for them.
-fn neighbours(
+/// Lets the kernel find out who has these addresses, and waits for the answers.
+pub(crate) fn neighbours(
     netlink: &mut Netlink,
     index: u32,
-    config: &Config,
+    addresses: &[IpAddr],
+    patience: Duration,
 ) -> io::Result<BTreeMap<IpAddr, Option<Mac>>> {
     let mut changes = NeighbourChanges::open()?;
     let mut found = BTreeMap::new();
-    for server in config.vips.iter().flat_map(|vip| &vip.servers) {
-        let known = netlink.neighbour(index, server.address)?;
+    for &address in addresses {
+        let known = netlink.neighbour(index, address)?;
         if known == Neighbour::Unknown || known == Neighbour::Failed {
-            // Refused where the device is down: the server stays unknown then.
-            let _ = netlink.resolve_neighbour(index, server.address);
+            // Refused where the device is down: the address stays unknown then.
+            let _ = netlink.resolve_neighbour(index, address);
         }
-        found.insert(server.address, mac_of(known));
+        found.insert(address, mac_of(known));
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     while found.values().any(Option::is_none) {
         let left = end.saturating_duration_since(Instant::now());
         let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };

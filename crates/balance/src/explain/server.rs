@@ -48,8 +48,15 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     }
     for device in &facts.devices {
         let name = &device.name;
+        // The larger one of those of the device and of all holds.
+        let own = name.replace('.', "/");
+        let of_device = if device.arp_ignore > 2 {
+            format!(" and net.ipv4.conf.{own}.arp_ignore=1")
+        } else {
+            String::new()
+        };
         let next = format!(
-            "set net.ipv4.conf.all.arp_ignore=1 (sysctl -w), or run `proofload balance server-setup VIP`; otherwise {name} answers ARP \
+            "set net.ipv4.conf.all.arp_ignore=1{of_device} (sysctl -w), or run `proofload balance server-setup VIP`; otherwise {name} answers ARP \
              for the VIP and takes clients from the balancer"
         );
         all.check(

@@ -45,6 +45,7 @@ fn facts() -> BalancerFacts {
         servers: [("10.0.0.11", Some([2, 0, 0, 0, 0, 0x11]))]
             .map(|(server, mac)| (server.parse().unwrap(), mac))
             .into(),
+        rivals: [("10.0.0.100".parse().unwrap(), None)].into(),
         arp_ignore: 0,
         log_martians: false,
         forwards: false,
@@ -78,7 +79,7 @@ fn each_fact_that_is_missing_is_named() {
     fn link(facts: &mut BalancerFacts) -> &mut Link {
         facts.link.as_mut().unwrap()
     }
-    let cases: [(&str, Spoil, &str); 22] = [
+    let cases: [(&str, Spoil, &str); 23] = [
         ("", |facts| facts.kernel = (5, 10, 0), "missing  Linux 5.10.0: the program needs 5.15 or later"),
         (
             "",
@@ -131,6 +132,11 @@ fn each_fact_that_is_missing_is_named() {
             "",
             |facts| facts.addresses.push(own("lo", "10.0.0.100", 32)),
             "missing  10.0.0.100 is an address of lo",
+        ),
+        (
+            "",
+            |facts| facts.rivals = [("10.0.0.100".parse().unwrap(), Some([2, 0, 0, 0, 0, 9]))].into(),
+            "missing  another host (02:00:00:00:00:09) answers for 10.0.0.100 on eth0",
         ),
         ("answer_arp = false", |_| (), "note     arp_ignore of eth0 is 0: the balancer sets it to 1"),
         (
@@ -202,6 +208,13 @@ fn a_server_is_judged() {
             &["missing  10.0.0.100 is an address of eth0: only the balancer"],
         ),
         (own("lo", "10.0.0.100", 24), device(1, 2, 2), &["missing  lo has 10.0.0.100/24: this host takes"]),
+        (
+            own("lo", "10.0.0.100", 32),
+            device(3, 2, 0),
+            &[
+                "missing  arp_ignore of eth0 is 3: set net.ipv4.conf.all.arp_ignore=1 and net.ipv4.conf.eth0.arp_ignore=1 ",
+            ],
+        ),
         (
             own("lo", "10.0.0.100", 32),
             device(8, 0, 1),

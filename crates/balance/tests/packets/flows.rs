@@ -48,6 +48,11 @@ fn a_flow_of_the_ring_is_remembered_once_it_goes_on() {
             assert_eq!(world.segment(ends, ACK), Fate::Sent(number), "the last ACK follows");
             assert_eq!(world.segment(ends, SYN), Fate::Sent(number), "a new connection of the same port");
             assert_eq!(world.table.flow(&key(ends)).unwrap(), None, "the end of the first is forgotten");
+            assert_eq!(
+                world.table.pending(&key(ends)).unwrap(),
+                Some(number),
+                "but not its server, for a second"
+            );
             assert_eq!(world.table.server_counts(number).unwrap().flows, counts.flows + 1);
         }
         let all: BTreeSet<_> = (0..50).map(|port| world.open(from_v4(2, 6000 + port, BY_RING))).collect();
@@ -83,6 +88,38 @@ fn turns_are_taken_by_connections_and_kept_by_handshakes() {
             Fate::Sent(servers[0]),
             "after a reset, the next turn: all had two"
         );
+    });
+}
+
+#[test]
+fn a_forged_end_moves_no_connection_that_goes_on() {
+    on_both_worlds(|world| {
+        let data = |ends| {
+            let tcp = tcp(ends, ACK, &[], b"GET");
+            world.run(&ethernet(OURS, ROUTER, &[], &ip(ends, TCP, &Header::default(), &tcp)))
+        };
+        let is_closing = |ends| world.table.flow(&key(ends)).unwrap().map(|flow| flow.is_closing);
+        let [soon, late, silent, ended] = [5000, 5001, 5002, 5003].map(|port| from_v4(1, port, BY_TURNS));
+        let numbers = [soon, late, silent, ended].map(|ends| world.open(ends));
+        for (ends, number) in [soon, late, silent, ended].into_iter().zip(numbers) {
+            world.reset(ends);
+            assert_eq!(is_closing(ends), Some(true));
+            assert_eq!(data(ends), Fate::Sent(number), "what was sent before may come after");
+            assert_eq!(is_closing(ends), Some(true));
+        }
+        assert_eq!(world.segment(soon, SYN), Fate::Sent(numbers[0]), "no turn");
+        assert_eq!(data(soon), Fate::Sent(numbers[0]));
+        assert_eq!(is_closing(soon), Some(false), "it is established once more");
+
+        std::thread::sleep(Duration::from_millis(1_300));
+        assert_eq!(data(late), Fate::Sent(numbers[1]));
+        assert_eq!(is_closing(late), Some(false), "who has ended sends nothing");
+        assert_eq!(world.segment(late, SYN), Fate::Sent(numbers[1]));
+        assert_eq!(world.segment(silent, ACK), Fate::Sent(numbers[2]));
+        assert_eq!(is_closing(silent), Some(true), "the last ACK is no data");
+        let Fate::Sent(next) = world.segment(ended, SYN) else { panic!("not sent") };
+        let Fate::Sent(after) = world.segment(silent, SYN) else { panic!("not sent") };
+        assert_ne!(next, after, "new connections take turns");
     });
 }
 

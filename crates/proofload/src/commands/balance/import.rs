@@ -1,6 +1,6 @@
 //! `proofload balance --import FILE`: a table of LVS as a configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use balance::Config;
 use clap::Args;
@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct ImportArgs {
-    /// Convert an LVS table to a configuration file, and do not balance. FILE has the output of ipvsadm-save -n, or ipvsadm command lines
+    /// Convert an LVS table to a configuration file, and do not balance. FILE, or - for standard input, has the output of ipvsadm-save -n, or ipvsadm command lines
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check", "keep", "name"], help_heading = "Import")]
     import: Option<PathBuf>,
     /// The device that the configuration names
@@ -32,6 +32,7 @@ impl ImportArgs {
 /// Writes the configuration, or says all that cannot be done.
 pub(super) fn run(arguments: &ImportArgs) -> Result<Exit, Refusal> {
     let Some(path) = &arguments.import else { return Ok(Exit::WrongUse) };
+    let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--import: {why}")))?;
     let config = Config::import_ipvsadm(&path.display().to_string(), &text, &arguments.device);
     let config = config.map_err(|wrong| Refusal::new(wrong.iter().map(ToString::to_string).collect()))?;

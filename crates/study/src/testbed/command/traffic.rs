@@ -266,8 +266,8 @@ mod tests {
         assert_eq!(seconds(rest(100, 6.002, (6.2, 6.21), true)), Ok(1.0), "a farewell");
         assert_eq!(seconds(rest(100, 6.002, (16.2, 16.21), false)), Ok(1.0), "a farewell to nobody");
         assert_eq!(seconds(rest(5_000, 6.002, (6.4375, 6.5625), true)), Ok(1.5));
-        assert!(seconds(rest(5_000, 6.002, (6.1, 6.5), true)).unwrap_err().contains("nobody looked"));
-        assert!(seconds(rest(0, 6.5, (6.0, 6.5), true)).unwrap_err().contains("nobody looked"));
+        assert!(seconds(rest(5_000, 6.002, (6.1, 6.5), true)).unwrap_err().contains("took no sample"));
+        assert!(seconds(rest(0, 6.5, (6.0, 6.5), true)).unwrap_err().contains("took no sample"));
         let unfinished = rest(5_000, 6.002, (16.4375, 16.5625), false);
         assert!(seconds(unfinished).unwrap_err().contains("settle"));
         assert_eq!(sending_s(1.0, 5.0, &unfinished, 10_000, true), Ok(11.5), "the bytes so far");
