@@ -48,9 +48,9 @@ if [[ $PURPOSE == check ]]; then
     stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
-    # Samples of bars that count are among them. These wait more than they work: twice as many at a time as there are
-    # processors.
-    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_
+    # Samples of bars that count are among them. These wait more than they work: three times as many at a time as there
+    # are processors.
+    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_
     # Links, disks and timers pace these, which leave the processors mostly idle.
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=3 paced_
     # One at a time.

@@ -40,10 +40,21 @@ use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
 static QUIET: RwLock<()> = RwLock::new(());
+/// Those that take stock of the machine take it alone, the tests that make labs, namespaces, mounts or interfaces share it. `QUIET` is
+/// taken before it.
+static LABS: RwLock<()> = RwLock::new(());
 
-/// A test that failed leaves nothing half done behind the lock.
-fn beside_others() -> RwLockReadGuard<'static, ()> {
+type Shared = RwLockReadGuard<'static, ()>;
+
+/// For tests that may run beside all but measurements: they make nothing that stock is taken of.
+fn beside_all() -> Shared {
+    // A test that failed leaves nothing half done behind the lock.
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For tests that make labs.
+fn beside_others() -> (Shared, Shared) {
+    (beside_all(), LABS.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn sample(name: &str, is_alone: bool) {
@@ -165,7 +176,7 @@ fn sound(trial: &Trial, requests: u64) -> bool {
 
 #[test]
 fn every_mistake_on_the_command_line_is_named_at_once() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let url = "http://127.0.0.1:1/";
     let output = run(url, "--rate many --duration soon --expect 20 --timeout never --json /dev/null")?;
     ensure!(output.code == Some(2), "{}", output.described());
@@ -188,7 +199,7 @@ fn every_mistake_on_the_command_line_is_named_at_once() -> Result<()> {
 
 #[test]
 fn nobody_listening_is_a_refused_connection() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let output = run(&format!("http://{}/", free_address()?), "-c 2 -n 20")?;
     let trial = output.trial_even_if_crowded(1)?;
     let counted = (trial.errors.of(ErrorClass::ConnectRefused), trial.counts.failed_unsent);
@@ -199,7 +210,7 @@ fn nobody_listening_is_a_refused_connection() -> Result<()> {
 
 #[test]
 fn json_has_standard_output_for_itself() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("")?;
     let output = run(&serve.url(), "-c 4 -n 100 --json -")?;
     ensure!(sound(&parse_trial(&output.stdout)?, 100), "{}", output.described());
@@ -209,7 +220,7 @@ fn json_has_standard_output_for_itself() -> Result<()> {
 
 #[test]
 fn the_histogram_log_is_read_by_the_histogram_library() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
     let output = run(&serve.url(), &format!("-c 4 -n 500 --hlog {}", folder.file("trial.hlog")))?;
     let trial = completed(&output, 500)?;
@@ -232,7 +243,7 @@ fn the_histogram_log_is_read_by_the_histogram_library() -> Result<()> {
 
 #[test]
 fn no_color_is_obeyed_on_a_terminal() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("")?;
     let command = format!("{} http {} -c 2 -d 1s", binary()?.display(), serve.url());
     // util-linux's script gives it a terminal.
@@ -258,7 +269,7 @@ fn colours_are_recognised() {
 
 #[test]
 fn connections_that_the_server_ends_are_replaced_without_errors() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let nginx = Nginx::start(&nginx::Options { keepalive_requests: 100, ..Default::default() })?;
     for load in ["-c 4", "-c 4 -R 5k"] {
         let output = run(&nginx.url("/"), &format!("{load} -n 4000"))?;
@@ -272,7 +283,7 @@ fn connections_that_the_server_ends_are_replaced_without_errors() -> Result<()> 
 
 #[test]
 fn bodies_come_from_text_a_file_and_standard_input() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let (nginx, folder) = (Nginx::start(&nginx::Options::default())?, TemporaryFolder::new()?);
     let (file, body) = (folder.file("body"), vec![b'x'; 12_345]);
     fs::write(&file, &body)?;
@@ -302,7 +313,7 @@ fn bodies_come_from_text_a_file_and_standard_input() -> Result<()> {
 
 #[test]
 fn the_expected_statuses_decide_what_is_a_success() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("--status 404")?;
     let unexpected = run(&serve.url(), "-c 2 -n 50")?;
     let trial = unexpected.trial_even_if_crowded(1)?;
@@ -315,7 +326,7 @@ fn the_expected_statuses_decide_what_is_a_success() -> Result<()> {
 
 #[test]
 fn every_connection_is_new_without_keepalive() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("")?;
     let output = run(&serve.url(), "-c 4 -n 300 --no-keepalive")?;
     completed(&output, 300)?;
@@ -326,7 +337,7 @@ fn every_connection_is_new_without_keepalive() -> Result<()> {
 
 #[test]
 fn pipelined_requests_are_all_answered() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let nginx = Nginx::start(&nginx::Options::default())?;
     let output = run(&nginx.url("/64k"), "-c 2 -n 400 --pipeline 8")?;
     let trial = completed(&output, 400)?;
@@ -349,7 +360,7 @@ fn kill(pid: i32) -> Result<()> {
 
 #[test]
 fn a_lost_worker_process_voids_the_trial() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut serve = Serve::start("")?;
     // Stopped, it leaves unread what it is sent. Open connections do not tell that the load has begun: on a crowded
     // machine a worker opens them long before it says that it is ready, and its loss until then refuses the trial.
@@ -372,7 +383,7 @@ fn a_lost_worker_process_voids_the_trial() -> Result<()> {
 
 #[test]
 fn worker_processes_die_with_their_parent() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("--processes 2")?;
     let mut running = Proofload::http(&serve.url(), "-c 8 -d 30s --processes 2 -q")?.start()?;
     let workers = workers_of(running.process.pid(), &serve)?;

@@ -17,7 +17,7 @@ use record::{AuditFinding, AuditResult};
 use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
-use super::beside_others;
+use super::beside_all;
 
 /// nginx that stores every body as a line of its log.
 struct BodyLog {
@@ -125,7 +125,7 @@ fn ensure_found(
 
 #[test]
 fn an_audit_finds_each_damage_exactly() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listener = BodyLog::start()?;
     let load = listener.load("--events --users 1 --loops 300")?.run()?;
     load.trial_even_if_crowded(0)?;
@@ -159,7 +159,7 @@ fn an_audit_finds_each_damage_exactly() -> Result<()> {
 
 #[test]
 fn several_events_a_request_from_several_processes_are_all_found() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     for words in ["--events-per-request 7", "--events-per-request 7 --as array --idempotency --ack written"] {
         let listener = BodyLog::start()?;
         let load = listener.load("--events --users 6 --loops 20 --processes 2 --threads 2 --no-keepalive")?;
@@ -173,7 +173,7 @@ fn several_events_a_request_from_several_processes_are_all_found() -> Result<()>
 
 #[test]
 fn an_interrupted_load_leaves_whole_receipts_and_a_killed_one_says_so() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     for (signal, load_code, audit_code) in [(Signal::INT, Some(130), 0), (Signal::KILL, None, 3)] {
         let listener = BodyLog::start()?;
         let mut running = listener.load("--events --users 4 --duration 60s")?.start()?;
@@ -192,7 +192,7 @@ fn an_interrupted_load_leaves_whole_receipts_and_a_killed_one_says_so() -> Resul
 
 #[test]
 fn receipts_are_never_mixed_and_a_wrong_call_is_told() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listener = BodyLog::start()?;
     listener.load("--events --users 1 --loops 5")?.run()?.trial_even_if_crowded(0)?;
     let again = listener.load("--events --users 1 --loops 5 --json /dev/null")?.run()?;
@@ -211,7 +211,7 @@ fn receipts_are_never_mixed_and_a_wrong_call_is_told() -> Result<()> {
 
 #[test]
 fn events_that_are_refused_at_first_are_made_again() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let serve = Serve::start("--misbehave error=0.2")?;
     let load = Proofload::http(&serve.url(), "--events --users 4 --loops 50 --retries 20 -q")?.run()?;
     let trial = load.trial_even_if_crowded(0)?;

@@ -12,7 +12,7 @@ use proofload_tests::{
 };
 use testing::foreign_lines::{self, ForeignLine, SentRequest};
 
-use super::beside_others;
+use super::beside_all;
 
 const LIST: &str = include_str!("../../data/foreign-lines.txt");
 
@@ -67,7 +67,7 @@ fn quoted_url(line: &str) -> String {
 
 #[test]
 fn every_foreign_line_sends_what_the_program_sends() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let (recorder, folder) = (Recorder::start()?, TemporaryFolder::new()?);
     let lines = foreign_lines::read(LIST, &recorder.host(), folder.path());
     let (mut run_lines, mut compared) = (0, 0);
@@ -107,7 +107,7 @@ fn every_foreign_line_sends_what_the_program_sends() -> Result<()> {
 
 #[test]
 fn the_layouts_are_those_of_the_programs() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
     let url = serve.url();
     for (line, words) in [
@@ -161,7 +161,7 @@ fn the_layouts_are_those_of_the_programs() -> Result<()> {
 
 #[test]
 fn what_the_programs_would_not_say_is_said() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let slow = Serve::start("--capacity 1 --service-time 20ms")?;
     let missed = Proofload::new(&format!("wrk2 -t1 -c1 -d1s -R 500 --timeout 5s {}", slow.url()))?.run()?;
     ensure!(missed.stdout.contains("the rate was missed"), "{}", missed.described());
@@ -177,7 +177,7 @@ fn what_the_programs_would_not_say_is_said() -> Result<()> {
 
 #[test]
 fn a_line_of_curl_meets_the_load_of_proofload() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let recorder = Recorder::start()?;
     let url = format!("http://{}/x", recorder.host());
     let line = format!("http -n 6 -u 2 -q --json /dev/null -- curl -d a=1 {url}");

@@ -17,8 +17,8 @@ use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
 /// An inventory of what a lab leaves sees the labs of other tests, too.
-pub(super) fn alone() -> RwLockWriteGuard<'static, ()> {
-    super::QUIET.write().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn alone() -> (super::Shared, RwLockWriteGuard<'static, ()>) {
+    (super::beside_all(), super::LABS.write().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn is_left(labs: &Labs, before: &proofload_tests::lab::Inventory) -> Result<()> {

@@ -16,7 +16,7 @@ use testing::{
 };
 
 use self::running::{Running, command};
-use super::beside_others;
+use super::beside_all;
 
 /// The event of the reference test.
 const EVENT: &str = r#"{"board_id":10,"playtime":5,"minimum_play":"Y","timestamp":"2019-11-12T10:00:01Z","user_id":1,"interest":100}"#;
@@ -35,7 +35,7 @@ fn line_at(answer: &Answer, folder: &Path) -> Result<String> {
 
 #[test]
 fn events_are_stored_where_the_receipt_says() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listen = Running::start("--path stored/${tag}.%Y-%m-%d.log --route /audit=synced")?;
     let stored = listen.folder.path().join("stored");
     for (path, words, status, level) in [
@@ -70,7 +70,7 @@ fn events_are_stored_where_the_receipt_says() -> Result<()> {
 
 #[test]
 fn connections_that_are_turned_away_leave_the_storage_its_descriptors() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut listen =
         Running::start_as(TemporaryFolder::new()?, "--path stored/${tag}.log --open-files 8", |launch| {
             launch.descriptors(128)
@@ -104,7 +104,7 @@ fn connections_that_are_turned_away_leave_the_storage_its_descriptors() -> Resul
 
 #[test]
 fn fluentds_configuration_runs_as_it_stands() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listen = Running::start(&format!("--import {FLUENTD}"))?;
     let mut client = Client::connect(&listen.address)?;
     let expected =
@@ -136,7 +136,7 @@ fn fluentds_configuration_runs_as_it_stands() -> Result<()> {
 
 #[test]
 fn every_mistake_in_every_source_is_told_with_its_place() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     fs::write(
         folder.path().join("f.toml"),
@@ -171,7 +171,7 @@ fn every_mistake_in_every_source_is_told_with_its_place() -> Result<()> {
 
 #[test]
 fn settings_are_checked_without_being_used() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     fs::write(folder.path().join("f.toml"), "listen = \"127.0.0.1:1\"\npath = \"a/${tag}.txt\"\n")?;
     let finished = command(&folder, "--config f.toml --check --listen 127.0.0.1:2")?.run(PATIENCE)?;
@@ -184,7 +184,7 @@ fn settings_are_checked_without_being_used() -> Result<()> {
 
 #[test]
 fn an_address_in_use_is_refused_with_the_next_step() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listen = Running::start("--accept shared")?;
     let words = format!(
         "listen --accept shared --listen {} --path {}",
@@ -202,7 +202,7 @@ fn an_address_in_use_is_refused_with_the_next_step() -> Result<()> {
 
 #[test]
 fn two_listeners_do_not_share_a_journal() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listen = Running::start("--path stored/x.log")?;
     let words = format!("listen --listen 127.0.0.1:0 --path {}", listen.folder.file("stored/x.log"));
     let output = Proofload::new(&words)?.run()?;
@@ -213,7 +213,7 @@ fn two_listeners_do_not_share_a_journal() -> Result<()> {
 
 #[test]
 fn what_was_acknowledged_survives_a_kill_and_the_next_start_says_so() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut listen = Running::start("--path stored/x.log")?;
     for _ in 0..3 {
         ensure!(listen.post("/a", EVENT, "")?.status == 204);
@@ -232,7 +232,7 @@ fn what_was_acknowledged_survives_a_kill_and_the_next_start_says_so() -> Result<
 
 #[test]
 fn a_request_in_flight_is_finished_at_a_stop() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut listen = Running::start("--path stored/x.log")?;
     let mut client = Client::connect(&listen.address)?;
     let request = post_json("/a", "", EVENT.as_bytes());
@@ -261,7 +261,7 @@ fn is_in_flight(listen: &Running) -> bool {
 
 #[test]
 fn the_second_signal_does_not_wait_for_requests() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut listen = Running::start("--path stored/x.log --drain-timeout 1h --body-timeout 1h")?;
     let mut client = Client::connect(&listen.address)?;
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{");
@@ -277,7 +277,7 @@ fn the_second_signal_does_not_wait_for_requests() -> Result<()> {
 
 #[test]
 fn files_are_opened_anew_on_sighup() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let mut listen = Running::start("--path stored/x.log")?;
     ensure!(listen.post("/a", EVENT, "")?.status == 204);
     let (file, moved) =
@@ -296,7 +296,7 @@ fn files_are_opened_anew_on_sighup() -> Result<()> {
 
 #[test]
 fn the_log_is_json_when_asked_for() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let listen = Running::start("--log json --path stored/x.log")?;
     let (finished, _) = listen.stop()?;
     let lines: Vec<serde_json::Value> = finished

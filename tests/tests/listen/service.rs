@@ -13,7 +13,7 @@ use proofload_tests::{nginx::free_address, process::Launch, proofload::binary, t
 use rustix::process::Signal;
 use testing::{PATIENCE, find, until};
 
-use super::{EVENT, beside_others, running::curl};
+use super::{EVENT, beside_all, running::curl};
 
 /// Ended when dropped.
 struct Ended(Child);
@@ -31,7 +31,7 @@ fn post(url: &str) -> Result<u16> {
 
 #[test]
 fn a_socket_handed_in_is_listened_on() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     let socket = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}/a", socket.local_addr()?);
@@ -62,7 +62,7 @@ fn a_socket_handed_in_is_listened_on() -> Result<()> {
 
 #[test]
 fn systemd_activates_it_by_its_socket() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     if Launch::new("systemd-socket-activate").arg("--version").run(PATIENCE)?.code != Some(0) {
         // Debian's package systemd has it; the protocol is tested above without.
         println!("skipped: there is no systemd-socket-activate here");
@@ -87,7 +87,7 @@ fn systemd_activates_it_by_its_socket() -> Result<()> {
 
 #[test]
 fn systemd_is_told_what_it_asks_for() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     let path = folder.file("notify");
     let told = UnixDatagram::bind(&path)?;
@@ -112,7 +112,7 @@ fn systemd_is_told_what_it_asks_for() -> Result<()> {
 
 #[test]
 fn a_log_that_cannot_be_written_holds_nobody_up() -> Result<()> {
-    let _shared = beside_others();
+    let _shared = beside_all();
     let (_, nobody_reads) = io::pipe()?;
     let (_unread, full) = io::pipe()?;
     fill(File::from(OwnedFd::from(full.try_clone()?)))?;

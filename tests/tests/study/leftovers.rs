@@ -114,7 +114,7 @@ fn a_trial_waits_for_local_ports_up_to_the_bound_and_says_so() -> Result<()> {
     let trials = network.trials(&bounded)?;
     let told = "waiting at most 1 s before trial 1: 1,";
     ensure!(bounded.stderr.contains(told) && warned(&trials[0]), "{}", bounded.stderr);
-    let words = "local ports in TIME_WAIT towards one target on this machine (500 would";
+    let words = "local ports in TIME_WAIT towards one target on this machine (up to 500 do";
     ensure!(bounded.stderr.contains(words), "{}", bounded.stderr);
     ensure!((1.0..2.5).contains(&trials[0].study_time_s), "{}", trials[0].study_time_s);
     ensure!(
