@@ -107,7 +107,8 @@ impl Balanced {
     /// # Errors
     /// When it does not start.
     pub fn start_in_own_mounts(&self) -> Result<Process> {
-        self.start_by("unshare --mount --propagation slave ", "balancer", &self.file)
+        let script = self.labs.file("own-mounts.sh", "mount -t sysfs sysfs /sys && exec \"$@\"\n")?;
+        self.start_by(&format!("unshare --mount --propagation slave sh {script} "), "balancer", &self.file)
     }
 
     /// Starts a balancer on a host by a file, and waits until it is ready.

@@ -21,7 +21,8 @@
 //   A SYN is remembered in `pending` if its ACK would go elsewhere, or may: under round robin, if the ring's server is full or dead, and
 //   while the ring changes. For the time of a handshake after a change, ACKs of unknown flows go by the former ring, because their SYNs
 //   went before the change.
-//   New entries have a budget, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
+//   A SYN that comes soon after its flow's end finds the same server, under a turn's schedule as well: the end may be forged.
+//   New entries have a budget, but for those, and so have moves to `flows`. Beyond it, SYNs go where the ring sends their ACKs, without an entry.
 //
 // No helper that is called here asks for a licence compatible with the GPL.
 
@@ -61,24 +62,26 @@ static __always_inline __u32 refuse(const struct packet *packet, enum reason rea
 
 static __always_inline __u16 closing_at(__u64 now_ns)
 {
-    return CLOSING | (now_ns >> CLOSED_SHIFT);
+    return CLOSING | (now_ns >> CLOSED_SHIFT & CLOSING_TIME);
 }
 
 // Whether a flow that is closing has been so for a short time. The coarse clock of another processor may be ahead by a tick.
 static __always_inline bool has_just_closed(const struct flow *flow, __u64 now_ns)
 {
-    return ((closing_at(now_ns) - flow->state + 1) & (CLOSING - 1)) <= CLOSED_RECENTLY;
+    return ((closing_at(now_ns) - flow->state + 1) & CLOSING_TIME) <= CLOSED_RECENTLY;
 }
 
-// Notes what a packet says of the end of its flow. Who has ended a connection sends no data later on, so if data comes, another has
-// forged the end.
+// Notes what a packet says of the end of its flow. Who has ended a connection sends no data later on, but for what was lost: if data
+// comes a second time, another has forged the end.
 static __always_inline void note_end(struct flow *flow, const struct packet *packet)
 {
     if (packet->tcp_flags & (FIN | RST)) {
         if (flow->state == OPEN)
             flow->state = closing_at(bpf_ktime_get_coarse_ns());
-    } else if (flow->state != OPEN && packet->length && !has_just_closed(flow, bpf_ktime_get_coarse_ns())) {
-        flow->state = OPEN;
+    } else if (flow->state != OPEN && packet->length) {
+        __u64 now_ns = bpf_ktime_get_coarse_ns();
+        if (!has_just_closed(flow, now_ns))
+            flow->state = flow->state & CLOSING_LATE_DATA ? OPEN : closing_at(now_ns) | CLOSING_LATE_DATA;
     }
 }
 
@@ -130,6 +133,7 @@ __noinline __u32 find(const struct packet *packet)
     // Linux 6.1 takes keys of the own stack, and none that a pointer of another function leads to.
     struct flow_key key = packet->flow;
     __u64 now_ns = bpf_ktime_get_coarse_ns();
+    __u32 again = 0;
     struct flow *flow = bpf_map_lookup_elem(&flows, &key);
     if (flow) {
         __u32 number = flow->server;
@@ -139,12 +143,8 @@ __noinline __u32 find(const struct packet *packet)
         if (lives && !(is_new && flow->state != OPEN))
             return number;
         // Both may be forged: if the connection goes on, its server still has it.
-        if (is_new && lives && !(server->state & NO_NEW) && has_just_closed(flow, now_ns)) {
-            struct recent entry = now_to(number, server, now_ns);
-            bpf_map_update_elem(&pending, &key, &entry, BPF_ANY);
-            bpf_map_delete_elem(&flows, &key);
-            return number | IS_NEW;
-        }
+        if (is_new && lives && has_just_closed(flow, now_ns))
+            again = number;
         if (is_new)
             bpf_map_delete_elem(&flows, &key);
         else if (server && server->state & HELD)
@@ -170,6 +170,13 @@ __noinline __u32 find(const struct packet *packet)
     struct service *service = service_of(packet);
     if (!service)
         return PASSED;
+    // Persistence chooses the same one anyway.
+    server = again && !(service->flags & PERSISTENT) ? server_at(again, NO_NEW) : NULL;
+    if (server) {
+        struct recent entry = now_to(again, server, now_ns);
+        bpf_map_update_elem(&pending, &key, &entry, BPF_ANY);
+        return again | IS_NEW;
+    }
     __u32 number = choose(packet, &key, service, set, now_ns);
     if (number && is_new)
         return number | IS_NEW;

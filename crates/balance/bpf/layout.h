@@ -117,8 +117,12 @@ struct flow_key {
 
 enum {
     OPEN = 0,
-    // The client, or who knows its port, has sent FIN or RST. When that was stands in the other bits, in units of `1 << CLOSED_SHIFT` ns.
+    // The client, or who knows its port, has sent FIN or RST.
     CLOSING = 1 << 15,
+    // Data came later.
+    CLOSING_LATE_DATA = 1 << 14,
+    // When the one or the other was, in units of `1 << CLOSED_SHIFT` ns.
+    CLOSING_TIME = CLOSING_LATE_DATA - 1,
 };
 
 struct flow {

@@ -1,18 +1,11 @@
 //! The addresses of VIPs on this host, and what keeps others from seeing them where they must not.
 
-use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr};
 
 use kernel::netlink::{LOOPBACK, Netlink};
-use tracing::warn;
 use undo::{Change, Entry, InterfaceAddress, Journal, Network, Setting};
 
-use crate::{
-    Device, Error,
-    explain::{neighbours, rival_fact},
-};
-
-/// How long another host may take to answer for an address.
-const PATIENCE: Duration = Duration::from_millis(300);
+use crate::{Device, Error};
 
 /// The addresses that this balancer has given to an interface.
 #[derive(Debug, Default)]
@@ -72,17 +65,7 @@ impl Addresses {
         let has = |wanted: IpAddr| {
             present.iter().any(|own| own.address == wanted && (answers_arp || own.index == LOOPBACK))
         };
-        let lacking: Vec<IpAddr> = wanted.iter().copied().filter(|wanted| !has(*wanted)).collect();
-        if answers_arp {
-            let rivals = neighbours(&mut netlink, index, &lacking, PATIENCE).map_err(failed)?;
-            for (address, mac) in rivals.into_iter().filter_map(|(address, mac)| Some((address, mac?))) {
-                let fact = rival_fact(address, mac, &interface);
-                warn!(
-                    "{fact}: choose another VIP, or take it from that host (`proofload balance explain` tells more)"
-                );
-            }
-        }
-        for address in lacking {
+        for &address in wanted.iter().filter(|wanted| !has(**wanted)) {
             let given = InterfaceAddress { interface: interface.clone(), index, address, network };
             // One that was recorded and is gone all the same is given once more.
             let entry = match self.given.get(&address) {

@@ -7,7 +7,7 @@ use std::{fmt, net::IpAddr};
 
 use settings::Network;
 
-pub(crate) use self::facts::{BalancerFacts, ServerFacts, neighbours};
+pub(crate) use self::facts::{BalancerFacts, ServerFacts, rivals};
 use self::server::of_server;
 use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
 
@@ -256,9 +256,9 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
         let own = facts.addresses.iter().find(|own| own.address == address);
         let on = own.map(|own| own.interface.as_str());
         match (on, config.answer_arp) {
-            (None, true) if facts.rivals.get(&address).is_some_and(Option::is_some) => all.add(
+            (None, true) if facts.rivals.contains_key(&address) => all.add(
                 Verdict::Missing,
-                rival_fact(address, facts.rivals[&address].unwrap_or_default(), name),
+                rival_fact(address, facts.rivals[&address], name),
                 "choose another VIP, or take it from that host; on a server, run `proofload balance server-setup`",
             ),
             (None, true) => all.good(format!(

@@ -108,29 +108,32 @@ impl Instance {
 
     /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
     /// after this process, so this comes before the process changes its namespace of mounts; and if that is one of a few processes, as
-    /// under `ip netns exec`, the first process gets the mount as well.
+    /// under `ip netns exec`, the outermost process that this one comes from gets the mount as well. Returns a warning if it cannot.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn ensure_bpf_file_system(&self) -> Result<(), Error> {
+    /// When the kernel refuses to mount one.
+    pub fn ensure_bpf_file_system(&self) -> Result<Option<String>, Error> {
         let own = self.folder.join(OWN_BPF);
-        let is_lasting = |path: &Path| is_bpf(path) && is_seen_by_first_process(path);
+        let outside = namespaces::outermost_ancestor();
+        let is_seen = |path: &Path| outside.is_none_or(|process| is_seen_by(process, path));
+        let is_lasting = |path: &Path| is_bpf(path) && is_seen(path);
         if is_lasting(Path::new(BPF_FILE_SYSTEM)) || is_lasting(&own) {
-            return Ok(());
+            return Ok(None);
         }
-        let failed = |what: &str, error: io::Error| {
-            Error::new(format!("mount a BPF file system at {}{what}", own.display()), &error)
-        };
+        let failed =
+            |error: io::Error| Error::new(format!("mount a BPF file system at {}", own.display()), &error);
         if !is_bpf(&own) {
-            make_folder(&own).map_err(|error| failed("", error))?;
+            make_folder(&own).map_err(failed)?;
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed("", error.into()))?;
+            mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed(error.into()))?;
         }
-        if is_seen_by_first_process(&own) {
-            return Ok(());
-        }
-        let why = ", where it is there after this process, which has a mount namespace of its own";
-        share_with_first_process(&own).map_err(|error| failed(why, error))
+        let Some(process) = outside.filter(|_| !is_seen(&own)) else { return Ok(None) };
+        Ok(share_with(process, &self.folder, &own).err().map(|why| {
+            format!(
+                "the tables end with this process, also by `stop --keep`, because it has a mount namespace of its own ({why}); to keep them, mount a \
+                 BPF file system at {BPF_FILE_SYSTEM} before, or start the balancer by nsenter --net"
+            )
+        }))
     }
 
     /// Takes the name: no other process can while the file is open.
@@ -204,22 +207,25 @@ fn suffix(network: &Network) -> String {
     if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
 }
 
-/// Whether the first process sees the same file system there. Who may not look may not mount, either.
-fn is_seen_by_first_process(path: &Path) -> bool {
-    let Ok(relative) = path.strip_prefix("/") else { return true };
-    match fs::metadata(Path::new("/proc/1/root").join(relative)) {
-        Ok(there) => fs::metadata(path).is_ok_and(|own| own.dev() == there.dev()),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+/// Whether another process sees the same file system there.
+fn is_seen_by(process: u32, path: &Path) -> bool {
+    let there = Path::new("/proc").join(process.to_string()).join("root");
+    let there = there.join(path.strip_prefix("/").unwrap_or(path));
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    device(&there) == device(path)
 }
 
-/// Mounts what is mounted at a path in the first process's namespace of mounts, too.
-fn share_with_first_process(path: &Path) -> io::Result<()> {
+/// Mounts what is mounted at a path in another process's namespace of mounts, too, if the folder that it is in is the same one there.
+fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let own = identity(folder)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mounted = open_tree(CWD, path, flags)?;
-    let mounts = File::open(namespaces::path_of(1, namespaces::Kind::Mount))?;
+    let mounts = File::open(namespaces::path_of(process, namespaces::Kind::Mount))?;
     namespaces::run_in_mounts(mounts, || {
-        make_folder(path)?;
+        if identity(folder).ok() != Some(own) {
+            return Err(io::Error::other(format!("{} is another folder outside", folder.display())));
+        }
         Ok(move_mount(&mounted, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
     })
 }

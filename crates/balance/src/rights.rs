@@ -18,9 +18,10 @@ const RIGHTS: [(CapabilitySet, &str); 4] = [
 /// Names of the capabilities that this thread lacks; all, if that cannot be told.
 pub(crate) fn lacking() -> Vec<&'static str> {
     let is_first = own_identity(Kind::User).is_ok_and(|(_, inode)| inode == FIRST_USER_NAMESPACE);
-    let held = capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective);
-    let of_bpf = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
-    lacking_of(if is_first { held } else { held - of_bpf })
+    if !is_first {
+        return vec!["CAP_BPF and CAP_PERFMON outside of this user namespace"];
+    }
+    lacking_of(capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective))
 }
 
 fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {

@@ -53,6 +53,20 @@ pub fn own_identity(kind: Kind) -> io::Result<(u64, u64)> {
     identity(&own(kind)?)
 }
 
+/// The outermost of the processes that this one comes from whose mounts this one may enter: the first process, unless that may do more
+/// than this one. None if there is no such process.
+pub fn outermost_ancestor() -> Option<u32> {
+    let parent = |process: &str| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+    };
+    let ancestors = std::iter::successors(parent("self"), |process| parent(&process.to_string()));
+    ancestors
+        .take_while(|process| *process > 0)
+        .filter(|process| File::open(path_of(*process, Kind::Mount)).is_ok())
+        .last()
+}
+
 /// Moves the calling thread into a namespace. A namespace of process ids applies to its later children instead.
 ///
 /// # Errors

@@ -254,6 +254,16 @@ mod tests {
     }
 
     #[test]
+    fn only_a_trial_of_requests_completes_nothing() {
+        let requests = |completed: u64| {
+            let mut http = HttpTrial::default();
+            http.counts.completed = completed;
+            crate::testing::trial_of(Measured::Http(Box::new(http))).completed_nothing()
+        };
+        assert_eq!([0, 1].map(requests), [true, false]);
+    }
+
+    #[test]
     fn each_failure_of_a_target_is_told_and_none_of_this_machine() {
         for &class in ErrorClass::ALL {
             let mut errors = ErrorCounts::default();

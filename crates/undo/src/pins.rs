@@ -86,10 +86,9 @@ pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) 
     removed.map_err(io::Error::other)?;
     let own = folder.join(OWN_BPF);
     if own.exists() {
-        // Mounted in no namespace of mounts that this process sees, or not at all; or twice, where mounts of the first process come by.
-        for _ in 0..2 {
-            let _ = unmount(&own, UnmountFlags::DETACH);
-        }
+        // Mounted in no namespace of mounts that this process sees, or not at all; or several times, where mounts of other namespaces
+        // come by.
+        (0..16).find(|_| unmount(&own, UnmountFlags::DETACH).is_err());
         // Takes it from other namespaces of mounts, too.
         fs::remove_dir(&own)?;
     }

@@ -10,7 +10,7 @@ use proofload_tests::{
 use record::ErrorClass;
 use testing::until;
 
-use super::{beside_all, completed, run};
+use super::{beside_others, completed, run};
 
 fn nginx() -> Result<Nginx> {
     Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })
@@ -23,7 +23,7 @@ fn handshakes(trial: &Trial) -> (u64, u64) {
 
 #[test]
 fn nginx_is_measured_over_tls_on_kept_and_new_connections() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let nginx = nginx()?;
     let trusting = format!("--cacert {} -t 1", nginx.authority_file());
     for (path, body_bytes) in [("/", 13), ("/64k", 65_536)] {
@@ -46,7 +46,7 @@ fn nginx_is_measured_over_tls_on_kept_and_new_connections() -> Result<()> {
 
 #[test]
 fn an_untrusted_certificate_is_told_first_and_can_be_ignored() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let nginx = nginx()?;
     let url = nginx.secure_url("/");
     let output = run(&url, "-c 2 -n 20")?;
@@ -59,7 +59,7 @@ fn an_untrusted_certificate_is_told_first_and_can_be_ignored() -> Result<()> {
 
 #[test]
 fn the_largest_rate_of_a_service_over_tls_is_searched() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let (nginx, folder) = (nginx()?, TemporaryFolder::new()?);
     let words = format!(
         "limit rate --errors 1% --max 200 --trial 1s --repeats 1 --cacert {} --out {} -q",
@@ -73,7 +73,7 @@ fn the_largest_rate_of_a_service_over_tls_is_searched() -> Result<()> {
 
 #[test]
 fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     // Its files are those of a server.
     let nginx = nginx()?;
     let authority = nginx.authority_file();

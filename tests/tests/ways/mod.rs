@@ -18,7 +18,7 @@ use record::ErrorClass;
 use rustix::process::Signal;
 use testing::until;
 
-use super::{beside_all, completed, run};
+use super::{beside_others, completed, run};
 
 /// HAProxy with frontends that answer by themselves, each with the address that it takes for the client's.
 fn haproxy(folder: &TemporaryFolder, binds: &[String]) -> Result<Process> {
@@ -41,7 +41,7 @@ fn listens(what: &str, address: SocketAddr) {
 
 #[test]
 fn a_unix_socket_leads_to_the_target() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let path = folder.file("app.sock");
     let told = folder.file("told.sock");
@@ -79,7 +79,7 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
 
 #[test]
 fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let nginx = Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })?;
     let authority = nginx.authority_file();
@@ -112,7 +112,7 @@ fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<
 
 #[test]
 fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let nginx = Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })?;
     let (proxy, closed) = (free_address()?, free_address()?);
@@ -161,7 +161,7 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
 
 #[test]
 fn connections_live_as_long_as_they_are_told() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let serve = Serve::start("")?;
     let output = run(&serve.url(), "-u 4 --loops 100 --connection-requests 10")?;
     ensure!(completed(&output, 400)?.counts.reconnects == 0, "the target has closed nothing");
@@ -180,7 +180,7 @@ fn connections_live_as_long_as_they_are_told() -> Result<()> {
 
 #[test]
 fn an_answer_that_takes_too_long_fails_before_the_whole_request_would() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let serve = Serve::start("--delay 400ms")?;
     let begun = Instant::now();
     let output = run(&serve.url(), "-c 2 -n 6 --answer-timeout 100ms")?;
@@ -194,7 +194,7 @@ fn an_answer_that_takes_too_long_fails_before_the_whole_request_would() -> Resul
 
 #[test]
 fn a_connection_that_ends_between_steps_neither_repeats_nor_hurries_them() -> Result<()> {
-    let _shared = beside_all();
+    let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let record = folder.file("record.jsonl");
     let serve = Serve::start(&format!("--record {record}"))?;

@@ -19,7 +19,7 @@ use crate::{
     balancer::Balancer,
     checker::Checker,
     control::{self, Answer, Asked, Request},
-    explain::XDP_ON_VETH,
+    explain::{XDP_ON_VETH, rival_fact, rivals},
     layout::nanoseconds,
     loader::other_sizes,
     metrics, statistics,
@@ -126,6 +126,11 @@ impl Daemon {
             journal,
             _lock: lock,
         };
+        // Only a hint, which may lack.
+        for (vip, mac) in rivals(&daemon.device.link, &daemon.config).unwrap_or_default() {
+            let fact = rival_fact(vip, mac, &daemon.device.name);
+            warn!("{fact}: choose another VIP, or take it from that host");
+        }
         daemon.go(listener)?;
         daemon.journal.set_kept(false);
         Ok(daemon)

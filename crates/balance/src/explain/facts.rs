@@ -13,6 +13,7 @@ use kernel::netlink::{Link, Neighbour, NeighbourChanges, Netlink};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Access, access},
+    io::Errno,
     thread::{CapabilitySet, capabilities},
 };
 
@@ -20,6 +21,8 @@ use crate::{Config, Error, Mac, instance, prober::mac_of, rights};
 
 /// How long others may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long another host may take to answer for a VIP. Mostly nobody does.
+const RIVAL_PATIENCE: Duration = Duration::from_millis(300);
 
 /// An address and the name of its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +52,7 @@ pub(crate) struct BalancerFacts {
     pub(crate) addresses: Vec<OwnAddress>,
     pub(crate) servers: BTreeMap<IpAddr, Option<Mac>>,
     /// Who answers for the VIPs that this host does not have, and is to get.
-    pub(crate) rivals: BTreeMap<IpAddr, Option<Mac>>,
+    pub(crate) rivals: BTreeMap<IpAddr, Mac>,
     pub(crate) arp_ignore: u32,
     pub(crate) log_martians: bool,
     pub(crate) forwards: bool,
@@ -88,10 +91,7 @@ impl BalancerFacts {
             };
             let named: Vec<IpAddr> = config.vips.iter().flat_map(of).collect();
             servers = neighbours(&mut netlink, link.index, &named, PATIENCE).map_err(failed)?;
-            let is_own = |vip: &IpAddr| addresses.iter().any(|own| own.address == *vip);
-            let mut wanted: Vec<IpAddr> = config.vips.iter().map(|vip| vip.address).collect();
-            wanted.retain(|vip| config.answer_arp && !is_own(vip));
-            rivals = neighbours(&mut netlink, link.index, &wanted, PATIENCE).map_err(failed)?;
+            rivals = self::rivals(link, config).map_err(failed)?;
         }
         let (device, version) = (&config.device, kernel_version());
         let attached = SchedClassifier::query_tcx(device, TcAttachType::Ingress);
@@ -150,8 +150,32 @@ fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAdd
     Ok(own.collect())
 }
 
+/// VIPs that are asked for at once. Each takes a place among the kernel's neighbours.
+const MOST_ASKED: usize = 64;
+
+/// Who answers for the VIPs that a device is to get and this host does not have. What the kernel knew before may not be so any more, and
+/// does not count.
+pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr, Mac>> {
+    if !config.answer_arp {
+        return Ok(BTreeMap::new());
+    }
+    let mut netlink = Netlink::open()?;
+    let present = netlink.addresses()?;
+    let mut wanted = Vec::new();
+    for address in config.vips.iter().map(|vip| vip.address).take(MOST_ASKED) {
+        let is_own = present.iter().any(|own| own.address == address);
+        let is_known = matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. }));
+        if !is_own && !is_known {
+            wanted.push(address);
+        }
+    }
+    let found = neighbours(&mut netlink, link.index, &wanted, RIVAL_PATIENCE)?;
+    let others = found.into_iter().filter_map(|(address, mac)| Some((address, mac?)));
+    Ok(others.filter(|(_, mac)| Some(*mac) != link.mac).collect())
+}
+
 /// Lets the kernel find out who has these addresses, and waits for the answers.
-pub(crate) fn neighbours(
+fn neighbours(
     netlink: &mut Netlink,
     index: u32,
     addresses: &[IpAddr],
@@ -171,9 +195,12 @@ pub(crate) fn neighbours(
     while found.values().any(Option::is_none) {
         let left = end.saturating_duration_since(Instant::now());
         let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        if left.is_zero() || poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&time))? == 0 {
-            break;
-        }
+        match poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&time)) {
+            _ if left.is_zero() => break,
+            Ok(0) => break,
+            Err(Errno::INTR) => continue,
+            ready => ready?,
+        };
         for change in changes.take()?.into_iter().filter(|change| change.index == index) {
             found.entry(change.address).and_modify(|mac| *mac = mac_of(change.now).or(*mac));
         }

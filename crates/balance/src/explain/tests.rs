@@ -45,7 +45,7 @@ fn facts() -> BalancerFacts {
         servers: [("10.0.0.11", Some([2, 0, 0, 0, 0, 0x11]))]
             .map(|(server, mac)| (server.parse().unwrap(), mac))
             .into(),
-        rivals: [("10.0.0.100".parse().unwrap(), None)].into(),
+        rivals: std::collections::BTreeMap::new(),
         arp_ignore: 0,
         log_martians: false,
         forwards: false,
@@ -135,7 +135,7 @@ fn each_fact_that_is_missing_is_named() {
         ),
         (
             "",
-            |facts| facts.rivals = [("10.0.0.100".parse().unwrap(), Some([2, 0, 0, 0, 0, 9]))].into(),
+            |facts| facts.rivals = [("10.0.0.100".parse().unwrap(), [2, 0, 0, 0, 0, 9])].into(),
             "missing  another host (02:00:00:00:00:09) answers for 10.0.0.100 on eth0",
         ),
         ("answer_arp = false", |_| (), "note     arp_ignore of eth0 is 0: the balancer sets it to 1"),

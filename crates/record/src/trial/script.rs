@@ -58,3 +58,26 @@ impl ScriptResult {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_workers_add_up() {
+        let of = |begun: u64, completed: u64| {
+            let mut one = ScriptResult::default();
+            (one.iterations.begun, one.iterations.completed, one.iterations.failed) = (begun, completed, 1);
+            let mut step = StepResult { name: "login".to_owned(), completed, failed: 2, ..StepResult::default() };
+            step.response_time.record_n_ns(1_000, completed);
+            one.steps.push(step);
+            one
+        };
+        let mut sum = of(5, 4);
+        sum.merge(&of(7, 6));
+        let Iterations { begun, completed, failed } = sum.iterations;
+        assert_eq!((begun, completed, failed), (12, 10, 2));
+        let step = &sum.steps[0];
+        assert_eq!((step.completed, step.failed, step.response_time.count()), (10, 4, 10));
+    }
+}

@@ -8,7 +8,7 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2},
     iterator::Signals,
 };
-use tracing::{error, info, level_filters::LevelFilter};
+use tracing::{error, info, level_filters::LevelFilter, warn};
 use undo::Folder;
 
 use crate::{
@@ -51,10 +51,11 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
         return Ok(Exit::GoalsMet);
     }
     // Before this process gets a namespace of mounts of its own, since the file system is to be there after it.
-    instance.ensure_bpf_file_system().map_err(Refusal::one)?;
+    let short_lived = instance.ensure_bpf_file_system().map_err(Refusal::one)?;
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let format = if arguments.json_log { LogFormat::Json } else { LogFormat::Text };
     logs::start(format, LevelFilter::INFO);
+    short_lived.into_iter().for_each(|why| warn!("{why}"));
     // Before anything is changed, so that no signal ends the process in between.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR2]);
     let signals = signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
