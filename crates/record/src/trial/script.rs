@@ -68,7 +68,8 @@ mod tests {
         let of = |begun: u64, completed: u64| {
             let mut one = ScriptResult::default();
             (one.iterations.begun, one.iterations.completed, one.iterations.failed) = (begun, completed, 1);
-            let mut step = StepResult { name: "login".to_owned(), completed, failed: 2, ..StepResult::default() };
+            let mut step =
+                StepResult { name: "login".to_owned(), completed, failed: 2, ..StepResult::default() };
             step.response_time.record_n_ns(1_000, completed);
             one.steps.push(step);
             one
