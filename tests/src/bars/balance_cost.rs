@@ -92,7 +92,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let mut ratio = Runs::default();
         own.iter().zip(&proxy).for_each(|(own, proxy)| ratio.push(own / proxy));
         outcome.equal("long_rounds", own.len().min(proxy.len()) as u64, 1, "with both");
-        outcome.time().at_most("long_balancer_to_haproxy", &ratio, 1.0 / 8.0, "in 60 s");
+        outcome.time().at_most("long_balancer_to_haproxy", &ratio, 1.0 / 8.0, " in 60 s");
         outcome.note(format!("in 60 s, us a request: balancer {own:.1?}, haproxy {proxy:.1?}"));
         outcome.equal("long_failed", failed(&trials), 0, "of all requests");
     }

@@ -129,6 +129,11 @@ impl Runs {
         median(&self.0)
     }
 
+    /// The smallest one alone, of which others only make more.
+    pub fn least(&self) -> Self {
+        Self(self.0.iter().copied().reduce(f64::min).into_iter().collect())
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
