@@ -61,7 +61,7 @@ pub(crate) struct CopyArgs {
     /// Do not compare what was written with what was read
     #[arg(long)]
     no_verify: bool,
-    /// Do not sync files to disk (fsync) before they are renamed to their final names
+    /// Do not fsync files before they are renamed to their final names
     #[arg(long)]
     no_fsync: bool,
     /// Start every file from its beginning, and keep no journal
