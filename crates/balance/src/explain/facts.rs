@@ -86,10 +86,8 @@ impl BalancerFacts {
         let addresses = own_addresses(&mut netlink, &links).map_err(failed)?;
         let (mut servers, mut rivals) = (BTreeMap::new(), BTreeMap::new());
         if let Some(link) = &link {
-            let of = |vip: &crate::config::Vip| {
-                vip.servers.iter().map(|server| server.address).collect::<Vec<_>>()
-            };
-            let named: Vec<IpAddr> = config.vips.iter().flat_map(of).collect();
+            let named = config.vips.iter().flat_map(|vip| &vip.servers).map(|server| server.address);
+            let named: Vec<IpAddr> = named.collect();
             servers = neighbours(&mut netlink, link.index, &named, PATIENCE).map_err(failed)?;
             rivals = self::rivals(link, config).map_err(failed)?;
         }
@@ -164,8 +162,8 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     let mut wanted = Vec::new();
     for address in config.vips.iter().map(|vip| vip.address).take(MOST_ASKED) {
         let is_own = present.iter().any(|own| own.address == address);
-        let is_known = matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. }));
-        if !is_own && !is_known {
+        // What this host has, it need not look for.
+        if !is_own && !matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. })) {
             wanted.push(address);
         }
     }
