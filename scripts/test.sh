@@ -8,7 +8,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly HOST=$1 PURPOSE=${2:-test}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.beside"' EXIT
 failed=()
 # Only an unstable option lets test programs tell how long each test took; it is for them alone, not for the compiler.
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$HOST")_RUNNER"
@@ -21,6 +21,23 @@ stage() {
     shift
     echo "make $PURPOSE: $name"
     if ! "$@" 2>&1 | tee -a "$log" | sed -u 's/ <[0-9.]*s>$//'; then failed+=("$name"); fi
+}
+
+# Begins a stage that runs beside the next ones; `join` waits for it, and shows what it wrote.
+beside() {
+    beside_name=$1
+    shift
+    "$@" >"$log.beside" 2>&1 &
+    beside_pid=$!
+}
+join() {
+    local status=0
+    wait "$beside_pid" || status=$?
+    stage "$beside_name" replay "$status"
+}
+replay() {
+    cat "$log.beside"
+    return "$1"
 }
 
 # Of what Rust's test programs print: the names of the failed tests, each with the first lines of what it said.
@@ -41,16 +58,21 @@ slowest() {
 
 stage format cargo fmt --all --check
 stage clippy cargo clippy --workspace --all-targets --target "$HOST" -- -D warnings
-# Tests send SIGHUP. Started by nohup, every program below would ignore it, and a shell cannot change that back.
+# Tests send SIGHUP. Started by nohup, every program below would ignore it, and a shell cannot change that back. What bash runs beside
+# others ignores SIGINT.
 # Always the whole workspace: another choice of crates has other features, and would be compiled anew.
-tests=(env --default-signal=HUP cargo test --workspace --no-fail-fast --target "$HOST")
+tests=(env --default-signal=HUP,INT cargo test --workspace --no-fail-fast --target "$HOST")
 if [[ $PURPOSE == check ]]; then
     stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
-    # Samples of bars that count are among them. These wait more than they work: three times as many at a time as there
-    # are processors.
-    stage tests "${tests[@]}" --tests -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_
+    stage build "${tests[@]}" --tests --no-run
+    # Beside each other: unit tests, and what waits more than it works, three times as many at a time as there are processors.
+    # Samples of bars that count are among them. No other test's name begins with an e.
+    # The variable tells them from what labs leave, of which end-to-end tests take stock.
+    PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins --test '[!e]*' -- "${TIMES[@]}"
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_
+    join
     # Links, disks and timers pace these, which leave the processors mostly idle.
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=3 paced_
     # One at a time.

@@ -3,13 +3,14 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testing::{PATIENCE, until};
 
 use crate::{
     Trial,
     lab::{Inventory, Labs},
-    process::Process,
+    process::{Process, children_of},
     proofload::{binary, parse_trial},
 };
 
@@ -208,6 +209,19 @@ impl Balanced {
     pub fn trial(load: Process, duration: Duration) -> Result<Trial> {
         let finished = load.finish(duration + DELAY)?;
         parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))
+    }
+
+    /// Ends a load as Ctrl-C does, and reads its trial.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn ended(load: Process) -> Result<Trial> {
+        // The shell leaves that signal to what runs in it.
+        for child in children_of(load.pid()) {
+            let pid = Pid::from_raw(child.cast_signed()).context("a process id")?;
+            kill_process(pid, Signal::INT)?;
+        }
+        Self::trial(load, Duration::ZERO)
     }
 
     /// Packets and bytes that the device of a host has received, and those that it has sent.

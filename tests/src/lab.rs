@@ -222,6 +222,9 @@ fn as_nobody() -> Vec<String> {
     ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).into()
 }
 
+/// In the environment of the unit tests that `make test` runs beside the tests from outside.
+const OF_UNIT_TESTS: &str = "PROOFLOAD_UNIT_TESTS=1";
+
 /// Things by kind and name, with what is to be compared of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory(BTreeMap<String, String>);
@@ -239,8 +242,12 @@ impl Inventory {
             let path = entry.path();
             // A process that ends while it is looked at is none; one that waits to be collected has neither.
             let environment = fs::read(path.join("environ")).unwrap_or_default();
+            let has = |wanted: &str| environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes());
+            if has(OF_UNIT_TESTS) {
+                continue;
+            }
             let network = fs::read_link(path.join("ns/net")).ok();
-            let marked = environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes());
+            let marked = has(&mark);
             let elsewhere = network.as_ref().is_some_and(|network| *network != own);
             if marked || elsewhere {
                 let words = fs::read(path.join("cmdline")).unwrap_or_default();

@@ -110,10 +110,7 @@ impl Nginx {
     /// # Errors
     /// When the kernel does not tell.
     pub fn cpu_s(&self) -> Result<f64> {
-        let master = self.process.pid();
-        let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))
-            .context("cannot tell nginx's worker")?;
-        children.split_whitespace().map(|worker| machine::process_cpu_s(worker.parse()?)).sum()
+        children_of(self.process.pid()).into_iter().map(machine::process_cpu_s).sum()
     }
 
     fn start_once(program: &str, options: &Options) -> Result<Self> {

@@ -1,7 +1,7 @@
 //! Programs that are started, awaited for a bounded time, and never left behind.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Seek, Write},
     os::{fd::OwnedFd, unix::fs::FileExt, unix::process::ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
@@ -319,6 +319,23 @@ impl Drop for Process {
             self.end();
         }
     }
+}
+
+/// The children of a process, whichever of its threads started them; none of a process that has ended.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    let numbers = |list: String| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>();
+    threads.map(of_thread).flat_map(numbers).collect()
+}
+
+/// The first child of a process that has this word on its command line.
+pub fn child_with(word: &str, pid: u32) -> Option<u32> {
+    let has_word = |child: &u32| {
+        fs::read(format!("/proc/{child}/cmdline"))
+            .is_ok_and(|line| line.split(|&byte| byte == 0).any(|own| own == word.as_bytes()))
+    };
+    children_of(pid).into_iter().find(has_word)
 }
 
 /// Processor time, user and system, of all children that have been waited for, in seconds. The

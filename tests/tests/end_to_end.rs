@@ -31,7 +31,7 @@ use proofload_tests::{
     Bar, Nginx, Output, Proofload, Scale, Serve,
     link::LinkedHosts,
     nginx::{self, free_address},
-    process::Launch,
+    process::{Launch, children_of},
     proofload::{adds_up, binary, is_crowded, parse_trial},
     temporary::TemporaryFolder,
 };
@@ -122,7 +122,6 @@ samples! {
     measured_sample_of_generator_away "generator-away",
     }
     paced {
-    paced_sample_of_balance_vm "balance-vm",
     paced_sample_of_copy_held_back "copy-held-back",
     paced_sample_of_copy_manners "copy-manners",
     paced_sample_of_copy_ocean "copy-ocean",
@@ -139,6 +138,7 @@ samples! {
     paced_sample_of_vm_netem "vm-netem",
     }
     beside {
+    counted_sample_of_balance_vm "balance-vm",
     counted_sample_of_copy_faults "copy-faults",
     counted_sample_of_descriptors "descriptors",
     counted_sample_of_host_settings "host-settings",
@@ -153,6 +153,7 @@ samples! {
     counted_sample_of_study_fresh "study-fresh",
     counted_sample_of_study_resume "study-resume",
     counted_sample_of_templates "templates",
+    counted_sample_of_verdict_conntrack "verdict-conntrack",
     }
 }
 
@@ -346,15 +347,14 @@ fn pipelined_requests_are_all_answered() -> Result<()> {
 }
 
 /// The worker processes of a trial of 8 connections, once all are open: its children, by the kernel's own list.
-fn workers_of(pid: u32, serve: &Serve) -> Result<Vec<i32>> {
+fn workers_of(pid: u32, serve: &Serve) -> Result<Vec<u32>> {
     let address = serve.addresses()[0].parse()?;
     until("all connections are open", || testing::unread_bytes(address).len() >= 8);
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    list.split_whitespace().map(|pid| pid.parse().context("a process id")).collect()
+    Ok(children_of(pid))
 }
 
-fn kill(pid: i32) -> Result<()> {
-    let pid = rustix::process::Pid::from_raw(pid).context("a process id")?;
+fn kill(pid: u32) -> Result<()> {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).context("a process id")?;
     Ok(rustix::process::kill_process(pid, Signal::KILL)?)
 }
 

@@ -42,7 +42,7 @@ impl Addresses {
         answers_arp: bool,
         journal: &Journal,
     ) -> Result<Vec<IpAddr>, Error> {
-        let network = Network::own().map_err(|error| Error::new("tell the network namespace", &error))?;
+        let network = Network::own().map_err(|error| Error::new("find out the network namespace", &error))?;
         let (interface, index) =
             if answers_arp { (device.name.clone(), device.index) } else { ("lo".to_owned(), LOOPBACK) };
         let gone = |(address, (_, given_to)): &(&IpAddr, &(Entry, u32))| {

@@ -176,7 +176,7 @@ impl Balancer {
     }
 
     /// A server's device has this address, or none that answers.
-    pub(crate) fn resolved(&mut self, address: IpAddr, mac: Option<Mac>) {
+    pub(crate) fn set_mac(&mut self, address: IpAddr, mac: Option<Mac>) {
         for server in self.servers_mut().filter(|server| server.server.address == address) {
             server.is_resolved = mac.is_some();
             server.mac = mac.or(server.mac);
@@ -185,7 +185,7 @@ impl Balancer {
 
     /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known, and
     /// still checked.
-    pub(crate) fn checked(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
+    pub(crate) fn set_health(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
         for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
             let vip = state.vip.name();
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
@@ -199,7 +199,7 @@ impl Balancer {
     }
 
     /// Takes what a sweep has counted, unless it has not seen each flow once.
-    pub(crate) fn swept(&mut self, swept: &Swept) {
+    pub(crate) fn apply_sweep(&mut self, swept: &Swept) {
         let &Swept { begun_ns, ref counted, is_whole, .. } = swept;
         for server in self.servers_mut().filter(|_| is_whole) {
             let (active, closing) =

@@ -115,14 +115,14 @@ pub enum Answer {
 
 /// A question, and where the answer goes.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     pub(crate) request: Request,
     pub(crate) answer: Sender<Answer>,
     /// Who has asked, if that is a process.
     client: Option<UnixStream>,
 }
 
-impl Asked {
+impl PendingRequest {
     pub(crate) fn new(request: Request, answer: Sender<Answer>, client: Option<UnixStream>) -> Self {
         Self { request, answer, client }
     }
@@ -195,7 +195,7 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
 /// When the socket cannot be made.
 pub(crate) fn listen(
     instance: &Instance,
-    asked: impl Fn(Asked) -> bool + Clone + Send + 'static,
+    asked: impl Fn(PendingRequest) -> bool + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let path = instance.control();
     let listened = || -> io::Result<()> {
@@ -229,7 +229,7 @@ pub(crate) fn listen(
 }
 
 /// Answers one line.
-fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<()> {
+fn answer(stream: &UnixStream, asked: &impl Fn(PendingRequest) -> bool) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
@@ -237,7 +237,7 @@ fn answer(stream: &UnixStream, asked: &impl Fn(Asked) -> bool) -> io::Result<()>
     let (sender, answers) = mpsc::channel();
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
-            asked(Asked::new(request, sender, Some(stream.try_clone()?)));
+            asked(PendingRequest::new(request, sender, Some(stream.try_clone()?)));
             answers.recv_timeout(TIMEOUT).map_err(io::Error::other).inspect_err(|_| {
                 // The daemon, which may still have the question, sees that it is given up.
                 let _ = stream.shutdown(Shutdown::Both);

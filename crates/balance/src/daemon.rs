@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::time::{ClockId, clock_gettime};
+use clock::monotonic_ns;
 use tracing::{error, info, warn};
 use undo::Journal;
 
@@ -27,7 +27,7 @@ use crate::{
     addresses::Addresses,
     balancer::{Balancer, Operation},
     checker::{Checker, Event, Target},
-    control::{Answer, Asked, Request},
+    control::{Answer, PendingRequest, Request},
     layout::mac_text,
     probe::Fault,
     sweeps::{SweepFor, Sweeper, Sweeps, Swept},
@@ -101,7 +101,7 @@ pub struct Handle(Sender<Message>);
 #[derive(Debug)]
 pub(crate) enum Message {
     Order(Order),
-    Asked(Asked),
+    Asked(PendingRequest),
     Health(Event),
     Swept(Result<Swept, Error>),
 }
@@ -142,17 +142,17 @@ impl Daemon {
                 Ok(Message::Order(Order::Stop)) => (false, None),
                 Ok(Message::Order(Order::Keep)) => (true, None),
                 Ok(Message::Asked(asked)) if asked.is_given_up() => continue,
-                Ok(Message::Asked(asked @ Asked { request: Request::Stop { keep }, .. })) => {
+                Ok(Message::Asked(asked @ PendingRequest { request: Request::Stop { keep }, .. })) => {
                     (keep, Some(asked))
                 }
                 Ok(message) => {
-                    self.take(message);
+                    self.handle_message(message);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_if_due();
                     self.sweep_if_due();
-                    let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= now_ns());
+                    let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= monotonic_ns());
                     if is_due || self.retry.is_some() {
                         self.settle_or_retry();
                     }
@@ -179,14 +179,14 @@ impl Daemon {
         self.journal.finish().map_err(|failures| failures.into_iter().map(Error::from).collect())
     }
 
-    fn take(&mut self, message: Message) {
+    fn handle_message(&mut self, message: Message) {
         match message {
             Message::Order(_) => {
                 if let Answer::Refused { why } = self.reload() {
                     why.iter().for_each(|why| error!("not reloaded: {why}"));
                 }
             }
-            Message::Asked(Asked { request, answer, .. }) => {
+            Message::Asked(PendingRequest { request, answer, .. }) => {
                 // Who has asked may be gone.
                 let _ = answer.send(self.answer(request));
                 return;
@@ -195,7 +195,7 @@ impl Daemon {
             Message::Swept(swept) => match swept {
                 Ok(swept) => {
                     self.sweeper.ended(swept.took);
-                    self.balancer.swept(&swept);
+                    self.balancer.apply_sweep(&swept);
                     if swept.is_whole {
                         self.swept = swept;
                     }
@@ -216,12 +216,12 @@ impl Daemon {
                     Some(mac) => info!("{server} is at {}", mac_text(&mac)),
                     None => warn!("{server} no longer answers ARP or neighbour discovery"),
                 }
-                return self.balancer.resolved(server, mac);
+                return self.balancer.set_mac(server, mac);
             }
             Event::Up { id } => (id, None),
             Event::Down { id, fault } => (id, Some(fault)),
         };
-        let Some((vip, server)) = self.balancer.checked(id, fault.clone()) else { return };
+        let Some((vip, server)) = self.balancer.set_health(id, fault.clone()) else { return };
         match fault {
             None => info!("{vip}: {server} is up"),
             Some(Fault { why, is_silent, .. }) => {
@@ -262,7 +262,7 @@ impl Daemon {
         // Numbers are on the disk before a table has them, and services until no table has them. States of servers wait for no disk.
         let saved = self.save();
         let operations = match &saved {
-            Ok(()) => self.balancer.step(now_ns()),
+            Ok(()) => self.balancer.step(monotonic_ns()),
             Err(_) => self.balancer.step_of_known_servers(),
         };
         for operation in operations {
@@ -300,7 +300,7 @@ impl Daemon {
         let sweep = self.sweeper.due(self.sweep_for());
         // Before everything is tried again, nothing is written.
         let step = self.balancer.next_step_ns().filter(|_| self.retry.is_none());
-        let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(now_ns())));
+        let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
         [sweep, step, glance, self.retry].into_iter().flatten().fold(self.look, Instant::min)
     }
@@ -326,7 +326,7 @@ impl Daemon {
         if self.sweeper.due(self.sweep_for()).is_none_or(|due| Instant::now() < due) {
             return;
         }
-        let now_ns = now_ns();
+        let now_ns = monotonic_ns();
         self.established = self
             .balancer
             .with_thresholds()
@@ -363,10 +363,4 @@ fn write(table: &mut Table, operation: Operation) -> Result<(), Error> {
         Operation::SetAddress { address, vip } => table.set_address(address, vip),
         Operation::RemoveService { address, port } => table.remove_service(address, port),
     }
-}
-
-/// The monotonic clock, by which rings change.
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

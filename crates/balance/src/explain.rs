@@ -27,7 +27,7 @@ pub enum Verdict {
     Good,
     /// Works, and may be better.
     Note,
-    /// Does not work so.
+    /// Frames are not forwarded until this is changed.
     Missing,
 }
 

@@ -48,7 +48,7 @@ impl Instance {
     /// The balancer of a name in this network namespace. Call this while `/proc` is as it was when the process began.
     ///
     /// # Errors
-    /// When the name cannot be that of a folder, or the network namespace cannot be told.
+    /// When the name cannot be that of a folder, or the network namespace is unknown.
     pub fn named(name: &str, journals: &Folder) -> Result<Self, Error> {
         let is_name = !name.is_empty()
             && name.len() <= 32
@@ -68,7 +68,7 @@ impl Instance {
     /// The balancers in this network namespace that run, or were killed.
     ///
     /// # Errors
-    /// When the network namespace cannot be told.
+    /// When the network namespace is unknown.
     pub fn all(journals: &Folder) -> Result<Vec<Self>, Error> {
         let suffix = suffix(&own_network()?);
         let entries = fs::read_dir(journals.path().join(FOLDER)).into_iter().flatten().flatten();
@@ -187,7 +187,7 @@ impl Instance {
 }
 
 fn own_network() -> Result<Network, Error> {
-    Network::own().map_err(|error| Error::new("tell the network namespace", &error))
+    Network::own().map_err(|error| Error::new("find out the network namespace", &error))
 }
 
 /// Whether a label is that of a balancer of this network namespace.

@@ -342,7 +342,7 @@ pub(crate) fn mac_text(mac: &Mac) -> String {
 }
 
 /// IPv4 addresses stand as ::ffff:a.b.c.d.
-fn mapped(address: IpAddr) -> [u8; 16] {
+pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => Ipv4Addr::to_ipv6_mapped(&address).octets(),
         IpAddr::V6(address) => address.octets(),

@@ -85,7 +85,7 @@ pub enum Error {
         /// A table that differs.
         name: &'static str,
     },
-    /// Something that cannot be done so.
+    /// An operation that failed, and why.
     #[error("{0}")]
     Refused(String),
     /// A change of this machine that cannot be recorded or undone.

@@ -11,7 +11,7 @@ use std::{
 use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TcpHeader, TcpOptionElement, TransportSlice};
 use record::units::show_nominal_time_ns;
 
-use crate::CheckKind;
+use crate::{CheckKind, layout::mapped};
 
 /// Fits on every path that IPv6 may take.
 const SEGMENT: u16 = 1_220;
@@ -342,20 +342,13 @@ fn packet(
     let ip = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => PacketBuilder::ipv4(from.octets(), to.octets(), HOPS),
         // An address of IPv4 in a probe of IPv6 is refused before.
-        (from, to) => PacketBuilder::ipv6(octets(from), octets(to), HOPS),
+        (from, to) => PacketBuilder::ipv6(mapped(from), mapped(to), HOPS),
     };
     let mut bytes = Vec::new();
     // Only a payload beyond 64 KiB does not fit, and a request is one line of a file.
     let written = ip.tcp_header(tcp).write_to_vec(&mut bytes, payload);
     debug_assert!(written.is_ok());
     bytes
-}
-
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl ServerSetup {
         let mut netlink = Netlink::open().map_err(io_failed("look at the addresses of this host"))?;
         let links = netlink.links().map_err(io_failed("look at the devices of this host"))?;
         let present = netlink.addresses().map_err(io_failed("look at the addresses of this host"))?;
-        let network = undo::Network::own().map_err(io_failed("tell the network namespace"))?;
+        let network = undo::Network::own().map_err(io_failed("find out the network namespace"))?;
         let title = format!("server in the network namespace {}", network.number());
         let mut wrong = Vec::new();
         if !capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::NET_ADMIN)) {

@@ -9,6 +9,7 @@ use aya::{
 
 use crate::{
     Error, Flow, FlowKey, Ring, ServerCounts, ServerEntry, ServiceEntry, Settings, VipCounts,
+    attach::Cause,
     layout::{
         FlowBytes, FlowKeyBytes, REASONS, RecentBytes, RingBytes, SERVERS, ServerBytes, ServiceBytes,
         ServiceKeyBytes, SettingsBytes, VIPS, address_bytes, ring_bytes, ring_of, service_key_bytes,
@@ -160,11 +161,8 @@ impl Table {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear_server_counts(&mut self, number: u16) -> Result<(), Error> {
-        let what = format!("clear the counts of server {number}");
-        let read = self.server_counts.get(&number.into(), 0).map_err(|error| Error::new(&*what, &error))?;
-        let zeros = PerCpuValues::try_from(vec![[0; 4]; read.len()]);
-        let zeros = zeros.map_err(|error| Error::new(&*what, &error))?;
-        written(self.server_counts.set(number.into(), zeros, 0), &what)
+        cleared(&mut self.server_counts, number.into())
+            .map_err(|error| Error::new(format!("clear the counts of server {number}"), &*error))
     }
 
     /// How often each reason came up for a VIP; of VIP 0, for frames that no VIP could be read from.
@@ -186,11 +184,8 @@ impl Table {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear_vip_counts(&mut self, vip: u32) -> Result<(), Error> {
-        let what = format!("clear the counts of VIP {vip}");
-        let read = self.vip_counts.get(&vip, 0).map_err(|error| Error::new(&*what, &error))?;
-        let zeros = PerCpuValues::try_from(vec![[0; REASONS]; read.len()]);
-        let zeros = zeros.map_err(|error| Error::new(&*what, &error))?;
-        written(self.vip_counts.set(vip, zeros, 0), &what)
+        cleared(&mut self.vip_counts, vip)
+            .map_err(|error| Error::new(format!("clear the counts of VIP {vip}"), &*error))
     }
 
     /// What is remembered of an established flow; nothing if it is not.
@@ -266,6 +261,15 @@ fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) 
 fn check(number: u32, what: &'static str, size: usize) -> Result<(), Error> {
     let valid = number > 0 && (number as usize) < size;
     if valid { Ok(()) } else { Err(Error::TooMany { what, most: size - 1 }) }
+}
+
+/// Sets the counts of all processors back.
+fn cleared<const N: usize>(counts: &mut PerCpuArray<MapData, [u64; N]>, number: u32) -> Result<(), Cause>
+where
+    [u64; N]: Pod,
+{
+    let processors = counts.get(&number, 0)?.len();
+    Ok(counts.set(number, PerCpuValues::try_from(vec![[0; N]; processors])?, 0)?)
 }
 
 fn written(result: Result<(), MapError>, what: &str) -> Result<(), Error> {

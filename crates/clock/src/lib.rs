@@ -3,6 +3,8 @@
 mod run;
 mod spin;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rustix::time::{ClockId, clock_gettime};
 
 pub use run::Clock;
@@ -18,6 +20,11 @@ pub fn monotonic_ns() -> u64 {
 /// As [`monotonic_ns`], in seconds.
 pub fn monotonic_s() -> f64 {
     monotonic_ns() as f64 / 1e9
+}
+
+/// The time of the calendar: seconds since 1970.
+pub fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 #[cfg(test)]

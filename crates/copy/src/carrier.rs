@@ -46,7 +46,7 @@ pub(crate) enum Direction {
 
 /// How they are carried.
 #[derive(Debug, Clone)]
-pub(crate) struct Manner {
+pub(crate) struct CarryOptions {
     pub(crate) direction: Direction,
     pub(crate) preserve: bool,
     pub(crate) verify: bool,
@@ -65,7 +65,7 @@ type Part = (Rc<Channel>, Vec<u8>);
 /// What all channels share.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    pub(crate) manner: Manner,
+    pub(crate) manner: CarryOptions,
     pub(crate) queue: Queue,
     pub(crate) governor: Rc<Governor>,
     pub(crate) hashers: Rc<Hashers>,
@@ -81,7 +81,7 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn new(manner: Manner, governor: Rc<Governor>) -> Rc<Self> {
+    pub(crate) fn new(manner: CarryOptions, governor: Rc<Governor>) -> Rc<Self> {
         Rc::new(Self {
             manner,
             queue: Queue::default(),
@@ -145,7 +145,7 @@ impl Carrier {
                     self.queue.put_back(file);
                     return;
                 }
-                Err(Trouble::Differs { .. }) => match self.differs(&channel, &file, 0).await {
+                Err(Trouble::Differs { .. }) => match self.retry_differing(&channel, &file, 0).await {
                     Ok(()) | Err(Trouble::Lost(_)) => self.queue.put_back(file),
                     Err(trouble) => self.failed(&channel, &file, &trouble).await,
                 },
@@ -178,7 +178,7 @@ impl Carrier {
                 Direction::Down => self.span_down(channel, file, prepared, span).await?,
             }
         }
-        if known.is_none() && !span.is_last() {
+        if known.is_none() && !span.finish_part() {
             return Ok(());
         }
         // The next chunk goes meanwhile.
@@ -235,12 +235,12 @@ impl Carrier {
             if known.is_some() {
                 self.put_back(file, chunk);
             } else {
-                self.differs(channel, file, chunk).await?;
+                self.retry_differing(channel, file, chunk).await?;
                 self.queue.wake();
             }
             return Ok(());
         }
-        if !file.has_chunk(chunk) {
+        if !file.mark_arrived(chunk) {
             return Ok(());
         }
         if known.is_some() {
@@ -248,7 +248,7 @@ impl Carrier {
         }
         self.done_bytes.set(self.done_bytes.get() + length);
         let written = match prepared.journal.borrow_mut().as_mut() {
-            Some(journal) if known.is_none() => journal.has(chunk, &hash),
+            Some(journal) if known.is_none() => journal.add_chunk(chunk, &hash),
             _ => Ok(()),
         };
         if let Err(error) = written {
@@ -278,12 +278,12 @@ impl Carrier {
     }
 
     /// A chunk or a small file has to be carried again, because it differs; unless its source has changed, or it differs again and again.
-    async fn differs(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
+    async fn retry_differing(&self, channel: &Channel, file: &FileCopy, chunk: u64) -> Result {
         match self.manner.direction {
             Direction::Up => upload::unchanged(file, &upload::open_source(file)?)?,
             Direction::Down => self.unchanged_there(channel, file).await?,
         }
-        file.differs(chunk)
+        file.retry_differing(chunk)
     }
 
     async fn finish(self: &Rc<Self>, channel: &Rc<Channel>, file: &Rc<FileCopy>) -> Result {
@@ -328,7 +328,7 @@ impl Carrier {
     }
 
     async fn failed(&self, channel: &Channel, file: &Rc<FileCopy>, trouble: &Trouble) {
-        // What is late of a file that is whole does it no harm.
+        // A late answer for a complete file is ignored.
         if !file.close() {
             return;
         }

@@ -27,7 +27,7 @@ use crate::{
     handle::Handle,
     said::{LastWords, Said, Take, owned},
     trouble::{Result, Trouble},
-    waiting::{ANSWER_WAIT, Asked, OnTheWay, Pending, Waiting},
+    waiting::{ANSWER_WAIT, InFlight, OnTheWay, Pending, Waiting},
     witness::with_descendants,
 };
 
@@ -206,7 +206,7 @@ impl Channel {
         }
         let id = self.next_id.replace(self.next_id.get().wrapping_add(1));
         let (answer, pending) = oneshot::channel();
-        waiting.asked.insert(id, Asked { answer, take, on_the_way });
+        waiting.asked.insert(id, InFlight { answer, take, on_the_way });
         Ok((id, Pending(pending)))
     }
 

@@ -12,18 +12,19 @@ use crate::{
     trouble::{Result, Trouble},
 };
 
-/// What is left out, and what is done with links.
+/// Which files are copied below the sources, and what is done with links.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
-    pub(crate) recursive: bool,
-    /// Copies links as links.
-    pub(crate) links: bool,
+pub struct Choice {
+    /// Copies folders with what is in them.
+    pub recursive: bool,
+    /// Copies links as links, instead of what they lead to.
+    pub links: bool,
     /// Only files that match one of these, by name or by path below the source; all if empty.
-    pub(crate) include: Vec<Pattern>,
+    pub include: Vec<Pattern>,
     /// Files and folders that match one of these are left out.
-    pub(crate) exclude: Vec<Pattern>,
+    pub exclude: Vec<Pattern>,
     /// Folders that match one of these are left out.
-    pub(crate) exclude_folders: Vec<Pattern>,
+    pub exclude_folders: Vec<Pattern>,
 }
 
 impl Choice {
@@ -114,7 +115,7 @@ async fn those_there(channel: &Channel, paths: Vec<Vec<u8>>) -> Result<Vec<Vec<u
     Ok(there)
 }
 
-/// Each sign after a backslash stands for itself.
+/// A backslash makes the next character literal.
 fn plain(words: &[u8]) -> Vec<u8> {
     let mut signs = words.iter();
     let mut plain = Vec::new();

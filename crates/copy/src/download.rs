@@ -18,7 +18,6 @@ use crate::{
     carrier::{Carrier, is_hole, sync_local},
     channel::Channel,
     file::{FileCopy, Item, MODE_BITS, Prepared},
-    handle::Handle,
     journal::Known,
     location::os,
     parts::temporary_name,
@@ -67,10 +66,6 @@ impl Carrier {
         })
     }
 
-    async fn handle_down(&self, channel: &Channel, file: &FileCopy) -> Result<Rc<Handle>> {
-        channel.handle(file.number, &to_read(&file.item.source)).await
-    }
-
     pub(crate) async fn span_down(
         &self,
         channel: &Channel,
@@ -78,7 +73,7 @@ impl Carrier {
         prepared: &Prepared,
         span: &Span,
     ) -> Result {
-        let handle = self.handle_down(channel, file).await?;
+        let handle = channel.handle(file.number, &to_read(&file.item.source)).await?;
         // Each channel has opened the path at its own time, and may have got another file.
         let opened = channel.begin(&Request::Fstat(&handle))?;
         self.fetch(channel, &handle, &prepared.local, span).await?;

@@ -151,7 +151,7 @@ impl FileCopy {
     }
 
     /// A chunk has to be carried again, because it differs. Tells whether that has a point.
-    pub(crate) fn differs(&self, chunk: u64) -> Result {
+    pub(crate) fn retry_differing(&self, chunk: u64) -> Result {
         let mut again = self.again.borrow_mut();
         let attempts = again.entry(chunk).or_default();
         *attempts += 1;
@@ -163,7 +163,7 @@ impl FileCopy {
     }
 
     /// A chunk is there. Tells whether this is new.
-    pub(crate) fn has_chunk(&self, chunk: u64) -> bool {
+    pub(crate) fn mark_arrived(&self, chunk: u64) -> bool {
         self.there.borrow_mut().insert(chunk)
     }
 
@@ -218,12 +218,12 @@ mod tests {
         assert_eq!((file.take_chunk(), file.take_chunk(), file.take_chunk()), (Some(0), Some(2), None));
         assert_eq!(file.range(2), (2 * CHUNK_BYTES, CHUNK_BYTES - 1));
         for _ in 1..MAX_ATTEMPTS {
-            file.differs(1).unwrap();
+            file.retry_differing(1).unwrap();
             assert_eq!((file.take_chunk(), file.take_chunk()), (Some(1), None));
         }
-        assert!(file.differs(1).is_err());
-        assert!(file.has_chunk(0) && !file.has_chunk(0) && file.has_chunk(2) && !file.is_whole());
-        assert!(file.has_chunk(1) && file.is_whole());
+        assert!(file.retry_differing(1).is_err());
+        assert!(file.mark_arrived(0) && !file.mark_arrived(0) && file.mark_arrived(2) && !file.is_whole());
+        assert!(file.mark_arrived(1) && file.is_whole());
         assert!(file.close() && !file.close() && file.take_chunk().is_none());
     }
 }

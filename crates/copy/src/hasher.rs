@@ -36,14 +36,14 @@ const MAX_TOGETHER: usize = 16;
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Somebody who waits for a hash.
-type Waiting = oneshot::Sender<Option<String>>;
+type PendingHash = oneshot::Sender<Option<String>>;
 
 /// Computes hashes there, one after the other.
 #[derive(Debug)]
 struct Hasher {
     commands: tokio::sync::mpsc::UnboundedSender<Vec<u8>>,
     /// Those who wait for a hash, in their order; none when it answers no more.
-    waiting: Rc<RefCell<Option<VecDeque<Waiting>>>>,
+    waiting: Rc<RefCell<Option<VecDeque<PendingHash>>>>,
 }
 
 impl Hasher {
@@ -58,7 +58,7 @@ impl Hasher {
         // A profile may have said something before.
         while next_line(&mut lines).await? != READY {}
         let (commands, mut to_send) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
-        let waiting = Rc::new(RefCell::new(Some(VecDeque::<Waiting>::new())));
+        let waiting = Rc::new(RefCell::new(Some(VecDeque::<PendingHash>::new())));
         let asked = Rc::clone(&waiting);
         spawn_local(async move {
             while let Some(command) = to_send.recv().await {
@@ -131,7 +131,7 @@ struct Wanted {
     offset: u64,
     /// What it is here.
     here: Sum,
-    answer: Waiting,
+    answer: PendingHash,
 }
 
 /// Hashers of several connections, of which each takes its turn.

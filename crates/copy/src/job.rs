@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use glob::Pattern;
 use sftp::Request;
 use tokio::{task::LocalSet, time::timeout};
 
@@ -23,7 +22,7 @@ use crate::{
     folders::{finish_folders, make_folders, make_links, one_for_each_target},
     location::os,
     report::FileReport,
-    session::{Session, until},
+    session::{Session, unless_stopped},
     tree::{ASKED_AT_ONCE, Found, Problem, below, find_here, find_there, last_name},
     trouble::{Result, Trouble},
 };
@@ -45,10 +44,8 @@ pub struct Job {
     pub destination: Location,
     /// Options for `ssh`.
     pub ssh_options: Vec<OsString>,
-    /// Copies folders with what is in them.
-    pub recursive: bool,
-    /// Copies links as links, instead of what they lead to.
-    pub links: bool,
+    /// Which files of the sources.
+    pub choice: Choice,
     /// Keeps times and permissions.
     pub preserve: bool,
     /// Compares what was written with what was read.
@@ -59,12 +56,6 @@ pub struct Job {
     pub state: Option<PathBuf>,
     /// Goes on where an earlier copy stopped.
     pub resume: bool,
-    /// Only files that match one of these; all if empty.
-    pub include: Vec<Pattern>,
-    /// What is left out.
-    pub exclude: Vec<Pattern>,
-    /// Folders that are left out.
-    pub exclude_folders: Vec<Pattern>,
     /// Connections; none chooses by the round trip.
     pub connections: Option<u32>,
     /// Takes no more of a path than one connection of anybody else.
@@ -172,7 +163,7 @@ async fn run(
     let session = Session::login(job, host, direction, stop).await?;
     let Session { pool, carrier, first, machine, began, login_s, .. } = &session;
     let asked = async { tokio::join!(session.measure(job), find(job, direction, first, stop)) };
-    let (measured, found) = until(stop, asked).await?;
+    let (measured, found) = unless_stopped(stop, asked).await?;
     measured.map_err(|trouble| session.trouble(&trouble))?;
     let round_trip_s = carrier.governor.round_trip().as_secs_f64();
     let Found { items, mut problems } = found.map_err(|trouble| session.trouble(&trouble))??;
@@ -190,7 +181,7 @@ async fn run(
         return Ok(report);
     }
     let making = make_folders(direction, first, &folders, &mut report.notes);
-    let missing = until(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
+    let missing = unless_stopped(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
     let folders: Vec<Item> = folders.into_iter().filter(|folder| !missing.has(folder)).collect();
     report.folders = folders.len() as u64;
     let (homeless, items): (Vec<Item>, Vec<Item>) =
@@ -230,7 +221,7 @@ async fn run(
             report.files.extend(failed.into_iter().map(|(source, why)| FileReport::missing(&source, why)));
             finish_folders(job.preserve, direction, &channel, &folders, &mut report.warnings).await;
         };
-        if until(stop, end).await.is_err() {
+        if unless_stopped(stop, end).await.is_err() {
             report.is_interrupted = true;
             report.notes.push("links, and times and permissions of folders, may be missing".to_owned());
         }
@@ -267,9 +258,9 @@ async fn probe_one_way(
 ) -> Result<Report, CopyError> {
     let session = Session::login(job, host, direction, stop).await?;
     session.carrier.queue.add_endless();
-    let measured = until(stop, session.measure(job)).await?;
+    let measured = unless_stopped(stop, session.measure(job)).await?;
     measured.map_err(|trouble| session.trouble(&trouble))?;
-    let opened = until(stop, session.carrier.open_endless(&session.first)).await?;
+    let opened = unless_stopped(stop, session.carrier.open_endless(&session.first)).await?;
     opened.map_err(|trouble| session.trouble(&trouble))?;
     let mut report = Report::default();
     let (began, mut complete) = (Instant::now(), None);
@@ -295,13 +286,6 @@ async fn find(
     channel: &Rc<Channel>,
     stop: &AtomicBool,
 ) -> Result<Result<Found, CopyError>> {
-    let choice = Choice {
-        recursive: job.recursive,
-        links: job.links,
-        include: job.include.clone(),
-        exclude: job.exclude.clone(),
-        exclude_folders: job.exclude_folders.clone(),
-    };
     let mut found = Found::default();
     let mut sources = Vec::new();
     for source in &job.sources {
@@ -334,7 +318,7 @@ async fn find(
     let is_folder = known == Destination::Folder;
     let wrong = match known {
         // As with scp, one folder may get a name with a '/' at its end.
-        Destination::Free if must_be_folder && sources.len() == 1 && job.recursive => "",
+        Destination::Free if must_be_folder && sources.len() == 1 && job.choice.recursive => "",
         _ if !is_folder && (sources.len() > 1 || must_be_folder) => NOT_A_FOLDER,
         Destination::Other => {
             "exists and is not a regular file; choose another name, or use --why to try a path"
@@ -353,7 +337,7 @@ async fn find(
         let asked: Vec<_> = match direction {
             Direction::Up => {
                 for source in some {
-                    find_here(Path::new(&os(source)), target(source), &choice, stop, &mut found);
+                    find_here(Path::new(&os(source)), target(source), &job.choice, stop, &mut found);
                 }
                 continue;
             }
@@ -361,7 +345,7 @@ async fn find(
         };
         for (source, asked) in some.iter().zip(asked) {
             let named = (source.clone(), asked?);
-            find_there(channel, named, target(source), &choice, &mut found).await?;
+            find_there(channel, named, target(source), &job.choice, &mut found).await?;
         }
     }
     let is_file = |item: &Item| item.is_named && item.kind != Kind::Folder;

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -17,7 +17,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::hash::{self, hex};
+use crate::hash;
 
 /// Copies by the same command at the same time.
 const MAX_PLACES: u32 = 256;
@@ -44,7 +44,7 @@ pub(crate) struct Known {
 /// The right to the journals and parts of a command, until it is dropped. A second run of the same command at the same time
 /// gets journals and parts of its own.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunLock {
     /// Removed when the run ends by itself. That of a killed run stays for the next run of the command.
     path: PathBuf,
     _lock: File,
@@ -52,7 +52,7 @@ pub(crate) struct Place {
     pub(crate) token: String,
 }
 
-impl Place {
+impl RunLock {
     /// Takes the first free place of a command, so that a killed run finds its own again whatever else ran meanwhile.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Place {
         let id = match fs::read_to_string(&path) {
             Ok(id) if !id.is_empty() => id,
             _ => {
-                let id = random_token()?;
+                let id = kernel::random_hex()?;
                 fs::write(&path, &id)?;
                 id
             }
@@ -92,20 +92,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// Letters that nobody else has.
-///
-/// # Errors
-/// When the kernel has no random numbers.
-pub(crate) fn random_token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(hex(&bytes))
 }
 
 /// The journal of one file.
@@ -141,7 +131,7 @@ impl Journal {
     }
 
     /// A chunk has arrived.
-    pub(crate) fn has(&mut self, chunk: u64, hash: &str) -> io::Result<()> {
+    pub(crate) fn add_chunk(&mut self, chunk: u64, hash: &str) -> io::Result<()> {
         writeln!(self.file, "{chunk} {hash}")
     }
 
@@ -183,8 +173,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, known) = Journal::open(folder.path(), "a", &identity()).unwrap();
         assert!(known.chunks.is_empty() && known.former.is_none());
-        journal.has(3, "cc").unwrap();
-        journal.has(0, "aa").unwrap();
+        journal.add_chunk(3, "cc").unwrap();
+        journal.add_chunk(0, "aa").unwrap();
         let open = |identity: &Identity| Journal::open(folder.path(), "a", identity).unwrap();
         let known = open(&identity()).1.chunks;
         assert_eq!(known, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
@@ -202,7 +192,7 @@ mod tests {
     #[test]
     fn a_killed_run_finds_its_place_whatever_ran_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let take = |command| Place::take(folder.path(), command).unwrap();
+        let take = |command| RunLock::take(folder.path(), command).unwrap();
         let (first, other) = (take("a"), take("b"));
         let second = take("a");
         assert!(first.token != second.token && first.token != other.token);

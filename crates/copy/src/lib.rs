@@ -40,6 +40,7 @@ mod upload;
 mod waiting;
 mod witness;
 
+pub use choice::Choice;
 pub use held::{Cause, HeldBack};
 pub use job::{CopyError, Job, copy, probe};
 pub use location::{Host, Location};

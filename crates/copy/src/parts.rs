@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, rc::Rc};
 use sftp::Request;
 
 use crate::{
-    carrier::{Carrier, Direction, Manner},
+    carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
     file::{CHUNK_BYTES, FileCopy},
     hash,
@@ -73,7 +73,7 @@ impl Carrier {
 }
 
 /// The name that a target has until it is whole: the same for the same source and the same user, so that it is found again.
-pub(crate) fn temporary_name(manner: &Manner, identity: &Identity, target: &[u8]) -> Vec<u8> {
+pub(crate) fn temporary_name(manner: &CarryOptions, identity: &Identity, target: &[u8]) -> Vec<u8> {
     let folder = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let Identity { source, target: of, size_bytes, modified_ns, .. } = identity;
     let hash = hash::of(format!("{}\0{source}\0{of}\0{size_bytes}\0{modified_ns}", manner.token).as_bytes());

@@ -21,7 +21,7 @@ pub enum Verified {
 }
 
 /// What became of a file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FileReport {
     /// Where it was.
     pub source: String,
@@ -106,15 +106,7 @@ impl FileReport {
 
     /// A source that cannot be copied.
     pub(crate) fn missing(source: &[u8], why: String) -> Self {
-        Self {
-            source: shown(source),
-            target: String::new(),
-            size_bytes: 0,
-            resumed_bytes: 0,
-            elapsed_s: 0.0,
-            verified: None,
-            error: Some(why),
-        }
+        Self { source: shown(source), error: Some(why), ..Self::default() }
     }
 
     /// What is known of a file, without an outcome.

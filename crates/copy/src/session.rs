@@ -11,11 +11,11 @@ use tokio::{task::spawn_local, time::interval};
 
 use crate::{
     CopyError, Host, Job, Report,
-    carrier::{Carrier, Direction, Manner},
+    carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
     governor::{Bounds, Governor, TICK},
     held::{FAST_CIPHER, HeldBack, REACHED_SHARE, Seen, judge},
-    journal::{Place, random_token},
+    journal::RunLock,
     pool::Pool,
     quiet::Quiet,
     ssh::Login,
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
     /// The right to the journals of this run.
-    _place: Option<Place>,
+    _place: Option<RunLock>,
 }
 
 impl Session {
@@ -48,7 +48,7 @@ impl Session {
         let began = Instant::now();
         // Whoever cannot write there copies without resuming.
         let journals = job.state.as_ref().filter(|_| job.resume && !job.dry_run);
-        let place = journals.map(|folder| Place::take(folder, &command(job)));
+        let place = journals.map(|folder| RunLock::take(folder, &command(job)));
         let (place, unwritable) = match place.transpose() {
             Ok(place) => (place, None),
             Err(error) => (None, Some(error)),
@@ -56,10 +56,10 @@ impl Session {
         let failed = |why: String| CopyError::Failed(why);
         let token = match &place {
             Some(place) => place.token.clone(),
-            None => random_token()
+            None => kernel::random_hex()
                 .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?,
         };
-        let manner = Manner {
+        let manner = CarryOptions {
             token,
             direction,
             preserve: job.preserve,
@@ -78,15 +78,16 @@ impl Session {
             carrier.warn_of_journal(folder, &error);
         }
         let witness = Witness::new(direction == Direction::Down);
-        let login = until(stop, Login::new(host, job.ssh_options.clone())).await?;
+        let login = unless_stopped(stop, Login::new(host, job.ssh_options.clone())).await?;
         let machine = login.name().to_owned();
         let quiet = Quiet::of(job.state.as_deref().filter(|_| !job.dry_run), &login);
         let pool = Pool::new(login, quiet, Rc::clone(&carrier), Rc::clone(&witness))
             .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
-        let first = until(stop, pool.first(connections(job))).await?.map_err(|trouble| match trouble {
-            Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
-            trouble => failed(trouble.to_string()),
-        })?;
+        let first =
+            unless_stopped(stop, pool.first(connections(job))).await?.map_err(|trouble| match trouble {
+                Trouble::Lost(why) => CopyError::Login { machine: machine.clone(), why },
+                trouble => failed(trouble.to_string()),
+            })?;
         let login_s = began.elapsed().as_secs_f64();
         Ok(Self { pool, carrier, witness, first, machine, began, login_s, _place: place })
     }
@@ -206,7 +207,10 @@ fn connections(job: &Job) -> Option<u32> {
 }
 
 /// Does something, unless it is stopped before.
-pub(crate) async fn until<T>(stop: &AtomicBool, what: impl Future<Output = T>) -> Result<T, CopyError> {
+pub(crate) async fn unless_stopped<T>(
+    stop: &AtomicBool,
+    what: impl Future<Output = T>,
+) -> Result<T, CopyError> {
     let stopped = async {
         let mut ticks = interval(TICK);
         while !stop.load(Ordering::Relaxed) {

@@ -72,7 +72,7 @@ impl Span {
     }
 
     /// Its bytes are there. Tells whether those of the whole chunk are.
-    pub(crate) fn is_last(&self) -> bool {
+    pub(crate) fn finish_part(&self) -> bool {
         let open = self.open.get();
         self.open.set(open.saturating_sub(1));
         open == 1
@@ -91,9 +91,9 @@ mod tests {
         assert_eq!((span.left(), rest.left()), (35, 35));
         assert_eq!((span.take(30), span.take(30), span.take(30)), (Some((130, 30)), Some((160, 5)), None));
         assert_eq!((rest.take(99), rest.take(1)), (Some((165, 35)), None));
-        assert!(!rest.is_last() && span.is_last());
+        assert!(!rest.finish_part() && span.finish_part());
         let span = Span::new(0, 100);
         let rest = span.split();
-        assert!(rest.give_up() && !span.give_up() && span.take(1).is_none() && !span.is_last());
+        assert!(rest.give_up() && !span.give_up() && span.take(1).is_none() && !span.finish_part());
     }
 }

@@ -111,7 +111,7 @@ impl Login {
         ] {
             let Some(word) = word else { continue };
             words.extend_from_slice(flag.as_bytes());
-            // A sign that ssh takes for itself only where it stands twice.
+            // ssh takes '%' literally only if it is doubled.
             words.extend(quoted(word).iter().flat_map(|byte| vec![*byte; if *byte == b'%' { 2 } else { 1 }]));
         }
         Some(OsString::from_vec(words))

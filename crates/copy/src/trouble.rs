@@ -24,7 +24,7 @@ pub(crate) enum Trouble {
     },
 }
 
-/// What was to be done, or why it was not.
+/// The result of an operation of this crate.
 pub(crate) type Result<T = (), E = Trouble> = std::result::Result<T, E>;
 
 /// What the server said.

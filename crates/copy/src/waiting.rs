@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
 
 pub(crate) struct Waiting {
-    pub(crate) asked: HashMap<u32, Asked>,
+    pub(crate) asked: HashMap<u32, InFlight>,
     /// Since when the server owes an answer and says nothing.
     pub(crate) since: Instant,
     pub(crate) lost: Option<String>,
@@ -38,7 +38,7 @@ impl fmt::Debug for Waiting {
     }
 }
 
-pub(crate) struct Asked {
+pub(crate) struct InFlight {
     pub(crate) answer: oneshot::Sender<Result<Said>>,
     /// Takes the data of a READ.
     pub(crate) take: Option<Take>,

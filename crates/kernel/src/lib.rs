@@ -64,6 +64,16 @@ pub fn release() -> String {
     read(sysctl_path("kernel.osrelease")).unwrap_or_default().trim().to_owned()
 }
 
+/// 128 random bits in hexadecimal.
+///
+/// # Errors
+/// When the kernel has no random numbers.
+pub fn random_hex() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
 /// The ids of all processes.
 pub fn processes() -> Vec<u32> {
     numbers("/proc")

@@ -222,8 +222,8 @@ impl HostHandle<'_> {
 
     /// Replaces the placeholders in a command that is to run on this host: `{NAME}` by the address of the host NAME,
     /// `{self}` by this host's address, `{ssh_config}` by the path of the file that an sshd of the lab wrote.
-    pub fn finished(&self, words: &[String]) -> Vec<String> {
-        self.lab.finished(self.index, words)
+    pub fn expand_placeholders(&self, words: &[String]) -> Vec<String> {
+        self.lab.expand_placeholders(self.index, words)
     }
 
     /// Runs `work` on a new thread inside the host's network namespace.
@@ -313,7 +313,7 @@ impl Lab {
         &self.run_folder
     }
 
-    fn finished(&self, own: usize, words: &[String]) -> Vec<String> {
+    fn expand_placeholders(&self, own: usize, words: &[String]) -> Vec<String> {
         let stands_for = |name: &str| {
             if self.plan.writes_file(name) {
                 return Some(self.run_folder.join(name).display().to_string());

@@ -11,7 +11,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kernel::namespaces::{self, Kind};
@@ -23,7 +23,7 @@ use nix::{
     },
 };
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     fs::OFlags,
     io::Errno,
     process::{Signal, WaitOptions, set_parent_process_death_signal, wait},
@@ -77,7 +77,7 @@ impl StartingHolder {
         let id = self.id()?;
         let Some(holder) = &mut self.holder else { return Err(io::ErrorKind::NotConnected.into()) };
         let mut output = holder.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        if !readable_within(output.as_fd(), HOLDER_TIMEOUT)? {
+        if !undo::readable_within(&output, HOLDER_TIMEOUT)? {
             return Err(io::Error::other(format!("its holder did not answer within {HOLDER_TIMEOUT:?}")));
         }
         let mut answer = [0; 256];
@@ -191,20 +191,6 @@ pub fn run_holder() -> io::Result<()> {
         while let Ok(Some(_)) = children.read_signal() {}
         // The first process of a PID namespace inherits its orphans.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-    }
-}
-
-/// Waits until input is readable. False after `timeout`.
-pub(crate) fn readable_within(input: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    let deadline = Instant::now() + timeout;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&left)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 

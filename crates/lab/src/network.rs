@@ -58,7 +58,7 @@ impl Network<'_> {
         let mut emulated = BTreeMap::new();
         for (number, link) in self.plan.links.iter().enumerate() {
             check_not_cancelled()?;
-            let failed = |cause| failed(format!("make the link {}", link.name), cause);
+            let failed = |cause| Error::failed(format!("make the link {}", link.name), cause);
             match &link.kind {
                 LinkKind::Segment { port_rate_bits_per_s } => {
                     self.make_segment(number, link, *port_rate_bits_per_s).map_err(failed)?;
@@ -143,7 +143,7 @@ impl Network<'_> {
 
     fn ends_for_link(&self, link: &Link) -> Result<[link::End; 2], Error> {
         let [a, b] = &link.ends[..] else {
-            return Err(failed(
+            return Err(Error::failed(
                 "join a number of hosts other than two by a link",
                 io::ErrorKind::InvalidInput.into(),
             ));
@@ -197,7 +197,7 @@ impl Network<'_> {
                 return Ok(());
             };
             run_in_network(namespace.network(), || work(index, host))
-                .map_err(|cause| failed(format!("{what} host {}", host.name), cause))?;
+                .map_err(|cause| Error::failed(format!("{what} host {}", host.name), cause))?;
         };
         thread::scope(|scope| {
             let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work_on_next)).collect();
@@ -211,10 +211,6 @@ impl Network<'_> {
 /// The index of the port of a segment's bridge that leads to the link's end at this position.
 pub(crate) fn port_index(position: usize) -> u32 {
     FIRST_INDEX + 1 + position as u32
-}
-
-fn failed(what: impl Into<String>, cause: io::Error) -> Error {
-    Error::Failed { what: what.into(), cause }
 }
 
 /// A locally administered MAC address that is the same in every run.

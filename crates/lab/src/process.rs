@@ -40,6 +40,12 @@ struct Shared {
     changed: Condvar,
 }
 
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 struct State {
     log: Log,
@@ -167,7 +173,7 @@ impl Process {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     fn wait_for(&self, timeout: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
@@ -216,15 +222,16 @@ impl Watched {
             if has_ended_now {
                 ended = true;
                 let status = self.child.wait().unwrap_or_default();
-                self.lock().ended = Some(status);
+                self.shared.lock().ended = Some(status);
                 self.notify();
-            } else if !is_reported && !ended && flood == plan::Flood::Fail && self.lock().log.flooded() {
+            } else if !is_reported && !ended && flood == plan::Flood::Fail && self.shared.lock().log.flooded()
+            {
                 is_reported = true;
                 self.notify();
             }
         }
         {
-            let mut state = self.lock();
+            let mut state = self.shared.lock();
             state.log.finish();
             state.log_is_complete = true;
         }
@@ -238,7 +245,7 @@ impl Watched {
             match self.output.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(length) => {
-                    self.lock().log.push(&bytes[..length]);
+                    self.shared.lock().log.push(&bytes[..length]);
                     self.shared.changed.notify_all();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -246,10 +253,6 @@ impl Watched {
             }
         }
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notify(&self) {

@@ -47,6 +47,11 @@ impl Refusal {
         Self { mistakes }
     }
 
+    /// The same for mistakes of any type.
+    pub(crate) fn all(mistakes: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        Self::new(mistakes.into_iter().map(|mistake| mistake.to_string()).collect())
+    }
+
     /// A refusal with one mistake.
     pub(crate) fn one(mistake: impl fmt::Display) -> Self {
         Self { mistakes: vec![mistake.to_string()] }

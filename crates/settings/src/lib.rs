@@ -12,7 +12,7 @@ pub mod schema;
 use std::fmt;
 
 pub use network::Network;
-pub use reader::{Reader, Table, Value, suggestion};
+pub use reader::{Reader, Table, Value, suggestion, values_of};
 
 /// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

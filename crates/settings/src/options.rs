@@ -1,8 +1,8 @@
 //! Tables of options: each option is defined once for command line, file, schema and documentation.
 
-use std::fmt::Display;
+use std::{fmt::Display, net::SocketAddr};
 
-use record::units::parse_count;
+use record::units::{UnitError, parse_count};
 
 /// An option that sets a part of a `T`.
 #[derive(Debug)]
@@ -156,6 +156,25 @@ impl Kind {
             Self::Flag | Self::On | Self::Text | Self::Numbers | Self::Choice(_) | Self::List => None,
         }
     }
+}
+
+/// Parses an address with its port.
+///
+/// # Errors
+/// When the text is none.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let expected = "an address with its port, such as 127.0.0.1:8080 or [::1]:8080";
+    text.parse().map_err(|_| UnitError::new(text, expected).to_string())
+}
+
+/// The value with the same index as `text` has in `words`.
+///
+/// # Errors
+/// When it is none of the words.
+pub fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
+    let index = words.iter().position(|word| *word == text);
+    let value = index.and_then(|index| values.get(index).copied());
+    value.ok_or_else(|| format!("'{text}' is not known here (known: {})", words.join(", ")))
 }
 
 /// Parses a count with a minimum that fits its type.

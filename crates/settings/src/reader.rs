@@ -19,6 +19,14 @@ const MAX_MISTAKES: usize = 1_000;
 /// A value with its span in the file.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
+/// The values of a list; a value that is none is a list of one.
+pub fn values_of<'v, 'i>(value: &'v Value<'i>) -> &'v [Value<'i>] {
+    match value.get_ref() {
+        DeValue::Array(values) => values,
+        _ => std::slice::from_ref(value),
+    }
+}
+
 /// The text of a file, and the mistakes found in it.
 #[derive(Debug, Clone)]
 pub struct Reader<'t> {

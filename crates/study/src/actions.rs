@@ -14,13 +14,10 @@ use std::{
 use lab::{HostHandle, SegmentPort};
 use load::Tick;
 use record::{ActionRecord, VoidReason, VoidRule};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
-};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::{
-    balancer_observer::own_command,
+    balancer_observer::{in_host, own_command},
     study::{ActionKind, Setup},
     testbed::Testbed,
 };
@@ -73,9 +70,7 @@ impl RunningActions {
                     (words.join(" "), How::Run(own_command(host, &words)?))
                 }
                 ActionKind::Command(words) => {
-                    let program = std::env::current_exe()?.display().to_string();
-                    let command = [vec![program], host.arguments_to_run(&host.finished(words))].concat();
-                    (words.join(" "), How::Run(command))
+                    (words.join(" "), How::Run(in_host(host, &host.expand_placeholders(words))?))
                 }
                 ActionKind::Kill(name) => {
                     let network = fs::metadata(format!("/proc/{}/ns/net", host.holder().pid))?.ino();
@@ -193,9 +188,7 @@ fn run(command: &[String]) -> Result<(), String> {
 }
 
 fn ends_within(child: &Child, timeout: Duration) -> io::Result<bool> {
-    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let timeout = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: 0 };
-    Ok(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? > 0)
+    undo::readable_within(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?, timeout)
 }
 
 /// What a process that has ended wrote; its children may still have the pipe.

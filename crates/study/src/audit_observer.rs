@@ -52,15 +52,16 @@ fn audit(
     stored: &[PathBuf],
     stop: &AtomicBool,
 ) -> Result<Option<AuditResult>, String> {
-    let patterns = patterns(asked, stored);
+    let options = audit::AuditOptions {
+        receipts: vec![receipts.to_owned()],
+        files: patterns(asked, stored),
+        level: None,
+    };
     let started = Instant::now();
     loop {
-        let result = audit_now(receipts, &patterns);
-        let is_done = match &result {
-            Ok(result) => result.lost == 0 && result.torn == 0,
-            // A file may be renamed by rotation while the audit looks for it; the next reading finds it.
-            Err(_) => false,
-        };
+        let result = audit::audit(&options).map_err(|error| error.to_string());
+        // A file may be renamed by rotation while the audit looks for it; the next reading finds it.
+        let is_done = result.as_ref().is_ok_and(|result| result.lost == 0 && result.torn == 0);
         if is_done || started.elapsed() >= asked.flush {
             return result.map(Some);
         }
@@ -95,12 +96,6 @@ fn doubt(audit: &AuditResult) -> Option<String> {
     }
     let missing = &audit.incomplete;
     Some(if missing.is_empty() { "there are no receipts".to_owned() } else { missing.join("; ") })
-}
-
-fn audit_now(receipts: &Path, patterns: &[String]) -> Result<AuditResult, String> {
-    let order =
-        audit::AuditOptions { receipts: vec![receipts.to_owned()], files: patterns.to_vec(), level: None };
-    audit::audit(&order).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

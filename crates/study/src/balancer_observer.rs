@@ -6,7 +6,7 @@ mod lvs;
 
 use std::{
     collections::BTreeMap,
-    io::{self, Read},
+    io,
     process::{Command, Stdio},
 };
 
@@ -107,9 +107,14 @@ fn host_of<'t>(testbed: &'t mut Testbed, balancer: &Balancer) -> Result<HostHand
 /// The words of a command of this program in a host, as a command line that enters the host first.
 pub(crate) fn own_command(host: &HostHandle<'_>, words: &[&str]) -> io::Result<Vec<String>> {
     let program = std::env::current_exe()?.display().to_string();
-    let command: Vec<String> =
-        std::iter::once(program.as_str()).chain(words.iter().copied()).map(str::to_owned).collect();
-    Ok([vec![program], host.arguments_to_run(&command)].concat())
+    let words = words.iter().map(|word| (*word).to_owned());
+    in_host(host, &std::iter::once(program).chain(words).collect::<Vec<_>>())
+}
+
+/// A command line that enters a host and runs this command there.
+pub(crate) fn in_host(host: &HostHandle<'_>, command: &[String]) -> io::Result<Vec<String>> {
+    let program = std::env::current_exe()?.display().to_string();
+    Ok([vec![program], host.arguments_to_run(command)].concat())
 }
 
 /// Runs a command and returns its standard output.
@@ -117,19 +122,10 @@ pub(crate) fn own_command(host: &HostHandle<'_>, words: &[&str]) -> io::Result<V
 /// # Errors
 /// What it wrote as an error if its status is not 0.
 fn output_of(command: &[String]) -> Result<String, String> {
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let read = child.stdout.take().map_or(Ok(0), |mut stdout| stdout.read_to_string(&mut text));
-    let ended = child.wait_with_output().map_err(|error| error.to_string())?;
-    read.map_err(|error| error.to_string())?;
+    let ended = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output();
+    let ended = ended.map_err(|error| error.to_string())?;
     match ended.status.success() {
-        true => Ok(text),
+        true => String::from_utf8(ended.stdout).map_err(|error| error.to_string()),
         false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
     }
 }

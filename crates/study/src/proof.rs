@@ -61,7 +61,7 @@ pub fn prove(
 ) -> Result<StudyResult, RunError> {
     let Contents { plan, trials, result, .. } = folder.read()?;
     let Some(mut result) = result.filter(|result| result.ending == Ending::Finished) else {
-        return Err(RunError::OtherPlan("only a finished study can be proven".to_owned()));
+        return Err(RunError::Refused("only a finished study can be proven".to_owned()));
     };
     let (claims, others): (Vec<Claim>, Vec<Claim>) =
         claims(study, &plan, &trials).into_iter().partition(|claim| claim.change.is_ok());

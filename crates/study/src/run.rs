@@ -1,9 +1,6 @@
 //! Runs a study trial by trial, or resumes an interrupted run, and writes its result.
 
-use std::{
-    collections::BTreeSet,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeSet;
 
 use load::MachineLimits;
 use record::{
@@ -31,15 +28,15 @@ pub enum RunError {
     /// The result folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The folder holds the result of another plan.
+    /// The study cannot run on this folder.
     #[error("{0}")]
-    OtherPlan(String),
+    Refused(String),
     /// The search cannot work with these values.
     #[error("the search: {0}")]
     Search(String),
     /// This machine's limits cannot be read.
     #[error("cannot read this machine's limits: {0}")]
-    Host(std::io::Error),
+    MachineLimits(std::io::Error),
 }
 
 /// Runs a study and writes its result into the folder.
@@ -68,7 +65,9 @@ pub fn run(
     on_event(Event::Planned { plan: &plan, done: done.len(), retried });
     let started_unix_s = match &earlier {
         Some(earlier) => earlier.started_unix_s,
-        None => done.first().map_or_else(unix_s, |entry| entry.trial.started_unix_s - entry.study_time_s),
+        None => {
+            done.first().map_or_else(clock::unix_s, |entry| entry.trial.started_unix_s - entry.study_time_s)
+        }
     };
     let resumed = earlier.as_ref().map_or(u32::from(options.resume), |earlier| earlier.resumed + 1);
     let mut earlier_warnings = earlier.map(|earlier| earlier.warnings).unwrap_or_default();
@@ -98,11 +97,11 @@ pub fn run(
         Err(StopReason::Stopped) => (Ending::Interrupted, None),
         Err(StopReason::OutOfBudget) => (Ending::OutOfBudget, None),
         Err(StopReason::Failed(why)) => (Ending::Failed, Some(why)),
-        Err(StopReason::OtherJournal(why)) => return Err(RunError::OtherPlan(why)),
+        Err(StopReason::OtherJournal(why)) => return Err(RunError::Refused(why)),
     };
     // The error message may repeat output of a target.
     warnings.extend(failure.map(|why| Warning::new(FAILED, secrets::mask(&why))));
-    let outcomes = outcome::outcomes(&plan, &entries).map_err(RunError::OtherPlan)?;
+    let outcomes = outcome::outcomes(&plan, &entries).map_err(RunError::Refused)?;
     let result = StudyResult {
         schema: RESULT_SCHEMA.to_owned(),
         ending,
@@ -127,8 +126,8 @@ fn create_or_resume(
     options: &Options,
 ) -> Result<(StudyPlan, Vec<TrialEntry>, Option<StudyResult>), RunError> {
     if !options.resume {
-        let host = MachineLimits::read().map_err(RunError::Host)?;
-        new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::OtherPlan)?;
+        let host = MachineLimits::read().map_err(RunError::MachineLimits)?;
+        new_plan.secrets = crate::plan::secret_prints(study, None).map_err(RunError::Refused)?;
         folder.write_environment(&environment::read(&host), &new_plan)?;
         if let Source::File(document) = &study.source {
             folder.write_study_file(&document.masked_text())?;
@@ -139,9 +138,9 @@ fn create_or_resume(
     }
     let Contents { plan: stored_plan, trials, result, .. } = folder.read()?;
     let salt = stored_plan.secrets.as_ref().map(|secrets| secrets.salt.as_str());
-    new_plan.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::OtherPlan)?;
+    new_plan.secrets = crate::plan::secret_prints(study, salt).map_err(RunError::Refused)?;
     if let Some(other) = other_secrets(&stored_plan, &new_plan) {
-        return Err(RunError::OtherPlan(format!(
+        return Err(RunError::Refused(format!(
             "{} was begun with {other}; secrets are not stored: give the same secrets, or run the study in another folder \
              (--out)",
             folder.path().display()
@@ -150,7 +149,7 @@ fn create_or_resume(
     // --resume changes the command line, and --set budget may; everything else must be equal.
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
-        return Err(RunError::OtherPlan(format!(
+        return Err(RunError::Refused(format!(
             "{} holds the result of another plan: the study file, its --set, the options or this program's version have changed \
              since; run the study in another folder (--out)",
             folder.path().display()
@@ -184,7 +183,7 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
     if !options.resume {
         return Ok(None);
     }
-    let here = environment::read(&MachineLimits::read().map_err(RunError::Host)?);
+    let here = environment::read(&MachineLimits::read().map_err(RunError::MachineLimits)?);
     let differences = folder.environment()?.differences(&here);
     Ok((!differences.is_empty()).then(|| {
         let message = format!(
@@ -194,8 +193,4 @@ fn other_environment(folder: &ResultFolder, options: &Options) -> Result<Option<
         );
         Warning::new("other_environment", message)
     }))
-}
-
-fn unix_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use fleet::{FleetError, Workers};
@@ -51,7 +50,7 @@ pub fn run(
     mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
     let plan = Arc::new(plan);
-    let mut circumstances = circumstances(command);
+    let mut circumstances = new_trial_context(command);
     let mut guard = Guard::new(plan.abort_if);
     let measured = fleet::run(&plan, workers, stop, |tick| {
         on_tick(&tick);
@@ -105,10 +104,10 @@ pub fn run_watched(
     Ok(trial)
 }
 
-/// TrialContext of a trial that begins now, which the workers do not know.
-pub(crate) fn circumstances(command: &[String]) -> TrialContext {
+/// The start time, command and version of a trial that begins now.
+pub(crate) fn new_trial_context(command: &[String]) -> TrialContext {
     TrialContext {
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+        started_unix_s: clock::unix_s(),
         command: command.to_vec(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         series: Vec::new(),

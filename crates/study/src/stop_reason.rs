@@ -1,3 +1,5 @@
+//! Why a study ends.
+
 /// What is done in a study, or why the study ends.
 pub(crate) type Result<T = (), E = StopReason> = std::result::Result<T, E>;
 

@@ -22,7 +22,7 @@ use crate::{
     study::{Action, ActionKind, Setup},
 };
 
-pub(crate) use command::{GOODPUT, Hook};
+pub(crate) use command::Hook;
 
 /// Placeholder in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
@@ -56,7 +56,9 @@ pub(crate) enum TestbedError {
     #[error("the plan does not fit this machine: {0}")]
     Unfit(String),
     #[error("cannot read this machine's limits: {0}")]
-    Host(io::Error),
+    MachineLimits(io::Error),
+    #[error("cannot read the traffic counters of the hosts: {0}")]
+    Traffic(io::Error),
     #[error("{0}")]
     Program(String),
 }

@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use load::HttpWorkload;
 use record::{DeclaredQuantity, Kind, LoadUnit};
 
+pub(crate) use command::GOODPUT;
 pub use command::{CommandWorkload, Reading};
 
 /// Marks where a command names the scratch folder, which is removed with hosts and target.

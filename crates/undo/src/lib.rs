@@ -37,7 +37,7 @@ pub use journal::{Entry, Journal};
 pub use pins::{
     BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, QDISC, XDP_LINK, detach_pins, remove_pins,
 };
-pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids};
+pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids, readable_within};
 pub use qdisc::is_filtered;
 pub(crate) use setting::interface_name;
 pub use setting::{Network, Setting, sys_is_own};

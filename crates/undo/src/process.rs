@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -149,13 +149,22 @@ pub fn kill(process: ProcessId, timeout: Duration) -> io::Result<()> {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
+    match readable_within(&handle, timeout)? {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("the process has not ended within {timeout:?}"))),
+    }
+}
+
+/// Waits until a descriptor is readable: input, or the handle of a process that has ended. False after `timeout`.
+///
+/// # Errors
+/// When the kernel cannot wait for it.
+pub fn readable_within(descriptor: impl AsFd, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(io::Error::other(format!("the process has not ended within {timeout:?}"))),
-            Ok(_) => return Ok(()),
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -51,9 +51,9 @@ processor_time = true
 "#;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (rounds, duration) = scale.pick((2, "1s"), (8, "3s"));
-    let Contents { plan, trials, .. } =
-        studied(rounds, duration, r#"["direct", "l2dsr", "haproxy"]"#, "[false, true]")?;
+    let (rounds, duration, balancers) =
+        scale.pick((2, "1s", r#"["l2dsr", "haproxy"]"#), (8, "3s", r#"["direct", "l2dsr", "haproxy"]"#));
+    let Contents { plan, trials, .. } = studied(rounds, duration, balancers, "[false, true]")?;
     let mut outcome = Outcome::default();
     for keepalive in [false, true] {
         let of = |balancer: &str, quantity: &str| values(&plan, &trials, (balancer, keepalive), quantity);
@@ -62,15 +62,16 @@ fn run(scale: Scale) -> Result<Outcome> {
             ["direct", "l2dsr", "haproxy"].map(|balancer| of(balancer, MACHINE));
         let mode = if keepalive { "kept" } else { "new" };
         outcome.equal(&format!("{mode}_rounds"), own.len().min(proxy.len()) as u64, rounds, "with both");
-        let (mut ratio, mut added) = (Runs::default(), Runs::default());
+        let mut ratio = Runs::default();
         own.iter().zip(&proxy).for_each(|(own, proxy)| ratio.push(own / proxy));
-        let each = direct.iter().zip(&own_machine).zip(&proxy_machine);
-        each.for_each(|((direct, own), proxy)| added.push((own - direct) / (proxy - direct)));
         // Two rounds of a second, beside whatever a machine of two processors does.
         let most = scale.pick(0.2, 1.0 / 8.0);
         outcome.time().at_most(&format!("{mode}_balancer_to_haproxy"), &ratio, most, "");
         // A difference of differences, which two short rounds do not tell.
         if scale == Scale::Full {
+            let mut added = Runs::default();
+            let each = direct.iter().zip(&own_machine).zip(&proxy_machine);
+            each.for_each(|((direct, own), proxy)| added.push((own - direct) / (proxy - direct)));
             outcome.time().at_most(&format!("{mode}_added_to_machine"), &added, 0.3, "");
         }
         let shown = |values: &[f64]| format!("{:.1}", median(values));

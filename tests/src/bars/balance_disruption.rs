@@ -31,11 +31,13 @@ const KNOWN_DEAD_S: f64 = 3.5;
 const EVENTS: [&str; 6] = ["kill", "add", "drain", "weight", "remove", "restart"];
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (users, rate_per_s, duration_s) = scale.pick((300, 300, 5), (5_000, 2_000, 20));
-    let loads = Loads { users, rate_per_s, duration_s };
+    let loads = scale.pick(
+        Loads { users: 300, ramp_up_s: 1, rate_per_s: 300, duration_s: 4 },
+        Loads { users: 5_000, ramp_up_s: 2, rate_per_s: 2_000, duration_s: 20 },
+    );
     let lab = Balanced::up(SERVERS, 100)?;
     let mut outcome = Outcome::default();
-    for event in &EVENTS[..scale.pick(2, EVENTS.len())] {
+    for event in &EVENTS[..scale.pick(1, EVENTS.len())] {
         lab.configure("", CHECK, SERVERS - 1)?;
         let mut daemon = lab.start()?;
         (1..SERVERS).for_each(|n| lab.await_state(&Balanced::web(n), "up"));
@@ -55,21 +57,22 @@ fn run(scale: Scale) -> Result<Outcome> {
 /// Users who keep their connections, and requests on connections of their own.
 struct Loads {
     users: u64,
+    ramp_up_s: u64,
     rate_per_s: u64,
     duration_s: u64,
 }
 
 impl Loads {
     fn start(&self, lab: &Balanced) -> Result<[Process; 2]> {
-        let Self { users, rate_per_s, duration_s } = self;
-        let stayed = format!("-c {users} --ramp-up 2s --think-time exp:3s -d {duration_s}s");
+        let Self { users, ramp_up_s, rate_per_s, duration_s } = self;
+        let stayed = format!("-c {users} --ramp-up {ramp_up_s}s --think-time exp:3s -d {duration_s}s");
         let new = format!("-R {rate_per_s} --no-keepalive -d {duration_s}s");
         Ok([lab.load(&stayed)?, lab.load(&new)?])
     }
 
     /// Until the users' connections are there.
     fn before(&self) -> Duration {
-        seconds(3)
+        seconds(self.ramp_up_s + 1)
     }
 
     fn end(&self, [stayed, new]: [Process; 2]) -> Result<[Trial; 2]> {

@@ -48,7 +48,7 @@ if os.fork() == 0:
         open(sys.argv[1], "a").write("%d\n" % os.getpid()); burn(0.2); tell(); time.sleep(600)
     os._exit(0)
 burn(0.2); os.wait(); os.wait()
-time.sleep(max(0, 2.5 - (time.monotonic() - begun)))
+time.sleep(max(0, 1.5 - (time.monotonic() - begun)))
 tell()
 "#;
 
@@ -104,7 +104,7 @@ fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
         );
     };
     // The interpreter takes its time to start.
-    within("wall_s", of("wall_s")?, 2.5, 3.2);
+    within("wall_s", of("wall_s")?, 1.5, 2.2);
     let told: f64 = fs::read_to_string(&times)?.lines().map(|line| line.parse().unwrap_or(f64::NAN)).sum();
     let told = told / trials.len() as f64;
     // What the two do afterwards, such as ending, is their own too.

@@ -31,7 +31,7 @@ const NEAR: (f64, f64) = (0.8, 1.25);
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (searches, every, words) = scale.pick(
-        (1, Duration::from_secs(4), "--trial 1s --width 5% --min 100 --budget 25s"),
+        (1, Duration::from_secs(2), "--trial 1s --width 5% --min 100 --budget 12s"),
         (24, Duration::from_secs(10), "--width 5% --min 100 --budget 80s"),
     );
     let _awake = Awake::keep(Cores::of_this_process()?);

@@ -28,7 +28,7 @@ const DISTURBED: f64 = 0.05;
 
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    users(&mut outcome)?;
+    users(&mut outcome, scale)?;
     // The search of a rate has its sample in `limit-short-trials`.
     if scale == Scale::Sample {
         return Ok(outcome);
@@ -118,9 +118,9 @@ impl Search<'_> {
 }
 
 /// 128 connections are served, the 129th is reset: 128 users, exactly.
-fn users(outcome: &mut Outcome) -> Result<()> {
-    let words = "limit users --errors 0 --trial 1s";
-    let found = searched("--max-connections 128 --delay 50ms", words, |_| ())?;
+fn users(outcome: &mut Outcome, scale: Scale) -> Result<()> {
+    let words = format!("limit users --errors 0 --trial {}", scale.pick("500ms", "1s"));
+    let found = searched("--max-connections 128 --delay 50ms", &words, |_| ())?;
     found.figure(outcome, "users", "lower 128, upper 129", [128.0..=128.0, 129.0..=129.0]);
     Ok(())
 }

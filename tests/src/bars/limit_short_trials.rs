@@ -24,7 +24,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (mut excluded, mut widths, mut excused) = (0, Runs::default(), 0);
     for index in 0..runs {
         let truth_per_s = capacity(index, runs);
-        let words = "--trial 1s --width 2% --min 100 --budget 80s";
+        let words = scale.pick(
+            "--trial 1s --width 5% --min 100 --budget 80s",
+            "--trial 1s --width 2% --min 100 --budget 80s",
+        );
         let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
         let found = search.run(index, |_| ())?;
         let (lower, upper) = (found.lower(), found.upper());

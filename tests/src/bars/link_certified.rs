@@ -195,15 +195,8 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
 
 /// The process that moves the packets of a study's one link.
 fn emulator_of(parent: u32) -> Result<Pid> {
-    for task in fs::read_dir(format!("/proc/{parent}/task"))? {
-        for child in fs::read_to_string(task?.path().join("children"))?.split_whitespace() {
-            let line = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
-            if line.contains("link-worker") {
-                return Pid::from_raw(child.parse()?).context("a process id");
-            }
-        }
-    }
-    bail!("process {parent} runs no link")
+    let worker = child_with("link-worker", parent).and_then(|worker| Pid::from_raw(worker.cast_signed()));
+    worker.with_context(|| format!("process {parent} runs no link"))
 }
 
 /// One on every processor: the emulator may be on any.

@@ -76,6 +76,7 @@ mod study_fresh;
 mod study_resume;
 mod templates;
 mod unanswered_connects;
+mod verdict_conntrack;
 mod verdict_proof;
 mod verdict_rivals;
 mod verdict_studies;
@@ -96,6 +97,7 @@ pub const ALL: &[Bar] = &[
     local_scarcity::BAR,
     void_rules::BAR,
     verdict_table::BAR,
+    verdict_conntrack::BAR,
     verdict_proof::BAR,
     verdict_rivals::BAR,
     verdict_studies::BAR,

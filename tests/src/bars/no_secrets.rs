@@ -254,10 +254,8 @@ http {{
         // The first is a secret in base64.
         let running = self.call(words, &headers[1..])?.start()?;
         let pid = running.process.pid();
-        let children = format!("/proc/{pid}/task/{pid}/children");
-        let pids = || fs::read_to_string(&children).unwrap_or_default();
-        wait("two workers run", || pids().split_whitespace().count() >= 2)?;
-        for pid in pids().split_whitespace().chain([pid.to_string().as_str()]) {
+        wait("two workers run", || children_of(pid).len() >= 2)?;
+        for pid in children_of(pid).into_iter().chain([pid]) {
             self.look("a command line", &fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
         }
         self.ended(running).map(drop)

@@ -32,7 +32,7 @@ const FAST: Load = Load { rate_per_s: 50_000, connections: 256, rate_error_perce
 const QUIET_SHARE: f64 = 0.001;
 
 fn run(scale: Scale) -> Result<Outcome> {
-    let (repeats, seconds) = scale.pick((3, 2), (5, 10));
+    let (repeats, slow_s, fast_s) = scale.pick((3, 2, 1), (5, 10, 10));
     let cores = Cores::of_this_process()?;
     let _awake = Awake::keep(cores);
     let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
@@ -45,17 +45,17 @@ fn run(scale: Scale) -> Result<Outcome> {
             break;
         }
         let witness = Witness::on(cores.generator)?;
-        let trial = paced(&nginx, &SLOW, seconds, cores)?;
+        let trial = paced(&nginx, &SLOW, slow_s, cores)?;
         let gaps = witness.end()?;
         let median = |times: &record::CensoredTimes| us(times.percentile(0.5).ns);
         ratio.push(median(&trial.response_time) / median(&trial.service_time).max(0.1));
         if gaps.share < QUIET_SHARE {
             own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));
         }
-        slow_error.push(rate_error_percent(&trial, &SLOW, seconds));
+        slow_error.push(rate_error_percent(&trial, &SLOW, slow_s));
         outcome.note(format!("{}; a witness was kept from the processor {gaps}", described(&trial, &SLOW)));
-        let trial = paced(&nginx, &FAST, seconds, cores)?;
-        fast_error.push(rate_error_percent(&trial, &FAST, seconds));
+        let trial = paced(&nginx, &FAST, fast_s, cores)?;
+        fast_error.push(rate_error_percent(&trial, &FAST, fast_s));
         outcome.note(described(&trial, &FAST));
     }
     outcome.time().at_most("p50_response_over_service", &ratio, 1.2, "");

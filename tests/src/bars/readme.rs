@@ -172,10 +172,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 /// The number of a process's only child, which is there in a moment.
 fn child_of(process: &mut Process) -> Result<u32> {
     let pid = process.pid();
-    let children = format!("/proc/{pid}/task/{pid}/children");
-    process.find("it has a child", PATIENCE, |_| {
-        fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok()
-    })
+    process.find("it has a child", PATIENCE, |_| children_of(pid).first().copied())
 }
 
 /// Runs the block with the client's network, if given, and a folder of its own for the state of labs: the lab's own refuses

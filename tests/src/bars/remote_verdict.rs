@@ -42,7 +42,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let study = (case.study)(&mut Random::new(7_000 + trial));
             let verdict = remote_verdict(&study, scale).context(case.cause)?;
             // The sample leaves the other half to the sample of the other bar.
-            let local = (scale == Scale::Full).then(|| verdict_of(&study)).transpose()?;
+            let local = (scale == Scale::Full).then(|| verdict_of(&study, scale)).transpose()?;
             let is_same = local.as_ref().is_none_or(|local| cause_of(local) == cause_of(&verdict));
             let first = &verdict["bottlenecks"][0];
             let is_named = first["cause"] == *cause && first["place"] == REMOTE && is_same;

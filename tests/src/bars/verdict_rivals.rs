@@ -43,13 +43,13 @@ fn run(scale: Scale) -> Result<Outcome> {
             let (study, known) = (rival.study)(&mut Random::new(1_000 * number as u64 + trial));
             let capacity = match known {
                 Some(capacity) => capacity,
-                None => carried_mbit_per_s(&verdict_of(&with_rate(&study, WIDE_MBIT_PER_S))?)
+                None => carried_mbit_per_s(&verdict_of(&with_rate(&study, WIDE_MBIT_PER_S), scale)?)
                     .with_context(|| format!("{} alone", rival.cause))?,
             };
             let pairs =
                 [(capacity * APART, rival.cause, "link_rate"), (capacity / APART, "link_rate", rival.cause)];
             for ((rate, nearer, other), [right, void, _]) in pairs.into_iter().zip(&mut by_pair) {
-                let verdict = verdict_of(&with_rate(&study, rate))?;
+                let verdict = verdict_of(&with_rate(&study, rate), scale)?;
                 let is_right = cause_of(&verdict) == nearer && lists(&verdict, other);
                 *right += u64::from(is_right);
                 *void += u64::from(!is_right && cause_of(&verdict) == "generator");
@@ -85,7 +85,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         }
         let (mut right, mut void) = (0, 0);
         for trial in 0..trials {
-            let verdict = verdict_of(&outside(command, &mut Random::new(trial))).context(*name)?;
+            let verdict = verdict_of(&outside(command, &mut Random::new(trial)), scale).context(*name)?;
             let is_right = cause_of(&verdict) == "not determined";
             right += u64::from(is_right);
             void += u64::from(cause_of(&verdict) == "generator");

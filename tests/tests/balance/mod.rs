@@ -45,14 +45,22 @@ fn configure(balanced: &Balanced, of_vip: &str, servers: usize) -> Result<()> {
     balanced.configure(brief, &format!("{CHECK}\n{of_vip}"), servers)
 }
 
-/// Starts requests, each on a connection of its own.
-fn load(balanced: &Balanced, seconds: u32) -> Result<Process> {
-    balanced.load(&format!("--connections 4 --no-keepalive --duration {seconds}s"))
+/// Starts requests, each on a connection of its own, until they are ended.
+fn load(balanced: &Balanced) -> Result<Process> {
+    balanced.load("--rate 500 --no-keepalive --duration 60s")
 }
 
-/// Waits for the end of a load: requests were made, and none has failed.
+/// Makes requests, each on a connection of its own.
+fn requests(balanced: &Balanced) -> Result<Trial> {
+    none_failed(Balanced::trial(balanced.load("--connections 4 --no-keepalive -n 500")?, Duration::ZERO)?)
+}
+
+/// Ends a load, none of whose requests may have failed.
 fn went_well(load: Process) -> Result<Trial> {
-    let trial = Balanced::trial(load, Duration::ZERO)?;
+    none_failed(Balanced::ended(load)?)
+}
+
+fn none_failed(trial: Trial) -> Result<Trial> {
     let errors: Vec<_> = trial.errors.iter().chain(trial.connection_errors.iter()).collect();
     ensure!(trial.counts.failed == 0 && errors.is_empty(), "{errors:?}");
     ensure!(trial.counts.completed > 100, "{} requests", trial.counts.completed);
@@ -90,26 +98,26 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     let as_it_was = traces(&balanced)?;
     let daemon = balanced.start()?;
     ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, "up"));
-    let requests = went_well(load(&balanced, 2)?)?.counts.completed as f64;
+    let requests = requests(&balanced)?.counts.completed as f64;
     let flows = balanced.of_servers("flows")?;
     ensure!(flows.iter().sum::<f64>() >= requests, "{flows:?} flows of {requests} requests");
     ensure!(flows.iter().all(|own| own * 6.0 > requests), "a server got too few: {flows:?} of {requests}");
 
     // Connections are counted by sweeps, and a server at its maximum gets no new ones.
-    let held = balanced.load("--connections 30 --duration 12s")?;
+    let held = balanced.load("--connections 30 --think-time 100ms --duration 60s")?;
     until("30 connections are counted", || {
         balanced.of_servers("active").is_ok_and(|active| active.iter().sum::<f64>() == 30.0)
     });
     balanced.tell(&format!("set {VIP} web1 --max 1"))?;
     balanced.await_state("web1", "full");
     let full = balanced.of_servers("flows")?[0];
-    went_well(load(&balanced, 1)?)?;
+    requests(&balanced)?;
     ensure!(balanced.of_servers("flows")?[0] == full, "a full server gets new connections");
     balanced.tell(&format!("set {VIP} web1 --max 0"))?;
     went_well(held)?;
 
     // Each change under load, and then what it must have done.
-    let under = load(&balanced, 12)?;
+    let under = load(&balanced)?;
     balanced.tell(&format!("drain {VIP}:80 web2 --wait 30s"))?;
     let drained = balanced.of_servers("flows")?[1];
     balanced.tell(&format!("set {VIP} web1 --weight 3"))?;
@@ -163,7 +171,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
         .run(&format!("lab shell balancer -- {} balance --config {}", balanced.program, balanced.file))?;
     ensure!(second.code == Some(2) && second.stderr.contains("runs already"), "{second:?}");
 
-    let under = load(&balanced, 6)?;
+    let under = load(&balanced)?;
     balanced.kill(daemon)?;
     // Cleaning before another command leaves it alone.
     balanced.labs.run("lab down no-such-lab")?;
@@ -178,7 +186,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     // A server that has lost the VIP is gone round, though it answers for its own address.
     balanced.on("web3", &format!("ip addr del {VIP}/32 dev lo"))?;
     balanced.await_state("web3", "down");
-    went_well(load(&balanced, 1)?)?;
+    requests(&balanced)?;
     balanced.on("web3", &format!("ip addr add {VIP}/32 dev lo"))?;
     balanced.await_state("web3", "up");
 

@@ -12,7 +12,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::lab::Labs;
+use proofload_tests::{
+    lab::Labs,
+    process::{child_with, children_of},
+};
 use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
@@ -214,15 +217,7 @@ fn a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
     let text =
         "[hosts]\na = {}\nb = {}\n[[links]]\nname = \"wan\"\nbetween = [\"a\", \"b\"]\ndelay = \"1ms\"\n";
     let (lab, _) = labs.up(&labs.file("link.toml", text)?)?;
-    let mut threads = fs::read_dir(format!("/proc/{}/task", lab.pid()))?.flatten();
-    let worker = threads.find_map(|thread| {
-        let children = fs::read_to_string(thread.path().join("children")).ok()?;
-        let is_worker = |pid: &&str| {
-            fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|words| words.contains("link-worker"))
-        };
-        children.split_whitespace().find(is_worker).and_then(|pid| pid.parse().ok())
-    });
+    let worker = child_with("link-worker", lab.pid());
     super::kill(worker.context("the lab has no process for its link")?)?;
     let finished = lab.finish(Duration::from_secs(10))?;
     ensure!(
@@ -233,22 +228,19 @@ fn a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
 }
 
 /// The processors that the threads of the links run on, and those of all other processes of a lab, as `taskset` names them.
-fn mover_processors(lab: u32) -> Result<Vec<String>> {
+fn mover_processors(lab: u32) -> Vec<String> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let mut movers = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{lab}/task"))? {
-        let children = read(format!("{}/children", thread?.path().display()));
-        for child in children.split_whitespace() {
-            for thread in fs::read_dir(format!("/proc/{child}/task")).into_iter().flatten().flatten() {
-                let status = read(format!("{}/status", thread.path().display()));
-                let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-                if status.starts_with("Name:\tlink-mover") {
-                    movers.extend(allowed.map(|list| list.trim().to_owned()));
-                }
+    for child in children_of(lab) {
+        for thread in fs::read_dir(format!("/proc/{child}/task")).into_iter().flatten().flatten() {
+            let status = read(format!("{}/status", thread.path().display()));
+            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            if status.starts_with("Name:\tlink-mover") {
+                movers.extend(allowed.map(|list| list.trim().to_owned()));
             }
         }
     }
-    Ok(movers)
+    movers
 }
 
 #[test]
@@ -271,7 +263,7 @@ fn a_link_stays_off_the_processors_of_hosts_and_says_where_it_cannot() -> Result
         if crowded {
             lab.says("no processor of its own", PATIENCE)?;
         }
-        let found = mover_processors(lab.pid())?;
+        let found = mover_processors(lab.pid());
         ensure!(found == [movers], "{a} {command}: {found:?}");
         ensure!(crowded == lab.stderr().contains("no processor of its own"), "{}", lab.stderr());
         labs.down(lab)?;

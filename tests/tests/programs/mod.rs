@@ -3,7 +3,7 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{Proofload, link::uncertified, temporary::TemporaryFolder};
+use proofload_tests::{Proofload, link::uncertified, process::child_with, temporary::TemporaryFolder};
 use record::{ResultFolder, TrialEntry};
 use rustix::process::{Pid, Signal, kill_process};
 use testing::{PATIENCE, find, until};
@@ -37,8 +37,8 @@ fn an_end_that_nobody_saw_gives_no_wall_time() -> Result<()> {
     let study = format!("title = \"t\"\n[workload.command]\nrun = \"{run}\"\n");
     let stopped = trial(&study, |proofload| {
         until("the program has begun", || Path::new(&began).exists());
-        let supervisor = find(PATIENCE, || child(proofload)).context("no supervisor")?;
-        let supervisor = Pid::from_raw(supervisor).context("a number")?;
+        let supervisor = find(PATIENCE, || child_with("command-run", proofload)).context("no supervisor")?;
+        let supervisor = Pid::from_raw(supervisor.cast_signed()).context("a number")?;
         kill_process(supervisor, Signal::STOP)?;
         until("the program has ended", || Path::new(&ended).exists());
         thread::sleep(Duration::from_millis(300));
@@ -68,15 +68,6 @@ fn an_interrupt_on_hosts_undoes_what_was_prepared() -> Result<()> {
         ensure!(Path::new(hook).exists(), "{hook} is missing: {}", output.described());
     }
     Ok(())
-}
-
-/// The first child of a process that runs programs.
-fn child(process: u32) -> Option<i32> {
-    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
-    let is_supervisor = |child: &&str| {
-        fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.ends_with(b"\0command-run\0"))
-    };
-    children.split_whitespace().find(is_supervisor)?.parse().ok()
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn config(vips: Vec<Vip>) -> Config {
 fn ready(config: &Config) -> (Balancer, Tables) {
     let (mut balancer, mut tables) = (Balancer::new(), Tables::default());
     balancer.configure(config).unwrap();
-    (1..10).for_each(|last| balancer.resolved(server_address(last), Some([last; 6])));
+    (1..10).for_each(|last| balancer.set_mac(server_address(last), Some([last; 6])));
     tables.make(balancer.step(1), 1);
     tables.check(&balancer, config);
     (balancer, tables)
@@ -140,7 +140,7 @@ fn ready(config: &Config) -> (Balancer, Tables) {
 
 fn sweep(balancer: &mut Balancer, now_ns: u64, flows: &[(u16, u64)]) {
     let counted = flows.iter().map(|&(number, active)| ((number, 1), (active, 0))).collect();
-    balancer.swept(&Swept { begun_ns: now_ns, is_whole: true, counted, ..Swept::default() });
+    balancer.apply_sweep(&Swept { begun_ns: now_ns, is_whole: true, counted, ..Swept::default() });
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
     assert_eq!(step(&mut balancer, 1 + HANDSHAKE_NS), (Some(State::DRAINING), 0));
     // Nothing but a sweep after the handshakes of the former ring says that nothing is left.
     let over_ns = 1 + 2 * HANDSHAKE_NS;
-    balancer.swept(&Swept { begun_ns: over_ns, ..Swept::default() });
+    balancer.apply_sweep(&Swept { begun_ns: over_ns, ..Swept::default() });
     assert!(step(&mut balancer, over_ns).0.is_some(), "a sweep that is not whole says nothing");
     for (at_ns, flows, is_there) in [(over_ns - 1, 0, true), (over_ns, 3, true), (over_ns + 1, 0, false)] {
         sweep(&mut balancer, at_ns, &[(2, flows)]);
@@ -192,7 +192,7 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     both.vips[1].check = Check { port: Some(8080), ..Check::default() };
     let (mut balancer, mut tables) = ready(&both);
     let id = balancer.targets()[1].id;
-    balancer.checked(id, None);
+    balancer.set_health(id, None);
     let one = config(both.vips[..1].to_vec());
     balancer.configure(&one).unwrap();
     let take_over = |balancer: &Balancer, tables: &Tables, config: &Config| {
@@ -207,7 +207,7 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     tables.make(later.step(HANDSHAKE_NS), HANDSHAKE_NS);
     assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
     // Wanted again, and without checks, it is up, whatever was found before.
-    balancer.checked(id, silent());
+    balancer.set_health(id, silent());
     both.vips[1].check.kind = CheckKind::None;
     let mut later = take_over(&balancer, &tables, &both);
     tables.make(later.step(2 * HANDSHAKE_NS), 2 * HANDSHAKE_NS);
@@ -227,7 +227,7 @@ fn thresholds_are_those_of_ipvs() {
         assert_eq!((tables.servers[&1].state, tables.servers[&2].state), (state, State::UP), "{active}");
     }
     sweep(&mut balancer, 3, &[(1, 100)]);
-    balancer.swept(&Swept { begun_ns: 4, ..Swept::default() });
+    balancer.apply_sweep(&Swept { begun_ns: 4, ..Swept::default() });
     assert!(balancer.vips()[0].servers[0].is_full, "a sweep that is not whole decides nothing");
     let mut later = Balancer::taken_over(balancer.saved(), |number| {
         Ok(tables.rings.get(&number).map(|(ring, ..)| (**ring).clone()))
@@ -254,24 +254,24 @@ fn a_dead_server_is_gone_round_or_waited_for() {
             tables.make(balancer.step(2), 2);
             [1, 2].map(|number| tables.servers[&number].state)
         };
-        ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
+        ids.iter().for_each(|id| assert!(balancer.set_health(*id, None).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
-        balancer.resolved(server_address(1), None);
+        balancer.set_mac(server_address(1), None);
         assert_eq!(states(&mut balancer), [State::FAILING, State::UP], "answers for its address may be lost");
-        balancer.checked(ids[0], silent());
+        balancer.set_health(ids[0], silent());
         assert_eq!(states(&mut balancer), [dead, State::UP]);
-        balancer.resolved(server_address(1), Some([1; 6]));
-        balancer.checked(ids[1], silent());
+        balancer.set_mac(server_address(1), Some([1; 6]));
+        balancer.set_health(ids[1], silent());
         assert_eq!(states(&mut balancer), [dead; 2]);
         checked.vips[0].when_all_down = WhenAllDown::All;
         balancer.configure(&checked).unwrap();
         assert_eq!(states(&mut balancer), [State::UP; 2], "as if all were up");
-        balancer.resolved(server_address(1), None);
+        balancer.set_mac(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
-        assert_eq!(balancer.checked(u64::MAX, None), None);
+        assert_eq!(balancer.set_health(u64::MAX, None), None);
         checked.vips[0].check.kind = CheckKind::None;
         balancer.configure(&checked).unwrap();
-        assert_eq!(balancer.checked(ids[1], silent()), None, "it comes after checks were put off");
+        assert_eq!(balancer.set_health(ids[1], silent()), None, "it comes after checks were put off");
         assert_eq!(states(&mut balancer)[1], State::UP);
     }
 }
@@ -291,7 +291,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
     (checked.vips[0].check, checked.vips[0].when_server_dies) = (Check::default(), WhenServerDies::Hold);
     let (mut balancer, mut tables) = ready(&checked);
     let ids: Vec<u64> = balancer.targets().iter().map(|target| target.id).collect();
-    ids.iter().for_each(|id| assert!(balancer.checked(*id, None).is_some()));
+    ids.iter().for_each(|id| assert!(balancer.set_health(*id, None).is_some()));
     for (fault, state) in [
         (failing(), State::FAILING),
         (silent(), State::HELD),
@@ -299,7 +299,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
         (None, State::UP),
         (failing(), State::FAILING),
     ] {
-        balancer.checked(ids[1], fault);
+        balancer.set_health(ids[1], fault);
         tables.make(balancer.step(2), 2);
         assert_eq!(tables.servers[&2].state, state);
     }
@@ -315,7 +315,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
     {
         let now_ns = 1 + at * HANDSHAKE_NS;
         sweep(&mut balancer, now_ns, &[(2, flows)]);
-        balancer.checked(ids[1], fault);
+        balancer.set_health(ids[1], fault);
         tables.make(balancer.step(now_ns), now_ns);
         assert_eq!(tables.servers.contains_key(&2), is_there, "{at}");
     }
@@ -325,7 +325,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
 fn a_changed_mac_is_written_while_flows_wait() {
     let one = config(vec![vip(100, vec![80], &[(1, 1)])]);
     let (mut balancer, mut tables) = ready(&one);
-    balancer.resolved(server_address(1), Some([77; 6]));
+    balancer.set_mac(server_address(1), Some([77; 6]));
     let operations = balancer.step(2);
     assert_eq!(operations.len(), 3, "{operations:?}");
     tables.make(operations, 2);
@@ -419,11 +419,11 @@ proptest! {
                     balancer.configure(&wanted).unwrap();
                 }
                 Happening::Resolved(last, mac) => {
-                    balancer.resolved(server_address(last), mac.map(|mac| [mac; 6]));
+                    balancer.set_mac(server_address(last), mac.map(|mac| [mac; 6]));
                 }
                 Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);
-                    balancer.checked(id, (!is_up).then(|| Fault { is_silent, ..Fault::answered(String::new()) }));
+                    balancer.set_health(id, (!is_up).then(|| Fault { is_silent, ..Fault::answered(String::new()) }));
                 }
                 Happening::Swept(flows) => sweep(&mut balancer, now_ns, &flows),
                 Happening::TimePassed(ns) => now_ns += ns,

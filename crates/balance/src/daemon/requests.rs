@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use clock::monotonic_ns;
 use tracing::info;
 
-use super::{Daemon, RETRY, now_ns, start::refuse_taken};
+use super::{Daemon, RETRY, start::refuse_taken};
 use crate::{
     Config, Error, Reason, Vip, changes,
     control::{Answer, Request},
@@ -96,7 +97,7 @@ impl Daemon {
 
     fn statistics(&self) -> Result<Statistics, Error> {
         let swept = &self.swept;
-        let age_ns = (swept.begun_ns > 0).then(|| now_ns().saturating_sub(swept.begun_ns));
+        let age_ns = (swept.begun_ns > 0).then(|| monotonic_ns().saturating_sub(swept.begun_ns));
         Ok(Statistics {
             name: self.instance.name.clone(),
             device: self.device.name.clone(),

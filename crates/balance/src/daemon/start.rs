@@ -9,16 +9,17 @@ use std::{
     time::Instant,
 };
 
+use clock::monotonic_ns;
 use tracing::{info, warn};
 use undo::{Change, Journal};
 
-use super::{Daemon, Message, now_ns, state::State};
+use super::{Daemon, Message, state::State};
 use crate::{
     Config, Device, Error, Hook, Instance, Program,
     addresses::Addresses,
     balancer::Balancer,
     checker::Checker,
-    control::{self, Answer, Asked, Request},
+    control::{self, Answer, PendingRequest, Request},
     explain::{XDP_ON_VETH, rival_fact, rivals},
     layout::nanoseconds,
     loader::other_sizes,
@@ -91,7 +92,7 @@ impl Daemon {
             None => Balancer::new(),
         };
         balancer.configure(&config)?;
-        let mut sweeps = Sweeps::new(newest_mark(&pins)?, now_ns());
+        let mut sweeps = Sweeps::new(newest_mark(&pins)?, monotonic_ns());
         sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
         let (sender, messages) = mpsc::channel();
         let swept = sender.clone();
@@ -131,13 +132,13 @@ impl Daemon {
             let fact = rival_fact(vip, mac, &daemon.device.name);
             warn!("{fact}: choose another VIP, or take it from that host");
         }
-        daemon.go(listener)?;
+        daemon.bring_up(listener)?;
         daemon.journal.set_kept(false);
         Ok(daemon)
     }
 
     /// Writes the tables, attaches the program, gives the addresses, and listens.
-    fn go(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
+    fn bring_up(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
         self.write_settings()?;
         self.settle_tables()?;
         self.attach(&self.device.clone())?;
@@ -234,7 +235,7 @@ pub(super) fn start_checker(device: &Device, sender: &Sender<Message>) -> Result
 
 fn statistics_text(asked: &Sender<Message>) -> Option<String> {
     let (sender, answers) = mpsc::channel();
-    asked.send(Message::Asked(Asked::new(Request::Statistics, sender, None))).ok()?;
+    asked.send(Message::Asked(PendingRequest::new(Request::Statistics, sender, None))).ok()?;
     match answers.recv_timeout(metrics::TIMEOUT).ok()? {
         Answer::Statistics(statistics) => Some(statistics::open_metrics(&statistics)),
         _ => None,

@@ -11,9 +11,7 @@ use std::{
 use aya::programs::{SchedClassifier, TcAttachType};
 use kernel::netlink::{Link, Neighbour, NeighbourChanges, Netlink};
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
     fs::{Access, access},
-    io::Errno,
     thread::{CapabilitySet, capabilities},
 };
 
@@ -191,14 +189,9 @@ fn neighbours(
     }
     let end = Instant::now() + patience;
     while found.values().any(Option::is_none) {
-        let left = end.saturating_duration_since(Instant::now());
-        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&changes, PollFlags::IN)], Some(&time)) {
-            _ if left.is_zero() => break,
-            Ok(0) => break,
-            Err(Errno::INTR) => continue,
-            ready => ready?,
-        };
+        if !undo::readable_within(&changes, end.saturating_duration_since(Instant::now()))? {
+            break;
+        }
         for change in changes.take()?.into_iter().filter(|change| change.index == index) {
             found.entry(change.address).and_modify(|mac| *mac = mac_of(change.now).or(*mac));
         }

@@ -1,7 +1,6 @@
 //! A shell on a remote host: commands go in, framed answers come out.
 
 use std::{
-    fs::File,
     io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, SocketAddr},
     os::{fd::AsRawFd, unix::process::CommandExt},
@@ -97,7 +96,7 @@ impl Session {
             let _ = child.kill().and_then(|()| child.wait());
             return Err("cannot start a thread".to_owned());
         };
-        let mark = random_mark().map_err(|error| error.to_string())?;
+        let mark = crate::random_hex().map_err(|error| error.to_string())?;
         let process_group = shown_id(&child).unwrap_or_else(|| child.id());
         let own = Own { process_group, connection: None };
         let mut session =
@@ -184,12 +183,6 @@ fn shown_id(child: &Child) -> Option<u32> {
     let child = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
     let info = crate::read(format!("/proc/self/fdinfo/{}", child.as_raw_fd())).ok()?;
     crate::number(&info, "Pid:")?.try_into().ok()
-}
-
-fn random_mark() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// The ends in `SSH_CONNECTION`: the client's address and port, the server's address and port.

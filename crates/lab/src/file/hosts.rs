@@ -8,7 +8,7 @@ use std::{
 
 use record::units::parse_cpus;
 use serde_json::{Map, Value as Json, json};
-use settings::{Network, Reader, Table, Value, schema, suggestion};
+use settings::{Network, Reader, Table, Value, schema, suggestion, values_of};
 use toml::de::DeValue;
 
 use super::keys::{self, HostNames, Key, KeyType};
@@ -50,11 +50,7 @@ impl HostGroups {
     /// Reads a name or a list of names and returns its hosts. A host named twice is a mistake.
     pub fn read_hosts(&self, reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<usize> {
         let mut hosts = Vec::new();
-        let values = match value.get_ref() {
-            DeValue::Array(values) => values,
-            _ => std::slice::from_ref(value),
-        };
-        for value in values {
+        for value in values_of(value) {
             for host in self.read_host(reader, value) {
                 if hosts.contains(&host) {
                     reader.mistake(value.span(), "a host is named twice here");
@@ -324,10 +320,7 @@ fn read_route_texts(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Unresolve
             reader.checked(value, network)
         });
         let via = table.require(reader, "via", "the gateway: a host or an address, or a list of them");
-        let values = via.map_or(&[][..], |via| match via.get_ref() {
-            DeValue::Array(values) => values,
-            _ => std::slice::from_ref(via),
-        });
+        let values = via.map_or(&[][..], values_of);
         if let (Some(value), []) = (via, values) {
             reader.mistake(value.span(), "a route needs at least one gateway");
         }

@@ -145,7 +145,7 @@ impl Lab {
                 };
                 context.command()
             }
-            Program::Command(words) => Ok(self.finished(planned.host, words)),
+            Program::Command(words) => Ok(self.expand_placeholders(planned.host, words)),
         }
     }
 

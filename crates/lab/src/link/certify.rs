@@ -3,11 +3,7 @@
 //! Datagrams are sent between the hosts, in both directions at once: a few for the delay, slightly more than the rate for
 //! the rate, and many small ones at half the rate for the loss.
 
-use std::{
-    ops::Range,
-    thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{ops::Range, thread, time::Duration};
 
 use clock::monotonic_ns;
 use record::Distribution;
@@ -248,7 +244,7 @@ fn measure(
     Ok(Certificate {
         certified: reasons.is_empty(),
         reasons,
-        at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        at_unix_s: clock::unix_s() as u64,
         machine: machine(),
         spec: requested.clone(),
         a_to_b,

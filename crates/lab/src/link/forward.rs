@@ -304,9 +304,7 @@ pub(super) fn set_realtime_priority() {
 
 /// Whether there is a request, without waiting.
 fn is_signalled(wakeup: &OwnedFd) -> bool {
-    let mut files = [PollFd::new(wakeup, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut files, Some(&now)).is_ok_and(|ready| ready > 0)
+    undo::readable_within(wakeup, Duration::ZERO).is_ok_and(|is_readable| is_readable)
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
     thread::{CpuSet, sched_setaffinity},
 };
@@ -135,9 +133,8 @@ impl Link {
     /// Whether the child still runs.
     pub fn is_running(&self) -> bool {
         let Some(handle) = &self.handle else { return false };
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // The handle becomes readable when the process ends.
-        matches!(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&now)), Ok(0) | Err(Errno::INTR))
+        undo::readable_within(handle, Duration::ZERO).is_ok_and(|has_ended| !has_ended)
     }
 
     /// The current specification.

@@ -72,8 +72,10 @@ struct ServerArgs {
 
 /// Runs the balancer, or the subcommand.
 pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
+    if let Some(table) = &arguments.import.import {
+        return import::run(table, &arguments.import);
+    }
     match &arguments.command {
-        None if arguments.import.is_asked() => import::run(&arguments.import),
         None => run::run(&arguments.run),
         Some(BalanceCommand::Stats(arguments)) => stats::stats(arguments),
         Some(BalanceCommand::Top(arguments)) => stats::top(arguments),
@@ -92,6 +94,6 @@ pub(crate) fn run(arguments: &BalanceArgs) -> Result<Exit, Refusal> {
 fn read(path: &Path) -> Result<(balance::Config, String), Refusal> {
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--config: {why}")))?;
     let config = balance::Config::read(&path.display().to_string(), &text);
-    let config = config.map_err(|wrong| Refusal::new(wrong.iter().map(ToString::to_string).collect()))?;
+    let config = config.map_err(Refusal::all)?;
     Ok((config, text))
 }

@@ -23,7 +23,7 @@ pub(crate) fn run() -> Result<Exit> {
     }
     let printed = standard::show(&text);
     if !cleaned.failures.is_empty() {
-        return Err(Refusal::new(cleaned.failures.iter().map(ToString::to_string).collect()));
+        return Err(Refusal::all(cleaned.failures));
     }
     printed.map(|()| Exit::GoalsMet)
 }

@@ -5,7 +5,7 @@ mod text;
 use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use copy::{CopyError, Job, Location, Progress, Report, copy, probe};
+use copy::{Choice, CopyError, Job, Location, Progress, Report, copy, probe};
 use glob::Pattern;
 use load::raise_descriptors;
 use record::units::parse_size;
@@ -143,26 +143,16 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     };
     if arguments.why.is_some() {
         let reports = probe(&job, &stop);
-        if let Some(bar) = &shown {
-            bar.finish_and_clear();
-        }
-        let [up, down] = match reports {
-            Err(CopyError::Interrupted) => return Ok(Exit::Interrupted),
-            reports => reports.map_err(Refusal::one)?,
-        };
+        shown.iter().for_each(indicatif::ProgressBar::finish_and_clear);
+        let Some([up, down]) = unless_interrupted(reports)? else { return Ok(Exit::Interrupted) };
         let is_interrupted = up.is_interrupted || down.is_interrupted;
         let result = BTreeMap::from([("up", &up), ("down", &down)]);
         write_result(json, &result, arguments.quiet, || text::why(&up, &down))?;
         return Ok(if is_interrupted { Exit::Interrupted } else { Exit::GoalsMet });
     }
     let report = copy(&job, &stop, &mut show);
-    if let Some(bar) = &shown {
-        bar.finish_and_clear();
-    }
-    let report = match report {
-        Err(CopyError::Interrupted) => return Ok(Exit::Interrupted),
-        report => report.map_err(Refusal::one)?,
-    };
+    shown.iter().for_each(indicatif::ProgressBar::finish_and_clear);
+    let Some(report) = unless_interrupted(report)? else { return Ok(Exit::Interrupted) };
     for line in text::problems(&report) {
         standard::message(line);
     }
@@ -243,22 +233,32 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         sources,
         destination,
         ssh_options: ssh_options(arguments),
-        recursive: arguments.recursive,
-        links: arguments.links,
+        choice: Choice {
+            recursive: arguments.recursive,
+            links: arguments.links,
+            include,
+            exclude,
+            exclude_folders,
+        },
         preserve: arguments.preserve,
         verify: !arguments.no_verify,
         sync: !arguments.no_fsync,
         state: state(),
         resume: !arguments.no_resume,
-        include,
-        exclude,
-        exclude_folders,
         connections: arguments.connections,
         is_polite: arguments.polite,
         in_flight_bytes: in_flight_bytes.map(|bytes| bytes as usize),
         limit_bytes_per_s: arguments.limit.map(|kbit| kbit * 1_000 / 8),
         dry_run: arguments.dry_run,
     })
+}
+
+/// What was done; nothing if it was interrupted before the first file.
+fn unless_interrupted<T>(done: std::result::Result<T, CopyError>) -> Result<Option<T>> {
+    match done {
+        Err(CopyError::Interrupted) => Ok(None),
+        done => done.map(Some).map_err(Refusal::one),
+    }
 }
 
 fn ssh_options(arguments: &CopyArgs) -> Vec<OsString> {

@@ -211,8 +211,7 @@ fn read(path: &Path) -> Result<Plan> {
     let name = path.display().to_string();
     let text = record::input::read_text(path)
         .map_err(|error| Refusal::one(format_args!("the lab file: {error}")))?;
-    let mut plan = lab::file::parse(&name, &text)
-        .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))?;
+    let mut plan = lab::file::parse(&name, &text).map_err(Refusal::all)?;
     if plan.title.is_empty() {
         plan.title = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     }

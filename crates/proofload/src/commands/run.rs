@@ -79,8 +79,7 @@ impl RunArgs {
         let file = self.study.display().to_string();
         let text = input::read_text(&self.study).map_err(Refusal::one)?;
         let overrides = overrides(&self.set)?;
-        study::file::read(&file, &text, &overrides, host)
-            .map_err(|mistakes| Refusal::new(mistakes.iter().map(ToString::to_string).collect()))
+        study::file::read(&file, &text, &overrides, host).map_err(Refusal::all)
     }
 }
 

@@ -1,9 +1,6 @@
 //! The options of `proofload serve`.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use record::{
@@ -11,7 +8,7 @@ use record::{
     units::{UnitError, parse_cpus, parse_ratio, parse_size, parse_time},
 };
 use serve::{Body, Capacity, Config, Misbehaviour, Pages, Record, Stall, Tls, TlsFiles, WhenFull};
-use settings::options::{Kind, OptionSpec, count, error_text};
+use settings::options::{Kind, OptionSpec, address, choice, count, error_text};
 
 use super::options::{Given, Table};
 
@@ -31,7 +28,7 @@ const WHEN_FULL: &[&str] = &["reject", "close", "reset", "ignore"];
 /// Serve HTTP with programmable behaviour: a target whose properties are known.
 ///
 /// Every request gets the same answer, as fast as this machine can, unless options add delays, faults or a limited
-/// capacity, or --pages turns on pages that answer what they are asked. Ctrl-C, SIGTERM or --duration end the server, which then prints what it served. Exit status: 0 ended, 2
+/// capacity, or --pages turns on pages whose answers depend on the request. Ctrl-C, SIGTERM or --duration end the server, which then prints what it served. Exit status: 0 ended, 2
 /// wrong use, or the server could not listen.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -134,7 +131,10 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
         |builder, values| builder.queue = Some(count(values[0], 0)?);
     /// What happens to a request when the queue is full: reject (503), close, reset or ignore
     "queue_full", Kind::Choice(WHEN_FULL), "reject|close|reset|ignore", TIMES, "", "close",
-        |builder, values| builder.when_full = when_full(values[0])?;
+        |builder, values| {
+            let all = [WhenFull::Reject, WhenFull::Close, WhenFull::Reset, WhenFull::Ignore];
+            builder.when_full = choice(values[0], WHEN_FULL, &all)?;
+        };
     /// Stop answering for the last FOR of every EVERY
     "stall", Kind::Text, "EVERY,FOR", TIMES, "", "10s,300ms",
         |builder, values| builder.config.stall = Some(stall(values[0])?);
@@ -304,12 +304,6 @@ fn each<'a, T>(
     if mistakes.is_empty() { Ok(values) } else { Err(mistakes.join("; ")) }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        UnitError::new(text, "an address with its port, such as 127.0.0.1:8080 or [::1]:8080").to_string()
-    })
-}
-
 fn time_ns(text: &str) -> Result<u64, String> {
     parse_time(text).map(|time| time.as_nanos() as u64).map_err(|e| e.to_string())
 }
@@ -326,16 +320,6 @@ fn share(text: &str) -> Result<(Misbehaviour, f64), String> {
         .split_once('=')
         .ok_or_else(|| UnitError::new(text, "a kind and its share, such as error=1%").to_string())?;
     Ok((kind.trim().parse()?, parse_ratio(ratio.trim()).map_err(|e| e.to_string())?))
-}
-
-fn when_full(text: &str) -> Result<WhenFull, String> {
-    match text {
-        "reject" => Ok(WhenFull::Reject),
-        "close" => Ok(WhenFull::Close),
-        "reset" => Ok(WhenFull::Reset),
-        "ignore" => Ok(WhenFull::Ignore),
-        _ => Err(UnitError::new(text, "reject, close, reset or ignore").to_string()),
-    }
 }
 
 #[cfg(test)]

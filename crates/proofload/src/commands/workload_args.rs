@@ -9,7 +9,7 @@ use settings::options::OptionSpec;
 use super::{
     foreign_options::ForeignOptions,
     options::{Given, Table},
-    peers::curl::CurlLine,
+    peers::{curl::CurlLine, table::header_name},
 };
 
 /// A workload as given on the command line; [`HttpWorkload::plan`] parses it. With `SEARCH`, it has no options that a
@@ -94,9 +94,12 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         // Values are stored as text, so storing them cannot fail.
         self.given.apply(&mut workload);
         if let Some(Ok(line)) = self.curl_line() {
-            let own = workload.headers.iter().map(|field| field.split(':').next().unwrap_or_default().trim());
-            own.filter(|name| line.yields(name))
-                .for_each(|name| of_curl.retain(|field| !starts_with(field, name)));
+            let names = workload
+                .headers
+                .iter()
+                .map(|field| header_name(field))
+                .filter(|name| line.is_curl_default(name));
+            names.for_each(|name| of_curl.retain(|field| !header_name(field).eq_ignore_ascii_case(name)));
         }
         workload.headers.splice(0..0, of_curl);
         workload
@@ -111,11 +114,6 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         };
         self.curl_line.get_or_init(read).as_ref()
     }
-}
-
-/// Whether a header field has this name.
-fn starts_with(field: &str, name: &str) -> bool {
-    field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// The options of a workload; with `SEARCH`, without those that a search sets itself.

@@ -11,7 +11,7 @@ use crate::workload::RUNTIME_PLACEHOLDERS;
 
 use super::{
     actions, balancers,
-    kind::{kind_of, placeholder_names},
+    kind::{kind_of, placeholder_names, workload_table},
     outline::Outline,
     placeholders::{self, TARGET_FOLDER},
     resolver::{LEVEL_TABLES, Resolver},
@@ -123,12 +123,10 @@ pub(super) fn overridden(
     resolver: &Resolver<'_>,
     settings: &[Setting],
 ) {
-    let workload = tree.get("workload").and_then(|workload| workload.get_ref().as_table());
-    let http = workload
-        .and_then(|workload| workload.get("http").or_else(|| workload.get("command"))?.get_ref().as_table());
     let searched_key = outline.search.as_ref().and_then(|search| search.search.unit.key());
     // Only overrides are looked at: a study can have thousands of settings.
-    let keys = http.into_iter().flatten().filter(|(_, value)| !reader.is_in_file(&value.span()));
+    let keys =
+        workload_table(tree).into_iter().flatten().filter(|(_, value)| !reader.is_in_file(&value.span()));
     let overridden: Vec<_> = keys.collect();
     for (key, value) in overridden {
         let key = key.get_ref().as_ref();

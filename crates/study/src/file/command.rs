@@ -9,6 +9,7 @@ use record::{
 use settings::{
     Reader, Table, Value,
     schema::{choice, described_table, flag, one_or_more, size, table, text, time, whole_number},
+    values_of,
 };
 use toml::de::DeValue;
 
@@ -185,8 +186,7 @@ fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
 }
 
 fn read_statuses(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<i32> {
-    let one = std::slice::from_ref(value);
-    let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
+    let values = values_of(value);
     let statuses: Vec<i32> =
         values.iter().filter_map(|value| reader.whole(value, 0..256)).map(|status| status as i32).collect();
     if values.is_empty() {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use record::{Factor, Level, Setting, printable};
-use settings::{Reader, Table, Value, suggestion};
+use settings::{Reader, Table, Value, suggestion, values_of};
 use toml::de::DeValue;
 
 use super::{levels::level, placeholders, programs};
@@ -259,8 +259,7 @@ impl Condition {
         let table = reader.table(value, "a table such as { target = \"nginx\" }");
         let mut conditions: Vec<Self> = Vec::new();
         for (span, factor, value) in table.entries() {
-            let one = std::slice::from_ref(value);
-            let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
+            let values = values_of(value);
             if values.is_empty() {
                 reader.mistake(value.span(), "no level is given, so this condition never holds");
             }

@@ -2,18 +2,16 @@
 
 use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 
-use settings::{Reader, Value};
-use toml::de::DeValue;
+use settings::{Reader, Value, values_of};
 
 /// Folders of servers that are often missing in the search path of users; the lab looks there too.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Reads the name of a program, or several; returns those that are not installed.
 pub(super) fn missing<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str> {
-    let one = std::slice::from_ref(value);
-    let values = if let DeValue::Array(values) = value.get_ref() { &values[..] } else { one };
-    let names =
-        values.iter().filter_map(|value| reader.text_such_as(value, "the name of a program in quotes"));
+    let names = values_of(value)
+        .iter()
+        .filter_map(|value| reader.text_such_as(value, "the name of a program in quotes"));
     names.filter(|name| !is_installed(name)).collect()
 }
 

@@ -8,11 +8,12 @@ use record::{
     units::{parse_time, show_nominal_time_ns},
 };
 use settings::{Reader, suggestion};
-use toml::{Spanned, de::DeTable};
+use toml::de::DeTable;
 
 use super::{
     Input, balancers, checks,
     factors::all_hold,
+    kind::workload_table,
     left_out,
     levels::Levels,
     outline::Outline,
@@ -325,8 +326,5 @@ fn refuse_secret_levels(reader: &mut Reader<'_>, outline: &Outline<'_>) {
 
 /// The duration that the workload itself gives, if it is the same for all settings.
 fn workload_duration(tree: &DeTable<'_>) -> Option<std::time::Duration> {
-    let workload = tree.get("workload")?.get_ref().as_table()?;
-    let http = workload.get("http").or_else(|| workload.get("command"))?;
-    let duration = http.get_ref().as_table()?.get("duration").map(Spanned::get_ref)?;
-    parse_time(duration.as_str()?).ok()
+    parse_time(workload_table(tree)?.get("duration")?.get_ref().as_str()?).ok()
 }

@@ -21,8 +21,8 @@ use crate::{
     observer::TrialContext,
     stop_reason::{Result, StopReason},
     study::{Fresh, Setup},
-    testbed::{GOODPUT, Hook, Testbed, TestbedError},
-    workload::Workload,
+    testbed::{Hook, Testbed, TestbedError},
+    workload::{GOODPUT, Workload},
 };
 
 /// What observers get to see. A macro, because it borrows the fields of the runner separately.

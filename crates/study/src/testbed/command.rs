@@ -10,7 +10,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use command::{Flows, Job, MemoryGroup};
@@ -28,7 +28,7 @@ use self::{
 use super::{Testbed, TestbedError};
 use crate::{
     CommandWorkload,
-    workload::{self, SCRATCH_MARKER},
+    workload::{self, GOODPUT, SCRATCH_MARKER},
 };
 
 /// Folder that programs write their output to, beside [`Testbed::scratch`].
@@ -40,8 +40,6 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_UNSAMPLED_S: f64 = 0.5;
 /// A time without a sample that is a larger share of the trial distorts its last rate, too.
 const MAX_UNSAMPLED_RATIO: f64 = 0.05;
-
-pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
 
 /// Commands of the workload that are run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,13 +149,13 @@ impl Testbed {
             _ => Default::default(),
         };
         let outputs = output_paths(&jobs);
-        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let started_unix_s = clock::unix_s();
         let started = Instant::now();
-        let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Host)?;
+        let flows = Flows::start(FLOW_BIN, self.interfaces()?).map_err(TestbedError::Traffic)?;
         let mut samples = Samples::start(flows, memory.as_ref().ok());
         // Links begin to count with their first sample.
         let links_before = self.link_counters()?;
-        samples.sample(Some(&links_before)).map_err(TestbedError::Host)?;
+        samples.sample(Some(&links_before)).map_err(TestbedError::Traffic)?;
         let report = self.run_jobs(jobs, stop, &mut |links| samples.sample(links));
         let drained = report.and_then(|mut report| {
             if report.rest.sent.datagrams > 0 {
@@ -313,7 +311,7 @@ impl Testbed {
         let Some(lab) = &self.lab else { return };
         let hosts: Vec<_> = lab.hosts().collect();
         for (job, &host) in jobs.iter_mut().zip(&self.setup.from) {
-            job.command = hosts[host].finished(&job.command);
+            job.command = hosts[host].expand_placeholders(&job.command);
         }
     }
 

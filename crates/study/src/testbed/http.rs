@@ -28,7 +28,7 @@ impl Testbed {
         seed: u64,
         decision_for: impl FnOnce(&HttpPlan) -> Option<Decision>,
     ) -> Result<(HttpPlan, Result<Vec<String>, String>), TestbedError> {
-        let host = self.host().map_err(TestbedError::Host)?;
+        let host = self.host().map_err(TestbedError::MachineLimits)?;
         let message = |mistake: load::FieldMistake| format!("{}: {}", mistake.field, mistake.message);
         let plan = workload.plan(&host);
         let mut plan = plan.map_err(|mistakes| {
@@ -57,7 +57,7 @@ impl Testbed {
 
     /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.
     pub(crate) fn not_run(plan: HttpPlan, command: &[String], why: String) -> Trial {
-        let mut trial = conclude(plan, WorkerResult::default(), single::circumstances(command));
+        let mut trial = conclude(plan, WorkerResult::default(), single::new_trial_context(command));
         trial.validity =
             Validity::from_reasons(vec![VoidReason { rule: VoidRule::LocalExhaustion, evidence: why }]);
         trial

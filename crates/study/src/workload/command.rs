@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use record::{ByteSource, CommandPlan, DeclaredQuantity, OutputNumber};
 
+/// The name of the goodput's quantity.
+pub(crate) const GOODPUT: &str = "goodput_bit_per_s";
+
 /// Programs as the load of a trial, and the hooks that are run around trials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandWorkload {
@@ -72,7 +75,7 @@ impl CommandWorkload {
             .map(|read| given(&read.number.quantity, &read.words, read.number.more_is_better, true));
         let mut quantities: Vec<DeclaredQuantity> = read.collect();
         if has_bytes {
-            quantities.push(given("goodput_bit_per_s", "goodput", true, true));
+            quantities.push(given(GOODPUT, "goodput", true, true));
             quantities.push(given("moved_bytes", "bytes moved", true, false));
         }
         quantities.extend([

@@ -86,14 +86,14 @@ pub(super) fn find(which: &WhichArgs) -> Result<Instance, Refusal> {
     }
 }
 
+const OTHER_ANSWER: &str = "the balancer has answered something else; is it of this version?";
+
 /// Asks for a change, and says what was done.
 pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refusal> {
     match ask(instance, request).map_err(Refusal::one)? {
         Answer::Done { what } => standard::show(&format!("{what}\n")).map(|()| Exit::GoalsMet),
         Answer::Refused { why } => Err(Refusal::new(why)),
-        Answer::Statistics(_) => {
-            Err(Refusal::one("the balancer has answered something else; is it of this version?"))
-        }
+        Answer::Statistics(_) => Err(Refusal::one(OTHER_ANSWER)),
     }
 }
 
@@ -102,8 +102,6 @@ pub(super) fn statistics(instance: &Instance) -> Result<Statistics, Refusal> {
     match ask(instance, &Request::Statistics).map_err(Refusal::one)? {
         Answer::Statistics(statistics) => Ok(*statistics),
         Answer::Refused { why } => Err(Refusal::new(why)),
-        Answer::Done { .. } => {
-            Err(Refusal::one("the balancer has answered something else; is it of this version?"))
-        }
+        Answer::Done { .. } => Err(Refusal::one(OTHER_ANSWER)),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct ImportArgs {
     /// Convert an LVS table to a configuration file, and do not balance. FILE, or - for standard input, has the output of ipvsadm-save -n, or ipvsadm command lines
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check", "keep", "name"], help_heading = "Import")]
-    import: Option<PathBuf>,
+    pub(super) import: Option<PathBuf>,
     /// The device that the configuration names
     #[arg(long, value_name = "DEVICE", default_value = "eth0", requires = "import", help_heading = "Import")]
     device: String,
@@ -23,19 +23,12 @@ pub(super) struct ImportArgs {
     output: PathBuf,
 }
 
-impl ImportArgs {
-    pub(super) fn is_asked(&self) -> bool {
-        self.import.is_some()
-    }
-}
-
-/// Writes the configuration, or says all that cannot be done.
-pub(super) fn run(arguments: &ImportArgs) -> Result<Exit, Refusal> {
-    let Some(path) = &arguments.import else { return Ok(Exit::WrongUse) };
+/// Converts the LVS table at a path to a configuration and writes that, or says all that cannot be done.
+pub(super) fn run(path: &Path, arguments: &ImportArgs) -> Result<Exit, Refusal> {
     let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let text = record::input::read_text(path).map_err(|why| Refusal::one(format_args!("--import: {why}")))?;
     let config = Config::import_ipvsadm(&path.display().to_string(), &text, &arguments.device);
-    let config = config.map_err(|wrong| Refusal::new(wrong.iter().map(ToString::to_string).collect()))?;
+    let config = config.map_err(Refusal::all)?;
     let output = Destination::open("--output", &arguments.output).map_err(Refusal::one)?;
     output.write(|output| output.write_all(config.text().as_bytes()))?;
     Ok(Exit::GoalsMet)

@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     let ended = Daemon::start(options).map_err(Refusal::one).and_then(|daemon| {
         forward_signals(signals, daemon.handle(), arguments.keep);
         info!("ready: {}", daemon.description());
-        daemon.run().map_err(|failures| Refusal::new(failures.iter().map(ToString::to_string).collect()))
+        daemon.run().map_err(Refusal::all)
     });
     logs::flush();
     ended.map(|()| Exit::GoalsMet)

@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit> {
         ));
     }
     if !restored.failures.is_empty() {
-        return Err(Refusal::new(restored.failures.iter().map(ToString::to_string).collect()));
+        return Err(Refusal::all(restored.failures));
     }
     printed?;
     Ok(if restored.foreign.is_empty() { Exit::GoalsMet } else { Exit::GoalsNotMet })

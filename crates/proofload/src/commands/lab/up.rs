@@ -88,7 +88,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     let started = Instant::now();
     let down = lab.down();
     if let Err(errors) = down {
-        return Err(Refusal::new(errors.iter().map(ToString::to_string).collect()));
+        return Err(Refusal::all(errors));
     }
     match failure {
         Some(_) => Err(Refusal::one("the lab has been taken down")),

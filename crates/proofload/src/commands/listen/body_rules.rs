@@ -12,7 +12,7 @@ pub(crate) struct BodyRules {
     /// Fluentd's rules, with the settings in an imported file.
     fluentd: Rules,
     /// Fluentd's answers, with the settings in an imported file.
-    answers: Compat,
+    pub(crate) answers: Compat,
     /// The member with an event's time, if that is set: `Some(None)` is no member.
     pub time_key: Option<Option<String>>,
     /// The format of that member.
@@ -36,11 +36,6 @@ impl BodyRules {
             drops_time_key: false,
             is_utc: false,
         }
-    }
-
-    /// Fluentd's answers.
-    pub(crate) fn fluentd_answers(&self) -> Compat {
-        self.answers.clone()
     }
 
     /// The mistake of an imported file whose settings need `--compat fluentd`, if there is one.

@@ -119,14 +119,10 @@ impl ConfigBuilder {
         Ok(())
     }
 
-    /// Parses and answers as Fluentd does, and keeps the imported settings.
-    pub(crate) fn use_fluentd_compat(&mut self) {
-        self.config.compat = self.body_rules.fluentd_answers();
-    }
-
-    /// Parses and answers as proofload does; of the imported settings, only those in the file itself are kept.
-    pub(crate) fn use_no_compat(&mut self) {
-        self.config.compat = Compat::None;
+    /// Parses and answers as Fluentd does, and keeps the imported settings; or as proofload does, and keeps of the imported settings
+    /// only those in the file itself.
+    pub(crate) fn use_fluentd_compat(&mut self, is_used: bool) {
+        self.config.compat = if is_used { self.body_rules.answers.clone() } else { Compat::None };
     }
 
     /// Checks and combines the settings.
@@ -254,7 +250,7 @@ mod tests {
         let imported = listen::import::fluentd("f", text).unwrap();
         let mut builder = ConfigBuilder::new(Some(imported)).unwrap();
         assert!(builder.has_time && !builder.has_tag && !builder.has_explicit_addresses);
-        builder.use_fluentd_compat();
+        builder.use_fluentd_compat(true);
         builder.set_path("b/c.txt").unwrap();
         let config = builder.build().unwrap().config;
         assert_eq!(config.format, LineFormat::OutFile { time: true, tag: false });

@@ -8,11 +8,11 @@ mod bounds;
 mod output;
 mod storing;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 pub(super) use ::settings::options::Kind;
-use ::settings::options::{count, error_text};
-use record::units::{UnitError, parse_size, parse_time};
+use ::settings::options::{address, choice, count, error_text};
+use record::units::{parse_size, parse_time};
 
 use super::config_builder::ConfigBuilder;
 
@@ -41,21 +41,8 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        UnitError::new(text, "an address with its port, such as 127.0.0.1:9880 or [::1]:9880").to_string()
-    })
-}
-
 fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(PathBuf::from(text)) }
-}
-
-/// The value with the same index as `text` has in `words`.
-fn choice<T: Copy>(text: &str, words: &[&str], values: &[T]) -> Result<T, String> {
-    let index = words.iter().position(|word| *word == text);
-    let value = index.and_then(|index| values.get(index).copied());
-    value.ok_or_else(|| format!("'{text}' is not known here (known: {})", words.join(", ")))
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl CurlLine {
                 conflicts.push(format!("--{name}: curl's line says what is sent: leave out one of them"));
             }
         }
-        let of_line = |name: &&str| self.translated.has_header(name) && !self.yields(name);
+        let of_line = |name: &&str| self.translated.has_header(name) && !self.is_curl_default(name);
         for name in headers.iter().map(|field| header_name(field)).filter(of_line) {
             conflicts.push(format!("--header: curl's line has the field {name} too: leave out one of them"));
         }
@@ -187,7 +187,7 @@ impl CurlLine {
     }
 
     /// Whether a field is there only because curl sends it by itself, so that proofload's own comes instead.
-    pub(crate) fn yields(&self, name: &str) -> bool {
+    pub(crate) fn is_curl_default(&self, name: &str) -> bool {
         let fields = self.translated.options.iter().filter_map(|(_, value)| value.as_deref());
         name.eq_ignore_ascii_case("accept") && fields.into_iter().any(|field| field == ANY_TYPE)
     }
@@ -261,7 +261,7 @@ fn set_header(written: &str, translated: &mut Translated) {
     translated.set("header", Some(field));
 }
 
-/// Sets what an option of curl becomes that no table can say.
+/// Handles the options that need more than a row of the table.
 fn set_option(name: &str, value: &str, translated: &mut Translated) {
     let refuse =
         |translated: &mut Translated, why: &str| translated.mistakes.push(format!("--{name}: {why}"));
@@ -326,7 +326,7 @@ fn silent_differences(given: &Given) -> Vec<String> {
     notes
 }
 
-/// Sets the time that curl gives a connection, which ends after TLS's handshake. Where the whole request has less, it means nothing.
+/// Sets the time that curl gives a connection, which ends after TLS's handshake. It is ignored if the whole request has less time.
 fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let seconds = |text: &str| text.parse::<f64>().unwrap_or(0.0);
     let Some(connect) = given.last("--connect-timeout") else { return };

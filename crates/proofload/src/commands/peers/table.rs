@@ -214,7 +214,7 @@ impl Translated {
 }
 
 /// The name of a header field, or what is before the first colon or semicolon of another text.
-pub(super) fn header_name(field: &str) -> &str {
+pub(in crate::commands) fn header_name(field: &str) -> &str {
     field.split([':', ';']).next().unwrap_or_default().trim()
 }
 

@@ -83,13 +83,13 @@ impl Testbed {
             supervisors
                 .iter_mut()
                 .for_each(|supervisor| supervisor.wait(until.saturating_duration_since(Instant::now())));
-            sample(None).map_err(TestbedError::Host)?;
+            sample(None).map_err(TestbedError::Traffic)?;
             if Instant::now() >= bin_end {
                 bin_end += FLOW_BIN;
-                sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
+                sample(Some(&self.link_counters()?)).map_err(TestbedError::Traffic)?;
             }
         }
-        sample(Some(&self.link_counters()?)).map_err(TestbedError::Host)?;
+        sample(Some(&self.link_counters()?)).map_err(TestbedError::Traffic)?;
         let mut all = Report::default();
         let hosts = self.load_hosts();
         for (number, (mut supervisor, job)) in supervisors.into_iter().zip(&jobs).enumerate() {

@@ -48,7 +48,7 @@ impl Testbed {
         let mut between_s = rest.between_s;
         loop {
             let counters = self.link_counters()?;
-            samples.sample(Some(&counters)).map_err(TestbedError::Host)?;
+            samples.sample(Some(&counters)).map_err(TestbedError::Traffic)?;
             let is_drained = links.check(&counters);
             between_s = (between_s.1, clock::monotonic_s());
             if is_drained || started.elapsed() >= timeout || stop.load(Ordering::Relaxed) {
@@ -146,7 +146,7 @@ impl Testbed {
             let file = hosts[host].inside(|| File::open("/proc/thread-self/net/dev"))?;
             Ok((lab.plan().hosts[host].name.clone(), file))
         };
-        self.setup.from.iter().map(open).collect::<Result<_, _>>().map_err(TestbedError::Host)
+        self.setup.from.iter().map(open).collect::<Result<_, _>>().map_err(TestbedError::Traffic)
     }
 }
 

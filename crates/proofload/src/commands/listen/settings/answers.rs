@@ -56,11 +56,7 @@ pub(super) const SETTINGS: &[OptionSpec] = settings::option_table! {
     /// Parse and answer requests as another program does
     "compat", Kind::Choice(COMPATS), "fluentd", EVENTS, "none", "fluentd",
         |builder, values| {
-            if choice(values[0], COMPATS, &[false, true])? {
-                builder.use_fluentd_compat();
-            } else {
-                builder.use_no_compat();
-            }
+            builder.use_fluentd_compat(choice(values[0], COMPATS, &[false, true])?);
         };
     /// Add the request's headers to its events, as HTTP_NAME; with --compat fluentd
     "add_http_headers", Kind::Flag, "", EVENTS, "", "true",

@@ -2,17 +2,26 @@
 
 use anyhow::{Context, Result};
 
-use super::{cause_of, decide, verdict_in};
-use crate::{
-    Vm,
-    bars::{Outcome, seconds},
-    random::Random,
+use super::{
+    Bar, Outcome, Scale, seconds,
+    verdict_table::{cause_of, decide, verdict_in},
+};
+use crate::{Vm, random::Random};
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "verdict-conntrack",
+    what: "a full table of tracked connections in Debian's kernel, with drawn parameters, is named in 5 of 5 trials, with and without a list of sockets",
+    full_seconds: 60,
+    run,
 };
 
-const SCRIPT: &str = include_str!("conntrack.sh");
+const SCRIPT: &str = include_str!("verdict_conntrack.sh");
 
-/// Runs the case. Every second kernel does not list its sockets, which takes a module: the verdict needs none of them, and says so.
-pub(super) fn run(outcome: &mut Outcome, trials: u64) -> Result<()> {
+/// Every second kernel does not list its sockets, which takes a module: the verdict needs none of them, and says so.
+fn run(scale: Scale) -> Result<Outcome> {
+    let trials = scale.pick(1, 5);
+    let mut outcome = Outcome::default();
     let (mut named, mut void, mut told) = (0, 0, 0);
     for trial in 0..trials {
         let mut random = Random::new(17_000 + trial);
@@ -33,7 +42,7 @@ pub(super) fn run(outcome: &mut Outcome, trials: u64) -> Result<()> {
             u64::from(verdict["missing"].to_string().contains("does not list its sockets") != lists_sockets);
         outcome.note(format!("conntrack: {cause} ({})", verdict["bottlenecks"][0]["evidence"]));
     }
-    decide(outcome, "conntrack", [named, void, trials], "named rightly");
+    decide(&mut outcome, "conntrack", [named, void, trials], "named rightly");
     outcome.equal("conntrack_sockets", told, trials, "whether the kernel lists sockets is told");
-    Ok(())
+    Ok(outcome)
 }
