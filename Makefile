@@ -22,7 +22,7 @@ help:
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
 	@echo "  test    format, lints, all tests, a sample of every bar       30 min at first, then 16"
 	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
-	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   20 min for all"
+	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   8 h for all"
 	@echo "  bench   beside other generators and copiers                   35 min"
 	@echo "  fuzz    the parsers of untrusted input; FUZZ_SECONDS=600 each         55 min"
 	@echo "  mutants breaks code in places that SEED=1 draws; do tests notice? 30 min"

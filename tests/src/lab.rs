@@ -242,7 +242,9 @@ impl Inventory {
             let path = entry.path();
             // A process that ends while it is looked at is none; one that waits to be collected has neither.
             let environment = fs::read(path.join("environ")).unwrap_or_default();
-            let has = |wanted: &str| environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes());
+            let has = |wanted: &str| {
+                environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+            };
             if has(OF_UNIT_TESTS) {
                 continue;
             }

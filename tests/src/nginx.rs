@@ -13,7 +13,7 @@ use testing::http::{Answer, exchange};
 
 use crate::{
     machine,
-    process::{Launch, Process},
+    process::{Launch, Process, children_of},
     temporary::TemporaryFolder,
 };
 

@@ -324,7 +324,8 @@ impl Drop for Process {
 /// The children of a process, whichever of its threads started them; none of a process that has ended.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+    let of_thread =
+        |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).unwrap_or_default();
     let numbers = |list: String| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>();
     threads.map(of_thread).flat_map(numbers).collect()
 }
@@ -388,9 +389,9 @@ mod tests {
     fn a_dropped_process_is_gone() {
         let process = Launch::new("sleep").arg("60").start().unwrap();
         let path = format!("/proc/{}", process.pid());
-        assert!(std::fs::exists(&path).unwrap());
+        assert!(fs::exists(&path).unwrap());
         drop(process);
-        assert!(!std::fs::exists(&path).unwrap());
+        assert!(!fs::exists(&path).unwrap());
     }
 
     #[test]

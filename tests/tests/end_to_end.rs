@@ -93,19 +93,14 @@ samples! {
     measured_sample_of_connections_200k "connections-200k",
     measured_sample_of_known_closed "known-closed",
     measured_sample_of_known_exponential "known-exponential",
-    measured_sample_of_known_stalls "known-stalls",
     measured_sample_of_lab_crash "lab-crash",
     measured_sample_of_lab_nested "lab-nested",
     measured_sample_of_lab_files "lab-files",
     measured_sample_of_lab_hosts "lab-hosts",
-    measured_sample_of_limit_capacity "limit-capacity",
     measured_sample_of_limit_generator_bound "limit-generator-bound",
-    measured_sample_of_limit_short_trials "limit-short-trials",
     measured_sample_of_limit_away "limit-away",
     measured_sample_of_link_certified "link-certified",
     measured_sample_of_link_delay "link-delay",
-    measured_sample_of_link_loss "link-loss",
-    measured_sample_of_link_lossy_times "link-lossy-times",
     measured_sample_of_link_rate "link-rate",
     measured_sample_of_listen_bodies "listen-bodies",
     measured_sample_of_listen_hostile "listen-hostile",
@@ -116,7 +111,6 @@ samples! {
     measured_sample_of_sessions "sessions",
     measured_sample_of_study_files "study-files",
     measured_sample_of_verdict_proof "verdict-proof",
-    measured_sample_of_verdict_rivals "verdict-rivals",
     measured_sample_of_verdict_table "verdict-table",
     measured_sample_of_void_rules "void-rules",
     measured_sample_of_generator_away "generator-away",
@@ -127,13 +121,19 @@ samples! {
     paced_sample_of_copy_ocean "copy-ocean",
     paced_sample_of_copy_paths "copy-paths",
     paced_sample_of_interrupt "interrupt",
+    paced_sample_of_known_stalls "known-stalls",
     paced_sample_of_lab_segment "lab-segment",
+    paced_sample_of_limit_capacity "limit-capacity",
+    paced_sample_of_limit_short_trials "limit-short-trials",
+    paced_sample_of_link_loss "link-loss",
+    paced_sample_of_link_lossy_times "link-lossy-times",
     paced_sample_of_listen_disk "listen-disk",
     paced_sample_of_listen_memory "listen-memory",
     paced_sample_of_local_scarcity "local-scarcity",
     paced_sample_of_ocean_path "ocean-path",
     paced_sample_of_remote_verdict "remote-verdict",
     paced_sample_of_study_folders "study-folders",
+    paced_sample_of_verdict_rivals "verdict-rivals",
     paced_sample_of_verdict_studies "verdict-studies",
     paced_sample_of_vm_netem "vm-netem",
     }
@@ -394,7 +394,7 @@ fn worker_processes_die_with_their_parent() -> Result<()> {
     Ok(())
 }
 
-fn is_alive(pid: i32) -> bool {
+fn is_alive(pid: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }

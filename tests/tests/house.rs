@@ -13,7 +13,7 @@ use serde_json::Value;
 /// everybody above them.
 const MAY_USE: [(&str, &[&str]); 31] = [
     ("audit", &["record"]),
-    ("balance", &["kernel", "record", "settings", "undo"]),
+    ("balance", &["clock", "kernel", "record", "settings", "undo"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),
@@ -168,6 +168,29 @@ fn the_map_shows_the_house() {
 fn holds_code(path: &Path) -> bool {
     let entries = fs::read_dir(path).map(|entries| entries.map(|entry| entry.unwrap().file_name()));
     entries.map_or(path.is_file(), |mut names| names.any(|name| name != "tests.rs"))
+}
+
+#[test]
+fn every_bar_is_in_the_documentation() {
+    let page = fs::read_to_string(root().join("docs/bars.md")).unwrap();
+    for bar in proofload_tests::bars::ALL {
+        assert!(page.contains(&format!("`{}`", bar.name)), "docs/bars.md has no row `{}`", bar.name);
+    }
+}
+
+/// `scripts/test.sh` runs all test programs but one by a pattern.
+#[test]
+fn no_other_test_program_begins_as_the_one_from_outside() {
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let name = target["name"].as_str().unwrap();
+            let is_test = target["kind"][0] == "test";
+            assert!(
+                !is_test || !name.starts_with('e') || name == "end_to_end",
+                "make test does not run the tests of {name}"
+            );
+        }
+    }
 }
 
 #[test]

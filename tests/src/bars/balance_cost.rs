@@ -52,7 +52,7 @@ processor_time = true
 
 fn run(scale: Scale) -> Result<Outcome> {
     let (rounds, duration, balancers) =
-        scale.pick((2, "1s", r#"["l2dsr", "haproxy"]"#), (8, "3s", r#"["direct", "l2dsr", "haproxy"]"#));
+        scale.pick((1, "1s", r#"["l2dsr", "haproxy"]"#), (8, "3s", r#"["direct", "l2dsr", "haproxy"]"#));
     let Contents { plan, trials, .. } = studied(rounds, duration, balancers, "[false, true]")?;
     let mut outcome = Outcome::default();
     for keepalive in [false, true] {
@@ -64,10 +64,10 @@ fn run(scale: Scale) -> Result<Outcome> {
         outcome.equal(&format!("{mode}_rounds"), own.len().min(proxy.len()) as u64, rounds, "with both");
         let mut ratio = Runs::default();
         own.iter().zip(&proxy).for_each(|(own, proxy)| ratio.push(own / proxy));
-        // Two rounds of a second, beside whatever a machine of two processors does.
+        // A round of a second, beside whatever a machine of two processors does.
         let most = scale.pick(0.2, 1.0 / 8.0);
         outcome.time().at_most(&format!("{mode}_balancer_to_haproxy"), &ratio, most, "");
-        // A difference of differences, which two short rounds do not tell.
+        // A difference of differences, which a short round does not tell.
         if scale == Scale::Full {
             let mut added = Runs::default();
             let each = direct.iter().zip(&own_machine).zip(&proxy_machine);

@@ -13,7 +13,7 @@ use crate::{
     disturbance::{Gaps, Witness},
     link::{LinkedHosts, distance_from_uniform},
     machine::{Cores, allowed_cores},
-    process::Launch,
+    process::{Launch, child_with},
     temporary::TemporaryFolder,
 };
 

@@ -20,7 +20,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     let (packets, distance) = scale.pick((40_000_u64, 0.064), (1_000_000, 0.01));
     let mut outcome = Outcome::default();
     // Where none is to be lost, one is too many: fewer packets show it.
-    for (name, loss, percent, packets) in [("random", "0.1%", 0.1, packets), ("none", "0", 0.0, packets / 2)] {
+    for (name, loss, percent, packets) in [("random", "0.1%", 0.1, packets), ("none", "0", 0.0, packets / 2)]
+    {
         let options = format!(
             "--rate 1gbit --delay 5ms --loss {loss} --certify --certify-packets {packets} --certify-delay 1s"
         );

@@ -19,7 +19,7 @@ use super::{Bar, Outcome, Scale, seconds};
 use crate::{
     Proofload,
     nginx::free_address,
-    process::Launch,
+    process::{Launch, children_of},
     proofload::{Output, Running},
     temporary::TemporaryFolder,
 };

@@ -12,7 +12,7 @@ use testing::PATIENCE;
 use super::{Bar, Outcome, Scale, seconds};
 use crate::{
     lab::{Labs, SshdFolder},
-    process::{Finished, Launch, Process},
+    process::{Finished, Launch, Process, children_of},
     proofload::binary,
     temporary::TemporaryFolder,
 };

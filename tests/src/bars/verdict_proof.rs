@@ -61,7 +61,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 fn prove(outcome: &mut Outcome, name: &str, study: &str, expected: &str, scale: Scale) -> Result<()> {
     let folder = TemporaryFolder::new()?;
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
-    let study = pinned(study)?.replace("\"4s\"", scale.pick("\"1s\"", "\"3s\""));
+    let study = pinned(study)?.replace("\"4s\"", scale.pick("\"500ms\"", "\"3s\""));
     fs::write(&file, &study)?;
     let output = Proofload::new("run --prove -q")?
         .arg(&file)

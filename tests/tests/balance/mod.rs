@@ -51,7 +51,7 @@ fn load(balanced: &Balanced) -> Result<Process> {
 }
 
 /// Makes requests, each on a connection of its own.
-fn requests(balanced: &Balanced) -> Result<Trial> {
+fn make_requests(balanced: &Balanced) -> Result<Trial> {
     none_failed(Balanced::trial(balanced.load("--connections 4 --no-keepalive -n 500")?, Duration::ZERO)?)
 }
 
@@ -98,7 +98,7 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     let as_it_was = traces(&balanced)?;
     let daemon = balanced.start()?;
     ["web1", "web2", "web3"].iter().for_each(|web| balanced.await_state(web, "up"));
-    let requests = requests(&balanced)?.counts.completed as f64;
+    let requests = make_requests(&balanced)?.counts.completed as f64;
     let flows = balanced.of_servers("flows")?;
     ensure!(flows.iter().sum::<f64>() >= requests, "{flows:?} flows of {requests} requests");
     ensure!(flows.iter().all(|own| own * 6.0 > requests), "a server got too few: {flows:?} of {requests}");
@@ -111,7 +111,7 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     balanced.tell(&format!("set {VIP} web1 --max 1"))?;
     balanced.await_state("web1", "full");
     let full = balanced.of_servers("flows")?[0];
-    requests(&balanced)?;
+    make_requests(&balanced)?;
     ensure!(balanced.of_servers("flows")?[0] == full, "a full server gets new connections");
     balanced.tell(&format!("set {VIP} web1 --max 0"))?;
     went_well(held)?;
@@ -186,7 +186,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     // A server that has lost the VIP is gone round, though it answers for its own address.
     balanced.on("web3", &format!("ip addr del {VIP}/32 dev lo"))?;
     balanced.await_state("web3", "down");
-    requests(&balanced)?;
+    make_requests(&balanced)?;
     balanced.on("web3", &format!("ip addr add {VIP}/32 dev lo"))?;
     balanced.await_state("web3", "up");
 

@@ -38,20 +38,28 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let failed = stages("clippy test")?;
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
-    let expected =
-        ["fmt --check", "clippy warnings", "test paced_", "test paced_", "test measured_", "test --doc"];
+    let expected = [
+        "fmt --check",
+        "clippy warnings",
+        "test --no-run",
+        "test paced_",
+        "test --report-time",
+        "test paced_",
+        "test measured_",
+        "test --doc",
+    ];
     ensure!(ran == expected, "{ran:?}");
     let each = "  a::b\n      what it says\n";
     let end = format!(
-        "failed stages: clippy tests paced-samples samples examples-in-comments\n{}\n\
-         test result: FAILED. 12 passed; 4 failed; 0 ignored;",
-        each.repeat(4)
+        "failed stages: clippy build end-to-end unit-tests paced-samples samples examples-in-comments\n{}\n\
+         test result: FAILED. 18 passed; 6 failed; 0 ignored;",
+        each.repeat(6)
     );
     ensure!(failed.stdout.contains(&end), "{}", failed.stdout);
     let sound = stages("")?;
     ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
     ensure!(
-        sound.stdout.contains("\ntest result: ok. 16 passed; 0 failed; 8 ignored; 0 measured;"),
+        sound.stdout.contains("\ntest result: ok. 24 passed; 0 failed; 12 ignored; 0 measured;"),
         "{sound:?}"
     );
     ensure!(
