@@ -154,8 +154,8 @@ impl Examiner {
     /// Classifies an event of an unknown run. If its fingerprint is of a known run, it is an event with an altered run.
     fn classify_unknown_run(&self, line: &[u8], at: usize, marker: Marker) -> FoundEvent {
         let ours = self.runs.iter().any(|known| {
-            let own = known.numbering.marker(marker.id.client, marker.id.number);
-            own.fingerprint == marker.fingerprint && known.verbatim_start(line, at).is_some()
+            let expected = known.numbering.marker(marker.id.client, marker.id.number);
+            expected.fingerprint == marker.fingerprint && known.verbatim_start(line, at).is_some()
         });
         match ours {
             true => {

@@ -148,9 +148,10 @@ fn read_file(
                 return Err(wrong("receipts begin with one header".to_owned()));
             }
             (Some((run, header)), ReceiptLine::Range(line)) => {
-                let own = header.first_client..header.first_client + header.clients;
+                let clients = header.first_client..header.first_client + header.clients;
                 let run = runs.get_mut(run).expect("its header has been read");
-                let client = run.clients.get_mut(line.client as usize).filter(|_| own.contains(&line.client));
+                let client =
+                    run.clients.get_mut(line.client as usize).filter(|_| clients.contains(&line.client));
                 let client = client
                     .ok_or_else(|| wrong(format!("client {} belongs to another worker", line.client)))?;
                 let expected = client.outcomes.last().map_or(0, |end| end.until);
@@ -174,9 +175,9 @@ fn read_file(
                         end.events
                     )));
                 }
-                let own = header.first_client as usize..(header.first_client + header.clients) as usize;
+                let clients = header.first_client as usize..(header.first_client + header.clients) as usize;
                 let run = runs.get_mut(run).expect("its header has been read");
-                run.clients[own].iter_mut().for_each(|client| client.complete = true);
+                run.clients[clients].iter_mut().for_each(|client| client.complete = true);
                 run.complete_workers += u64::from(!is_whole);
                 is_whole = true;
             }

@@ -19,15 +19,15 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Those that an earlier daemon has given.
     pub(crate) fn taken_over(changes: &[(Entry, Change)]) -> Self {
-        let mut own = Self::default();
+        let mut addresses = Self::default();
         for (entry, change) in changes {
             match change {
-                Change::Address(given) => drop(own.given.insert(given.address, (*entry, given.index))),
-                Change::Setting(setting) => own.silent.extend(setting.interface),
+                Change::Address(given) => drop(addresses.given.insert(given.address, (*entry, given.index))),
+                Change::Setting(setting) => addresses.silent.extend(setting.interface),
                 _ => {}
             }
         }
-        own
+        addresses
     }
 
     /// Gives the device, or `lo`, the addresses that are wanted and that no interface has, and takes back what is not wanted any more.
@@ -63,7 +63,9 @@ impl Addresses {
         let mut added = Vec::new();
         // What keepalived has put on the device may go at any time: `lo` needs it all the same.
         let has = |wanted: IpAddr| {
-            present.iter().any(|own| own.address == wanted && (answers_arp || own.index == LOOPBACK))
+            present
+                .iter()
+                .any(|assigned| assigned.address == wanted && (answers_arp || assigned.index == LOOPBACK))
         };
         for &address in wanted.iter().filter(|wanted| !has(**wanted)) {
             let given = InterfaceAddress { interface: interface.clone(), index, address, network };
@@ -83,9 +85,10 @@ impl Addresses {
     /// The device answers no ARP for addresses that other interfaces have.
     fn keep_silent(&mut self, device: &Device, network: Network, journal: &Journal) -> Result<(), Error> {
         let path = |device: &str| kernel::sysctl_path(&format!("net.ipv4.conf.{device}.arp_ignore"));
-        let (own, all) = (path(&device.name.replace('.', "/")), path("all"));
-        let failed = |error: io::Error| Error::new(format!("set {} to 1", own.display()), &error);
-        let (before, of_all) = (Setting::read(&own).map_err(failed)?, Setting::read(&all).map_err(failed)?);
+        let (device_path, all) = (path(&device.name.replace('.', "/")), path("all"));
+        let failed = |error: io::Error| Error::new(format!("set {} to 1", device_path.display()), &error);
+        let (before, of_all) =
+            (Setting::read(&device_path).map_err(failed)?, Setting::read(&all).map_err(failed)?);
         // The larger one holds.
         let number = |text: &str| text.parse().unwrap_or(0);
         if is_silent(number(&before).max(number(&of_all))) {
@@ -98,11 +101,11 @@ impl Addresses {
             )));
         }
         if !self.silent.contains(&device.index) {
-            let (path, after, interface) = (own.clone(), Some("1".to_owned()), Some(device.index));
+            let (path, after, interface) = (device_path.clone(), Some("1".to_owned()), Some(device.index));
             journal.record(Change::Setting(Setting { path, before, after, interface, network }))?;
             self.silent.push(device.index);
         }
-        Setting::write(&own, "1").map_err(failed)
+        Setting::write(&device_path, "1").map_err(failed)
     }
 }
 

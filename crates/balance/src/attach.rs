@@ -179,10 +179,10 @@ mod tests {
             println!("not run: only root may attach BPF programs");
             return;
         }
-        let own = std::env::current_exe().unwrap();
+        let program = std::env::current_exe().unwrap();
         let inside = "mount -t bpf bpf /sys/fs/bpf && exec \"$0\" --exact attach::tests::a_filter_stays_is_replaced_and_goes";
         let mut done = Command::new("unshare");
-        done.args(["--net", "--mount", "sh", "-c", inside]).arg(own).env(INSIDE, "1");
+        done.args(["--net", "--mount", "sh", "-c", inside]).arg(program).env(INSIDE, "1");
         let done = done.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
     }

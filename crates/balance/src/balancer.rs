@@ -221,7 +221,7 @@ impl Balancer {
     /// Whether something is done once flows have ended.
     pub(crate) fn waits_for_flows(&self) -> bool {
         let mut servers = self.vips.iter().flat_map(|state| &state.servers);
-        servers.any(|own| own.is_leaving || own.server.drain || own.server.max_connections.is_some())
+        servers.any(|state| state.is_leaving || state.server.drain || state.server.max_connections.is_some())
     }
 
     /// Numbers of the servers that have a maximum.
@@ -242,8 +242,9 @@ impl Balancer {
             !servers.iter().any(|state| state.server.address == server.address)
         };
         let new = partners.iter().zip(&config.vips);
-        let new: usize =
-            new.map(|(partner, vip)| vip.servers.iter().filter(|own| is_new(partner, own)).count()).sum();
+        let new: usize = new
+            .map(|(partner, vip)| vip.servers.iter().filter(|server| is_new(partner, server)).count())
+            .sum();
         let present: usize = self.vips.iter().map(|state| state.servers.len()).sum();
         // New services are in the table before those go that are not wanted any more.
         let services = config.services();

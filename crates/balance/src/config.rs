@@ -310,7 +310,7 @@ pub(crate) fn no_name(name: &str) -> String {
 }
 
 /// What kind of address this is, if it is none of a host.
-fn unusable(address: IpAddr) -> Option<String> {
+pub(crate) fn unusable(address: IpAddr) -> Option<String> {
     let kind = match address {
         _ if address.is_unspecified() => "the unspecified address",
         _ if address.is_loopback() => "a loopback address",

@@ -54,12 +54,12 @@ pub struct Daemon {
     program: Program,
     addresses: Addresses,
     /// The addresses that the last call has set.
-    given: Vec<IpAddr>,
+    assigned_addresses: Vec<IpAddr>,
     /// Those of them that neighbours have not been told of.
     unannounced: BTreeSet<IpAddr>,
     /// When to look at the device again, and what was wrong with it the last time.
-    look: Instant,
-    trouble: Option<String>,
+    next_look: Instant,
+    device_trouble: Option<String>,
     checker: Checker,
     targets: Vec<Target>,
     sweeps: Sweeps,
@@ -70,14 +70,14 @@ pub struct Daemon {
     messages: Receiver<Message>,
     sender: Sender<Message>,
     /// What is on the disk.
-    saved: Vec<u8>,
+    saved_bytes: Vec<u8>,
     started: Instant,
     /// When the counts were last asked for.
-    read: Instant,
+    last_read: Instant,
     /// What could not be written the last time.
     failure: Option<String>,
     /// When to write everything again after a failure.
-    retry: Option<Instant>,
+    retry_at: Option<Instant>,
     journal: Journal,
     _lock: File,
 }
@@ -153,7 +153,7 @@ impl Daemon {
                     self.look_if_due();
                     self.sweep_if_due();
                     let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= monotonic_ns());
-                    if is_due || self.retry.is_some() {
+                    if is_due || self.retry_at.is_some() {
                         self.settle_or_retry();
                     }
                     continue;
@@ -243,16 +243,16 @@ impl Daemon {
     }
 
     fn settle_or_retry(&mut self) {
-        if self.retry.is_some_and(|retry| Instant::now() < retry) {
+        if self.retry_at.is_some_and(|retry| Instant::now() < retry) {
             return;
         }
-        self.retry = None;
+        self.retry_at = None;
         let failure = self.settle().err().map(|error| error.to_string());
         if let Some(error) = &failure {
             if self.failure != failure {
                 error!("{error}; trying again");
             }
-            self.retry = Some(Instant::now() + RETRY);
+            self.retry_at = Some(Instant::now() + RETRY);
         }
         self.failure = failure;
     }
@@ -280,9 +280,9 @@ impl Daemon {
         let mut wanted = self.balancer.addresses();
         if written.is_err() {
             // Clients come to addresses that the tables know.
-            wanted.retain(|address| self.given.contains(address));
+            wanted.retain(|address| self.assigned_addresses.contains(address));
         }
-        let given = if wanted == self.given { Ok(()) } else { self.give(wanted) };
+        let given = if wanted == self.assigned_addresses { Ok(()) } else { self.give(wanted) };
         let targets = self.balancer.targets();
         // Whether they are up, the checker has said itself.
         let is_known = targets.len() == self.targets.len()
@@ -299,16 +299,16 @@ impl Daemon {
         let now = Instant::now();
         let sweep = self.sweeper.due(self.sweep_for());
         // Before everything is tried again, nothing is written.
-        let step = self.balancer.next_step_ns().filter(|_| self.retry.is_none());
+        let step = self.balancer.next_step_ns().filter(|_| self.retry_at.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
-        [sweep, step, glance, self.retry].into_iter().flatten().fold(self.look, Instant::min)
+        [sweep, step, glance, self.retry_at].into_iter().flatten().fold(self.next_look, Instant::min)
     }
 
     fn sweep_for(&self) -> SweepFor {
         if self.may_be_full() {
             SweepFor::Threshold
-        } else if self.balancer.waits_for_flows() || self.read.elapsed() < READER_STAYS {
+        } else if self.balancer.waits_for_flows() || self.last_read.elapsed() < READER_STAYS {
             SweepFor::Reader
         } else {
             SweepFor::Nobody

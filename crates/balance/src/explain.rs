@@ -241,20 +241,23 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             continue;
         }
         let is_vip = |address: IpAddr| config.vips.iter().any(|vip| vip.address == address);
-        let own = facts
-            .addresses
-            .iter()
-            .find(|own| own.interface == *name && own.address.is_ipv4() == is_v4 && !is_vip(own.address));
-        let fact = own.map_or_else(
+        let source = facts.addresses.iter().find(|assigned| {
+            assigned.interface == *name && assigned.address.is_ipv4() == is_v4 && !is_vip(assigned.address)
+        });
+        let fact = source.map_or_else(
             || format!("{name} has no address of {family} of its own"),
-            |own| format!("servers are probed and asked for from {}", own.address),
+            |source| format!("servers are probed and asked for from {}", source.address),
         );
-        all.check(own.is_some(), fact, "give it one of the servers' network: health checks and ARP need it");
+        all.check(
+            source.is_some(),
+            fact,
+            "give it one of the servers' network: health checks and ARP need it",
+        );
     }
     for vip in &config.vips {
         let address = vip.address;
-        let own = facts.addresses.iter().find(|own| own.address == address);
-        let on = own.map(|own| own.interface.as_str());
+        let assigned = facts.addresses.iter().find(|assigned| assigned.address == address);
+        let on = assigned.map(|assigned| assigned.interface.as_str());
         match (on, config.answer_arp) {
             (None, true) if facts.rivals.contains_key(&address) => all.add(
                 Verdict::Missing,
@@ -274,10 +277,10 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             ),
             (Some(on), _) => all.good(format!("{address} is an address of {on}")),
         }
-        let is_near = facts.addresses.iter().any(|own| {
-            own.interface == *name
-                && Network { address: own.address, prefix: own.prefix }.contains(address)
-                && own.address != address
+        let is_near = facts.addresses.iter().any(|assigned| {
+            assigned.interface == *name
+                && Network { address: assigned.address, prefix: assigned.prefix }.contains(address)
+                && assigned.address != address
         });
         if is_near {
             all.good(format!(
@@ -320,8 +323,9 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
 fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
     for (server, mac) in &facts.servers {
         let name = &config.device;
-        let is_near = facts.addresses.iter().any(|own| {
-            own.interface == *name && Network { address: own.address, prefix: own.prefix }.contains(*server)
+        let is_near = facts.addresses.iter().any(|assigned| {
+            assigned.interface == *name
+                && Network { address: assigned.address, prefix: assigned.prefix }.contains(*server)
         });
         match mac {
             Some(mac) => {

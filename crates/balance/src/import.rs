@@ -144,7 +144,7 @@ impl Table {
             given.scheduler.as_ref().ok_or_else(|| vec![(given.command_at, no_scheduler.to_owned())])?;
         let scheduler_is = scheduler_of(scheduler).map_err(|why| vec![(scheduler.column, why)])?;
         let is_flagged =
-            |flag: &str| given.flags.is_some_and(|flags| flags.split(',').any(|own| own.trim() == flag));
+            |flag: &str| given.flags.is_some_and(|flags| flags.split(',').any(|word| word.trim() == flag));
         let (schedule, persistence, is_weighted) = match scheduler_is {
             Scheduler::Turns { is_weighted } => {
                 let persistence = given

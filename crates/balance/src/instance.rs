@@ -102,8 +102,8 @@ impl Instance {
     pub(crate) fn pins(&self) -> PathBuf {
         // The BPF file system takes no dots.
         let name = format!("{PINS_PREFIX}{}", self.label.replace('.', ":"));
-        let own = self.folder.join(OWN_BPF);
-        if is_bpf(&own) { own.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
+        let bpf_folder = self.folder.join(OWN_BPF);
+        if is_bpf(&bpf_folder) { bpf_folder.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
     }
 
     /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
@@ -113,22 +113,24 @@ impl Instance {
     /// # Errors
     /// When the kernel refuses to mount one.
     pub fn ensure_bpf_file_system(&self) -> Result<Option<String>, Error> {
-        let own = self.folder.join(OWN_BPF);
+        let bpf_folder = self.folder.join(OWN_BPF);
         let outside = namespaces::outermost_ancestor();
         let is_seen = |path: &Path| outside.is_none_or(|process| is_seen_by(process, path));
         let is_lasting = |path: &Path| is_bpf(path) && is_seen(path);
-        if is_lasting(Path::new(BPF_FILE_SYSTEM)) || is_lasting(&own) {
+        if is_lasting(Path::new(BPF_FILE_SYSTEM)) || is_lasting(&bpf_folder) {
             return Ok(None);
         }
-        let failed =
-            |error: io::Error| Error::new(format!("mount a BPF file system at {}", own.display()), &error);
-        if !is_bpf(&own) {
-            make_folder(&own).map_err(failed)?;
+        let failed = |error: io::Error| {
+            Error::new(format!("mount a BPF file system at {}", bpf_folder.display()), &error)
+        };
+        if !is_bpf(&bpf_folder) {
+            make_folder(&bpf_folder).map_err(failed)?;
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("bpf", &own, "bpf", flags, Some(c"mode=0700")).map_err(|error| failed(error.into()))?;
+            mount("bpf", &bpf_folder, "bpf", flags, Some(c"mode=0700"))
+                .map_err(|error| failed(error.into()))?;
         }
-        let Some(process) = outside.filter(|_| !is_seen(&own)) else { return Ok(None) };
-        Ok(share_with(process, &self.folder, &own).err().map(|why| {
+        let Some(process) = outside.filter(|_| !is_seen(&bpf_folder)) else { return Ok(None) };
+        Ok(share_with(process, &self.folder, &bpf_folder).err().map(|why| {
             format!(
                 "the tables end with this process, also by `stop --keep`, because it has a mount namespace of its own ({why}); to keep them, mount a \
                  BPF file system at {BPF_FILE_SYSTEM} before, or start the balancer by nsenter --net"
@@ -156,8 +158,8 @@ impl Instance {
                 opened => opened.map_err(failed)?,
             };
             let is_same = |file: &File| {
-                let (own, there) = (file.metadata()?, fs::metadata(&path)?);
-                Ok::<_, io::Error>((own.dev(), own.ino()) == (there.dev(), there.ino()))
+                let (of_file, there) = (file.metadata()?, fs::metadata(&path)?);
+                Ok::<_, io::Error>((of_file.dev(), of_file.ino()) == (there.dev(), there.ino()))
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_same(&file).unwrap_or(false) => break file,
@@ -218,12 +220,12 @@ fn is_seen_by(process: u32, path: &Path) -> bool {
 /// Mounts what is mounted at a path in another process's namespace of mounts, too, if the folder that it is in is the same one there.
 fn share_with(process: u32, folder: &Path, path: &Path) -> io::Result<()> {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-    let own = identity(folder)?;
+    let inside = identity(folder)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mounted = open_tree(CWD, path, flags)?;
     let mounts = File::open(namespaces::path_of(process, namespaces::Kind::Mount))?;
     namespaces::run_in_mounts(mounts, || {
-        if identity(folder).ok() != Some(own) {
+        if identity(folder).ok() != Some(inside) {
             return Err(io::Error::other(format!("{} is another folder outside", folder.display())));
         }
         Ok(move_mount(&mounted, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)

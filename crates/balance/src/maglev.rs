@@ -63,18 +63,18 @@ impl Ring {
 
     /// Number of places that have another server in another ring.
     pub fn moved(&self, other: &Self) -> usize {
-        self.places.iter().zip(&other.places).filter(|(own, other)| own != other).count()
+        self.places.iter().zip(&other.places).filter(|(server, other)| server != other).count()
     }
 
     /// Number of places that a server has.
     pub fn share(&self, number: u16) -> usize {
-        self.places.iter().filter(|own| **own == number).count()
+        self.places.iter().filter(|server| **server == number).count()
     }
 
     /// Numbers of places by server; 0 is nobody.
     pub(crate) fn shares(&self) -> BTreeMap<u16, usize> {
         let mut shares = BTreeMap::new();
-        self.places.iter().for_each(|own| *shares.entry(*own).or_default() += 1);
+        self.places.iter().for_each(|server| *shares.entry(*server).or_default() += 1);
         shares
     }
 
@@ -84,7 +84,7 @@ impl Ring {
         members.sort_by(|one, other| one.name.cmp(&other.name));
         // By number: what a server has beyond its share, below 0 what it lacks. Servers that are gone have no share.
         let mut beyond = vec![0_i64; usize::from(u16::MAX) + 1];
-        places.iter().for_each(|own| beyond[usize::from(*own)] += 1);
+        places.iter().for_each(|server| beyond[usize::from(*server)] += 1);
         for (member, share) in members.iter().zip(shares(&members)) {
             beyond[usize::from(member.number)] -= share as i64;
         }
@@ -248,8 +248,8 @@ mod tests {
         shuffled.rotate_left(2);
         let ring = Ring::new(&all);
         assert_eq!(ring, Ring::new(&shuffled));
-        assert!(Ring::new(&members(&[0, 0])).places.iter().all(|own| *own == 0));
-        assert!(ring.changed(&[]).places.iter().all(|own| *own == 0));
+        assert!(Ring::new(&members(&[0, 0])).places.iter().all(|server| *server == 0));
+        assert!(ring.changed(&[]).places.iter().all(|server| *server == 0));
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl<'b> Segment<'b> {
 impl Probe {
     /// Begins a probe from an own address and port, with a random number of its first byte. Returns the SYN, too.
     pub(crate) fn begin(
-        own: SocketAddr,
+        source: SocketAddr,
         vip: SocketAddr,
         kind: &CheckKind,
         timeout: Duration,
@@ -146,7 +146,8 @@ impl Probe {
         };
         let (resend, deadline) = (Some(now + timeout / 2), now + timeout);
         let next = first.wrapping_add(1);
-        let probe = Self { own, vip, next, phase: Phase::Connecting, http, resend, deadline, timeout };
+        let probe =
+            Self { own: source, vip, next, phase: Phase::Connecting, http, resend, deadline, timeout };
         let syn = probe.syn();
         (probe, syn)
     }

@@ -121,11 +121,11 @@ enum State {
 }
 
 impl Prober {
-    pub(crate) fn new(own: Vec<(IpAddr, u8)>, seed: u64) -> Self {
+    pub(crate) fn new(addresses: Vec<(IpAddr, u8)>, seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let next_port = random.random_range(PORTS);
         Self {
-            own,
+            own: addresses,
             vips: BTreeSet::new(),
             targets: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -137,8 +137,8 @@ impl Prober {
     }
 
     /// Takes other own addresses, for the probes that begin from now on.
-    pub(crate) fn set_addresses(&mut self, own: Vec<(IpAddr, u8)>) {
-        self.own = own;
+    pub(crate) fn set_addresses(&mut self, addresses: Vec<(IpAddr, u8)>) {
+        self.own = addresses;
     }
 
     /// Takes other targets. Those that stay as they were keep their state; of those whose address or check has changed, whether they
@@ -272,13 +272,13 @@ impl Prober {
         let first = self.random.random();
         let Some(watched) = self.targets.get_mut(&id) else { return Err(String::new()) };
         let Target { vip, server, check, .. } = &watched.target;
-        let own = source(&self.own, *server, *vip, &self.vips).ok_or_else(|| {
+        let address = source(&self.own, *server, *vip, &self.vips).ok_or_else(|| {
             let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
             format!("cannot be probed: the balancer's device has no address of {family} of its own")
         })?;
         let vip = SocketAddr::new(*vip, watched.target.port);
         let (probe, syn) =
-            Probe::begin(SocketAddr::new(own, port), vip, &check.kind, check.timeout, first, now);
+            Probe::begin(SocketAddr::new(address, port), vip, &check.kind, check.timeout, first, now);
         watched.state = State::Probed(Box::new(probe), port);
         self.ports.insert(port, id);
         Ok(syn)
@@ -357,12 +357,20 @@ pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
 }
 
 /// The own address that a server answers to: one of its network, if there is one.
-fn source(own: &[(IpAddr, u8)], server: IpAddr, vip: IpAddr, vips: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+fn source(
+    addresses: &[(IpAddr, u8)],
+    server: IpAddr,
+    vip: IpAddr,
+    vips: &BTreeSet<IpAddr>,
+) -> Option<IpAddr> {
     // A server would answer a VIP to itself.
-    let usable = || own.iter().filter(|(own, _)| own.is_ipv4() == vip.is_ipv4() && !vips.contains(own));
-    let near = usable().find(|(own, prefix)| Network { address: *own, prefix: *prefix }.contains(server));
-    let global = |own: &&(IpAddr, u8)| !matches!(own.0, IpAddr::V6(own) if own.is_unicast_link_local());
-    near.or_else(|| usable().find(global)).or_else(|| usable().next()).map(|(own, _)| *own)
+    let usable = || {
+        addresses.iter().filter(|(address, _)| address.is_ipv4() == vip.is_ipv4() && !vips.contains(address))
+    };
+    let near =
+        usable().find(|(address, prefix)| Network { address: *address, prefix: *prefix }.contains(server));
+    let global = |entry: &&(IpAddr, u8)| !matches!(entry.0, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    near.or_else(|| usable().find(global)).or_else(|| usable().next()).map(|(address, _)| *address)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) fn lacking() -> Vec<&'static str> {
     if !is_first {
         return vec!["CAP_BPF and CAP_PERFMON outside of this user namespace"];
     }
-    lacking_of(capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective))
+    lacking_of(capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective))
 }
 
 fn lacking_of(held: CapabilitySet) -> Vec<&'static str> {

@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use settings::Network;
 use undo::{Change, Entry, Folder, InterfaceAddress, Journal, Setting};
 
-use crate::{Error, addresses::is_silent};
+use crate::{Error, addresses::is_silent, config::unusable};
 
 /// What [`undo::runs`] calls it.
 const KIND: &str = "server";
@@ -60,7 +60,7 @@ impl ServerSetup {
         let network = undo::Network::own().map_err(io_failed("find out the network namespace"))?;
         let title = format!("server in the network namespace {}", network.number());
         let mut wrong = Vec::new();
-        if !capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::NET_ADMIN)) {
+        if !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN)) {
             wrong.push(
                 "this user may not give addresses to lo and change settings of ARP: run this as root"
                     .to_owned(),
@@ -112,7 +112,9 @@ impl ServerSetup {
     ) -> Result<(), String> {
         let unrecorded = |error: undo::Error| error.to_string();
         let has = |path: &Path| {
-            former.iter().any(|(_, change)| matches!(change, Change::Setting(own) if own.path == path))
+            former
+                .iter()
+                .any(|(_, change)| matches!(change, Change::Setting(setting) if setting.path == path))
         };
         for (name, before, value) in &plan.settings {
             let path: PathBuf = kernel::sysctl_path(name);
@@ -131,12 +133,12 @@ impl ServerSetup {
         let mut known = Vec::new();
         for (entry, change) in former {
             match change {
-                Change::Address(own) if !vips.contains(&own.address) => {
+                Change::Address(given) if !vips.contains(&given.address) => {
                     self.journal.undo(*entry).map_err(unrecorded)?;
                     self.lines
-                        .push(format!("{} is taken from lo: an earlier command has given it", own.address));
+                        .push(format!("{} is taken from lo: an earlier command has given it", given.address));
                 }
-                Change::Address(own) => known.push(own.address),
+                Change::Address(given) => known.push(given.address),
                 _ => {}
             }
         }
@@ -202,25 +204,25 @@ fn plan(
     for (at, vip) in vips.iter().enumerate() {
         if vips[..at].contains(vip) {
             wrong.push(format!("{vip} is named twice"));
-        } else if let Some(why) = no_vip(*vip) {
-            wrong.push(format!("{vip} cannot be a VIP: {why}"));
+        } else if let Some(kind) = no_vip(*vip) {
+            wrong.push(format!("{vip} cannot be a VIP: it is {kind}"));
         } else {
             let full = Network::max_prefix(*vip);
-            match present.iter().find(|own| own.address == *vip) {
+            match present.iter().find(|assigned| assigned.address == *vip) {
                 None => {
                     plan.lines.push(format!("lo is given {vip}/{full}"));
                     plan.addresses.push(*vip);
                 }
-                Some(own) if own.index != LOOPBACK => {
-                    let (prefix, device) = (own.prefix, name(own.index));
+                Some(assigned) if assigned.index != LOOPBACK => {
+                    let (prefix, device) = (assigned.prefix, name(assigned.index));
                     wrong.push(format!(
                         "{device} has {vip}, so this host answers ARP or neighbour discovery for the VIP, which only the balancer may \
                          do; on a server, first run: ip address del {vip}/{prefix} dev {device}"
                     ));
                 }
-                Some(own) if own.prefix != full => wrong.push(format!(
+                Some(assigned) if assigned.prefix != full => wrong.push(format!(
                     "lo has {vip}/{}, so this host takes the whole network for its own: ip address del {vip}/{} dev lo",
-                    own.prefix, own.prefix
+                    assigned.prefix, assigned.prefix
                 )),
                 Some(_) => plan.lines.push(format!("lo has {vip}/{full} already")),
             }
@@ -232,15 +234,10 @@ fn plan(
     if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
 }
 
-fn no_vip(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_loopback() => Some("it is a loopback address"),
-        _ if address.is_multicast() => Some("it is a multicast address"),
-        _ if address.is_unspecified() => Some("it is the unspecified address"),
-        IpAddr::V4(address) if address.is_broadcast() => Some("it is the broadcast address"),
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some("it is a link-local address"),
-        _ => None,
-    }
+/// What kind of address this is, if it cannot be a VIP.
+fn no_vip(address: IpAddr) -> Option<String> {
+    let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    unusable(address).or_else(|| is_link_local.then(|| "a link-local address".to_owned()))
 }
 
 #[cfg(test)]

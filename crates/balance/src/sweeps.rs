@@ -234,14 +234,14 @@ mod tests {
             let mut sweeps = Sweeps::new(7, 0);
             sweeps.set_timeouts(idle, closing);
             let timeout = if is_closing { closing.min(idle) } else { idle };
-            let (mut now, mut own) = (0, None);
+            let (mut now, mut marked) = (0, None);
             for (at, pause) in pauses.iter().enumerate() {
                 if at == seen {
-                    own = Some((now, flow(sweeps.mark(), is_closing)));
+                    marked = Some((now, flow(sweeps.mark(), is_closing)));
                 }
                 now += pause;
                 sweeps.begin(now);
-                let Some((seen_ns, flow)) = &own else { continue };
+                let Some((seen_ns, flow)) = &marked else { continue };
                 let longest_pause = pauses.iter().max().copied().unwrap_or_default();
                 let idle_for = now - seen_ns;
                 if sweeps.is_over(flow, now) {

@@ -51,11 +51,11 @@ impl MemoryGroup {
     /// Memory of all processes in bytes: their own and mapped files, without the kernel's cache of other files.
     pub fn used_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
-        let [own, mapped] = match self.version {
+        let [anonymous, mapped] = match self.version {
             Version::One => ["total_rss ", "total_mapped_file "],
             Version::Two => ["anon ", "file_mapped "],
         };
-        Some(kernel::number(&text, own)? + kernel::number(&text, mapped)?)
+        Some(kernel::number(&text, anonymous)? + kernel::number(&text, mapped)?)
     }
 }
 

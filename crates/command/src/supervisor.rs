@@ -328,9 +328,10 @@ fn kill_orphans() {
 /// belongs to the machine and lists the numbers of a process in all its namespaces. A number cannot mean another
 /// process: a child keeps it until it is waited for.
 fn own_children() -> Vec<Pid> {
-    let Ok(own) = fs::read_link("/proc/self") else { return Vec::new() };
-    let level = pids_in_namespaces(&own.display().to_string()).len();
-    let text = fs::read_to_string(format!("/proc/self/task/{}/children", own.display())).unwrap_or_default();
+    let Ok(own_pid) = fs::read_link("/proc/self") else { return Vec::new() };
+    let level = pids_in_namespaces(&own_pid.display().to_string()).len();
+    let text =
+        fs::read_to_string(format!("/proc/self/task/{}/children", own_pid.display())).unwrap_or_default();
     let known = text
         .split_whitespace()
         .filter_map(|number| pids_in_namespaces(number).get(level.checked_sub(1)?).copied());

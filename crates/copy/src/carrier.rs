@@ -341,7 +341,7 @@ impl Carrier {
             }
             _ => trouble.to_string(),
         };
-        let kept = file.prepared.get().filter(|own| is_kept(own) && *trouble != Trouble::Changed);
+        let kept = file.prepared.get().filter(|prepared| is_kept(prepared) && *trouble != Trouble::Changed);
         if let Some(prepared) = kept {
             let part = shown(&prepared.temporary);
             why += &format!("; {part} has what arrived, and the same command goes on with it");

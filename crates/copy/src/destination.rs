@@ -42,8 +42,8 @@ pub(crate) async fn stated(channel: &Channel, path: &[u8]) -> Result<Destination
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|slash| *slash > 0);
     let above = slash.map_or(&b"."[..], |slash| &path[..slash]);
     // Both at once: the second is seldom needed, and a round trip may be long.
-    let (own, above) = tokio::join!(channel.stat(path), channel.stat(above));
-    Ok(match own? {
+    let (attributes, above) = tokio::join!(channel.stat(path), channel.stat(above));
+    Ok(match attributes? {
         Some(known) => match known.file_type() {
             Some(FileType::Directory) => Destination::Folder,
             Some(FileType::Regular) | None => Destination::File,

@@ -195,9 +195,9 @@ async fn run(
     let add = |(number, item)| {
         let file = FileCopy::new(number, item);
         // Whoever is done with a file drops it, and so closes it.
-        let own = Rc::downgrade(&file);
+        let weak = Rc::downgrade(&file);
         carrier.queue.add(file);
-        own
+        weak
     };
     let files: Vec<Weak<FileCopy>> = (0..).zip(files).map(add).collect();
     let mut show = || {

@@ -121,14 +121,14 @@ impl Login {
         &self,
         control: &Path,
         master: &str,
-        own: &[OsString],
+        first_options: &[OsString],
         flags: &[&str],
         remote: &str,
     ) -> Command {
         let mut command = Command::new("ssh");
         command.args(["-T", "-x", "-a", "-S"]).arg(control);
         command.args(["-o", master]);
-        for option in own {
+        for option in first_options {
             command.arg("-o").arg(option);
         }
         for option in OWN_OPTIONS {

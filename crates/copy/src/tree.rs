@@ -101,11 +101,11 @@ fn here(
     }
     let path = source.as_os_str().as_bytes();
     let mut problem = |why: String| found.problems.push(Problem::new(path, why));
-    let own = match fs::symlink_metadata(source) {
-        Ok(own) => own,
+    let metadata = match fs::symlink_metadata(source) {
+        Ok(metadata) => metadata,
         Err(error) => return problem(error.to_string()),
     };
-    if own.is_symlink() && choice.links && !relative.is_empty() {
+    if metadata.is_symlink() && choice.links && !relative.is_empty() {
         if !choice.has(relative, false) {
             return;
         }
@@ -114,7 +114,7 @@ fn here(
                 path,
                 target,
                 Kind::Link(to.as_os_str().as_bytes().to_vec()),
-                &own,
+                &metadata,
                 false,
             )),
             Err(error) => problem(error.to_string()),
@@ -124,7 +124,7 @@ fn here(
     let behind = match fs::metadata(source) {
         Ok(behind) => behind,
         Err(error) => {
-            return problem(format!("{error}{}", if own.is_symlink() { "; it is a link" } else { "" }));
+            return problem(format!("{error}{}", if metadata.is_symlink() { "; it is a link" } else { "" }));
         }
     };
     if !relative.is_empty() && !choice.has(relative, behind.is_dir()) {
@@ -328,8 +328,9 @@ async fn behind(
     let behind = asked.behind().await?;
     let behind = behind.ok_or_else(|| Trouble::Local("the link leads nowhere".to_owned()))?;
     if behind.file_type() == Some(FileType::Directory) {
-        let (real, own) = tokio::try_join!(channel.real_path(link), channel.real_path(&folder.source))?;
-        if above.contains(&real) || own.starts_with(&below(&real, b"")) || own == real {
+        let (real, folder_path) =
+            tokio::try_join!(channel.real_path(link), channel.real_path(&folder.source))?;
+        if above.contains(&real) || folder_path.starts_with(&below(&real, b"")) || folder_path == real {
             let why = "a link leads back to a folder above; copy links as links with --links";
             return Err(Trouble::Local(why.to_owned()));
         }

@@ -247,7 +247,7 @@ impl Witness {
             } else {
                 String::new()
             };
-            let (mut own, mut connection) = (None, None);
+            let (mut shell, mut connection) = (None, None);
             let mut ask = format!("{FIRST}; echo '{END}'\n");
             for number in 0.. {
                 stdin.write_all(ask.as_bytes()).await.ok()?;
@@ -264,17 +264,17 @@ impl Witness {
                     text.push('\n');
                 }
                 if number == 0 {
-                    own = text.lines().find_map(program);
+                    shell = text.lines().find_map(program);
                     connection = text.lines().find_map(client);
                     let is_own = |client: SocketAddr| {
-                        self.own.borrow().iter().any(|own| own.0.port() == client.port())
+                        self.own.borrow().iter().any(|ends| ends.0.port() == client.port())
                     };
                     self.is_direct.set(connection.is_some_and(is_own));
                     ask = format!("{EACH}{sockets}; echo '{END}'\n");
                 } else {
                     let mut look = look_at(&text);
-                    if let Some((pid, own)) = &own {
-                        look.keep_siblings(*pid, own.began_ticks);
+                    if let Some((pid, shell)) = &shell {
+                        look.keep_siblings(*pid, shell.began_ticks);
                     }
                     self.keep_own(&mut look.connections, connection);
                     self.there.borrow_mut().add(Instant::now(), look, self.is_steady());
@@ -289,9 +289,9 @@ impl Witness {
 
     /// Leaves the connections there that are those here. Behind a translation of addresses, that is only the one of the shell.
     fn keep_own(&self, there: &mut Vec<Connection>, of_shell: Option<SocketAddr>) {
-        let own = self.own.borrow();
+        let ends = self.own.borrow();
         let is_own = |seen: &Connection| {
-            own.iter().any(|(local, remote)| {
+            ends.iter().any(|(local, remote)| {
                 local.port() == seen.remote.port() && remote.port() == seen.local.port()
             })
         };
@@ -322,8 +322,8 @@ impl Witness {
 /// A look at this machine: what proofload itself does on its first thread, and what its children do.
 fn look_here() -> Look {
     // A namespace of process numbers may have another `/proc` than its own.
-    let own = fs::read_link("/proc/self").ok().and_then(|own| own.to_str()?.parse().ok());
-    let pids: Vec<u32> = own.into_iter().flat_map(with_descendants).collect();
+    let own_pid = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    let pids: Vec<u32> = own_pid.into_iter().flat_map(with_descendants).collect();
     let stat = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).ok();
     let files = ["/proc/stat", "/proc/pressure/io"].map(|file| fs::read_to_string(file).unwrap_or_default());
     let mut look = look_at(&(files.concat() + &pids.iter().filter_map(stat).collect::<String>()));
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn this_machine_is_seen() {
         let look = look_here();
-        let own = look.programs.values().next().unwrap();
-        assert!(look.processors.is_some() && own.began_ticks > 0, "{look:?}");
+        let program = look.programs.values().next().unwrap();
+        assert!(look.processors.is_some() && program.began_ticks > 0, "{look:?}");
     }
 }

@@ -22,8 +22,8 @@ pub enum Version {
 /// # Errors
 /// When the mounts or this process's groups cannot be read.
 pub fn parent(controller: &str) -> io::Result<Option<(PathBuf, Version)>> {
-    let (mounts, own) = (crate::read("/proc/self/mountinfo")?, crate::read("/proc/self/cgroup")?);
-    Ok(find(&mounts, &own, controller, |file| fs::read_to_string(file).unwrap_or_default()))
+    let (mounts, groups) = (crate::read("/proc/self/mountinfo")?, crate::read("/proc/self/cgroup")?);
+    Ok(find(&mounts, &groups, controller, |file| fs::read_to_string(file).unwrap_or_default()))
 }
 
 /// Creates a control group.
@@ -57,10 +57,10 @@ pub(crate) fn add_throttling(stat: &str, values: &mut BTreeMap<String, u64>) {
 
 /// What the nearest group above a process that limits its processor time has counted of this quota; nothing if none does.
 pub(crate) fn quota_of(pid: u32) -> BTreeMap<String, u64> {
-    let own = || {
+    let texts = || {
         Some((crate::read("/proc/self/mountinfo").ok()?, crate::read(format!("/proc/{pid}/cgroup")).ok()?))
     };
-    let group = own().and_then(|(mounts, own)| group_of(&mounts, &own, "cpu"));
+    let group = texts().and_then(|(mounts, groups)| group_of(&mounts, &groups, "cpu"));
     group.map_or_else(BTreeMap::new, |group| quota_above(&group))
 }
 
@@ -80,11 +80,11 @@ fn quota_above(group: &Path) -> BTreeMap<String, u64> {
 
 /// The folder of a process's group for a controller, by the texts of `mountinfo` and of the process's `cgroup`: that of version
 /// 1 if there is one.
-pub(crate) fn group_of(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
+pub(crate) fn group_of(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf> {
     let of = |wanted: Version| {
         mounted(mounts, controller).find_map(|(version, root, point)| {
             let hierarchy = if version == Version::One { controller } else { "" };
-            (version == wanted).then(|| own_group(own, hierarchy, root, point)).flatten()
+            (version == wanted).then(|| own_group(groups, hierarchy, root, point)).flatten()
         })
     };
     of(Version::One).or_else(|| of(Version::Two))
@@ -93,13 +93,13 @@ pub(crate) fn group_of(mounts: &str, own: &str, controller: &str) -> Option<Path
 /// Finds the group in the texts of `mountinfo` and `cgroup`; `read` reads a file of a group.
 fn find(
     mounts: &str,
-    own: &str,
+    groups: &str,
     controller: &str,
     read: impl Fn(&Path) -> String,
 ) -> Option<(PathBuf, Version)> {
     mounted(mounts, controller).find_map(|(version, root, point)| match version {
-        Version::One => own_group(own, controller, root, point).map(|group| (group, version)),
-        Version::Two => own_group(own, "", root, point)
+        Version::One => own_group(groups, controller, root, point).map(|group| (group, version)),
+        Version::Two => own_group(groups, "", root, point)
             .and_then(|group| enabled_ancestor(&group, point, controller, &read))
             .map(|group| (group, version)),
     })
@@ -126,9 +126,9 @@ fn has_word(list: &str, separator: char, word: &str) -> bool {
 
 /// This process's group in the hierarchy of a controller (in that of version 2 if empty), which is mounted from `root` on at
 /// `point`; none if the mount does not show it.
-fn own_group(own: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
+fn own_group(groups: &str, controller: &str, root: &str, point: &Path) -> Option<PathBuf> {
     // cgroups(7): number:controllers:path
-    let mut groups = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let mut groups = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let (_, path) = groups.find(|(controllers, _)| has_word(controllers, ',', controller))?;
     let below_root = Path::new(path).strip_prefix(root).ok()?;
     // A group outside of this process's namespace begins with `..`.
@@ -136,14 +136,14 @@ fn own_group(own: &str, controller: &str, root: &str, point: &Path) -> Option<Pa
     is_below.then(|| point.join(below_root))
 }
 
-/// The nearest group, from `own` up to `point`, that enables the controller for its children; none if a group below has limits.
+/// The nearest group, from `lowest` up to `point`, that enables the controller for its children; none if a group below has limits.
 fn enabled_ancestor(
-    own: &Path,
+    lowest: &Path,
     point: &Path,
     controller: &str,
     read: &impl Fn(&Path) -> String,
 ) -> Option<PathBuf> {
-    for group in own.ancestors().take_while(|group| group.starts_with(point)) {
+    for group in lowest.ancestors().take_while(|group| group.starts_with(point)) {
         if has_word(&read(&group.join("cgroup.subtree_control")), ' ', controller) {
             return Some(group.to_owned());
         }
@@ -168,9 +168,9 @@ mod tests {
 
     #[test]
     fn groups_are_made_within_the_own_one() {
-        let own = "4:cpuacct,cpu:/a/b\n0::/\n";
+        let groups = "4:cpuacct,cpu:/a/b\n0::/\n";
         let nothing = |_: &Path| String::new();
-        let group = |mounts: &str| find(mounts, own, "cpu", nothing);
+        let group = |mounts: &str| find(mounts, groups, "cpu", nothing);
         let below = Some(("/sys/fs/cgroup/cpu,cpuacct/a/b".into(), Version::One));
         assert_eq!(group(ONE), below);
         assert_eq!(group(&(TWO.to_owned() + ONE)), below, "version 2 does not enable it");
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(group(&elsewhere), None, "another part of the hierarchy is mounted");
         assert_eq!(group(&(elsewhere + ONE)), below);
         assert_eq!(find(ONE, "4:cpu:/../b\n", "cpu", nothing), None, "outside of the namespace");
-        assert_eq!(group_of(&(TWO.to_owned() + ONE), own, "cpu"), below.map(|(group, _)| group));
+        assert_eq!(group_of(&(TWO.to_owned() + ONE), groups, "cpu"), below.map(|(group, _)| group));
         assert_eq!(group_of(TWO, "0::/b\n", "cpu"), Some("/sys/fs/cgroup/b".into()));
     }
 
@@ -202,22 +202,22 @@ mod tests {
     #[test]
     fn the_nearest_group_with_a_limit_has_the_quota() {
         let folder = tempfile::tempdir().unwrap();
-        let (above, own) = (folder.path().join("a"), folder.path().join("a/b/c"));
-        fs::create_dir_all(&own).unwrap();
+        let (above, inner) = (folder.path().join("a"), folder.path().join("a/b/c"));
+        fs::create_dir_all(&inner).unwrap();
         let write = |group: &Path, file: &str, text: &str| fs::write(group.join(file), text).unwrap();
         for (file, none, some) in
             [("cpu.max", "max 100000", "50000 100000"), ("cpu.cfs_quota_us", "-1", "50000")]
         {
             write(&above, "cpu.stat", "nr_periods 9\nnr_throttled 7\nthrottled_usec 1500\n");
-            write(&own, "cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
-            write(&own, file, none);
+            write(&inner, "cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n");
+            write(&inner, file, none);
             write(&above, file, none);
-            assert_eq!(quota_above(&own), BTreeMap::new());
+            assert_eq!(quota_above(&inner), BTreeMap::new());
             write(&above, file, some);
-            assert_eq!(quota_above(&own)["cgroup.throttled_periods"], 7);
-            write(&own, file, some);
-            assert_eq!(quota_above(&own)["cgroup.throttled_periods"], 0);
-            [&own, &above].iter().for_each(|group| fs::remove_file(group.join(file)).unwrap());
+            assert_eq!(quota_above(&inner)["cgroup.throttled_periods"], 7);
+            write(&inner, file, some);
+            assert_eq!(quota_above(&inner)["cgroup.throttled_periods"], 0);
+            [&inner, &above].iter().for_each(|group| fs::remove_file(group.join(file)).unwrap());
         }
     }
 

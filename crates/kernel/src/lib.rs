@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn this_thread_is_seen() {
-        let own = std::process::id();
-        assert!(processes().contains(&own) && threads(own).contains(&own));
+        let pid = std::process::id();
+        assert!(processes().contains(&pid) && threads(pid).contains(&pid));
         assert!(!release().is_empty());
     }
 }

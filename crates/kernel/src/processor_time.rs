@@ -165,13 +165,13 @@ impl Booked {
             for (owner, account) in &owners {
                 let left = if *owner == IDLE { 1.0 } else { left };
                 let booking_s = (account[2] as f64 * slice_ns / 1e9).min(time_s(account));
-                let own = 1.0 - booking_s / time_s(account).max(f64::MIN_POSITIVE);
+                let rest = 1.0 - booking_s / time_s(account).max(f64::MIN_POSITIVE);
                 let (to, left_s) = match *owner {
-                    IDLE => (&mut booked.unowned.idle, time_s(account) * own + from_work_s - stolen_s),
-                    KERNEL => (&mut booked.unowned.kernel, time_s(account) * own * left),
-                    inode => (booked.namespaces.entry(inode).or_default(), time_s(account) * own * left),
+                    IDLE => (&mut booked.unowned.idle, time_s(account) * rest + from_work_s - stolen_s),
+                    KERNEL => (&mut booked.unowned.kernel, time_s(account) * rest * left),
+                    inode => (booked.namespaces.entry(inode).or_default(), time_s(account) * rest * left),
                 };
-                add(to, number, left_s, account[1] as f64 / 1e9 * own * left);
+                add(to, number, left_s, account[1] as f64 / 1e9 * rest * left);
                 add(&mut booked.unowned.booking, number, booking_s * left, 0.0);
             }
             add(&mut booked.unowned.stolen, number, stolen_s, 0.0);

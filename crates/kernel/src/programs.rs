@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn this_process_is_in_its_namespace_and_works() {
-        let own = std::process::id();
+        let pid = std::process::id();
         let network = namespaces::own_identity(Kind::Network).unwrap();
-        assert!(by_network()[&network].contains(&own));
-        let before = read(own).unwrap();
+        assert!(by_network()[&network].contains(&pid));
+        let before = read(pid).unwrap();
         let files: Vec<fs::File> = (0..10).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {}
-        let after = read(own).unwrap();
+        let after = read(pid).unwrap();
         drop(files);
         assert_eq!((&after.name, after.began_ticks), (&before.name, before.began_ticks));
         // The threads of other tests come and go.

@@ -105,8 +105,8 @@ impl Remote {
                 destination.name
             )
         })?;
-        let own = Mutex::new(Some(session.own));
-        Ok(Self { destination, session: Mutex::new(Some(session)), own })
+        let looking = Mutex::new(Some(session.own));
+        Ok(Self { destination, session: Mutex::new(Some(session)), own: looking })
     }
 
     /// What the host is called.

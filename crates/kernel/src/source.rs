@@ -141,21 +141,21 @@ impl Here {
     fn owned(&mut self, pid: u32) -> &BTreeSet<u32> {
         let listeners = &self.listeners;
         self.owned.entry(pid).or_insert_with(|| {
-            let own = if listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
-            listeners.iter().map(|listener| listener.inode).filter(|inode| own.contains(inode)).collect()
+            let sockets = if listeners.is_empty() { BTreeSet::new() } else { programs::sockets(pid) };
+            listeners.iter().map(|listener| listener.inode).filter(|inode| sockets.contains(inode)).collect()
         })
     }
 
     /// The processes to look at.
-    fn chosen(&mut self, own: Vec<u32>, look: Look) -> Vec<u32> {
+    fn chosen(&mut self, pids: Vec<u32>, look: Look) -> Vec<u32> {
         let last: BTreeSet<u32> = self.owned.keys().copied().collect();
-        for ended in last.difference(&own.iter().copied().collect()) {
+        for ended in last.difference(&pids.iter().copied().collect()) {
             self.owned.remove(ended);
         }
-        if own.len() <= look.max_programs() {
-            return own;
+        if pids.len() <= look.max_programs() {
+            return pids;
         }
-        let mut listening: Vec<u32> = own.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
+        let mut listening: Vec<u32> = pids.into_iter().filter(|&pid| !self.owned(pid).is_empty()).collect();
         if listening.len() > look.max_programs() {
             let why = format!(
                 "of {} processes that listen, {} are looked at each second",
@@ -260,20 +260,20 @@ impl Source for Here {
         }
         let mut all = self.listed(tcp::connections(look.max_connections(), &self.listeners));
         self.has_connections = !all.is_empty();
-        let own = |seen: &Connection| Some((seen.local, seen.remote));
-        all.retain(|seen| self.ignored.iter().all(|looking| looking.connection != own(seen)));
+        let ends = |seen: &Connection| Some((seen.local, seen.remote));
+        all.retain(|seen| self.ignored.iter().all(|looking| looking.connection != ends(seen)));
         Ok(all)
     }
 
     fn programs(&mut self, processes: &Processes, look: Look) -> io::Result<Vec<Program>> {
-        let own = processes.get(&self.identity).cloned().unwrap_or_default();
-        let own = self.chosen(own, look);
+        let pids = processes.get(&self.identity).cloned().unwrap_or_default();
+        let pids = self.chosen(pids, look);
         // What is told of a trial is told at its begin.
         if look == Look::Whole && self.looked.is_empty() {
-            self.find_hidden(&own);
+            self.find_hidden(&pids);
         }
         let mut last = mem::take(&mut self.looked);
-        let looks = own.into_iter().filter_map(|pid| Some((pid, programs::look(pid, last.remove(&pid))?)));
+        let looks = pids.into_iter().filter_map(|pid| Some((pid, programs::look(pid, last.remove(&pid))?)));
         self.looked = looks.collect();
         let all = self.looked.values().map(|look| look.program.clone());
         let is_looking = |program: &Program| {
@@ -283,9 +283,9 @@ impl Source for Here {
     }
 
     fn listens(&mut self, pid: u32) -> BTreeSet<String> {
-        let own = self.owned(pid).clone();
-        let own = self.listeners.iter().filter(|listener| own.contains(&listener.inode));
-        own.map(|listener| listener.address.to_string()).collect()
+        let inodes = self.owned(pid).clone();
+        let listeners = self.listeners.iter().filter(|listener| inodes.contains(&listener.inode));
+        listeners.map(|listener| listener.address.to_string()).collect()
     }
 
     fn quota(&mut self, pid: u32) -> BTreeMap<String, u64> {
@@ -331,11 +331,11 @@ mod tests {
     #[test]
     fn processes_that_are_not_looked_at_are_missing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (mut here, own) = (here(), std::process::id());
+        let (mut here, pid) = (here(), std::process::id());
         here.listeners().unwrap();
         let port = listener.local_addr().unwrap().port();
         here.listeners.retain(|listener| listener.address.port() == port);
-        here.find_hidden(&[own]);
+        here.find_hidden(&[pid]);
         assert!(here.programs_missing.is_empty());
         here.find_hidden(&[]);
         let missing = here.network(Look::Whole).unwrap().missing;

@@ -127,8 +127,8 @@ impl Watch {
             match seen {
                 Ok(seen) => {
                     reading_s += seen.reading_s;
-                    let own = seen.hosts.into_iter();
-                    hosts.extend(own.map(|host| HostCounters {
+                    let of_remote = seen.hosts.into_iter();
+                    hosts.extend(of_remote.map(|host| HostCounters {
                         machine: Some(seen.machine.clone()),
                         elapsed_s: Some(seen.elapsed_s),
                         ..host
@@ -194,9 +194,12 @@ mod tests {
 
     #[test]
     fn what_happens_between_begin_and_end_is_seen() {
-        let own = namespaces::path_of(std::process::id(), Kind::Network);
-        let host =
-            WatchedHost { name: "here".to_owned(), network: Arc::new(File::open(own).unwrap()), group: None };
+        let path = namespaces::path_of(std::process::id(), Kind::Network);
+        let host = WatchedHost {
+            name: "here".to_owned(),
+            network: Arc::new(File::open(path).unwrap()),
+            group: None,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let watch = Watch::start(vec![host], &[], false).unwrap();

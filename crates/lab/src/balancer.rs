@@ -190,9 +190,9 @@ impl Balancer {
     /// The balancer's interface on its link to a server.
     fn device<'p>(&self, plan: &'p Plan, server: usize) -> Result<&'p str, String> {
         let address = self.neighbour(plan, self.host, server)?;
-        let own =
+        let found =
             plan.ends_of(self.host).find(|(link, _)| link.ends.iter().any(|end| end.address == address));
-        own.map(|(_, end)| end.device.as_str()).ok_or_else(|| format!("no link leads to {address}"))
+        found.map(|(_, end)| end.device.as_str()).ok_or_else(|| format!("no link leads to {address}"))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn while_allowed(
     flock(&list, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let read = |name| kernel::read(kernel::sysctl_path(name)).map_err(failed);
     let (allowed, available) = (read(ALLOWED)?, read(AVAILABLE)?);
-    let has = |list: &str, word: &str| list.split_whitespace().any(|own| own == word);
+    let has = |list: &str, word: &str| list.split_whitespace().any(|name| name == word);
     let chosen = plan.hosts.iter().map(|host| host.sysctls.get(SETTING).map_or(DEFAULT, String::as_str));
     let missing: BTreeSet<&str> =
         chosen.filter(|name| has(&available, name) && !has(&allowed, name)).collect();
@@ -55,10 +55,10 @@ pub(crate) fn while_allowed(
 
 /// Names the hosts that kept the machine's algorithm although the lab's default is another; none if there is none.
 pub(crate) fn other_than_default(lab: &Lab) -> Option<String> {
-    let (hosts, own) = (&lab.plan().hosts, || kernel::read(kernel::sysctl_path(SETTING)));
+    let (hosts, read) = (&lab.plan().hosts, || kernel::read(kernel::sysctl_path(SETTING)));
     let other = lab.hosts().zip(hosts).filter(|(_, host)| !host.sysctls.contains_key(SETTING)).find_map(
         |(handle, host)| {
-            let used = handle.inside(own).ok()?;
+            let used = handle.inside(read).ok()?;
             (used.trim() != DEFAULT).then(|| (host.name.clone(), used.trim().to_owned()))
         },
     );

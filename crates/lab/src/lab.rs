@@ -313,12 +313,12 @@ impl Lab {
         &self.run_folder
     }
 
-    fn expand_placeholders(&self, own: usize, words: &[String]) -> Vec<String> {
+    fn expand_placeholders(&self, self_host: usize, words: &[String]) -> Vec<String> {
         let stands_for = |name: &str| {
             if self.plan.writes_file(name) {
                 return Some(self.run_folder.join(name).display().to_string());
             }
-            let host = if name == "self" { Some(own) } else { self.plan.host(name) };
+            let host = if name == "self" { Some(self_host) } else { self.plan.host(name) };
             Some(self.plan.address_of(host?)?.to_string())
         };
         words.iter().map(|word| placeholders::expand(word, &stands_for)).collect()

@@ -31,7 +31,7 @@ const FIRST_INDEX: u32 = 1_000;
 const WORKERS: usize = 4;
 
 /// The inputs for building a lab's network.
-pub(crate) struct Network<'a> {
+pub(crate) struct NetworkBuilder<'a> {
     pub plan: &'a Plan,
     pub hosts: &'a [Namespace],
     pub segments: &'a BTreeMap<String, Namespace>,
@@ -41,7 +41,7 @@ pub(crate) struct Network<'a> {
     pub journal: Option<&'a Journal>,
 }
 
-impl Network<'_> {
+impl NetworkBuilder<'_> {
     /// Builds the network. Returns the emulated links, each of which runs in its own process.
     pub(crate) fn build(&self, stop: impl Fn() -> bool) -> Result<BTreeMap<String, Emulated>, Error> {
         let check_not_cancelled = || if stop() { Err(Error::Cancelled) } else { Ok(()) };
@@ -51,8 +51,9 @@ impl Network<'_> {
             let mut netlink = Netlink::open()?;
             netlink.set_up(LOOPBACK)?;
             let mut addresses = host.loopback.iter();
-            addresses
-                .try_for_each(|&own| netlink.add_address(LOOPBACK, own, settings::Network::max_prefix(own)))
+            addresses.try_for_each(|&address| {
+                netlink.add_address(LOOPBACK, address, settings::Network::max_prefix(address))
+            })
         };
         congestion::while_allowed(self.plan, self.journal, || self.in_each_host("set up", set_up))?;
         let mut emulated = BTreeMap::new();

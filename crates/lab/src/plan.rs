@@ -49,8 +49,8 @@ impl Plan {
 
     /// Whether a host has an IPv6 address.
     pub(crate) fn has_ipv6(&self, host: usize) -> bool {
-        let own = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
-        self.ends_of(host).map(|(_, end)| &end.address).chain(own).any(IpAddr::is_ipv6)
+        let loopback = self.hosts.get(host).into_iter().flat_map(|host| &host.loopback);
+        self.ends_of(host).map(|(_, end)| &end.address).chain(loopback).any(IpAddr::is_ipv6)
     }
 
     /// Whether a program of the lab [writes](KnownKind::written_files) a file with this name for other commands.

@@ -47,59 +47,59 @@ trait KnownProgram: Default + 'static {
 }
 
 macro_rules! programs {
-    ($($file:ident::$own:ident),+ $(,)?) => {
-        $(pub use $file::$own;)+
+    ($($file:ident::$kind:ident),+ $(,)?) => {
+        $(pub use $file::$kind;)+
 
         /// A known program with its own keys.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "their types say what they are")]
-        pub enum KnownKind { $($own($own)),+ }
+        pub enum KnownKind { $($kind($kind)),+ }
 
         impl KnownKind {
             /// All known programs with default values.
             fn all() -> Vec<Self> {
-                vec![$(Self::$own($own::default())),+]
+                vec![$(Self::$kind($kind::default())),+]
             }
 
             /// Name of the program in a lab file.
             pub fn name(&self) -> &'static str {
-                match self { $(Self::$own(_) => $own::NAME),+ }
+                match self { $(Self::$kind(_) => $kind::NAME),+ }
             }
 
             /// Default port.
             pub fn default_port(&self) -> u16 {
-                match self { $(Self::$own(_) => $own::PORT),+ }
+                match self { $(Self::$kind(_) => $kind::PORT),+ }
             }
 
             /// Names of the files that the program writes into the lab's folder. The placeholder `{NAME}` stands for a
             /// file's path.
             pub(crate) fn written_files(&self) -> &'static [&'static str] {
-                match self { $(Self::$own(_) => $own::WRITTEN_FILES),+ }
+                match self { $(Self::$kind(_) => $kind::WRITTEN_FILES),+ }
             }
 
             pub(crate) fn ready(&self, port: u16) -> Ready {
-                match self { $(Self::$own(_) => $own::ready(port)),+ }
+                match self { $(Self::$kind(_) => $kind::ready(port)),+ }
             }
 
             /// Reads the program's own keys.
             pub(crate) fn read(&mut self, reader: &mut Reader<'_>, table: &mut Table<'_, '_>, names: &HostNames<'_>) {
-                match self { $(Self::$own(own) => {
-                    for key in $own::KEYS.iter().filter(|key| $own::REQUIRED_KEYS.contains(&key.name)) {
+                match self { $(Self::$kind(program) => {
+                    for key in $kind::KEYS.iter().filter(|key| $kind::REQUIRED_KEYS.contains(&key.name)) {
                         table.require(reader, key.name, key.help);
                     }
-                    keys::read($own::KEYS, own, reader, table, names);
+                    keys::read($kind::KEYS, program, reader, table, names);
                 })+ }
             }
 
             /// Name, help and schema of each of the program's own keys.
             fn keys(&self) -> Vec<(&'static str, &'static str, Json)> {
-                match self { $(Self::$own(_) => {
-                    $own::KEYS.iter().map(|key| (key.name, key.help, key.schema(""))).collect()
+                match self { $(Self::$kind(_) => {
+                    $kind::KEYS.iter().map(|key| (key.name, key.help, key.schema(""))).collect()
                 })+ }
             }
 
             fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
-                match self { $(Self::$own(own) => own.set_up(context)),+ }
+                match self { $(Self::$kind(program) => program.set_up(context)),+ }
             }
         }
     };
@@ -180,9 +180,9 @@ pub(crate) fn read(
             table.take(name);
         }
     }
-    let own = kind.clone().unwrap_or_else(|| all.remove(0));
-    let port = own.default_port();
-    let mut known = Known { kind: own, port, store: None, args: Vec::new() };
+    let program = kind.clone().unwrap_or_else(|| all.remove(0));
+    let port = program.default_port();
+    let mut known = Known { kind: program, port, store: None, args: Vec::new() };
     keys::read(KEYS, &mut known, reader, table, names);
     kind?;
     known.kind.read(reader, table, names);

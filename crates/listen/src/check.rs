@@ -102,9 +102,9 @@ mod tests {
         let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
         let mut config = Config::new(segments::Config::new(template));
         assert_eq!(config.check(0), Ok(()));
-        for own in ["other", ".proofload", "not/there"] {
-            config.store.state = folder.path().join(own);
-            assert_eq!(config.check(0), Ok(()), "{own}");
+        for other in ["other", ".proofload", "not/there"] {
+            config.store.state = folder.path().join(other);
+            assert_eq!(config.check(0), Ok(()), "{other}");
         }
         for same in ["", ".", "./."] {
             config.store.state = folder.path().join(same);

@@ -113,22 +113,22 @@ fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
 
 fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
     let us = |ns: u64| ns as f64 / 1e3;
-    let own = times.own_percentiles().into_iter().map(|(percentile, own)| OwnPercentile {
+    let percentiles = times.own_percentiles().into_iter().map(|(percentile, time)| OwnPercentile {
         times: name.to_owned(),
         percentile: percentile.to_owned(),
-        measured_us: us(own.ns),
-        less_own_us: us(own.less_own_ns),
+        measured_us: us(time.ns),
+        less_own_us: us(time.less_own_ns),
     });
-    own.collect()
+    percentiles.collect()
 }
 
 /// The warning about the generator's absences, if they were long or a percentile may be the generator's own.
-fn away_warning(result: &WorkerResult, own: &[OwnPercentile]) -> Option<Warning> {
+fn away_warning(result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
     let share = result.http.away.total_s
         / (result.elapsed_ns.max(1) as f64 / 1e9)
         / f64::from(result.http.cpu.threads.max(1));
-    let response_times = own.iter().filter(|own| own.times == RESPONSE_TIME);
-    let names: Vec<&str> = response_times.map(|own| own.percentile.as_str()).collect();
+    let response_times = percentiles.iter().filter(|affected| affected.times == RESPONSE_TIME);
+    let names: Vec<&str> = response_times.map(|affected| affected.percentile.as_str()).collect();
     let figures = if !names.is_empty() {
         format!(
             "the response time's {} (in parentheses) may be the generator's own and says nothing about the target",
@@ -143,7 +143,7 @@ fn away_warning(result: &WorkerResult, own: &[OwnPercentile]) -> Option<Warning>
     Some(Warning::new("generator_away", format!("{absences}; {figures}")))
 }
 
-fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Vec<Warning> {
+fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let counts = &result.http.counts;
     if result.http.counts.never_sent_busy > 0 || (plan.load.is_open() && pool::is_short(plan, result)) {
@@ -206,7 +206,7 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, own: &[OwnPercentile]) -> Ve
                 .to_owned(),
         ));
     }
-    warnings.extend(away_warning(result, own));
+    warnings.extend(away_warning(result, percentiles));
     if let Some(share) =
         validity::processor_wait_share(result).filter(|share| *share > validity::MAX_SILENT_WAIT_SHARE)
     {

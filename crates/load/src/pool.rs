@@ -178,8 +178,8 @@ mod tests {
         let flat = intervals([(156, 770), (156, 780), (156, 780), (156, 779), (156, 780)]);
         let (rule, evidence) = pool_limited(&on_demand(1_000.0, 156), &short(200), &flat).unwrap();
         assert!(rule == VoidRule::PoolLimited && evidence.contains("--connections 683"), "{evidence}");
-        let own = HttpPlan { pool_limit: Some("descriptors: few".to_owned()), ..on_demand(1_000.0, 156) };
-        assert!(pool_limited(&own, &short(200), &flat).unwrap().1.ends_with(": descriptors: few"));
+        let limited = HttpPlan { pool_limit: Some("descriptors: few".to_owned()), ..on_demand(1_000.0, 156) };
+        assert!(pool_limited(&limited, &short(200), &flat).unwrap().1.ends_with(": descriptors: few"));
     }
 
     #[test]
@@ -248,8 +248,8 @@ mod tests {
             ramp
         }] {
             let mut other = short.clone();
-            if let LoadModel::Open { stages: own, .. } = &mut other.load {
-                *own = stages;
+            if let LoadModel::Open { stages: planned, .. } = &mut other.load {
+                *planned = stages;
             }
             assert!(!is_saturated(&other, &steep), "the rate is not steady");
         }

@@ -170,9 +170,9 @@ mod tests {
         assert_eq!(text(&request("GET", b""), true), "GET /a?b=c HTTP/1.1\r\nHost: example:8080\r\n\r\n");
         let post = text(&request("POST", b"{}"), false);
         assert!(post.ends_with("Content-Length: 2\r\nConnection: close\r\n\r\n{}"), "{post}");
-        let mut own = request("POST", b"{}");
-        own.headers.push(("content-length".to_owned(), "2".to_owned()));
-        assert_eq!(text(&own, true).matches("ength").count(), 1);
+        let mut framed = request("POST", b"{}");
+        framed.headers.push(("content-length".to_owned(), "2".to_owned()));
+        assert_eq!(text(&framed, true).matches("ength").count(), 1);
     }
 
     fn numbered(events: EventPlan, client: u32, number: u32) -> String {

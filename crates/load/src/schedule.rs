@@ -69,12 +69,12 @@ impl Schedule {
         let (position, max_arrivals, planned, end_ns) = match arrivals {
             Arrivals::Constant => {
                 let all = bounds.requests.unwrap_or(u64::MAX).min(curve.arrivals());
-                let own = share.count_of_first(all);
+                let count = share.count_of_first(all);
                 let last_ns = all.checked_sub(1).map_or(0, |last| curve.time_ns(last as f64));
-                (Position::Constant { share, cycle_start: 0, number: 0 }, own, Some(own), Some(last_ns))
+                (Position::Constant { share, cycle_start: 0, number: 0 }, count, Some(count), Some(last_ns))
             }
             Arrivals::Poisson => {
-                let own = match bounds.requests {
+                let count = match bounds.requests {
                     // A worker without a connection has a rate of 0.
                     _ if share.own() == 0 => 0,
                     Some(n) => share.part_of(n),
@@ -83,7 +83,7 @@ impl Schedule {
                 let drawn = bounds.requests.filter(|n| *n <= MAX_DRAWN);
                 let last_ns = drawn.and_then(|n| last_of_poisson(&curve, n, seed, share));
                 let process = Poisson::new(seed, share);
-                (Position::Poisson(process), own, is_endless.then_some(own), last_ns)
+                (Position::Poisson(process), count, is_endless.then_some(count), last_ns)
             }
         };
         let mut schedule = Self { curve, position, next_ns: None, issued: 0, max_arrivals, planned, end_ns };

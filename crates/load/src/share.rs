@@ -33,9 +33,9 @@ impl Share {
     /// [`Self::range_of`] divides. The parts of all workers add up to `n`.
     pub(crate) fn part_in_proportion(self, n: u64, weights: u64) -> u64 {
         let weights = weights.max(1);
-        let own = self.range_of(weights);
+        let range = self.range_of(weights);
         let up_to = |weight: u64| (u128::from(n) * u128::from(weight) / u128::from(weights)) as u64;
-        up_to(own.end) - up_to(own.start)
+        up_to(range.end) - up_to(range.start)
     }
 
     /// The share of sub-worker `index` of `of` inside this one.

@@ -92,8 +92,8 @@ impl RequestSource {
     pub(crate) fn new(plan: &HttpPlan, share: Share) -> (Self, u64) {
         match &plan.load {
             LoadModel::Closed { users, loops, ramp_up_ns, think_time } => {
-                let own = share.range_of(*users);
-                let slots = own.end - own.start;
+                let range = share.range_of(*users);
+                let slots = range.end - range.start;
                 let step = if *users > 0 { *ramp_up_ns as f64 / *users as f64 } else { 0.0 };
                 let by_loops = loops.map(|n| n * slots);
                 // In proportion to the users, so that users of all workers get the same number.
@@ -108,7 +108,7 @@ impl RequestSource {
                     thinks: !think_time.is_zero() || plan.script.as_ref().is_some_and(ScriptPlan::pauses),
                     think_time: think_time.clone(),
                     rng: Pcg64Mcg::seed_from_u64(plan.seed.wrapping_add(share.index)),
-                    ramp: (own.start as f64 * step, step),
+                    ramp: (range.start as f64 * step, step),
                     quota: by_requests.unwrap_or(u64::MAX),
                     active: slots,
                     begun: 0,

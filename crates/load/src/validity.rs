@@ -156,10 +156,10 @@ fn own_percentile(result: &WorkerResult) -> Option<String> {
 }
 
 fn rate_not_reached(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
-    let own = result.http.counts.never_sent_own();
-    (own > 0).then(|| {
+    let unsent = result.http.counts.never_sent_own();
+    (unsent > 0).then(|| {
         let evidence = format!(
-            "the generator did not send {own} of {} planned requests, through no fault of the target",
+            "the generator did not send {unsent} of {} planned requests, through no fault of the target",
             result.http.counts.scheduled
         );
         (VoidRule::RateNotReached, evidence)

@@ -70,22 +70,22 @@ enum Command {
     #[command(hide = true)]
     LabExec {
         /// The host and the program, as JSON.
-        #[arg(value_name = "ORDER")]
+        #[arg(value_name = "REQUEST")]
         request: String,
     },
 }
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(help) = short_help::asked(Cli::command, &words) {
-        let printed = output::standard::print(&help).map(|()| exit::Exit::GoalsMet);
+    if let Some(help) = short_help::requested_help(Cli::command, &words) {
+        let printed = output::standard::print_raw(&help).map(|()| exit::Exit::GoalsMet);
         return printed.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let status = print_error(&without_hidden(error));
-            commands::foreign_options::rate_hint(&words).iter().for_each(output::standard::message);
+            commands::foreign_options::rate_hint(&words).iter().for_each(output::standard::print_to_stderr);
             return status;
         }
     };
@@ -128,7 +128,7 @@ fn print_error(error: &clap::Error) -> std::process::ExitCode {
     std::env::args().for_each(|word| secrets::mask::learn_argument(&word));
     let text = error.render().to_string();
     if error.use_stderr() {
-        output::standard::message(text.trim_end());
+        output::standard::print_to_stderr(text.trim_end());
         return exit::Exit::WrongUse.into();
     }
     match error.print() {

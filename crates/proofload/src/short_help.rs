@@ -35,7 +35,7 @@ fn short_helps() -> impl Iterator<Item = ShortHelp> {
 }
 
 /// The short help, if these words of a command line ask for one. `cli` is made only then: most starts are not for help.
-pub(crate) fn asked(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
+pub(crate) fn requested_help(cli: impl FnOnce() -> Command, words: &[String]) -> Option<String> {
     let before_others = words.iter().skip(1).take_while(|word| *word != "--");
     if !before_others.clone().any(|word| word == "-h") {
         return None;
@@ -56,19 +56,23 @@ impl ShortHelp {
             vec![cut(first_clause(&about), MAX_WIDTH).to_owned(), String::new(), usage, String::new()];
         let mut rows = Vec::new();
         if self.command == PROGRAM {
-            let shown = command.get_subcommands().filter(|own| {
-                !own.is_hide_set() && own.get_name() != "help" && !OF_OTHERS.contains(&own.get_name())
+            let shown = command.get_subcommands().filter(|subcommand| {
+                !subcommand.is_hide_set()
+                    && subcommand.get_name() != "help"
+                    && !OF_OTHERS.contains(&subcommand.get_name())
             });
-            rows.extend(shown.map(|own| (own.get_name().to_owned(), help_of(own.get_about()))));
+            rows.extend(
+                shown.map(|subcommand| (subcommand.get_name().to_owned(), help_of(subcommand.get_about()))),
+            );
         }
-        let positionals = command.get_positionals().filter(|own| !own.is_hide_set());
-        rows.extend(positionals.map(|own| (own.to_string(), help_of(own.get_help()))));
+        let positionals = command.get_positionals().filter(|argument| !argument.is_hide_set());
+        rows.extend(positionals.map(|argument| (argument.to_string(), help_of(argument.get_help()))));
         for name in self.options.split_whitespace() {
-            let option = command.get_arguments().find(|own| {
-                let letter = own.get_short().filter(|_| own.get_long().is_none());
-                own.get_long() == Some(name) || letter.is_some_and(|letter| name == letter.to_string())
+            let option = command.get_arguments().find(|argument| {
+                let letter = argument.get_short().filter(|_| argument.get_long().is_none());
+                argument.get_long() == Some(name) || letter.is_some_and(|letter| name == letter.to_string())
             });
-            rows.extend(option.map(|own| (left_of(own), help_of(own.get_help()))));
+            rows.extend(option.map(|argument| (left_of(argument), help_of(argument.get_help()))));
         }
         let left_width = rows.iter().map(|(left, _)| left.chars().count()).max().unwrap_or(0);
         let right_width = MAX_WIDTH.saturating_sub(left_width + 4);
@@ -79,7 +83,7 @@ impl ShortHelp {
         lines.extend(self.examples.iter().map(|example| format!("  {example}")));
         let (others, command) = match self.command {
             PROGRAM => (format!("Lines of {} are taken too. ", OF_OTHERS.join(", ")), "COMMAND"),
-            own => (String::new(), own),
+            name => (String::new(), name),
         };
         lines.push(format!("\n{others}Everything else, exit statuses too: proofload {command} --help\n"));
         lines.join("\n")
@@ -121,7 +125,7 @@ mod tests {
 
     fn help(words: &str) -> Option<String> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        asked(crate::Cli::command, &words)
+        requested_help(crate::Cli::command, &words)
     }
 
     #[test]

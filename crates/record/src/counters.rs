@@ -32,8 +32,8 @@ impl TrialCounters {
     /// Time from the first reading of a host of this name to the last, in seconds; that of this machine if there is none. It is
     /// more than 0, so that it can divide.
     pub fn elapsed_s_at(&self, host: &str) -> f64 {
-        let own = self.hosts.iter().find(|known| known.host == host).and_then(|known| known.elapsed_s);
-        own.unwrap_or(self.elapsed_s).max(f64::MIN_POSITIVE)
+        let elapsed_s = self.hosts.iter().find(|known| known.host == host).and_then(|known| known.elapsed_s);
+        elapsed_s.unwrap_or(self.elapsed_s).max(f64::MIN_POSITIVE)
     }
 
     /// The processor time of all work on this machine; none if it was not booked.

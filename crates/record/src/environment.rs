@@ -52,10 +52,10 @@ impl Environment {
     /// The differences from another environment that may influence results, one line each. The load average is ignored.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut differences = Vec::new();
-        let mut compare = |what: &str, own: &dyn ToString, other: &dyn ToString| {
-            let (own, other) = (own.to_string(), other.to_string());
-            if own != other {
-                differences.push(format!("{what}: {own} against {other}"));
+        let mut compare = |what: &str, this: &dyn ToString, other: &dyn ToString| {
+            let (this, other) = (this.to_string(), other.to_string());
+            if this != other {
+                differences.push(format!("{what}: {this} against {other}"));
             }
         };
         compare("proofload", &self.proofload_version, &other.proofload_version);

@@ -77,12 +77,12 @@ impl Histogram {
     /// Adds every count of another histogram.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
-            (Storage::Full(own), Storage::Full(other)) => {
-                own.add(&**other).expect("all histograms have the same bounds");
+            (Storage::Full(this), Storage::Full(other)) => {
+                this.add(&**other).expect("all histograms have the same bounds");
             }
-            (Storage::Full(own), Storage::Packed(other)) => other.add_to(own),
-            (Storage::Packed(own), Storage::Full(other)) => own.merge(&Packed::of(other)),
-            (Storage::Packed(own), Storage::Packed(other)) => own.merge(other),
+            (Storage::Full(this), Storage::Packed(other)) => other.add_to(this),
+            (Storage::Packed(this), Storage::Full(other)) => this.merge(&Packed::of(other)),
+            (Storage::Packed(this), Storage::Packed(other)) => this.merge(other),
         }
     }
 
@@ -237,8 +237,8 @@ impl PartialEq for Histogram {
     /// Whether both have the same counts, however stored.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Storage::Full(own), Storage::Full(other)) => own == other,
-            (Storage::Packed(own), Storage::Packed(other)) => own == other,
+            (Storage::Full(this), Storage::Full(other)) => this == other,
+            (Storage::Packed(this), Storage::Packed(other)) => this == other,
             (Storage::Full(live), Storage::Packed(packed))
             | (Storage::Packed(packed), Storage::Full(live)) => {
                 live.len() == packed.count() && Packed::of(live) == *packed

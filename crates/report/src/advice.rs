@@ -30,7 +30,8 @@ pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> 
     let all = &results.plan.settings;
     let quantities = results.quantities();
     let main = main_figures(&quantities).enumerate().find(|(_, (quantity, _))| quantity.more_is_better);
-    let Some((index, (quantity, _))) = main.filter(|_| all.iter().any(|own| !own.host_settings.is_empty()))
+    let Some((index, (quantity, _))) =
+        main.filter(|_| all.iter().any(|setting| !setting.host_settings.is_empty()))
     else {
         return Vec::new();
     };
@@ -143,8 +144,9 @@ impl Words<'_> {
 
     /// What bounds a setting, and what would raise it.
     fn bound(&self, one: &Measured<'_>) -> Option<String> {
-        let own = self.bounded.iter().find(|bounded| bounded.setting == one.number);
-        own.and_then(|own| own.bounding.verdict.first_cause())
+        let bounded = self.bounded.iter().find(|bounded| bounded.setting == one.number);
+        bounded
+            .and_then(|bounded| bounded.bounding.verdict.first_cause())
             .map(|cause| format!("bound by {}, which is raised by: {}", cause.words(), cause.raised_by()))
     }
 }
@@ -162,8 +164,9 @@ fn lines(from: &Setting, to: &Setting) -> String {
     let mut lines: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (host, names) in &to.host_settings {
         let before = from.host_settings.get(host);
-        for (name, value) in
-            names.iter().filter(|(name, value)| before.and_then(|own| own.get(*name)) != Some(value))
+        for (name, value) in names
+            .iter()
+            .filter(|(name, value)| before.and_then(|settings| settings.get(*name)) != Some(value))
         {
             lines.entry(format!("{name} = {value}")).or_default().insert(host);
         }

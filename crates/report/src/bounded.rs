@@ -27,9 +27,11 @@ pub(crate) type SettingTable = (Vec<&'static str>, Vec<Vec<String>>);
 
 /// The settings without a search and what bounded them, which for searches the first sentences say; none if nobody looked.
 pub(crate) fn table(results: &Results) -> Option<SettingTable> {
-    let own = bounded(results).into_iter().filter(|own| !results.plan.settings[own.setting].searched);
-    let row = |own: Bounded<'_>| once(results.setting_name(own.setting)).chain(own.row()).collect();
-    let rows: Vec<Vec<String>> = own.map(row).collect();
+    let unsearched =
+        bounded(results).into_iter().filter(|bounded| !results.plan.settings[bounded.setting].searched);
+    let row =
+        |bounded: Bounded<'_>| once(results.setting_name(bounded.setting)).chain(bounded.row()).collect();
+    let rows: Vec<Vec<String>> = unsearched.map(row).collect();
     (!rows.is_empty()).then(|| (once("setting").chain(HEADER).collect(), rows))
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn audited(results: &Results) -> Vec<Audited> {
 
 /// The audits of all settings by their names, if there are any.
 pub(crate) fn audit_table(results: &Results) -> Option<SettingTable> {
-    let row = |own: Audited| once(results.setting_name(own.setting)).chain(own.row()).collect();
+    let row = |audited: Audited| once(results.setting_name(audited.setting)).chain(audited.row()).collect();
     let rows: Vec<Vec<String>> = audited(results).into_iter().map(row).collect();
     (!rows.is_empty()).then(|| (once("setting").chain(AUDIT_HEADER).collect(), rows))
 }

@@ -66,9 +66,9 @@ pub(crate) fn trials_line(results: &Results) -> String {
 
 /// `14 trials, 1 void, 2 min 20 s of trials`: the cost of a setting's search.
 pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
-    let own = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
-    let trials = own().count();
-    let void = own().filter(|entry| entry.trial.validity.is_void()).count();
+    let entries = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
+    let trials = entries().count();
+    let void = entries().filter(|entry| entry.trial.validity.is_void()).count();
     let trials_s: f64 = match answer::searches_of(results, setting) {
         [] => results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum(),
         searches => searches.iter().map(|search| search.trial_seconds).sum(),

@@ -112,8 +112,8 @@ impl Script {
 
     /// Number of users that can have a row of their own; none without a feeder that gives each one.
     pub fn rows_per_user(&self) -> Option<u64> {
-        let own = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::PerUser);
-        own.map(|feeder| feeder.rows()).min()
+        let per_user = self.feeders.iter().filter(|feeder| feeder.order() == record::RowOrder::PerUser);
+        per_user.map(|feeder| feeder.rows()).min()
     }
 }
 

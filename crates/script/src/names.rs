@@ -97,12 +97,12 @@ impl Names {
     /// Says that a name is unknown, and which are known.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let known: Vec<&str> = self.places.keys().map(String::as_str).collect();
-        let own = match known.len() {
+        let sources = match known.len() {
             0 => "no feeder gives values, and no step takes any".to_owned(),
             _ => format!("feeders and steps give {}", known.join(", ")),
         };
         format!(
-            "{UNKNOWN} '{name}': {own}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
+            "{UNKNOWN} '{name}': {sources}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
             BUILT_IN.join(", ")
         )
     }

@@ -27,7 +27,7 @@ pub(crate) struct Asked {
 impl Asked {
     /// The values of a header, in their order.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let headers = self.headers.iter().filter(move |(own, _)| own.eq_ignore_ascii_case(name));
+        let headers = self.headers.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name));
         headers.map(|(_, value)| value.as_str())
     }
 

@@ -200,20 +200,22 @@ fn what_was_written(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&bytes[..read.unwrap_or_default()]).trim().to_owned()
 }
 
-/// Kills the programs of this name in a network namespace, but not those by which this program, `own`, holds it and works in it.
-fn kill(name: &str, network: u64, own: &Path) -> io::Result<()> {
+/// Kills the programs of this name in a network namespace, but not those by which this program, `own_program`, holds it and
+/// works in it.
+fn kill(name: &str, network: u64, own_program: &Path) -> io::Result<()> {
     let file = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    let own = file(own)?;
+    let own_file = file(own_program)?;
     let is_helper = |pid: u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let first = words.split(|byte| *byte == 0).nth(1);
         first.is_some_and(|first| HELPERS.iter().any(|helper| helper.as_bytes() == first))
-            && file(Path::new(&format!("/proc/{pid}/exe"))).is_ok_and(|program| program == own)
+            && file(Path::new(&format!("/proc/{pid}/exe"))).is_ok_and(|program| program == own_file)
     };
     let is_wanted = |pid: u32| {
-        let own = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|file| file.ino() == network);
+        let is_in_network =
+            fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|file| file.ino() == network);
         let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
-        own && comm.is_ok_and(|comm| comm.trim_end() == name) && !is_helper(pid)
+        is_in_network && comm.is_ok_and(|comm| comm.trim_end() == name) && !is_helper(pid)
     };
     let mut killed = 0;
     for pid in kernel::processes() {
@@ -270,7 +272,10 @@ mod tests {
         let records = thread.join().unwrap();
         assert_eq!(records[1].error, None, "{records:?}");
         assert!(records[0].error.as_ref().unwrap().contains("exit status: 1"), "{records:?}");
-        assert!(records.iter().take(2).all(|own| own.began_s.unwrap() >= own.planned_s), "{records:?}");
+        assert!(
+            records.iter().take(2).all(|record| record.began_s.unwrap() >= record.planned_s),
+            "{records:?}"
+        );
         assert!(
             records[2].began_s.is_none() && records[2].error.as_ref().unwrap().contains("before its time")
         );
@@ -283,11 +288,11 @@ mod tests {
 
     #[test]
     fn a_program_is_killed_by_its_name_and_network() {
-        let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        let network = fs::metadata("/proc/self/ns/net").unwrap().ino();
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("own-shell");
         fs::copy("/bin/sh", &program).unwrap();
-        assert!(kill("no-such-program", own, &program).unwrap_err().to_string().contains("no program"));
+        assert!(kill("no-such-program", network, &program).unwrap_err().to_string().contains("no program"));
         // Of the same name: one that holds the host, and one that is meant.
         let start = |program: &Path, word: &str| {
             fs::write(folder.path().join(word), "read line\n").unwrap();
@@ -296,11 +301,11 @@ mod tests {
         };
         let mut holder = start(&program, "lab-holder");
         let mut meant = start(&program, "balance");
-        testing::until("it has its name", || kill("own-shell", own, &program).is_ok());
+        testing::until("it has its name", || kill("own-shell", network, &program).is_ok());
         assert!(!meant.wait().unwrap().success());
         assert!(holder.try_wait().unwrap().is_none(), "the holder is killed");
         let other = Path::new("/proc/self/exe");
-        testing::until("it has its name", || kill("own-shell", own, other).is_ok());
+        testing::until("it has its name", || kill("own-shell", network, other).is_ok());
         assert!(!holder.wait().unwrap().success());
     }
 

@@ -149,14 +149,14 @@ pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
         more_is_better: false,
         is_main: false,
     };
-    let own = match balancer.kind {
+    let of_kind = match balancer.kind {
         BalancerKind::L2dsr => &l2dsr::QUANTITIES[..],
         BalancerKind::Haproxy => &haproxy::QUANTITIES[..],
         BalancerKind::Lvs => &lvs::QUANTITIES,
         BalancerKind::Direct => &[],
     };
-    let own = own.iter().map(|(name, words)| given((*name).to_owned(), words, false));
-    carried.chain([dropped, retries]).chain(own).collect()
+    let of_kind = of_kind.iter().map(|(name, words)| given((*name).to_owned(), words, false));
+    carried.chain([dropped, retries]).chain(of_kind).collect()
 }
 
 /// What the kernel counted for the balancer's host and for the hosts that make the load.
@@ -166,14 +166,14 @@ pub(crate) fn carried(setup: &Setup, counters: &TrialCounters, requests: f64) ->
     };
     let counters_of = |host: usize| {
         let name = &plan.hosts[host].name;
-        counters.hosts.iter().find(|own| own.host == *name).map(|own| &own.counters.values)
+        counters.hosts.iter().find(|entry| entry.host == *name).map(|entry| &entry.counters.values)
     };
     let mut values = Values::new();
-    if let Some(own) = counters_of(balancer.host) {
+    if let Some(counts) = counters_of(balancer.host) {
         // An interface's own counters; those of its driver have a further part in their names.
         let sum = |end: &str| -> f64 {
             let interfaces =
-                own.iter().filter_map(|(name, value)| Some((name.strip_prefix("interface.")?, value)));
+                counts.iter().filter_map(|(name, value)| Some((name.strip_prefix("interface.")?, value)));
             let fitting = interfaces.filter(|(name, _)| {
                 name.split_once('.').is_some_and(|(device, rest)| device != "lo" && rest == end)
             });

@@ -73,10 +73,10 @@ pub(crate) fn role_of_this_machine(trial: &Trial) -> Role {
 /// Whether an address is this machine's. A socket may be bound to others as well, if the machine is told so (`ip_nonlocal_bind`).
 fn is_here(address: IpAddr) -> bool {
     let address = address.to_canonical();
-    let own = || Netlink::open()?.addresses();
+    let addresses = || Netlink::open()?.addresses();
     address.is_loopback()
         || address.is_unspecified()
-        || own().is_ok_and(|own| own.iter().any(|own| own.address == address))
+        || addresses().is_ok_and(|addresses| addresses.iter().any(|assigned| assigned.address == address))
 }
 
 #[cfg(test)]
@@ -112,9 +112,10 @@ mod tests {
             return;
         }
         let test = "counted::tests::only_addresses_of_this_machine_are_here_whatever_may_be_bound";
-        let own = std::env::current_exe().unwrap();
+        let program = std::env::current_exe().unwrap();
         let mut child = std::process::Command::new("unshare");
-        let output = child.args(["-Urn"]).arg(own).args([test, "--exact"]).env(CHILD, "1").output().unwrap();
+        let output =
+            child.args(["-Urn"]).arg(program).args([test, "--exact"]).env(CHILD, "1").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }

@@ -140,8 +140,8 @@ fn hosts(testbed: &mut Testbed) -> io::Result<Vec<WatchedHost>> {
 
 fn roles(setup: &Setup, trial: &Trial) -> Vec<Role> {
     let Some(plan) = &setup.lab else { return vec![role_of_this_machine(trial)] };
-    let own: Vec<&str> = setup.target_processes().collect();
-    let is_target = |process: &&Process| own.contains(&process.name.as_str());
+    let names: Vec<&str> = setup.target_processes().collect();
+    let is_target = |process: &&Process| names.contains(&process.name.as_str());
     let targets: Vec<usize> = plan.processes.iter().filter(is_target).map(|target| target.host).collect();
     // What a program does is what is asked, on whichever side.
     let is_program = setup.workload.kind() == Kind::Command;

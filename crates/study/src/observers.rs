@@ -54,8 +54,8 @@ impl Observers {
 
 /// The quantities that the trials of a setup yield: those of the workload, then those of the observers.
 pub(crate) fn quantities(setup: &Setup) -> Vec<DeclaredQuantity> {
-    let own = setup.workload.quantities(setup.lab.is_some());
+    let of_workload = setup.workload.quantities(setup.lab.is_some());
     let observed =
         [links::quantities(setup), balancer_observer::quantities(setup), kernels::quantities(setup)];
-    own.into_iter().chain(observed.into_iter().flatten()).collect()
+    of_workload.into_iter().chain(observed.into_iter().flatten()).collect()
 }

@@ -18,10 +18,10 @@ pub fn outcomes(plan: &StudyPlan, entries: &[TrialEntry]) -> Result<Vec<SettingO
 }
 
 fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Result<SettingOutcome, String> {
-    let own: Vec<&TrialEntry> = entries.iter().filter(|entry| entry.setting == setting).collect();
+    let of_setting: Vec<&TrialEntry> = entries.iter().filter(|entry| entry.setting == setting).collect();
     let valid: Vec<&TrialEntry> =
-        own.iter().copied().filter(|entry| !entry.trial.validity.is_void()).collect();
-    let audits = own.iter().filter_map(|entry| entry.audit.as_ref());
+        of_setting.iter().copied().filter(|entry| !entry.trial.validity.is_void()).collect();
+    let audits = of_setting.iter().filter_map(|entry| entry.audit.as_ref());
     let mut outcome = SettingOutcome {
         setting,
         goals_met: None,
@@ -33,8 +33,8 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
     };
     if plan.settings[setting].searched {
         for (block, _) in plan.blocks.iter().enumerate() {
-            let Some((mut found, noticed)) = search_outcome(plan, &own, block)? else { continue };
-            found.confirmation = confirmation(plan, setting, &found, &own);
+            let Some((mut found, noticed)) = search_outcome(plan, &of_setting, block)? else { continue };
+            found.confirmation = confirmation(plan, setting, &found, &of_setting);
             outcome.warnings.extend(unconfirmed(plan, setting, &found));
             outcome.searches.push(found);
             outcome.warnings.extend(noticed);
@@ -44,7 +44,7 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
     } else {
         outcome.goals_met = goals_met(plan, &valid);
         outcome.summaries = summaries(plan, &valid);
-        if valid.is_empty() && !own.is_empty() {
+        if valid.is_empty() && !of_setting.is_empty() {
             let message = "every trial was void: nothing may be concluded for this setting; each trial lists its reasons";
             outcome.warnings.push(Warning::new("all_void", message));
         }
@@ -62,11 +62,11 @@ fn nothing_completed(valid: &[&TrialEntry]) -> Option<Warning> {
 
 fn search_outcome(
     plan: &StudyPlan,
-    own: &[&TrialEntry],
+    entries: &[&TrialEntry],
     block: usize,
 ) -> Result<Option<(SearchOutcome, Vec<Warning>)>, String> {
     let of_block: Vec<_> =
-        own.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
+        entries.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
     let Some(first) = of_block.first() else { return Ok(None) };
     let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
     let mut running = RunningSearch::new(search)?;
@@ -115,14 +115,14 @@ fn confirmation(
     plan: &StudyPlan,
     setting: usize,
     found: &SearchOutcome,
-    own: &[&TrialEntry],
+    entries: &[&TrialEntry],
 ) -> Option<Confirmation> {
     let planned = plan.search_of(setting)?.confirm;
     let load = confirmed_load(found).filter(|_| planned > 0)?;
     let is_one = |entry: &&&TrialEntry| {
         entry.purpose == Purpose::Confirm && entry.block == found.block && !entry.trial.validity.is_void()
     };
-    let valid: Vec<&TrialEntry> = own.iter().filter(is_one).copied().collect();
+    let valid: Vec<&TrialEntry> = entries.iter().filter(is_one).copied().collect();
     let met = |goal: usize| valid.iter().filter(|entry| entry.meets(goal, plan)).count() as u32;
     Some(Confirmation {
         load,

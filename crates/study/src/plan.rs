@@ -25,8 +25,8 @@ pub fn plan(study: &Study, command: Vec<String>) -> Result<StudyPlan, String> {
     let searches: Result<Vec<_>, String> = searches.map(|asked| running_search::plan(study, asked)).collect();
     let mut searches = searches?.into_iter();
     let first = study.setup(0, study.search.as_ref().map(|search| search.min)).map_err(joined)?;
-    let own = first.workload.http().and_then(|http| http.duration.as_deref());
-    let duration = match own {
+    let text = first.workload.http().and_then(|http| http.duration.as_deref());
+    let duration = match text {
         Some(text) => parse_time(text).ok().map(|duration| duration.as_secs_f64()),
         None => first.workload.http().is_none().then(|| first.workload.length_s()).flatten(),
     };
@@ -85,7 +85,7 @@ fn keep_varied(settings: &mut [Setting]) {
     for setting in settings.iter() {
         for (host, names) in setting.host_settings.iter().chain(&first) {
             let differs = |name: &&String| {
-                of(setting, host, name) != first.get(host).and_then(|own| own.get(*name)).cloned()
+                of(setting, host, name) != first.get(host).and_then(|values| values.get(*name)).cloned()
             };
             varied.extend(names.keys().filter(differs).map(|name| (host.clone(), name.clone())));
         }

@@ -133,8 +133,8 @@ fn run_trials(
         let better: Vec<Option<bool>> = of_claim.iter().map(|(_, better)| *better).collect();
         let (before, after) = (2 * number, 2 * number + 1);
         let valid = |setting| {
-            let own = trials.iter().filter(move |entry| entry.setting == setting);
-            own.filter(|entry| !entry.trial.validity.is_void()).count() as u32
+            let entries = trials.iter().filter(move |entry| entry.setting == setting);
+            entries.filter(|entry| !entry.trial.validity.is_void()).count() as u32
         };
         let are_met = |setting| {
             let of_setting = result.as_ref()?.outcomes.iter().find(|outcome| outcome.setting == setting)?;
@@ -183,10 +183,10 @@ fn figures(all: &Comparison, study: &Study, claim: &Claim) -> Vec<(ProofFigure, 
 fn study_of(study: &Study, claims: &[Claim]) -> Study {
     let level = |level: &str| Level::Text(level.to_owned());
     let setting = |claim: &Claim, to: &str| {
-        let own = &study.settings[claim.setting];
-        let mut levels = own.levels.clone();
+        let base = &study.settings[claim.setting];
+        let mut levels = base.levels.clone();
         levels.insert(FACTOR.to_owned(), level(to));
-        let name = format!("{} {FACTOR}={to}", own.name).trim_start().to_owned();
+        let name = format!("{} {FACTOR}={to}", base.name).trim_start().to_owned();
         Setting { levels, name, ..Setting::default() }
     };
     let factor = Factor { name: FACTOR.to_owned(), levels: vec![level(BEFORE), level(RAISED)] };

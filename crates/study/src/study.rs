@@ -183,12 +183,12 @@ impl Setup {
     pub fn target_processes(&self) -> impl Iterator<Item = &str> {
         let plan = self.lab.as_ref().zip(self.target.as_ref());
         plan.into_iter().flat_map(|(plan, target)| {
-            let own = |process: &&lab::plan::Process| {
+            let is_of_target = |process: &&lab::plan::Process| {
                 let host = &plan.hosts[process.host].name;
                 process.name.strip_prefix(host.as_str()).and_then(|name| name.strip_prefix('-'))
                     == Some(&target.name)
             };
-            plan.processes.iter().filter(own).map(|process| process.name.as_str())
+            plan.processes.iter().filter(is_of_target).map(|process| process.name.as_str())
         })
     }
 }

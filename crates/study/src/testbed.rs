@@ -121,8 +121,9 @@ impl Testbed {
     /// Whether a process is on a host on which an action kills programs.
     fn is_killed_by_action(&self, process: &str) -> bool {
         let plan = self.setup.lab.as_ref();
-        let host =
-            plan.and_then(|plan| plan.processes.iter().find(|own| own.name == process)).map(|own| own.host);
+        let host = plan
+            .and_then(|plan| plan.processes.iter().find(|planned| planned.name == process))
+            .map(|planned| planned.host);
         let kills = |action: &Action| matches!(action.what, ActionKind::Kill(_)) && Some(action.host) == host;
         self.setup.actions.iter().any(kills)
     }

@@ -49,7 +49,7 @@ impl SentRequest {
             .headers
             .iter()
             .find_map(|(_, value)| value.split_once("boundary="))
-            .map(|(_, own)| own.to_owned());
+            .map(|(_, text)| text.to_owned());
         for (name, value) in &mut self.headers {
             name.make_ascii_lowercase();
             if let Some(boundary) = &boundary {

@@ -128,7 +128,7 @@ impl fmt::Display for Change {
             Self::ControlGroup { path } => write!(f, "control group {}", path.display()),
             Self::Word { path, word } => write!(f, "the word {word} in {}", path.display()),
             Self::Setting(setting) => write!(f, "the setting {}", setting.path.display()),
-            Self::Address(own) => write!(f, "the address {} of {}", own.address, own.interface),
+            Self::Address(given) => write!(f, "the address {} of {}", given.address, given.interface),
             Self::Balancer { pins, .. } => write!(f, "the balancer of {}", pins.display()),
         }
     }
@@ -170,7 +170,7 @@ fn remove_control_group(path: &Path) -> io::Result<()> {
 
 fn remove_word(path: &Path, word: &str) -> io::Result<()> {
     let list = fs::read_to_string(path)?;
-    let kept: Vec<&str> = list.split_whitespace().filter(|own| *own != word).collect();
+    let kept: Vec<&str> = list.split_whitespace().filter(|entry| *entry != word).collect();
     if kept.len() == list.split_whitespace().count() { Ok(()) } else { fs::write(path, kept.join(" ")) }
 }
 

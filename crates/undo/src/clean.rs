@@ -361,8 +361,8 @@ mod tests {
     #[test]
     fn unfinished_journals_of_dead_owners_are_removed() {
         let scratch = Scratch::new();
-        let own = ProcessId::own().unwrap();
-        for (pid, start) in [(own.pid, own.start_ticks), (own.pid, own.start_ticks + 1)] {
+        let process = ProcessId::own().unwrap();
+        for (pid, start) in [(process.pid, process.start_ticks), (process.pid, process.start_ticks + 1)] {
             fs::write(scratch.0.path().join(format!(".0123456789abcdef.{pid}.{start}")), "").unwrap();
         }
         fs::write(scratch.0.path().join(".somebody.else"), "").unwrap();

@@ -84,13 +84,13 @@ pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), C
 pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) -> io::Result<()> {
     let removed = if is_own_network || !pins.exists() { remove_pins(pins) } else { remove_rest(pins) };
     removed.map_err(io::Error::other)?;
-    let own = folder.join(OWN_BPF);
-    if own.exists() {
+    let bpf_folder = folder.join(OWN_BPF);
+    if bpf_folder.exists() {
         // Mounted in no namespace of mounts that this process sees, or not at all; or several times, where mounts of other namespaces
         // come by.
-        (0..16).find(|_| unmount(&own, UnmountFlags::DETACH).is_err());
+        (0..16).find(|_| unmount(&bpf_folder, UnmountFlags::DETACH).is_err());
         // Takes it from other namespaces of mounts, too.
-        fs::remove_dir(&own)?;
+        fs::remove_dir(&bpf_folder)?;
     }
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

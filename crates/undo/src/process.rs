@@ -216,13 +216,13 @@ mod tests {
 
     #[test]
     fn process_numbers_are_translated_between_namespaces() {
-        let own = ProcessId::own().unwrap();
-        assert_eq!(own.resolve_here(&pid_namespace()).unwrap(), Some(own));
-        assert_eq!(own.resolve_here("pid:[1]").unwrap(), None, "no process is in this namespace");
-        assert_eq!(own.is_gone("pid:[1]"), in_initial_pid_namespace());
-        assert!(!own.is_gone(&pid_namespace()));
+        let process = ProcessId::own().unwrap();
+        assert_eq!(process.resolve_here(&pid_namespace()).unwrap(), Some(process));
+        assert_eq!(process.resolve_here("pid:[1]").unwrap(), None, "no process is in this namespace");
+        assert_eq!(process.is_gone("pid:[1]"), in_initial_pid_namespace());
+        assert!(!process.is_gone(&pid_namespace()));
         // For a process in our namespace, both numbers are the same.
-        assert_eq!(innermost_pid(own.pid), Some(own.pid));
+        assert_eq!(innermost_pid(process.pid), Some(process.pid));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Network {
     /// When it belongs to another namespace that may still be there.
     pub(crate) fn is_own_or_gone(&self) -> io::Result<bool> {
         match Self::own()? {
-            own if own == *self => Ok(true),
+            own_network if own_network == *self => Ok(true),
             _ if self.is_gone() => Ok(false),
             _ => Err(io::Error::other("it belongs to another network namespace; do this there")),
         }
@@ -190,14 +190,14 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
 /// was mounted. False if that cannot be proven, which takes the right to mount.
 pub fn sys_is_own() -> bool {
     // Never attached anywhere: it only tells the device that this namespace's /sys has.
-    let own = || {
+    let own_sys = || {
         let file_system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&file_system)?;
         let mount = fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
         rustix::fs::fstat(mount)
     };
     let shown = fs::metadata("/sys").map(|metadata| metadata.dev());
-    own().is_ok_and(|own| shown.is_ok_and(|shown| shown == own.st_dev))
+    own_sys().is_ok_and(|status| shown.is_ok_and(|shown| shown == status.st_dev))
 }
 
 #[cfg(test)]
@@ -277,13 +277,13 @@ mod tests {
 
     #[test]
     fn the_first_namespace_is_known_without_the_right_to_look_at_its_processes() {
-        let own = Network::own().unwrap();
+        let own_network = Network::own().unwrap();
         let looked = std::thread::spawn(move || {
             // Changes only this thread. Without root, processes of others cannot be inspected anyway.
             let nobody = rustix::process::Uid::from_raw(65_534);
             let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
-            let first = Network { cookie: Some(1), ..own };
-            let later = Network { cookie: Some(2), ..own };
+            let first = Network { cookie: Some(1), ..own_network };
+            let later = Network { cookie: Some(2), ..own_network };
             // In a container whose first process is ours, there is no process to test with.
             fs::metadata("/proc/1/ns/net")
                 .err()

@@ -95,7 +95,7 @@ impl Tunings {
             path: folder.path().to_owned(),
             why: format!("cannot tell what belongs to this network namespace: {error}"),
         };
-        let own = Network::own().map_err(unknown)?;
+        let own_network = Network::own().map_err(unknown)?;
         let mut tunings = Self::default();
         let mut found = Vec::new();
         for path in journals(folder)? {
@@ -107,19 +107,20 @@ impl Tunings {
         }
         found.sort_by_key(|(_, content)| content.header.opened_ns);
         for (path, content) in found {
-            tunings.add(path, content, own);
+            tunings.add(path, content, own_network);
         }
         Ok(tunings)
     }
 
-    fn add(&mut self, path: PathBuf, content: JournalContent, own: Network) {
+    fn add(&mut self, path: PathBuf, content: JournalContent, own_network: Network) {
         let settings = content.open.into_iter().filter_map(|change| match change {
             Change::Setting(setting) => Some(setting),
             _ => None,
         });
         // A restart of the machine sets all settings anew.
-        let (here, elsewhere): (Vec<_>, Vec<_>) =
-            settings.filter(|_| content.header.boot == boot_id()).partition(|setting| setting.network == own);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = settings
+            .filter(|_| content.header.boot == boot_id())
+            .partition(|setting| setting.network == own_network);
         self.elsewhere += elsewhere.len();
         match content.damage {
             Some(damage) => self.failures.push(damage),

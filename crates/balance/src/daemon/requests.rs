@@ -17,7 +17,7 @@ impl Daemon {
     pub(super) fn answer(&mut self, request: Request) -> Answer {
         match request {
             Request::Statistics => {
-                self.read = Instant::now();
+                self.last_read = Instant::now();
                 match self.statistics() {
                     Ok(statistics) => Answer::Statistics(Box::new(statistics)),
                     Err(error) => Answer::Refused { why: vec![error.to_string()] },
@@ -64,7 +64,7 @@ impl Daemon {
     /// Goes over to another configuration, or stays with the one that there is.
     fn change_to(&mut self, config: Config, text: String, what: String) -> Answer {
         let refused = |why: String| Answer::Refused { why: vec![why] };
-        let is_new = |vip: &Vip| self.config.vips.iter().all(|own| own.address != vip.address);
+        let is_new = |vip: &Vip| self.config.vips.iter().all(|current| current.address != vip.address);
         let vips = config.vips.iter().filter(|vip| is_new(vip)).cloned().collect();
         let taken = refuse_taken(&self.instance, &Config { vips, ..config.clone() });
         if let Err(error) = taken.and_then(|()| self.balancer.configure(&config)) {
@@ -74,7 +74,7 @@ impl Daemon {
         if let Err(error) = self.write_settings().and_then(|()| self.settle_tables()) {
             let back = self.balancer.configure(&former.0);
             self.hold(former);
-            self.retry = Some(Instant::now());
+            self.retry_at = Some(Instant::now());
             let next = match back.and_then(|()| self.write_settings()) {
                 Ok(()) => "the former configuration stays in effect".to_owned(),
                 Err(error) => format!("the former configuration could not be restored: {error}"),
@@ -82,7 +82,7 @@ impl Daemon {
             return refused(format!("{error}; {next}"));
         }
         if let Err(error) = self.settle() {
-            self.retry = Some(Instant::now() + RETRY);
+            self.retry_at = Some(Instant::now() + RETRY);
             return refused(format!("{error}; the balancer tries again"));
         }
         info!("{what}");

@@ -81,7 +81,7 @@ impl Daemon {
         };
         let written = || -> io::Result<Option<Vec<u8>>> {
             let bytes = serde_json::to_vec(&state)?;
-            if bytes == self.saved {
+            if bytes == self.saved_bytes {
                 return Ok(None);
             }
             let beside = path.with_extension("new");
@@ -92,7 +92,7 @@ impl Daemon {
             Ok(Some(bytes))
         };
         let written = written().map_err(|error| Error::new(format!("write {}", path.display()), &error))?;
-        self.saved = written.unwrap_or_else(|| std::mem::take(&mut self.saved));
+        self.saved_bytes = written.unwrap_or_else(|| std::mem::take(&mut self.saved_bytes));
         Ok(())
     }
 }

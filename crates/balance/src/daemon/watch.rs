@@ -10,19 +10,19 @@ use crate::{Device, Error, layout::mac_text, wire::announce};
 impl Daemon {
     /// Looks at the device, and makes the addresses as they have to be. What is wrong is told once.
     pub(super) fn look_if_due(&mut self) {
-        if Instant::now() < self.look {
+        if Instant::now() < self.next_look {
             return;
         }
         let done =
-            self.look_at_device().and_then(|()| self.give(self.given.clone())).and_then(|()| self.announce());
+            self.look_at_device().and_then(|()| self.give(self.assigned_addresses.clone())).and_then(|()| self.announce());
         let trouble = done.err().map(|error| error.to_string());
-        match (&trouble, &self.trouble) {
+        match (&trouble, &self.device_trouble) {
             (Some(now), before) if before.as_ref() != Some(now) => warn!("{now}; trying again each second"),
             (None, Some(_)) => info!("{} is set up correctly again", self.device.name),
             _ => {}
         }
-        self.trouble = trouble;
-        self.look = Instant::now() + RETRY;
+        self.device_trouble = trouble;
+        self.next_look = Instant::now() + RETRY;
     }
 
     /// Follows what has changed of the device since the last look.
@@ -53,11 +53,11 @@ impl Daemon {
         let is_ready = |device: &Device| device.link.is_up && device.link.has_carrier;
         let has_other_mac = before.mac != self.device.mac;
         if is_other || has_other_mac || is_ready(&self.device) && !is_ready(&before) {
-            self.unannounced.extend(&self.given);
+            self.unannounced.extend(&self.assigned_addresses);
         }
         if is_other {
             // The checker has no targets yet.
-            self.retry = Some(Instant::now());
+            self.retry_at = Some(Instant::now());
         }
         if has_other_mac { self.write_settings() } else { Ok(()) }
     }
@@ -65,10 +65,10 @@ impl Daemon {
     /// Gives the host addresses, takes back what it had of others, and tells neighbours.
     pub(super) fn give(&mut self, wanted: Vec<IpAddr>) -> Result<(), Error> {
         let added = self.addresses.set(&wanted, &self.device, self.config.answer_arp, &self.journal)?;
-        for address in added.iter().filter(|address| self.given.contains(address)) {
+        for address in added.iter().filter(|address| self.assigned_addresses.contains(address)) {
             warn!("another program removed {address} from this host; the balancer added the address again");
         }
-        self.given = wanted;
+        self.assigned_addresses = wanted;
         self.unannounced.extend(added);
         // The next look says why, if it cannot be.
         let _ = self.announce();
@@ -76,7 +76,7 @@ impl Daemon {
     }
 
     fn announce(&mut self) -> Result<(), Error> {
-        self.unannounced.retain(|address| self.config.answer_arp && self.given.contains(address));
+        self.unannounced.retain(|address| self.config.answer_arp && self.assigned_addresses.contains(address));
         if !self.device.link.is_up && !self.unannounced.is_empty() {
             let name = &self.device.name;
             let cause = format!(

@@ -97,7 +97,7 @@ impl BalancerFacts {
             lacking_rights: rights::lacking(),
             has_bpf_file_system: instance::is_bpf(Path::new(instance::BPF_FILE_SYSTEM)),
             may_pin: access(instance::BPF_FILE_SYSTEM, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
-            may_mount: capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN)),
+            may_mount: capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN)),
             devices: links.iter().filter(|link| link.name != "lo").map(|link| link.name.clone()).collect(),
             driver: driver(device),
             programs: programs
@@ -139,11 +139,11 @@ impl ServerFacts {
 }
 
 fn own_addresses(netlink: &mut Netlink, links: &[Link]) -> io::Result<Vec<OwnAddress>> {
-    let own = netlink.addresses()?.into_iter().filter_map(|own| {
-        let interface = links.iter().find(|link| link.index == own.index)?.name.clone();
-        Some(OwnAddress { interface, address: own.address, prefix: own.prefix })
+    let addresses = netlink.addresses()?.into_iter().filter_map(|assigned| {
+        let interface = links.iter().find(|link| link.index == assigned.index)?.name.clone();
+        Some(OwnAddress { interface, address: assigned.address, prefix: assigned.prefix })
     });
-    Ok(own.collect())
+    Ok(addresses.collect())
 }
 
 /// VIPs that are asked for at once. Each takes a place among the kernel's neighbours.
@@ -159,7 +159,7 @@ pub(crate) fn rivals(link: &Link, config: &Config) -> io::Result<BTreeMap<IpAddr
     let present = netlink.addresses()?;
     let mut wanted = Vec::new();
     for address in config.vips.iter().map(|vip| vip.address).take(MOST_ASKED) {
-        let is_own = present.iter().any(|own| own.address == address);
+        let is_own = present.iter().any(|assigned| assigned.address == address);
         // What this host has, it need not look for.
         if !is_own && !matches!(netlink.neighbour(link.index, address), Ok(Neighbour::Known { .. })) {
             wanted.push(address);

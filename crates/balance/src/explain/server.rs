@@ -12,25 +12,25 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     for vip in vips {
         let full = Network::max_prefix(*vip);
         let setup = format!("proofload balance server-setup {vip}");
-        match facts.addresses.iter().find(|own| own.address == *vip) {
+        match facts.addresses.iter().find(|assigned| assigned.address == *vip) {
             None => all.add(Verdict::Missing, format!("lo has no {vip}/{full}"), setup),
-            Some(own) if own.interface != "lo" => {
+            Some(assigned) if assigned.interface != "lo" => {
                 let next = format!(
                     "only the balancer may answer for it: ip address del {vip} dev {}, then {setup}",
-                    own.interface
+                    assigned.interface
                 );
-                all.add(Verdict::Missing, format!("{vip} is an address of {}", own.interface), next);
+                all.add(Verdict::Missing, format!("{vip} is an address of {}", assigned.interface), next);
             }
-            Some(own) => all.check(
-                own.prefix == full,
-                format!("lo has {vip}/{}", own.prefix),
+            Some(assigned) => all.check(
+                assigned.prefix == full,
+                format!("lo has {vip}/{}", assigned.prefix),
                 "this host takes the whole network for its own: give it the longest prefix",
             ),
         }
         let mut ports: Vec<u16> = facts
             .listeners
             .iter()
-            .filter(|own| own.ip() == *vip || own.ip().is_unspecified())
+            .filter(|listener| listener.ip() == *vip || listener.ip().is_unspecified())
             .map(std::net::SocketAddr::port)
             .collect();
         ports.sort_unstable();
@@ -49,9 +49,9 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
     for device in &facts.devices {
         let name = &device.name;
         // The larger one of those of the device and of all holds.
-        let own = name.replace('.', "/");
+        let sysctl_name = name.replace('.', "/");
         let of_device = if device.arp_ignore > 2 {
-            format!(" and net.ipv4.conf.{own}.arp_ignore=1")
+            format!(" and net.ipv4.conf.{sysctl_name}.arp_ignore=1")
         } else {
             String::new()
         };

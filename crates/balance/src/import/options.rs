@@ -163,7 +163,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
         let (known, column, value) = if let Some(word) = letters.take() {
             let mut chars = word.text.chars();
             let Some(letter) = chars.next() else { continue };
-            let known = OPTIONS.iter().find(|(own, ..)| *own == letter && letter != NO_LETTER);
+            let known = OPTIONS.iter().find(|(option, ..)| *option == letter && letter != NO_LETTER);
             let Some(known) = known else {
                 given
                     .wrong
@@ -183,7 +183,7 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
                 (Some(long), _) => {
                     let (name, value) =
                         long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-                    let Some(known) = OPTIONS.iter().find(|(_, own, _)| *own == name) else {
+                    let Some(known) = OPTIONS.iter().find(|(_, option, _)| *option == name) else {
                         given.wrong.push((
                             word.column,
                             format!("--{name} is not an option of ipvsadm that makes a table"),
@@ -224,16 +224,16 @@ pub(super) fn parse<'l>(words: &[Word<'l>]) -> Result<Given<'l>, Wrong> {
 fn command(word: Word<'_>) -> Result<(Command, Option<&str>), Wrong> {
     let wrong = |why: String| Err(vec![(word.column, why)]);
     if let Some(name) = word.text.strip_prefix("--") {
-        if let Some((.., command)) = COMMANDS.iter().find(|(_, own, _)| *own == name) {
+        if let Some((.., command)) = COMMANDS.iter().find(|(_, long, _)| *long == name) {
             return Ok((*command, None));
         }
-        let other = OTHERS.iter().find(|(own, _)| name.starts_with(own));
+        let other = OTHERS.iter().find(|(other, _)| name.starts_with(other));
         let advice = other.map_or("it begins with -A, -E, -a or -e", |(_, advice)| advice);
         return wrong(format!("--{name} makes no table of a balancer: {advice}"));
     }
     let mut letters = word.text.strip_prefix('-').unwrap_or_default().chars();
     let letter = letters.next();
-    match COMMANDS.iter().find(|(own, ..)| Some(*own) == letter) {
+    match COMMANDS.iter().find(|(short, ..)| Some(*short) == letter) {
         Some((.., command)) => Ok((*command, Some(letters.as_str()).filter(|letters| !letters.is_empty()))),
         None => {
             let name = match letter {
@@ -243,7 +243,7 @@ fn command(word: Word<'_>) -> Result<(Command, Option<&str>), Wrong> {
                 Some('Z') => "zero",
                 _ => "",
             };
-            let other = OTHERS.iter().find(|(own, _)| *own == name);
+            let other = OTHERS.iter().find(|(other, _)| *other == name);
             let advice = other.map_or("a line begins with -A, -E, -a or -e", |(_, advice)| advice);
             wrong(format!("'{}' makes no table of a balancer: {advice}", word.text))
         }

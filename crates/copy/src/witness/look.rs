@@ -43,11 +43,11 @@ impl Look {
             }
             top
         };
-        let own = ancestor(pid);
+        let top = ancestor(pid);
         let kept = self
             .programs
             .iter()
-            .filter(|(pid, program)| program.began_ticks >= began_ticks && ancestor(**pid) == own);
+            .filter(|(pid, program)| program.began_ticks >= began_ticks && ancestor(**pid) == top);
         self.programs = kept.map(|(pid, program)| (*pid, program.clone())).collect();
     }
 }

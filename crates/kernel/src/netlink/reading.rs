@@ -313,10 +313,10 @@ mod tests {
         let loopback = links.iter().find(|link| link.index == LOOPBACK).unwrap();
         assert_eq!((loopback.name.as_str(), loopback.mac, loopback.has_xdp), ("lo", None, false));
         let addresses = netlink.addresses().unwrap();
-        let own: Vec<&Address> = addresses.iter().filter(|address| address.index == LOOPBACK).collect();
+        let found: Vec<&Address> = addresses.iter().filter(|address| address.index == LOOPBACK).collect();
         assert!(
-            !loopback.is_up || own.iter().any(|own| own.address == IpAddr::from([127, 0, 0, 1])),
-            "{own:?}"
+            !loopback.is_up || found.iter().any(|assigned| assigned.address == IpAddr::from([127, 0, 0, 1])),
+            "{found:?}"
         );
         let nobody = netlink.neighbour(LOOPBACK, IpAddr::from([192, 0, 2, 1])).unwrap();
         assert_eq!(nobody, Neighbour::Unknown);

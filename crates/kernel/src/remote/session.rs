@@ -98,9 +98,9 @@ impl Session {
         };
         let mark = crate::random_hex().map_err(|error| error.to_string())?;
         let process_group = shown_id(&child).unwrap_or_else(|| child.id());
-        let own = Own { process_group, connection: None };
+        let looking = Own { process_group, connection: None };
         let mut session =
-            Self { child, input, output, said, mark, own, has_ss: false, mounts: String::new() };
+            Self { child, input, output, said, mark, own: looking, has_ss: false, mounts: String::new() };
         session.greet(wait).map_err(|error| error.to_string())?;
         Ok(session)
     }
@@ -286,8 +286,8 @@ mod tests {
         let (threads, descriptors) = (&all[4], &all[6]);
         // 1: none is blocked. 2: another test's thread ended meanwhile, too.
         assert!(all[5].name == of(pid, "blocked") && [1, 2].contains(&all[5].status), "{all:?}");
-        let own = threads.text.lines().find(|line| line.starts_with(&format!("{pid} "))).unwrap();
-        assert_eq!((own.split(' ').count(), threads.name.clone()), (4, of(pid, "threads")));
+        let thread = threads.text.lines().find(|line| line.starts_with(&format!("{pid} "))).unwrap();
+        assert_eq!((thread.split(' ').count(), threads.name.clone()), (4, of(pid, "threads")));
         assert!(descriptors.text.trim().parse::<u64>().unwrap() >= 3, "{descriptors:?}");
         assert_eq!((all[7].status, all[11].status, all[11].text.as_str()), (1, 1, ""), "no such process");
     }

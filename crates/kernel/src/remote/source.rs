@@ -180,10 +180,10 @@ impl Source for Shell<'_> {
             return Ok(Vec::new());
         }
         let mut all = ss::connections(&self.sockets("connections", "-tinm state established")?);
-        let own = self.session.own.connection.map(|(ours, theirs)| (theirs, ours));
+        let own_ends = self.session.own.connection.map(|(ours, theirs)| (theirs, ours));
         // A socket for both versions of IP shows an address of version 4 as one of version 6.
         let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
-        all.retain(|seen| Some((plain(seen.local), plain(seen.remote))) != own);
+        all.retain(|seen| Some((plain(seen.local), plain(seen.remote))) != own_ends);
         Ok(all)
     }
 

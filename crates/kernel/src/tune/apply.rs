@@ -78,7 +78,7 @@ const CHANGED_WITH: (&str, &str) =
 /// The names of settings, and after them of those that the kernel changes with them.
 pub(super) fn with_coupled(settings: &[(String, String)]) -> impl Iterator<Item = &str> {
     let (cause, effect) = CHANGED_WITH;
-    let has = |name: &str| settings.iter().any(|(own, _)| own == name);
+    let has = |name: &str| settings.iter().any(|(setting, _)| setting == name);
     let coupled = (has(cause) && !has(effect) && sysctl_path(effect).exists()).then_some(effect);
     settings.iter().map(|(name, _)| name.as_str()).chain(coupled)
 }

@@ -80,9 +80,10 @@ impl<S: Source> Samples<S> {
         let machine = self.machine.end(machine_of(&mut self.hosts, Look::Whole)?);
         let processes = S::processes();
         self.hosts.iter_mut().try_for_each(|host| host.end(&processes))?;
-        let own = programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
+        let own_times =
+            programs::parse_times(&crate::read("/proc/thread-self/schedstat")?).unwrap_or_default();
         let hosts = self.hosts.into_iter().map(|host| host.seen).collect();
-        Ok(Seen { elapsed_s, machine, hosts, reading_s: own.running_ns as f64 / 1e9 })
+        Ok(Seen { elapsed_s, machine, hosts, reading_s: own_times.running_ns as f64 / 1e9 })
     }
 }
 

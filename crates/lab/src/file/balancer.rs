@@ -39,61 +39,61 @@ const KEYS: &[Key<Given>] = &[
         "the host between the load and the servers",
         KeyType::Other(
             |what| schema::text(what, "balancer"),
-            |own, reader, value, names| own.on = names.groups.read_hosts(reader, value),
+            |given, reader, value, names| given.on = names.groups.read_hosts(reader, value),
         ),
     ),
     Key::new(
         "run",
         "what balances: nothing (direct), proofload balance (l2dsr), HAProxy, or the kernel's IPVS (lvs)",
-        KeyType::Choice(&KINDS, |own, index| own.kind = Some(BalancerKind::ALL[index])),
+        KeyType::Choice(&KINDS, |given, index| given.kind = Some(BalancerKind::ALL[index])),
     ),
     Key::new(
         "vip",
         "the virtual address, which the load goes to",
         KeyType::Other(
             |what| schema::text(what, "192.168.16.100"),
-            |own, reader, value, _| own.vip = reader.address(value),
+            |given, reader, value, _| given.vip = reader.address(value),
         ),
     ),
     Key::new(
         "port",
         "the port that the load goes to; that of the target unless given, or 443 with TLS",
-        KeyType::Whole(1..65_536, 80, |own, n| own.port = Some(n as u16)),
+        KeyType::Whole(1..65_536, 80, |given, n| given.port = Some(n as u16)),
     ),
     Key::new(
         "servers",
         "the hosts that it balances over; those of the target unless given",
         KeyType::Other(
             |what| schema::one_or_more(what, "web"),
-            |own, reader, value, names| own.servers = names.groups.read_hosts(reader, value),
+            |given, reader, value, names| given.servers = names.groups.read_hosts(reader, value),
         ),
     ),
     Key::new(
         "threads",
         "haproxy: threads, each on a processor of its own; 1 unless given",
-        KeyType::Whole(1..65, 1, |own, n| own.threads = n as u32),
+        KeyType::Whole(1..65, 1, |given, n| given.threads = n as u32),
     ),
     Key::new(
         "processes",
         "haproxy: processes that share the port (SO_REUSEPORT) and the threads' processors; 1 unless given",
-        KeyType::Whole(1..65, 1, |own, n| own.details.processes = n as u32),
+        KeyType::Whole(1..65, 1, |given, n| given.details.processes = n as u32),
     ),
     Key::new(
         "schedule",
         "l2dsr, lvs: how it chooses a server; l2dsr: maglev, lvs: round-robin unless given",
-        KeyType::Choice(&["maglev", "round-robin"], |own, index| {
-            own.details.schedule = Some([Schedule::Maglev, Schedule::RoundRobin][index]);
+        KeyType::Choice(&["maglev", "round-robin"], |given, index| {
+            given.details.schedule = Some([Schedule::Maglev, Schedule::RoundRobin][index]);
         }),
     ),
     Key::new(
         "max_connections",
         "l2dsr, lvs: a server with this many connections gets no new ones",
-        KeyType::Whole(1..1 << 32, 35_000, |own, n| own.details.max_connections = Some(n)),
+        KeyType::Whole(1..1 << 32, 35_000, |given, n| given.details.max_connections = Some(n)),
     ),
     Key::new(
         "resume_connections",
         "l2dsr, lvs: connections below which a full server gets new ones again",
-        KeyType::Whole(1..1 << 32, 30_000, |own, n| own.details.resume_connections = Some(n)),
+        KeyType::Whole(1..1 << 32, 30_000, |given, n| given.details.resume_connections = Some(n)),
     ),
 ];
 
@@ -243,8 +243,12 @@ mod tests {
             [("direct", 0, 1), ("l2dsr", 0, 1), ("haproxy", 1, 0), ("lvs", 1, 1)]
         {
             let (plan, _) = with(&keys(run)).unwrap();
-            let own = |host: usize| plan.hosts[host].loopback.len();
-            assert_eq!((own(2), own(3), own(5), own(0)), (at_balancer, at_servers, at_servers, 0), "{run}");
+            let count = |host: usize| plan.hosts[host].loopback.len();
+            assert_eq!(
+                (count(2), count(3), count(5), count(0)),
+                (at_balancer, at_servers, at_servers, 0),
+                "{run}"
+            );
         }
     }
 
@@ -256,17 +260,20 @@ mod tests {
             assert_eq!(processes, balancer.processes);
             match &plan.processes[0].program {
                 Program::Known(known) => match &known.kind {
-                    KnownKind::Haproxy(own) => (own.clone(), known.port, processes),
+                    KnownKind::Haproxy(proxy) => (proxy.clone(), known.port, processes),
                     other => panic!("{other:?}"),
                 },
                 other => panic!("{other:?}"),
             }
         };
-        let (own, port, _) = haproxy("");
-        assert!(own.check && own.redispatch && own.pin && !own.is_tcp && !own.tls, "{own:?}");
-        assert_eq!((own.backlog, own.workers, own.backends.len(), port), (Some(15_000), Some(1), 3, 80));
-        let (own, port, names) = haproxy("tls = true\nthreads = 2\nprocesses = 2\nredispatch = false\n");
-        assert!(own.tls && !own.redispatch, "{own:?}");
+        let (proxy, port, _) = haproxy("");
+        assert!(proxy.check && proxy.redispatch && proxy.pin && !proxy.is_tcp && !proxy.tls, "{proxy:?}");
+        assert_eq!(
+            (proxy.backlog, proxy.workers, proxy.backends.len(), port),
+            (Some(15_000), Some(1), 3, 80)
+        );
+        let (proxy, port, names) = haproxy("tls = true\nthreads = 2\nprocesses = 2\nredispatch = false\n");
+        assert!(proxy.tls && !proxy.redispatch, "{proxy:?}");
         assert_eq!((port, names), (443, vec!["balancer-haproxy".to_owned(), "balancer-haproxy2".to_owned()]));
     }
 
@@ -275,8 +282,8 @@ mod tests {
         let more = "max_connections = 35_000\nschedule = \"round-robin\"\ncheck = false\n";
         let (plan, _) = with(&(keys("l2dsr") + more)).unwrap();
         let Program::Known(known) = &plan.processes[0].program else { panic!("{:?}", plan.processes) };
-        let KnownKind::Balance(own) = &known.kind else { panic!("{known:?}") };
-        let text = own.text.as_deref().unwrap();
+        let KnownKind::Balance(program) = &known.kind else { panic!("{known:?}") };
+        let text = program.text.as_deref().unwrap();
         let written: toml::Table = toml::from_str(text).unwrap();
         let vip = &written["vips"][0];
         assert_eq!(written["device"].as_str(), Some("eth0"));

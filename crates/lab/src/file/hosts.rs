@@ -182,17 +182,17 @@ const KEYS: &[Key<HostEntry>] = &[
     Key::new(
         "count",
         "makes NAME1 … NAMEn; the name alone means all of them",
-        KeyType::Whole(1..MAX_HOSTS + 1, 25, |own, n| own.count = Some(n)),
+        KeyType::Whole(1..MAX_HOSTS + 1, 25, |entry, n| entry.count = Some(n)),
     ),
-    Key::new("forward", "whether it passes packets on", KeyType::Flag(|own, is| own.host.forward = is)),
+    Key::new("forward", "whether it passes packets on", KeyType::Flag(|entry, is| entry.host.forward = is)),
     Key::new(
         "loopback",
         "addresses on its loopback interface, each alone in its network",
         KeyType::Other(
             |what| schema::texts(what, "192.168.16.100"),
-            |own, reader, value, _| {
+            |entry, reader, value, _| {
                 let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
-                own.host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
+                entry.host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
             },
         ),
     ),
@@ -204,7 +204,7 @@ const KEYS: &[Key<HostEntry>] = &[
                 let types = ["string", "integer", "array"];
                 json!({ "description": what, "examples": ["0-3", [0, 1]], "type": types })
             },
-            |own, reader, value, _| own.host.cpus = read_cpus(reader, value),
+            |entry, reader, value, _| entry.host.cpus = read_cpus(reader, value),
         ),
     ),
     Key::new(
@@ -212,9 +212,9 @@ const KEYS: &[Key<HostEntry>] = &[
         "processors that its processes may use together",
         KeyType::Other(
             |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
-            |own, reader, value, _| {
+            |entry, reader, value, _| {
                 let quota = reader.positive(value, "a number of processors above 0, such as 0.5");
-                own.host.cpu_quota = quota;
+                entry.host.cpu_quota = quota;
             },
         ),
     ),
@@ -223,9 +223,9 @@ const KEYS: &[Key<HostEntry>] = &[
         "TCP's congestion control; cubic unless given",
         KeyType::Other(
             |what| schema::text(what, "bbr"),
-            |own, reader, value, _| {
+            |entry, reader, value, _| {
                 let name = read_congestion(reader, value);
-                own.host.sysctls.extend(name.map(|name| (congestion::SETTING.to_owned(), name)));
+                entry.host.sysctls.extend(name.map(|name| (congestion::SETTING.to_owned(), name)));
             },
         ),
     ),
@@ -234,7 +234,9 @@ const KEYS: &[Key<HostEntry>] = &[
         "maximum bytes of a socket's receive buffer",
         KeyType::Other(
             |what| schema::size(what, "64MB"),
-            |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_rmem", 131_072),
+            |entry, reader, value, _| {
+                read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_rmem", 131_072)
+            },
         ),
     ),
     Key::new(
@@ -242,7 +244,9 @@ const KEYS: &[Key<HostEntry>] = &[
         "maximum bytes of a socket's send buffer",
         KeyType::Other(
             |what| schema::size(what, "64MB"),
-            |own, reader, value, _| read_buffer(&mut own.host, reader, value, "net.ipv4.tcp_wmem", 16_384),
+            |entry, reader, value, _| {
+                read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_wmem", 16_384)
+            },
         ),
     ),
     Key::new(
@@ -253,7 +257,7 @@ const KEYS: &[Key<HostEntry>] = &[
                 let value = json!({ "type": ["string", "integer", "boolean"] });
                 json!({ "type": "object", "description": what, "additionalProperties": value })
             },
-            |own, reader, value, _| read_sysctls(&mut own.host, reader, value),
+            |entry, reader, value, _| read_sysctls(&mut entry.host, reader, value),
         ),
     ),
     Key::new(
@@ -268,7 +272,7 @@ const KEYS: &[Key<HostEntry>] = &[
                 let route = schema::table(keys, &["to", "via"]);
                 json!({ "type": "array", "description": what, "items": route })
             },
-            |own, reader, value, _| own.routes = read_route_texts(reader, value),
+            |entry, reader, value, _| entry.routes = read_route_texts(reader, value),
         ),
     ),
 ];

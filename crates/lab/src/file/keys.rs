@@ -42,14 +42,14 @@ pub(crate) struct HostNames<'a> {
 /// Reads those of these keys that a table has.
 pub(crate) fn read<T: 'static>(
     keys: impl IntoIterator<Item = &'static Key<T>>,
-    own: &mut T,
+    object: &mut T,
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
     names: &HostNames<'_>,
 ) {
     for key in keys {
         if let Some(value) = table.take(key.name) {
-            key.read(own, reader, value, names);
+            key.read(object, reader, value, names);
         }
     }
 }
@@ -70,24 +70,24 @@ impl<T> Key<T> {
         Self { name, help, key_type }
     }
 
-    fn read(&self, own: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, names: &HostNames<'_>) {
+    fn read(&self, object: &mut T, reader: &mut Reader<'_>, value: &Value<'_>, names: &HostNames<'_>) {
         // The reader has reported values that it could not read.
         let _: Option<()> = match &self.key_type {
-            KeyType::Flag(set) => reader.flag(value).map(|flag| set(own, flag)),
+            KeyType::Flag(set) => reader.flag(value).map(|flag| set(object, flag)),
             KeyType::Whole(bounds, _, set) => {
-                reader.whole(value, bounds.clone()).map(|number| set(own, number))
+                reader.whole(value, bounds.clone()).map(|number| set(object, number))
             }
-            KeyType::Size(_, set) => reader.size(value).map(|size| set(own, size)),
-            KeyType::Time(_, set) => reader.time(value).map(|time| set(own, time)),
-            KeyType::Text(_, set) => reader.text(value).map(|text| set(own, text)),
+            KeyType::Size(_, set) => reader.size(value).map(|size| set(object, size)),
+            KeyType::Time(_, set) => reader.time(value).map(|time| set(object, time)),
+            KeyType::Text(_, set) => reader.text(value).map(|text| set(object, text)),
             KeyType::Choice(words, set) => reader.text(value).and_then(|text| {
                 let index = words.iter().position(|word| *word == text);
                 let refuse =
                     || format!("'{text}' is not a valid '{}'; give one of {}", self.name, words.join(", "));
-                reader.checked(value, index.ok_or_else(refuse)).map(|index| set(own, index))
+                reader.checked(value, index.ok_or_else(refuse)).map(|index| set(object, index))
             }),
             KeyType::Other(_, read) => {
-                read(own, reader, value, names);
+                read(object, reader, value, names);
                 None
             }
         };

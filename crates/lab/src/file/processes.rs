@@ -101,41 +101,47 @@ const KEYS: &[Key<Process>] = &[
         "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
         KeyType::Other(
             |what| schema::text(what, "tcp:8080"),
-            |own, reader, value, names| own.ready = read_ready(reader, value, names.plan),
+            |process, reader, value, names| process.ready = read_ready(reader, value, names.plan),
         ),
     ),
     Key::new(
         "ready_timeout",
         "how long the process may take to get ready",
-        KeyType::Time("10s", |own, time| own.ready_timeout = time),
+        KeyType::Time("10s", |process, time| process.ready_timeout = time),
     ),
-    Key::new("log_limit", "output that is kept", KeyType::Size("64MiB", |own, n| own.log_limit_bytes = n)),
+    Key::new(
+        "log_limit",
+        "output that is kept",
+        KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n),
+    ),
     Key::new(
         "flood",
         "what happens if there is more output",
-        KeyType::Choice(&["fail", "truncate"], |own, i| own.flood = [Flood::Fail, Flood::Truncate][i]),
+        KeyType::Choice(&["fail", "truncate"], |process, i| {
+            process.flood = [Flood::Fail, Flood::Truncate][i];
+        }),
     ),
     Key::new(
         "directory",
         "the folder that it is started in",
-        KeyType::Text("{target_folder}", |own, path| own.directory = Some(path.into())),
+        KeyType::Text("{target_folder}", |process, path| process.directory = Some(path.into())),
     ),
     Key::new(
         "descriptors",
         "how many files and sockets it may have open",
-        KeyType::Whole(8..1 << 20, 20_000, |own, n| own.descriptors = Some(n)),
+        KeyType::Whole(8..1 << 20, 20_000, |process, n| process.descriptors = Some(n)),
     ),
     Key::new(
         "may_end",
         "whether it may end with status 0 while the study runs",
-        KeyType::Flag(|own, is| own.may_end = is),
+        KeyType::Flag(|process, is| process.may_end = is),
     ),
     Key::new(
         "env",
         "variables of its environment",
         KeyType::Other(
             |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
-            |own, reader, value, _| own.environment = read_environment(reader, value),
+            |process, reader, value, _| process.environment = read_environment(reader, value),
         ),
     ),
 ];

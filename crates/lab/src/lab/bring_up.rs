@@ -23,7 +23,7 @@ impl Lab {
             .map_err(|cause| Error::failed("write the plan", cause))?;
         self.make_namespaces()?;
         self.make_control_groups()?;
-        let network = network::Network {
+        let network = network::NetworkBuilder {
             plan: &self.plan,
             hosts: &self.hosts,
             segments: &self.segments,

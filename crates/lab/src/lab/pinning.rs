@@ -27,24 +27,24 @@ impl Lab {
             return Ok(());
         }
         let failed = |cause| Error::failed("choose processors for the links", cause);
-        let own = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
+        let allowed = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
         let hosts = self.plan.hosts.iter().flat_map(|host| host.cpus.iter().flatten());
         let mut pinned: Vec<usize> = hosts.chain(&self.options.busy_cpus).copied().collect();
         let processes = self.processes.iter().map(|process| process.id().pid);
         let roots: Vec<u32> = processes.chain(self.hosts.iter().map(Namespace::pid)).collect();
         for cpus in descendant_affinities(&roots) {
-            pinned.extend(cpu_numbers(&cpus).filter(|_| cpus.count() < own.count()));
+            pinned.extend(cpu_numbers(&cpus).filter(|_| cpus.count() < allowed.count()));
         }
         if pinned.is_empty() {
             return Ok(());
         }
-        let mut free = own;
+        let mut free = allowed;
         pinned.iter().for_each(|&cpu| free.unset(cpu));
         if free.count() == 0 {
             self.cpu_contention = Some(format!(
                 "the link emulator has no processor of its own: hosts, processes or the workload are pinned to all available \
                  processors ({:?}); leave one of them out of 'cpus'",
-                cpu_numbers(&own).collect::<Vec<_>>()
+                cpu_numbers(&allowed).collect::<Vec<_>>()
             ));
             return Ok(());
         }

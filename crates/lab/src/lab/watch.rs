@@ -38,7 +38,7 @@ impl Lab {
 
     pub(super) fn wait_until_ready(&self, planned: &plan::Process, process: &Process) -> Result<(), Error> {
         let Some(wanted) = &planned.ready else { return Ok(()) };
-        let own = self.plan.address_of(planned.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let host_address = self.plan.address_of(planned.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let network = self.hosts[planned.host].handle();
         let deadline = Instant::now() + planned.ready_timeout;
         let mut reason;
@@ -55,7 +55,7 @@ impl Lab {
             reason = match wanted {
                 Ready::Log(text) if !process.has_seen_text() => format!("its output does not hold '{text}'"),
                 Ready::Exit if process.ended().is_none() => "it has not ended".to_owned(),
-                _ => match ready::check(wanted, &network, own) {
+                _ => match ready::check(wanted, &network, host_address) {
                     // The process may have failed since the check above.
                     Ok(()) => {
                         let failure = failure(planned, process);

@@ -61,7 +61,7 @@ impl Namespace {
     /// # Errors
     /// When both stay in the same namespace, or one namespace does not exist.
     pub fn wait_until_separate(a: &Self, b: &Self) -> Result<(), LinkError> {
-        let own = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
+        let own_network = namespaces::own_identity(Kind::Network).map_err(LinkError::Start)?;
         let of = |namespace: &Self| {
             let refuse = |cause| LinkError::Namespace { namespace: namespace.clone(), cause };
             File::open(namespace.path()).and_then(|file| namespaces::identity(&file)).map_err(refuse)
@@ -70,7 +70,7 @@ impl Namespace {
         loop {
             let (of_a, of_b) = (of(a)?, of(b)?);
             let is_apart = of_a != of_b;
-            if is_apart && of_a != own && of_b != own {
+            if is_apart && of_a != own_network && of_b != own_network {
                 return Ok(());
             }
             if Instant::now() >= deadline {
@@ -241,10 +241,12 @@ mod tests {
 
     #[test]
     fn ends_in_the_same_network_are_refused() {
-        let own = Namespace::Pid(std::process::id());
-        let refused = Namespace::wait_until_separate(&own, &Namespace::Path("/proc/self/ns/net".into()));
+        let own_network = Namespace::Pid(std::process::id());
+        let refused =
+            Namespace::wait_until_separate(&own_network, &Namespace::Path("/proc/self/ns/net".into()));
         assert!(matches!(refused, Err(LinkError::SameNetwork { .. })), "{refused:?}");
-        let nobody = Namespace::wait_until_separate(&own, &Namespace::Path("/run/netns/nobody".into()));
+        let nobody =
+            Namespace::wait_until_separate(&own_network, &Namespace::Path("/run/netns/nobody".into()));
         assert!(matches!(nobody, Err(LinkError::Namespace { .. })), "{nobody:?}");
     }
 

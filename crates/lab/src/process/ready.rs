@@ -23,13 +23,13 @@ pub(crate) fn awaited_text(process: &plan::Process) -> Option<&str> {
     }
 }
 
-/// Checks once, from inside the host's network, whether a process is ready. `own` is the host's address. Conditions on
-/// the output and on the end of the process are not checked here.
+/// Checks once, from inside the host's network, whether a process is ready. `host_address` is the host's address.
+/// Conditions on the output and on the end of the process are not checked here.
 ///
 /// # Errors
 /// Why it is not ready yet.
-pub(crate) fn check(ready: &Ready, network: &Arc<File>, own: IpAddr) -> io::Result<()> {
-    let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(own), port);
+pub(crate) fn check(ready: &Ready, network: &Arc<File>, host_address: IpAddr) -> io::Result<()> {
+    let at = |address: &Option<IpAddr>, port| SocketAddr::new(address.unwrap_or(host_address), port);
     match ready {
         Ready::Tcp(address, port) => {
             let to = at(address, *port);

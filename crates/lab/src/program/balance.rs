@@ -26,7 +26,7 @@ impl KnownProgram for Balance {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "config",
         "path of its configuration file",
-        KeyType::Text("/etc/proofload/balance.toml", |own, path| path.clone_into(&mut own.config)),
+        KeyType::Text("/etc/proofload/balance.toml", |balance, path| path.clone_into(&mut balance.config)),
     )];
     const REQUIRED_KEYS: &'static [&'static str] = &["config"];
 

@@ -83,8 +83,8 @@ impl Haproxy {
         let cpus = match &context.plan.hosts[context.process.host].cpus {
             Some(cpus) => cpus.clone(),
             None => {
-                let own = sched_getaffinity(None)?;
-                (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu)).collect()
+                let allowed = sched_getaffinity(None)?;
+                (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
             }
         };
         let cpus: Vec<String> = cpus.iter().rev().take(threads).rev().map(usize::to_string).collect();
@@ -101,8 +101,8 @@ impl Haproxy {
             options += &format!(" backlog {backlog}");
         }
         if self.tls {
-            let own = context.plan.address_of(context.process.host);
-            let names: Vec<String> = self.names.iter().chain(&own).map(IpAddr::to_string).collect();
+            let address = context.plan.address_of(context.process.host);
+            let names: Vec<String> = self.names.iter().chain(&address).map(IpAddr::to_string).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let identity = Authority::new("proofload")
                 .and_then(|authority| authority.certify(&names, Validity::default()))
@@ -121,17 +121,17 @@ impl KnownProgram for Haproxy {
     const NAME: &'static str = "haproxy";
     const PORT: u16 = 80;
     const KEYS: &'static [Key<Self>] = &[
-        Key::new("workers", "threads", KeyType::Whole(1..65, 1, |own, n| own.workers = Some(n as u32))),
+        Key::new("workers", "threads", KeyType::Whole(1..65, 1, |proxy, n| proxy.workers = Some(n as u32))),
         Key::new(
             "backends",
             "the hosts that requests go to",
             KeyType::Other(
                 |what| schema::one_or_more(what, "web"),
-                |own, reader, value, names| {
+                |proxy, reader, value, names| {
                     for host in names.groups.read_hosts(reader, value) {
                         let name = names.plan.hosts[host].name.clone();
                         match names.plan.address_of(host) {
-                            Some(address) => own.backends.push((name, address)),
+                            Some(address) => proxy.backends.push((name, address)),
                             None => reader.mistake(value.span(), format!("'{name}' has no address")),
                         }
                     }
@@ -141,53 +141,57 @@ impl KnownProgram for Haproxy {
         Key::new(
             "backend_port",
             "the port of the backends",
-            KeyType::Whole(1..65_536, 80, |own, n| own.backend_port = Some(n as u16)),
+            KeyType::Whole(1..65_536, 80, |proxy, n| proxy.backend_port = Some(n as u16)),
         ),
         Key::new(
             "pin",
             "whether each thread has a processor of its own (cpu-map)",
-            KeyType::Flag(|own, is| own.pin = is),
+            KeyType::Flag(|proxy, is| proxy.pin = is),
         ),
         Key::new(
             "mode",
             "whether it forwards requests or connections",
-            KeyType::Choice(&["http", "tcp"], |own, index| own.is_tcp = index == 1),
+            KeyType::Choice(&["http", "tcp"], |proxy, index| proxy.is_tcp = index == 1),
         ),
         Key::new(
             "check",
             "whether it checks that the servers accept connections",
-            KeyType::Flag(|own, is| own.check = is),
+            KeyType::Flag(|proxy, is| proxy.check = is),
         ),
         Key::new(
             "check_interval",
             "time between two checks of a server",
-            KeyType::Time("2s", |own, time| own.check_interval = Some(time)),
+            KeyType::Time("2s", |proxy, time| proxy.check_interval = Some(time)),
         ),
         Key::new(
             "retries",
             "how often it tries again to connect to a server",
-            KeyType::Whole(0..101, 3, |own, n| own.retries = Some(n as u32)),
+            KeyType::Whole(0..101, 3, |proxy, n| proxy.retries = Some(n as u32)),
         ),
         Key::new(
             "redispatch",
             "whether the last attempt may go to another server",
-            KeyType::Flag(|own, is| own.redispatch = is),
+            KeyType::Flag(|proxy, is| proxy.redispatch = is),
         ),
         Key::new(
             "maxconn",
             "most connections of clients at once; 10,000 unless given, or as many as its descriptors allow",
-            KeyType::Whole(1..1 << 31, 10_000, |own, n| own.maxconn = Some(n as u32)),
+            KeyType::Whole(1..1 << 31, 10_000, |proxy, n| proxy.maxconn = Some(n as u32)),
         ),
-        Key::new("backlog", BACKLOG, KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new(
+            "backlog",
+            BACKLOG,
+            KeyType::Whole(1..1 << 31, 4096, |proxy, n| proxy.backlog = Some(n as u32)),
+        ),
         Key::new(
             "reuse",
             "when requests share connections to the servers (http-reuse)",
-            KeyType::Choice(&REUSE, |own, index| own.reuse = Some(REUSE[index].to_owned())),
+            KeyType::Choice(&REUSE, |proxy, index| proxy.reuse = Some(REUSE[index].to_owned())),
         ),
         Key::new(
             "tls",
             "whether clients must use TLS; the certificate is made for it",
-            KeyType::Flag(|own, is| own.tls = is),
+            KeyType::Flag(|proxy, is| proxy.tls = is),
         ),
     ];
     const REQUIRED_KEYS: &'static [&'static str] = &["backends"];

@@ -23,7 +23,7 @@ impl KnownProgram for Listen {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "backlog",
         BACKLOG,
-        KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32)),
+        KeyType::Whole(1..1 << 31, 4096, |listener, n| listener.backlog = Some(n as u32)),
     )];
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {

@@ -60,13 +60,17 @@ impl KnownProgram for Nginx {
         Key::new(
             "log_bodies",
             "whether it is a data listener, which logs request bodies and answers 204",
-            KeyType::Flag(|own, is| own.log_bodies = is),
+            KeyType::Flag(|nginx, is| nginx.log_bodies = is),
         ),
-        Key::new("backlog", BACKLOG, KeyType::Whole(1..1 << 31, 4096, |own, n| own.backlog = Some(n as u32))),
+        Key::new(
+            "backlog",
+            BACKLOG,
+            KeyType::Whole(1..1 << 31, 4096, |nginx, n| nginx.backlog = Some(n as u32)),
+        ),
         Key::new(
             "workers",
             "worker processes",
-            KeyType::Whole(1..1_025, 1, |own, n| own.workers = Some(n as u32)),
+            KeyType::Whole(1..1_025, 1, |nginx, n| nginx.workers = Some(n as u32)),
         ),
     ];
 
@@ -130,17 +134,17 @@ fn data_listener(store: &Path, folder: &Path) -> (String, String) {
     (shared, location)
 }
 
-fn read_files(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
+fn read_files(nginx: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let files = reader.table(value, "a table such as { \"/5k\" = \"5KiB\" }");
     for (span, path, value) in files.entries() {
         if !is_path(path) {
             reader.mistake(span, format!("'{path}' is not the path of a file such as \"/5k\""));
         }
-        own.files.extend(reader.size(value).map(|size| (path.to_owned(), size)));
+        nginx.files.extend(reader.size(value).map(|size| (path.to_owned(), size)));
     }
 }
 
-fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
+fn read_file(nginx: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &HostNames<'_>) {
     let mut file = reader.table(value, "a table such as { path = \"/5k\", size = \"5KiB\" }");
     let path = file.require(reader, "path", "the path that it is served at, such as \"/5k\"");
     let size = file.require(reader, "size", "its size, such as \"5KiB\"");
@@ -150,7 +154,7 @@ fn read_file(own: &mut Nginx, reader: &mut Reader<'_>, value: &Value<'_>, _: &Ho
         if !is_path(path) {
             reader.mistake(at.span(), format!("'{path}' is not the path of a file such as \"/5k\""));
         }
-        own.files.push((path.to_owned(), size));
+        nginx.files.push((path.to_owned(), size));
     }
 }
 

@@ -20,7 +20,7 @@ impl KnownProgram for Socat {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "block",
         "bytes that it reads at once",
-        KeyType::Size("64KiB", |own, n| own.block = Some(n)),
+        KeyType::Size("64KiB", |socat, n| socat.block = Some(n)),
     )];
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {

@@ -53,7 +53,7 @@ impl KnownProgram for Sshd {
     const KEYS: &'static [Key<Self>] = &[Key::new(
         "config",
         "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
-        KeyType::Choice(&CONFIGS, |own, index| own.config = [Config::Wide, Config::Debian][index]),
+        KeyType::Choice(&CONFIGS, |sshd, index| sshd.config = [Config::Wide, Config::Debian][index]),
     )];
     const WRITTEN_FILES: &'static [&'static str] = &[SSH_CONFIG];
 
@@ -120,7 +120,7 @@ fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
     let address = context.plan.address_of(context.process.host).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let host_key = fs::read_to_string(context.folder.join("host_key.pub"))?;
     let known_hosts = context.write("known_hosts", &format!("{name} {host_key}"))?;
-    let own = format!(
+    let section = format!(
         "Host {host} {name} {address}\n  HostName {address}\n  HostKeyAlias {name}\n  Port {port}\n  User root\n  \
          IdentityFile \"{key}\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"{known_hosts}\"\n  \
          GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  UpdateHostKeys no\n  BatchMode yes\n",
@@ -131,5 +131,5 @@ fn add_client_config(context: &ProgramContext<'_>) -> io::Result<()> {
     let file = context.run_folder.join(SSH_CONFIG);
     // ssh uses the first match: of several servers on one host, the one started last.
     let others = fs::read_to_string(&file).unwrap_or_default();
-    fs::write(&file, own + &others)
+    fs::write(&file, section + &others)
 }

@@ -182,13 +182,13 @@ fn split_into_pieces(mut data: Vec<u8>, mut runs: Vec<Run>) -> VecDeque<Piece> {
         let fits = |run: &Run| end - run.range.start <= PIECE_BYTES;
         // A line may be longer than a piece.
         let first = runs.iter().rposition(|run| !fits(run)).map_or(0, |at| at + 1).min(runs.len() - 1);
-        let mut own = runs.split_off(first);
-        let start = own[0].range.start;
-        own.iter_mut().for_each(|run| run.range = run.range.start - start..run.range.end - start);
+        let mut piece_runs = runs.split_off(first);
+        let start = piece_runs[0].range.start;
+        piece_runs.iter_mut().for_each(|run| run.range = run.range.start - start..run.range.end - start);
         data.truncate(end);
         let lines = if start == 0 { std::mem::take(&mut data) } else { data.split_off(start) };
         data.shrink_to_fit();
-        pieces.push_front(Piece { data: lines, runs: own });
+        pieces.push_front(Piece { data: lines, runs: piece_runs });
     }
     pieces
 }

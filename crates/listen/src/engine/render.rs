@@ -257,9 +257,9 @@ fn write_with_members(object: &str, extra_members: &str, by_name: &HashMap<&str,
     for (name, value) in events::members(object) {
         push(
             name,
-            by_name.get(name).map_or(value, |own| {
+            by_name.get(name).map_or(value, |replacement| {
                 replaced.insert(name);
-                own
+                replacement
             }),
         );
     }

@@ -276,7 +276,7 @@ impl<L: Layer> Wire for KernelWire<L> {
 
     fn local_address(&self, slot: SlotId) -> Option<SocketAddr> {
         let open = self.connections[slot as usize].as_ref()?;
-        way::addresses(&open.socket).map(|(own, _)| own)
+        way::addresses(&open.socket).map(|(local, _)| local)
     }
 
     fn open_for_ns(&self, slot: SlotId) -> Option<RangeInclusive<u64>> {

@@ -47,10 +47,10 @@ impl Secure {
     fn config_of(&mut self, slot: SlotId) -> Arc<ClientConfig> {
         match self.by_slot.get_mut(slot as usize) {
             None => Arc::clone(&self.config),
-            Some(own) => Arc::clone(own.get_or_insert_with(|| {
-                let mut own = (*self.config).clone();
-                own.resumption = Resumption::in_memory_sessions(1);
-                Arc::new(own)
+            Some(of_slot) => Arc::clone(of_slot.get_or_insert_with(|| {
+                let mut config = (*self.config).clone();
+                config.resumption = Resumption::in_memory_sessions(1);
+                Arc::new(config)
             })),
         }
     }

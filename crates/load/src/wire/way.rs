@@ -38,7 +38,7 @@ impl Way {
 
 /// The connection's own address and the peer's, if both are addresses of IP.
 pub(super) fn addresses(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
-    let own = SocketAddr::try_from(net::getsockname(socket).ok()?).ok()?;
+    let local = SocketAddr::try_from(net::getsockname(socket).ok()?).ok()?;
     let peer = SocketAddr::try_from(net::getpeername(socket).ok()??).ok()?;
-    Some((own, peer))
+    Some((local, peer))
 }

@@ -30,18 +30,19 @@ impl HttpWorkload {
         let fields = self.header_fields(mistakes).into_iter();
         let mut headers: Vec<_> = fields.map(|field| (field.name, field.value)).collect();
         let has = |name: &str| headers.iter().any(|(n, _): &(String, String)| n.eq_ignore_ascii_case(name));
-        let mut own = Vec::new();
+        let mut all_headers = Vec::new();
         if let Some(url) = url
             && !has("host")
         {
             let host = url.host_str().unwrap_or_default();
-            own.push((
+            all_headers.push((
                 "Host".to_owned(),
                 url.port().map_or(host.to_owned(), |port| format!("{host}:{port}")),
             ));
         }
         if !has("user-agent") {
-            own.push(("User-Agent".to_owned(), concat!("proofload/", env!("CARGO_PKG_VERSION")).to_owned()));
+            all_headers
+                .push(("User-Agent".to_owned(), concat!("proofload/", env!("CARGO_PKG_VERSION")).to_owned()));
         }
         if let Some(field) = url.and_then(|url| mistakes.read("url", basic_auth_field(url))) {
             if has("authorization") {
@@ -49,21 +50,22 @@ impl HttpWorkload {
                                out one of them";
                 mistakes.add("url", message);
             }
-            own.push(field);
+            all_headers.push(field);
         }
         if self.compressed && !has("accept-encoding") {
-            own.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
+            all_headers.push(("Accept-Encoding".to_owned(), "gzip".to_owned()));
         }
-        own.append(&mut headers);
+        all_headers.append(&mut headers);
         // Those of steps are checked with the bodies of steps.
         if self.steps.is_empty() {
             let is_made_later = self.events.is_some() || self.body.as_deref().is_some_and(is_template);
-            let wrong =
-                own.iter().filter_map(|(name, value)| wrong_framing(name, value, &body, is_made_later));
+            let wrong = all_headers
+                .iter()
+                .filter_map(|(name, value)| wrong_framing(name, value, &body, is_made_later));
             wrong.for_each(|message| mistakes.add("headers", message));
         }
         let target = parsed.map_or("/".to_owned(), |parsed| parsed.shielded.restore(&target(&parsed.url)));
-        Request { method, target, headers: own, body }
+        Request { method, target, headers: all_headers, body }
     }
 }
 

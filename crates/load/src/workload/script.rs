@@ -307,7 +307,7 @@ impl Common<'_> {
             fields.extend(read.result("headers", field).map(|HeaderField { name, value, .. }| (name, value)));
         }
         let is_own =
-            |name: &str| fields.iter().any(|(own, _): &(String, String)| own.eq_ignore_ascii_case(name));
+            |name: &str| fields.iter().any(|(field, _): &(String, String)| field.eq_ignore_ascii_case(name));
         let mut headers: Vec<_> = self.fields.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
         headers.extend(fields);
         let body = read.result("body", text.body.as_deref().map_or(Ok(Vec::new()), read_body));

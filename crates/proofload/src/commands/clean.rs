@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<Exit> {
         text +=
             &format!("{tuned} setting(s) of this host stay tuned; proofload host restore puts them back\n");
     }
-    let printed = standard::show(&text);
+    let printed = standard::print_wrapped(&text);
     if !cleaned.failures.is_empty() {
         return Err(Refusal::all(cleaned.failures));
     }
@@ -32,10 +32,10 @@ pub(crate) fn run() -> Result<Exit> {
 pub(crate) fn clean_before(folder: &Folder) -> Result {
     let cleaned = undo::clean(folder).map_err(Refusal::one)?;
     if cleaned.runs > 0 {
-        standard::message(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));
+        standard::print_to_stderr(format_args!("proofload: cleaned up after {} killed run(s)", cleaned.runs));
     }
     for failure in cleaned.failures {
-        standard::message(format_args!("proofload: {failure}; the next command tries again"));
+        standard::print_to_stderr(format_args!("proofload: {failure}; the next command tries again"));
     }
     Ok(())
 }

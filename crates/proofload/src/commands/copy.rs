@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
         // A log gets a line now and then.
         None if !arguments.quiet && progress.elapsed >= line_at + LINE_INTERVAL => {
             line_at = progress.elapsed;
-            standard::message(text::progress(&progress));
+            standard::print_to_stderr(text::progress(&progress));
         }
         None => {}
     };
@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     shown.iter().for_each(indicatif::ProgressBar::finish_and_clear);
     let Some(report) = unless_interrupted(report)? else { return Ok(Exit::Interrupted) };
     for line in text::problems(&report) {
-        standard::message(line);
+        standard::print_to_stderr(line);
     }
     let status = exit_status(&report);
     match write_result(json, &report, arguments.quiet, || text::render(&report, job.dry_run)) {
@@ -162,7 +162,7 @@ pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
         // Status 2 would say that nothing was copied.
         Err(refusal) if !refusal.mistakes().is_empty() => {
             standard::print_refusal(&refusal);
-            standard::message(
+            standard::print_to_stderr(
                 "only the result could not be written; all files were copied, except those named above",
             );
             Ok(if report.is_interrupted { Exit::Interrupted } else { Exit::GoalsNotMet })

@@ -42,13 +42,15 @@ fn write(folder: &Path, cli: &Command) -> io::Result<()> {
 fn write_pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {
     let page = command.clone().name(name.to_owned());
     clap_mangen::Man::new(page).render(&mut File::create(folder.join(format!("{name}.1")))?)?;
-    let mut commands = command.get_subcommands().filter(|own| own.get_name() != "help");
-    commands.try_for_each(|own| write_pages(folder, own, &format!("{name}-{}", own.get_name())))
+    let mut commands = command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help");
+    commands.try_for_each(|subcommand| {
+        write_pages(folder, subcommand, &format!("{name}-{}", subcommand.get_name()))
+    })
 }
 
 /// The program without the commands that proofload itself starts.
 fn without_hidden(cli: &Command) -> Command {
-    let shown = cli.get_subcommands().filter(|own| !own.is_hide_set()).cloned();
+    let shown = cli.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
     let mut command = Command::new("proofload").version(env!("CARGO_PKG_VERSION")).subcommands(shown);
     if let Some(about) = cli.get_about() {
         command = command.about(about.clone());

@@ -25,8 +25,8 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
     fit(&mut plan, &host, arguments)?;
-    arguments.curl_notes().iter().for_each(|note| standard::message(format_args!("proofload: {note}")));
-    hint.iter().for_each(|hint| standard::message(format_args!("proofload: {hint}")));
+    arguments.curl_notes().iter().for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
+    hint.iter().for_each(|hint| standard::print_to_stderr(format_args!("proofload: {hint}")));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments)?;
     raise_descriptors();
@@ -40,7 +40,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     let trial = match outcome {
         Ok(trial) => trial,
         Err((FleetError::Run(RunError::Cancelled), _)) if stop.load(Ordering::Relaxed) => {
-            standard::message("proofload: interrupted before the start; nothing was measured");
+            standard::print_to_stderr("proofload: interrupted before the start; nothing was measured");
             return Ok(Exit::Interrupted);
         }
         Err((error, _)) => return Err(Refusal::one(error)),
@@ -48,7 +48,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     let is_shown = !outputs.json_on_stdout();
     let written = outputs.write(&trial, &arguments.workload());
     // The result is shown even if a file cannot be written.
-    let shown = if is_shown { standard::show(&render(&trial)) } else { Ok(()) };
+    let shown = if is_shown { standard::print_wrapped(&render(&trial)) } else { Ok(()) };
     written.and(shown).and(check_receipts(&trial))?;
     Ok(exit_status(&trial))
 }
@@ -73,9 +73,9 @@ fn fit(plan: &mut HttpPlan, host: &MachineLimits, arguments: &HttpArgs) -> Resul
         refusals.push("nothing was sent; --force runs the trial anyway, and it will be void".to_owned());
         return Err(Refusal::new(refusals));
     }
-    notes.iter().for_each(|note| standard::message(format_args!("proofload: using {note}")));
+    notes.iter().for_each(|note| standard::print_to_stderr(format_args!("proofload: using {note}")));
     for refusal in refusals {
-        standard::message(format_args!("proofload: running because of --force, although {refusal}"));
+        standard::print_to_stderr(format_args!("proofload: running because of --force, although {refusal}"));
     }
     Ok(())
 }

@@ -146,9 +146,9 @@ fn graph(arguments: &GraphArgs) -> Result<Exit> {
             let written = fs::write(path, lab::graph::svg(&plan));
             written.map_err(|e| Refusal::one(format_args!("--svg: cannot write {}: {e}", path.display())))?;
         }
-        Some(_) => standard::print(&lab::graph::svg(&plan))?,
-        None if arguments.dot => standard::print(&lab::graph::dot(&plan))?,
-        None => standard::show(&lab::graph::text(&plan))?,
+        Some(_) => standard::print_raw(&lab::graph::svg(&plan))?,
+        None if arguments.dot => standard::print_raw(&lab::graph::dot(&plan))?,
+        None => standard::print_wrapped(&lab::graph::text(&plan))?,
     }
     Ok(Exit::GoalsMet)
 }

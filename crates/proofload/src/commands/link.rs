@@ -49,9 +49,9 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     let print_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
     let print = |text: &str| {
         if print_on_stdout {
-            return standard::show(&format!("{text}\n"));
+            return standard::print_wrapped(&format!("{text}\n"));
         }
-        standard::message(text);
+        standard::print_to_stderr(text);
         Ok(())
     };
     let write_report = |report: Report<'_>| json.map_or(Ok(()), |json| json.write_json(&report));
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     let certificate = match &job.certify {
         Some(options) => {
             let max_s = options.max_duration(&job.spec).as_secs();
-            standard::message(format_args!("proofload: measuring the link for about 8 s, at most {max_s} s"));
+            standard::print_to_stderr(format_args!("proofload: measuring the link for about 8 s, at most {max_s} s"));
             let certificate = link.certify(options).map_err(Refusal::one)?;
             print(&certificate_text(&certificate))?;
             Some(certificate)
@@ -130,9 +130,9 @@ fn run_commands(link: &mut Link, job: &Job, print: Print<'_>, is_stopped: &dyn F
         match line.trim().parse() {
             Ok(command) => match execute(link, &command) {
                 Ok(answer) => print(&answer)?,
-                Err(mistake) => standard::message(format_args!("proofload: {mistake}")),
+                Err(mistake) => standard::print_to_stderr(format_args!("proofload: {mistake}")),
             },
-            Err(mistake) => standard::message(format_args!("proofload: {mistake}")),
+            Err(mistake) => standard::print_to_stderr(format_args!("proofload: {mistake}")),
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
     // First, since it changes the environment: no other thread may run yet.
     let inherited = service::inherited_sockets()?;
     if arguments.schema {
-        standard::print(&format!("{:#}\n", schema::schema()))?;
+        standard::print_raw(&format!("{:#}\n", schema::schema()))?;
         return Ok(Exit::GoalsMet);
     }
     let (plan, notes) = plan(arguments)?;
@@ -66,8 +66,8 @@ pub(crate) fn run(arguments: &ListenArgs) -> Result<Exit> {
         notes
             .iter()
             .chain(&plan.warnings)
-            .for_each(|note| standard::message(format_args!("proofload: {note}")));
-        standard::show(&format!("the settings are valid: {}\n", description(&plan.config)))?;
+            .for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
+        standard::print_wrapped(&format!("the settings are valid: {}\n", description(&plan.config)))?;
         return Ok(Exit::GoalsMet);
     }
     let report = Destination::open_optional("--report", plan.report.as_deref())?;

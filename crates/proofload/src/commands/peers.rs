@@ -42,9 +42,9 @@ impl<P: Peer> Args for PeerArgs<P> {
     fn augment_args(command: Command) -> Command {
         let url = Arg::new("url").value_name("URL").required(true).help("URL to send requests to");
         let rows = P::ROWS.iter().map(|row| row.argument(true));
-        let own = OWN.iter().map(|row| row.argument(true).help_heading("Output of proofload"));
+        let own_rows = OWN.iter().map(|row| row.argument(true).help_heading("Output of proofload"));
         let command = command.about(P::ABOUT).infer_long_args(true).after_help(EXIT_STATUS);
-        command.args(rows).args(own).arg(url.action(ArgAction::Set))
+        command.args(rows).args(own_rows).arg(url.action(ArgAction::Set))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

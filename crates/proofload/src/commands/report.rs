@@ -81,10 +81,10 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         Destination::open(option, path).map_err(Refusal::one)?.write(export)?;
     }
     if arguments.github_annotations {
-        standard::print(&report::render(&results, Format::GithubAnnotations, &options))?;
+        standard::print_raw(&report::render(&results, Format::GithubAnnotations, &options))?;
     }
     if !is_exported {
-        standard::show_coloured(&report::render(&results, Format::Terminal, &options))?;
+        standard::print_coloured(&report::render(&results, Format::Terminal, &options))?;
     }
     Ok(Exit::GoalsMet)
 }

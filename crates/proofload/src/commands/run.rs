@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
     let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
     study.observe.extend(arguments.observe.observe.iter().cloned());
     if arguments.dry_run {
-        standard::show(&study.describe())?;
+        standard::print_wrapped(&study.describe())?;
         return Ok(Exit::GoalsMet);
     }
     let name = arguments.study.file_stem().unwrap_or(Path::new("study").as_os_str()).to_string_lossy();

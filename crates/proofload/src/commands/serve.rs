@@ -185,7 +185,7 @@ impl WorkerReports {
 
 fn announce(addresses: &[SocketAddr]) -> Result {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    standard::show(&format!("listening on {}\n", list.join(", ")))
+    standard::print_wrapped(&format!("listening on {}\n", list.join(", ")))
 }
 
 #[cfg(test)]

@@ -94,14 +94,14 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         progress.end();
         if result.ending != Ending::Finished {
             let path = folder.path().display();
-            standard::message(format_args!(
+            standard::print_to_stderr(format_args!(
                 "proofload: the proof is not finished; --resume --prove --out {path} goes on; its trials are in {path}/proof"
             ));
         }
     }
     // Reported even with --quiet and with JSON on standard output.
     for warning in result.warnings.iter().filter(|warning| warning.code == study::FAILED) {
-        standard::message(format_args!("proofload: the study failed: {}", warning.message));
+        standard::print_to_stderr(format_args!("proofload: the study failed: {}", warning.message));
     }
     let results = Results::read(&folder).map_err(Refusal::one)?;
     show(&results, &folder, is_finished, json)?;
@@ -131,7 +131,7 @@ fn show(results: &Results, folder: &ResultFolder, is_finished: bool, json: Optio
     // The result is shown even if a file cannot be written.
     let shown = match on_stdout {
         true => Ok(()),
-        false => standard::show_coloured(&report::render(results, Format::Terminal, &options)),
+        false => standard::print_coloured(&report::render(results, Format::Terminal, &options)),
     };
     reports.and(written).and(shown)
 }

@@ -58,10 +58,10 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
             self.foreign.mistakes(self.given.has("keepalive"), self.url.as_deref().unwrap_or_default());
         match self.curl_line() {
             Some(Ok(line)) => {
-                let own = self.given.0.iter().map(|(option, _)| option.flag()).collect::<Vec<_>>();
+                let options = self.given.0.iter().map(|(option, _)| option.flag()).collect::<Vec<_>>();
                 let headers = self.given.0.iter().filter(|(option, _)| option.key == "headers");
                 let headers: Vec<String> = headers.flat_map(|(_, values)| values.clone()).collect();
-                mistakes.extend(line.conflicts(self.url.is_some(), &own, &headers));
+                mistakes.extend(line.conflicts(self.url.is_some(), &options, &headers));
             }
             Some(Err(why)) => mistakes.extend(why.iter().map(|why| format!("--curl: {why}"))),
             None => {}

@@ -128,7 +128,7 @@ pub(crate) fn write_result(
     if let Some(json) = json {
         json.write_json(result)?;
     }
-    if is_shown { standard::show(&text()) } else { Ok(()) }
+    if is_shown { standard::print_wrapped(&text()) } else { Ok(()) }
 }
 
 fn write_and_flush(

@@ -71,7 +71,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.set_message(line),
             None if start_s / LINE_INTERVAL_S < tick.end_ns / 1_000_000_000 / LINE_INTERVAL_S => {
-                standard::message(line)
+                standard::print_to_stderr(line)
             }
             None => {}
         }

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Refusal, Result};
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn print(text: &str) -> Result {
+pub(crate) fn print_raw(text: &str) -> Result {
     write(&printable_lines(text))
 }
 
@@ -25,15 +25,15 @@ pub(crate) fn print(text: &str) -> Result {
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn show(text: &str) -> Result {
-    show_coloured(&printable_lines(text))
+pub(crate) fn print_wrapped(text: &str) -> Result {
+    print_coloured(&printable_lines(text))
 }
 
-/// As [`show`], for text that has colour sequences and whose foreign text is already escaped.
+/// As [`print_wrapped`], for text that has colour sequences and whose foreign text is already escaped.
 ///
 /// # Errors
 /// See [`write_failed`].
-pub(crate) fn show_coloured(text: &str) -> Result {
+pub(crate) fn print_coloured(text: &str) -> Result {
     let text = without_workflow_commands(text);
     match columns(io::stdout()) {
         Some(columns) => write(&wrapped(&text, columns)),
@@ -53,7 +53,7 @@ pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
 }
 
 /// Writes a line to standard error with secrets masked. Errors are ignored: the terminal may be closed.
-pub(crate) fn message(line: impl Display) {
+pub(crate) fn print_to_stderr(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", for_stderr(&secrets::mask(&line.to_string())));
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn write_failed(error: &io::Error) -> Refusal {
 /// Prints every mistake of a refusal to standard error and returns the exit status.
 pub(crate) fn print_refusal(refusal: &Refusal) -> Exit {
     for mistake in refusal.mistakes() {
-        message(format_args!("proofload: {mistake}"));
+        print_to_stderr(format_args!("proofload: {mistake}"));
     }
     if refusal.mistakes().is_empty() { Exit::StdoutClosed } else { Exit::WrongUse }
 }

@@ -157,7 +157,7 @@ impl StudyProgress {
         match &self.bar {
             _ if self.quiet => {}
             Some(bar) => bar.println(standard::for_stderr(text)),
-            None => standard::message(text),
+            None => standard::print_to_stderr(text),
         }
     }
 

@@ -123,8 +123,8 @@ impl Packed {
     pub(super) fn without(&self, other: &Self) -> Option<Self> {
         let mut left: BTreeMap<Bin, u64> = self.iter().collect();
         for (bin, count) in other.iter() {
-            let own = left.get_mut(&bin)?;
-            *own = own.checked_sub(count)?;
+            let remaining = left.get_mut(&bin)?;
+            *remaining = remaining.checked_sub(count)?;
         }
         left.retain(|_, count| *count > 0);
         let max_ns = left.keys().next_back().map_or(0, |bin| bin.high_ns());

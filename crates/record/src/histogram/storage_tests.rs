@@ -130,15 +130,15 @@ proptest! {
     fn merging_any_two_storages_equals_recording_all(a in times(), b in times()) {
         let all: Vec<u64> = a.iter().chain(&b).copied().collect();
         let (a, b, all) = (of(&a), of(&b), of(&all));
-        for own in [a.clone(), packed(a)] {
+        for this in [a.clone(), packed(a)] {
             for other in [b.clone(), packed(b.clone())] {
-                let mut merged = own.clone();
+                let mut merged = this.clone();
                 merged.merge(&other);
                 prop_assert_eq!(&merged, &all);
                 prop_assert_eq!(merged.summary(), all.summary());
                 prop_assert_eq!(merged.to_base64(), all.to_base64());
-                prop_assert_eq!(merged.without(&other).unwrap().to_base64(), own.to_base64());
-                prop_assert_eq!(own.without(&merged).is_some(), other.is_empty());
+                prop_assert_eq!(merged.without(&other).unwrap().to_base64(), this.to_base64());
+                prop_assert_eq!(this.without(&merged).is_some(), other.is_empty());
             }
         }
     }

@@ -22,8 +22,8 @@ impl<'a> Bounding<'a> {
         setting: usize,
         trials: impl IntoIterator<Item = &'a TrialEntry>,
     ) -> Option<Self> {
-        let own = trials.into_iter().filter(|entry| entry.setting == setting);
-        let (valid, void): (Vec<_>, Vec<_>) = own.partition(|entry| !entry.trial.validity.is_void());
+        let entries = trials.into_iter().filter(|entry| entry.setting == setting);
+        let (valid, void): (Vec<_>, Vec<_>) = entries.partition(|entry| !entry.trial.validity.is_void());
         // If nothing is valid, what made the trials void is the limit.
         let valid = if valid.is_empty() { void } else { valid };
         let is_missed = |entry: &&&TrialEntry| {

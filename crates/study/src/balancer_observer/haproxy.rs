@@ -79,11 +79,11 @@ fn add(table: &str, sums: &mut [f64; QUANTITIES.len()]) -> Option<()> {
     let names: Vec<&str> = lines.next()?.strip_prefix("# ")?.split(',').collect();
     let rows: Vec<Vec<&str>> =
         lines.filter(|line| !line.is_empty()).map(|line| line.split(',').collect()).collect();
-    let place = |name: &str| names.iter().position(|own| *own == name);
+    let place = |name: &str| names.iter().position(|column| *column == name);
     let service = place("svname")?;
     for (row, column, quantity) in COLUMNS {
         let column = place(column)?;
-        for row in rows.iter().filter(|own| own.get(service) == Some(&row)) {
+        for row in rows.iter().filter(|cells| cells.get(service) == Some(&row)) {
             // A figure that a row does not have is empty.
             sums[quantity] += row.get(column).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();
         }

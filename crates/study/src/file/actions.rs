@@ -102,7 +102,8 @@ fn read_balance(
         reader.mistake(value.span(), message);
         None
     };
-    let Some(balancer) = balancer.filter(|own| hosts.is_none_or(|hosts| *hosts == [own.host])) else {
+    let Some(balancer) = balancer.filter(|balancer| hosts.is_none_or(|hosts| *hosts == [balancer.host]))
+    else {
         let message =
             "'do' acts on the host of the [balancer] only: add a [balancer], or name its host in 'on'";
         return refuse(message.to_owned());

@@ -38,22 +38,22 @@ pub(super) fn placeholders(
         ["hosts", "links", "processes", "targets", balancers::NAME, actions::NAME, "workload", "audit"]
     {
         let Some(value) = tree.get(part) else { continue };
-        let mut own = vec!["study_folder", "proofload"];
+        let mut allowed = vec!["study_folder", "proofload"];
         match part {
-            "targets" => own.extend(["self", "port", TARGET_FOLDER]),
-            "audit" => own.push(TARGET_FOLDER),
-            "processes" | actions::NAME => own.push("self"),
+            "targets" => allowed.extend(["self", "port", TARGET_FOLDER]),
+            "audit" => allowed.push(TARGET_FOLDER),
+            "processes" | actions::NAME => allowed.push("self"),
             "workload" if kind_of(tree) == Kind::Command => {
-                own.extend(RUNTIME_PLACEHOLDERS.map(|(name, _)| name))
+                allowed.extend(RUNTIME_PLACEHOLDERS.map(|(name, _)| name))
             }
             _ => {}
         }
         if ["processes", "targets", "workload"].contains(&part) {
-            own.extend(KnownKind::all_written_files());
+            allowed.extend(KnownKind::all_written_files());
         }
         placeholders::for_each_text(value, &mut |value, text| {
             for name in placeholders::names(text) {
-                let is_known = own.contains(&name)
+                let is_known = allowed.contains(&name)
                     || outline.factors.get(name).is_some()
                     || resolver.targets.get(name).is_some();
                 if is_known {
@@ -69,7 +69,7 @@ pub(super) fn placeholders(
                     _ => {
                         let names = outline.factors.names().chain(resolver.targets.names());
                         let names =
-                            names.chain(hosts.iter().map(|(host, _)| *host)).chain(own.iter().copied());
+                            names.chain(hosts.iter().map(|(host, _)| *host)).chain(allowed.iter().copied());
                         let hint = suggestion(name, names);
                         format!(
                             "'{{{name}}}' is not a factor, target or host{hint} (to get these characters, \

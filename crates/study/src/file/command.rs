@@ -300,7 +300,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
         }
     };
     let quantity = if name.ends_with(&suffix) { name } else { format!("{name}{suffix}") };
-    if CommandWorkload::measured().any(|own| own == quantity) || quantity == "error_ratio" {
+    if CommandWorkload::measured().any(|measured| measured == quantity) || quantity == "error_ratio" {
         let message = format!("'{quantity}' is always measured: give the program's number another name");
         reader.mistake(name_at.clone(), message);
     }

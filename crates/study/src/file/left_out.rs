@@ -39,7 +39,7 @@ pub(super) fn leave_out(
         for (level, missing) in &factor.uninstalled {
             let needs = format!("{}={level} needs {}", factor.name, missing.join(", "));
             let has_level = |setting: &Setting| {
-                setting.levels.get(factor.name).is_some_and(|own| own.to_string() == *level)
+                setting.levels.get(factor.name).is_some_and(|chosen| chosen.to_string() == *level)
             };
             leave_out(&|(setting, ..)| !has_level(setting), lacks(needs), INSTALL, factor.span.clone());
         }
@@ -51,7 +51,7 @@ pub(super) fn leave_out(
         }
     }
     for shortage in shortages {
-        let is_kept = |(_, _, own): &Chosen<'_>| *own != Some(shortage);
+        let is_kept = |(_, _, found): &Chosen<'_>| *found != Some(shortage);
         leave_out(&is_kept, shortage.why.clone(), &shortage.cure, shortage.span.clone());
     }
     if let (Some((_, why, cure, span)), true) = (left_out.last(), kept.is_empty()) {

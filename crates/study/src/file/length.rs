@@ -23,8 +23,8 @@ pub(super) fn worst_case(search: &Search) -> (f64, f64) {
 }
 
 pub(super) fn trial_s(search: &Search) -> f64 {
-    let own = search.trial_duration.map(|duration| duration.as_secs_f64());
-    own.unwrap_or_else(|| preset_trials(&search.preset).0)
+    let duration_s = search.trial_duration.map(|duration| duration.as_secs_f64());
+    duration_s.unwrap_or_else(|| preset_trials(&search.preset).0)
 }
 
 /// Sets the duration of a trial, unless the workload has one: that of the study or of the search.

@@ -311,7 +311,7 @@ impl<'d> Resolver<'d> {
                 reader.mistake(command.span(), "[workload.http] is there too: a study has one workload");
                 return None;
             }
-            (Some(own), None) | (None, Some(own)) => own,
+            (Some(workload), None) | (None, Some(workload)) => workload,
             (None, None) => {
                 reader.mistake(span, "the table [workload.http] or [workload.command] is missing");
                 return None;

@@ -96,10 +96,10 @@ pub(super) fn fill_in_addresses(plan: &mut Plan, target: Option<&ResolvedTarget>
         })
         .collect();
     for process in &mut plan.processes {
-        let own = plan.hosts.get(process.host).and_then(|host| addresses.get(&host.name));
+        let address = plan.hosts.get(process.host).and_then(|host| addresses.get(&host.name));
         let lookup = |name: &str| {
             if name == "self" {
-                return own.cloned();
+                return address.cloned();
             }
             let target = || authority.filter(|_| target.is_some_and(|target| target.label.name == name));
             addresses.get(name).cloned().or_else(|| target().map(str::to_owned))

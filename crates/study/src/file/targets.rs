@@ -172,9 +172,9 @@ impl<'d> TargetTable<'d> {
         }
         let run = table.get("run").and_then(|run| run.get_ref().as_str()).map(str::to_owned);
         let port = port_of(&table, run.as_deref());
-        let own = |name: &str| (name == "port").then_some(port).flatten().map(|port| port.to_string());
+        let lookup = |name: &str| (name == "port").then_some(port).flatten().map(|port| port.to_string());
         let whole =
-            placeholders::substitute_in_value(&Spanned::new(value.span(), DeValue::Table(table)), &own);
+            placeholders::substitute_in_value(&Spanned::new(value.span(), DeValue::Table(table)), &lookup);
         let mut table = reader.table(&whole, "a table");
         table.take("needs");
         table.take("optional");

@@ -45,11 +45,11 @@ pub(super) fn apply<'d>(
             continue;
         };
         let key = Spanned::new(span.clone(), "sysctls".into());
-        let own =
+        let sysctls =
             host.entry(key).or_insert_with(|| Spanned::new(span.clone(), DeValue::Table(DeTable::new())));
         // Another kind of value is reported with the host.
-        if let DeValue::Table(own) = own.get_mut() {
-            own.extend(settings.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let DeValue::Table(sysctls) = sysctls.get_mut() {
+            sysctls.extend(settings.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
     }
 }

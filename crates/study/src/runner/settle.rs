@@ -149,13 +149,14 @@ impl Runner<'_> {
     /// What there is on the hosts of the lab (without one: this machine) and on remote ones. A host that does not tell is not
     /// waited for: those who count what happens there warn of it.
     fn look(&self, setup: &Setup) -> Vec<(String, Leftover)> {
-        let own = match (&self.testbed, &setup.lab) {
+        let of_hosts = match (&self.testbed, &setup.lab) {
             (_, None) => vec![("this machine".to_owned(), leftovers::here())],
             (Some(testbed), _) => testbed.leftovers(LAB_HOST),
             (None, _) => Vec::new(),
         };
         let remotes = self.options.remotes.all().iter();
-        let all = own.into_iter().chain(remotes.map(|remote| (remote.name().to_owned(), remote.leftovers())));
+        let all =
+            of_hosts.into_iter().chain(remotes.map(|remote| (remote.name().to_owned(), remote.leftovers())));
         all.flat_map(|(host, left)| {
             left.unwrap_or_default().into_iter().map(move |left| (host.clone(), left))
         })

@@ -80,10 +80,10 @@ struct TrialLength {
 impl TrialLength {
     fn of(study: &Study, asked: &Search) -> Self {
         let settings = study.settings.iter().enumerate();
-        let own = settings.filter(|(_, setting)| study.search_of(setting) == Some(asked));
+        let searched = settings.filter(|(_, setting)| study.search_of(setting) == Some(asked));
         let mut length = Self { ends_itself: false, ramp_up_s: 0.0 };
         let mut is_first = true;
-        study.each_setup(own.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
+        study.each_setup(searched.map(|(number, _)| (number, Some(asked.min))), &mut |_, setup| {
             let Ok(setup) = setup else { return true };
             let ends_itself = setup.workload.ends_itself();
             length.ends_itself |= std::mem::take(&mut is_first) && ends_itself;

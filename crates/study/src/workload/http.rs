@@ -74,7 +74,7 @@ mod tests {
             users: Some("2".to_owned()),
             ..HttpWorkload::default()
         };
-        assert_eq!([workload("20s"), workload("exp:1s")].map(|own| least_length_s(&own)), [50.0, 10.0]);
+        assert_eq!([workload("20s"), workload("exp:1s")].map(|load| least_length_s(&load)), [50.0, 10.0]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const PILED_UP_GROWTH: f64 = 1.5;
 
 /// The generator had no processor, or this machine lacked something.
 pub(super) fn generator(observed: &Observed<'_>) -> Finding {
-    let own = |rule: VoidRule| {
+    let is_of_generator = |rule: VoidRule| {
         matches!(
             rule,
             VoidRule::Late
@@ -39,7 +39,7 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
         return Finding::Irrelevant;
     }
     let mut reasons = observed.trial.validity.reasons().iter();
-    if let Some(reason) = reasons.find(|reason| own(reason.rule)) {
+    if let Some(reason) = reasons.find(|reason| is_of_generator(reason.rule)) {
         return counted("", reason.evidence.clone());
     }
     // Without a target on this machine, its interrupts are those of the load.

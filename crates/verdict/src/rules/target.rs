@@ -77,8 +77,9 @@ fn no_program(observed: &Observed<'_>) -> Finding {
 pub(super) fn cpu_quota(observed: &Observed<'_>) -> Finding {
     let elapsed_s = |host: &HostCounters| observed.counters.elapsed_s_at(&host.host);
     let hosts = targets(observed).map(|host| (host.stopped_share(elapsed_s(host)), host));
-    let own = programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
-    let stopped = hosts.chain(own).filter_map(|(share, host)| Some((share?, host)));
+    let of_programs =
+        programs(observed).map(|(host, program)| (program.stopped_share(elapsed_s(host)), host));
+    let stopped = hosts.chain(of_programs).filter_map(|(share, host)| Some((share?, host)));
     let Some((share, host)) = stopped.max_by(|a, b| a.0.total_cmp(&b.0)) else { return Finding::Irrelevant };
     let evidence =
         format!("the target's control group was throttled for up to {} of the time", percent(share));
@@ -169,15 +170,15 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
         host.listeners.iter().partition(|(address, _)| is_asked(observed, address));
     let is_only = if asked.is_empty() { others.len() == 1 } else { others.is_empty() };
     // Requests do not go to a host behind the one that is asked, but its queues are the target's.
-    let (own, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
+    let (of_target, others) = if asked.is_empty() { (others, asked) } else { (asked, others) };
     let share = |queue: &ListenerUse| f64::from(queue.most_waiting) / f64::from(queue.backlog.max(1));
-    let fullest = own.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
+    let fullest = of_target.iter().max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
     let size = fullest.map_or_else(String::new, |(_, queue)| format!("queue of {} ", queue.backlog));
     let times = how_often(times);
     let busiest = busiest_target(observed).map_or_else(String::new, |work| format!("; {}", work.in_words()));
     // The kernel counts for all sockets of the namespace. A queue is full when one more waits than its size.
     let was_full = |queue: &ListenerUse| queue.most_waiting > queue.backlog;
-    let is_own = is_only || own.iter().any(|(_, queue)| was_full(queue));
+    let is_own = is_only || of_target.iter().any(|(_, queue)| was_full(queue));
     // Who is asked dropped the first packet of a connection that took so long.
     let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
     let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);

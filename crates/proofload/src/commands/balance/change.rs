@@ -120,7 +120,7 @@ fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal
     loop {
         let left = connections(&client::statistics(&instance)?, &name, begun.elapsed());
         if left == Some((0, 0)) {
-            return standard::show(&format!("{} has no connections\n", server.server))
+            return standard::print_wrapped(&format!("{} has no connections\n", server.server))
                 .map(|()| Exit::GoalsMet);
         }
         if stop.load(Ordering::Relaxed) {
@@ -146,8 +146,8 @@ fn connections(statistics: &Statistics, name: &ServerName, within: Duration) -> 
         .vips
         .iter()
         .filter(|vip| vip.address == name.vip && name.port.is_none_or(|port| vip.ports.contains(&port)));
-    let is_it = |own: &&ServerStatistics| {
-        own.name == name.server || name.server.parse().is_ok_and(|asked: IpAddr| asked == own.address)
+    let is_it = |server: &&ServerStatistics| {
+        server.name == name.server || name.server.parse().is_ok_and(|asked: IpAddr| asked == server.address)
     };
     let server = vips.flat_map(|vip| &vip.servers).find(is_it);
     Some(server.map_or((0, 0), |server| (server.active, server.closing)))

@@ -91,7 +91,7 @@ const OTHER_ANSWER: &str = "the balancer has answered something else; is it of t
 /// Asks for a change, and says what was done.
 pub(super) fn tell(instance: &Instance, request: &Request) -> Result<Exit, Refusal> {
     match ask(instance, request).map_err(Refusal::one)? {
-        Answer::Done { what } => standard::show(&format!("{what}\n")).map(|()| Exit::GoalsMet),
+        Answer::Done { what } => standard::print_wrapped(&format!("{what}\n")).map(|()| Exit::GoalsMet),
         Answer::Refused { why } => Err(Refusal::new(why)),
         Answer::Statistics(_) => Err(Refusal::one(OTHER_ANSWER)),
     }

@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &ExplainArgs) -> Result<Exit, Refusal> {
         (None, None) => explain_server(&arguments.server),
     };
     let findings = findings.map_err(Refusal::one)?;
-    standard::show(&findings.iter().map(|finding| format!("{finding}\n")).collect::<String>())?;
+    standard::print_wrapped(&findings.iter().map(|finding| format!("{finding}\n")).collect::<String>())?;
     let is_missing = |finding: &Finding| finding.verdict == Verdict::Missing;
     Ok(if findings.iter().any(is_missing) { Exit::GoalsNotMet } else { Exit::GoalsMet })
 }

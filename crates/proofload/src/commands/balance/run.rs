@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<Exit, Refusal> {
     Device::find(&config.device).map_err(Refusal::one)?;
     if arguments.check {
         let (vips, device) = (config.vips.len(), &config.device);
-        standard::show(&format!("the file is valid: {vips} VIP(s) on {device}\n"))?;
+        standard::print_wrapped(&format!("the file is valid: {vips} VIP(s) on {device}\n"))?;
         return Ok(Exit::GoalsMet);
     }
     // Before this process gets a namespace of mounts of its own, since the file system is to be there after it.

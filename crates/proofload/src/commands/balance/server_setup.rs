@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ServerSetupArgs) -> Result<Exit, Refusal> {
         signals.map_err(|error| Refusal::one(format_args!("cannot handle signals: {error}")))?;
     let setup = ServerSetup::start(&arguments.vips, &arguments.device, &folder).map_err(Refusal::new)?;
     let lines: String = setup.lines().iter().map(|line| format!("{line}\n")).collect();
-    let shown = standard::show(&format!("{lines}ready; Ctrl-C or SIGTERM undoes it\n"));
+    let shown = standard::print_wrapped(&format!("{lines}ready; Ctrl-C or SIGTERM undoes it\n"));
     if shown.is_ok() {
         signals.forever().next();
     }

@@ -47,7 +47,7 @@ pub(super) fn stats(arguments: &StatsArgs) -> Result<Exit, Refusal> {
     let statistics = client::statistics(&client::find(&arguments.which)?)?;
     match destination {
         Some(destination) => destination.write_json(&statistics)?,
-        None => standard::show(&table::text(&statistics, None))?,
+        None => standard::print_wrapped(&table::text(&statistics, None))?,
     }
     Ok(Exit::GoalsMet)
 }
@@ -62,7 +62,7 @@ pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
         let rates = before.as_ref().map(|(at, statistics)| (statistics, (now.0 - *at).as_secs_f64()));
         // From the top left, and nothing below.
         let clear = if is_terminal { "\u{1b}[H\u{1b}[2J" } else { "" };
-        standard::show_coloured(&format!("{clear}{}", table::text(&now.1, rates)))?;
+        standard::print_coloured(&format!("{clear}{}", table::text(&now.1, rates)))?;
         let next = now.0 + INTERVAL;
         before = Some(now);
         while Instant::now() < next {

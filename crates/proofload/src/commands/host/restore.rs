@@ -69,10 +69,10 @@ pub(super) fn run(arguments: &RestoreArgs) -> Result<Exit> {
     };
     let printed = write_result(json, &report, false, text);
     for left in &report.left {
-        standard::message(format_args!("proofload: {left}"));
+        standard::print_to_stderr(format_args!("proofload: {left}"));
     }
     if restored.elsewhere > 0 {
-        standard::message(format_args!(
+        standard::print_to_stderr(format_args!(
             "proofload: {} setting(s) were tuned in other network namespaces; restore them there, or forget them if the \
              namespaces are gone",
             restored.elsewhere

@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<Exit> {
     let report = Report { wanted, changed };
     write_result(json, &report, false, || text(&report, arguments.dry_run)).inspect_err(|_| {
         if !report.changed.is_empty() {
-            crate::output::standard::message(
+            crate::output::standard::print_to_stderr(
                 "the settings are changed; proofload host restore puts them back",
             );
         }

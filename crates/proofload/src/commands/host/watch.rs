@@ -102,12 +102,12 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
         let second = Second::of(&change, passing, (at - before_at).as_secs_f64(), (at - begin).as_secs_f64());
         if arguments.json_lines {
             let json = serde_json::to_string(&second).map_err(Refusal::one)?;
-            standard::print(&format!("{json}\n"))?;
+            standard::print_raw(&format!("{json}\n"))?;
         } else {
             if line % LINES_PER_HEADING == 0 {
-                standard::print(HEADING)?;
+                standard::print_raw(HEADING)?;
             }
-            standard::print(&second.text())?;
+            standard::print_raw(&second.text())?;
         }
         (before, before_at) = (now, at);
     }

@@ -107,7 +107,7 @@ fn forward_output(child: &mut Child, received: &mut Vec<u8>) -> Result<bool> {
     let mut bytes = [0; 4_096];
     let length = output.read(&mut bytes).map_err(Refusal::one)?;
     received.extend(&bytes[..length]);
-    standard::show(&String::from_utf8_lossy(&bytes[..length]))?;
+    standard::print_wrapped(&String::from_utf8_lossy(&bytes[..length]))?;
     Ok(length > 0)
 }
 
@@ -116,7 +116,7 @@ fn forward_messages(messages: &mut File) -> io::Result<()> {
     messages.rewind()?;
     messages.read_to_end(&mut bytes)?;
     if !bytes.is_empty() {
-        standard::message(String::from_utf8_lossy(&bytes).trim_end());
+        standard::print_to_stderr(String::from_utf8_lossy(&bytes).trim_end());
     }
     Ok(())
 }

@@ -78,12 +78,12 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
         announce(&lab, started.elapsed(), false)?;
     }
     for why in lab.cpu_contention().map(str::to_owned).into_iter().chain(lab.other_congestion()) {
-        standard::message(format_args!("proofload: {why}"));
+        standard::print_to_stderr(format_args!("proofload: {why}"));
     }
     let failure = keep_up(&lab, &stop);
     if let Some(failure) = &failure {
         // Printed before `down`, which copies and removes the log that this may go to.
-        standard::message(format_args!("proofload: {failure}"));
+        standard::print_to_stderr(format_args!("proofload: {failure}"));
     }
     let started = Instant::now();
     let down = lab.down();
@@ -93,7 +93,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
     match failure {
         Some(_) => Err(Refusal::one("the lab has been taken down")),
         None => {
-            standard::message(format_args!("down in {:.2} s", started.elapsed().as_secs_f64()));
+            standard::print_to_stderr(format_args!("down in {:.2} s", started.elapsed().as_secs_f64()));
             Ok(Exit::GoalsMet)
         }
     }
@@ -121,5 +121,5 @@ fn announce(lab: &Lab, took: Duration, in_background: bool) -> Result {
         "Ctrl-C or `proofload lab down` takes the lab down".to_owned()
     };
     out += &format!("{READY}{:.2} s; {end}\n", took.as_secs_f64());
-    standard::show(&out)
+    standard::print_wrapped(&out)
 }

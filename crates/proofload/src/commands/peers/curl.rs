@@ -158,9 +158,9 @@ impl CurlLine {
         &self.translated.notes
     }
 
-    /// Mistakes where proofload's own options say what the line says too; `own` are the names of those given, and
+    /// Mistakes where proofload's own options say what the line says too; `options` are the names of those given, and
     /// `headers` the given header fields.
-    pub(crate) fn conflicts(&self, has_url: bool, own: &[String], headers: &[String]) -> Vec<String> {
+    pub(crate) fn conflicts(&self, has_url: bool, options: &[String], headers: &[String]) -> Vec<String> {
         let mut conflicts = Vec::new();
         if has_url {
             conflicts.push("URL: curl's line has one too: leave out one of them".to_owned());
@@ -168,14 +168,14 @@ impl CurlLine {
         for (name, _) in &self.translated.options {
             if *name != "header"
                 && !SOFT.contains(name)
-                && own.iter().any(|own| own == name)
+                && options.iter().any(|option| option == name)
                 && *name != "method"
             {
                 conflicts.push(format!("--{name}: curl's line says it too: leave out one of them"));
             }
         }
         for name in ["method", "body", "events"] {
-            if own.iter().any(|own| own == name) && (name == "method" || self.body.is_some()) {
+            if options.iter().any(|option| option == name) && (name == "method" || self.body.is_some()) {
                 conflicts.push(format!("--{name}: curl's line says what is sent: leave out one of them"));
             }
         }

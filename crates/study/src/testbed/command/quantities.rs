@@ -27,8 +27,8 @@ pub(super) fn quantities(
 ) -> BTreeMap<String, f64> {
     let [sent, received] = Flow::INTERFACE_DIRECTIONS;
     let total = |direction: &str, of: fn(&Flow) -> u64| {
-        let own = trial.flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(direction));
-        own.map(|(_, flow)| of(flow)).sum::<u64>() as f64
+        let flows = trial.flows.iter().filter(|(name, _)| name.rsplit(' ').next() == Some(direction));
+        flows.map(|(_, flow)| of(flow)).sum::<u64>() as f64
     };
     let mut quantities = BTreeMap::from([
         ("user_s".to_owned(), trial.user_s),

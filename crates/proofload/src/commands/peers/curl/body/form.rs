@@ -47,9 +47,9 @@ impl Part {
                 }
                 // A parameter of the type, such as charset.
                 _ => {
-                    let own =
+                    let media_type =
                         content_type.as_mut().ok_or_else(|| format!("'{key}' is not type= or filename="))?;
-                    own.push_str(&format!("; {key}={value}"));
+                    media_type.push_str(&format!("; {key}={value}"));
                 }
             }
             rest = following;
