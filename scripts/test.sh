@@ -8,7 +8,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly HOST=$1 PURPOSE=${2:-test}
 log=$(mktemp)
-trap 'rm -f "$log" "$log.beside"' EXIT
+beside_pid=
+trap '[[ -z $beside_pid ]] || kill "$beside_pid" 2>/dev/null; rm -f "$log" "$log.beside"' EXIT
 failed=()
 # Only an unstable option lets test programs tell how long each test took; it is for them alone, not for the compiler.
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$HOST")_RUNNER"
@@ -33,6 +34,7 @@ beside() {
 join() {
     local status=0
     wait "$beside_pid" || status=$?
+    beside_pid=
     stage "$beside_name" replay "$status"
 }
 replay() {
@@ -67,11 +69,11 @@ if [[ $PURPOSE == check ]]; then
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
     stage build "${tests[@]}" --tests --no-run
-    # Beside each other: unit tests, and what waits more than it works, four times as many at a time as there are processors.
+    # Beside each other: unit tests, and what waits more than it works, three times as many at a time as there are processors.
     # Samples of bars that count are among them. No other test's name begins with an e.
     # The variable tells them from what labs leave, of which end-to-end tests take stock.
     PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins --test '[!e]*' -- "${TIMES[@]}"
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((4 * $(nproc))) --skip measured_ --skip paced_
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_
     join
     # Links, disks and timers pace these, which leave the processors mostly idle.
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) paced_

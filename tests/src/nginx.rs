@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use testing::http::{Answer, exchange};
 
@@ -110,7 +110,9 @@ impl Nginx {
     /// # Errors
     /// When the kernel does not tell.
     pub fn cpu_s(&self) -> Result<f64> {
-        children_of(self.process.pid()).into_iter().map(machine::process_cpu_s).sum()
+        let workers = children_of(self.process.pid());
+        ensure!(!workers.is_empty(), "nginx has no worker");
+        workers.into_iter().map(machine::process_cpu_s).sum()
     }
 
     fn start_once(program: &str, options: &Options) -> Result<Self> {

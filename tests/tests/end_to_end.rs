@@ -57,26 +57,16 @@ fn beside_others() -> (Shared, Shared) {
     (beside_all(), LABS.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Beside what a sample may run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Beside {
-    Nothing,
-    /// All but measurements and tests that make labs: it takes stock of the machine.
-    NoLabs,
-    Others,
-}
-
-fn sample(name: &str, beside: Beside) {
-    let _quiet = (beside == Beside::Nothing).then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
-    let _no_labs = (beside == Beside::NoLabs).then(lab::alone);
-    let _others = (beside == Beside::Others).then(beside_others);
+fn sample(name: &str, is_alone: bool) {
+    let _beside = (!is_alone).then(beside_others);
+    let _alone = is_alone.then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
     bar.check(Scale::Sample).unwrap_or_else(|missed| panic!("bar {name} was not reached:\n{missed}"));
 }
 
 macro_rules! samples {
-    ($($beside:ident { $($test:ident $name:literal,)* })*) => {
-        $($(#[test] fn $test() { sample($name, Beside::$beside); })*)*
+    ($($how:ident { $($test:ident $name:literal,)* })*) => {
+        $($(#[test] fn $test() { sample($name, stringify!($how) == "alone"); })*)*
 
         #[test]
         fn every_bar_has_a_sample() {
@@ -90,12 +80,14 @@ macro_rules! samples {
     };
 }
 
-// The beginning of a name says in which stage of `make test` a sample runs. Those that measure have the machine to themselves. Those
-// that links, disks and timers pace leave the processors mostly idle, and run beside each other. The others count: they judge what a
-// program did, not when, and run beside all tests.
+// The beginning of a name says in which stage of `make test` a sample runs. Those that measure, take stock of the machine, or copy a trial
+// that must not be disturbed, have the machine to themselves. Those that links, disks and timers pace leave the processors mostly idle,
+// and run beside each other. The others count: they judge what a program did, not when, and run beside all other tests.
 samples! {
-    Nothing {
+    alone {
         measured_sample_of_balance_cost "balance-cost",
+        measured_sample_of_balance_disruption "balance-disruption",
+        measured_sample_of_balance_spread "balance-spread",
         measured_sample_of_command_figures "command-figures",
         measured_sample_of_connections_18k "connections-18k",
         measured_sample_of_connections_200k "connections-200k",
@@ -103,9 +95,14 @@ samples! {
         measured_sample_of_generator_away "generator-away",
         measured_sample_of_known_closed "known-closed",
         measured_sample_of_known_exponential "known-exponential",
+        measured_sample_of_known_stalls "known-stalls",
+        measured_sample_of_lab_crash "lab-crash",
+        measured_sample_of_lab_files "lab-files",
         measured_sample_of_lab_hosts "lab-hosts",
+        measured_sample_of_lab_nested "lab-nested",
         measured_sample_of_limit_away "limit-away",
         measured_sample_of_limit_generator_bound "limit-generator-bound",
+        measured_sample_of_limit_short_trials "limit-short-trials",
         measured_sample_of_link_certified "link-certified",
         measured_sample_of_link_delay "link-delay",
         measured_sample_of_link_rate "link-rate",
@@ -115,20 +112,19 @@ samples! {
         measured_sample_of_pacing "pacing",
         measured_sample_of_processor_by_host "processor-by-host",
         measured_sample_of_sessions "sessions",
+        measured_sample_of_study_files "study-files",
         measured_sample_of_verdict_proof "verdict-proof",
         measured_sample_of_verdict_table "verdict-table",
         measured_sample_of_void_rules "void-rules",
     }
-    Others {
+    beside {
         paced_sample_of_copy_held_back "copy-held-back",
         paced_sample_of_copy_manners "copy-manners",
         paced_sample_of_copy_ocean "copy-ocean",
         paced_sample_of_copy_paths "copy-paths",
         paced_sample_of_interrupt "interrupt",
-        paced_sample_of_known_stalls "known-stalls",
         paced_sample_of_lab_segment "lab-segment",
         paced_sample_of_limit_capacity "limit-capacity",
-        paced_sample_of_limit_short_trials "limit-short-trials",
         paced_sample_of_link_loss "link-loss",
         paced_sample_of_link_lossy_times "link-lossy-times",
         paced_sample_of_listen_disk "listen-disk",
@@ -156,14 +152,6 @@ samples! {
         counted_sample_of_study_resume "study-resume",
         counted_sample_of_templates "templates",
         counted_sample_of_verdict_conntrack "verdict-conntrack",
-    }
-    NoLabs {
-        counted_sample_of_balance_disruption "balance-disruption",
-        counted_sample_of_balance_spread "balance-spread",
-        counted_sample_of_lab_crash "lab-crash",
-        counted_sample_of_lab_files "lab-files",
-        counted_sample_of_lab_nested "lab-nested",
-        counted_sample_of_study_files "study-files",
     }
 }
 

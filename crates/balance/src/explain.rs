@@ -27,7 +27,7 @@ pub enum Verdict {
     Good,
     /// Works, and may be better.
     Note,
-    /// Frames are not forwarded until this is changed.
+    /// It does not work until this is changed.
     Missing,
 }
 

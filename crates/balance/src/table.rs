@@ -161,7 +161,7 @@ impl Table {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear_server_counts(&mut self, number: u16) -> Result<(), Error> {
-        cleared(&mut self.server_counts, number.into())
+        clear_counts(&mut self.server_counts, number.into())
             .map_err(|error| Error::new(format!("clear the counts of server {number}"), &*error))
     }
 
@@ -184,7 +184,7 @@ impl Table {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear_vip_counts(&mut self, vip: u32) -> Result<(), Error> {
-        cleared(&mut self.vip_counts, vip)
+        clear_counts(&mut self.vip_counts, vip)
             .map_err(|error| Error::new(format!("clear the counts of VIP {vip}"), &*error))
     }
 
@@ -264,7 +264,7 @@ fn check(number: u32, what: &'static str, size: usize) -> Result<(), Error> {
 }
 
 /// Sets the counts of all processors back.
-fn cleared<const N: usize>(counts: &mut PerCpuArray<MapData, [u64; N]>, number: u32) -> Result<(), Cause>
+fn clear_counts<const N: usize>(counts: &mut PerCpuArray<MapData, [u64; N]>, number: u32) -> Result<(), Cause>
 where
     [u64; N]: Pod,
 {

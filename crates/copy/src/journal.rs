@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash;
 
 /// Copies by the same command at the same time.
-const MAX_PLACES: u32 = 256;
+const MAX_RUNS: u32 = 256;
 
 /// What a journal is bound to: it says nothing of another file, or of the same after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl RunLock {
             }
         };
         let command = &hash::of(command.as_bytes())[..16];
-        for number in 0..MAX_PLACES {
+        for number in 0..MAX_RUNS {
             let path = folder.join(format!("place-{command}-{number}"));
             loop {
                 let lock = File::create(&path)?;
@@ -88,7 +88,7 @@ impl RunLock {
                 }
             }
         }
-        Err(io::Error::other(format!("{MAX_PLACES} copies by the same command are under way")))
+        Err(io::Error::other(format!("{MAX_RUNS} copies by the same command are under way")))
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
     /// The right to the journals of this run.
-    _place: Option<RunLock>,
+    _run_lock: Option<RunLock>,
 }
 
 impl Session {
@@ -48,14 +48,14 @@ impl Session {
         let began = Instant::now();
         // Whoever cannot write there copies without resuming.
         let journals = job.state.as_ref().filter(|_| job.resume && !job.dry_run);
-        let place = journals.map(|folder| RunLock::take(folder, &command(job)));
-        let (place, unwritable) = match place.transpose() {
-            Ok(place) => (place, None),
+        let run_lock = journals.map(|folder| RunLock::take(folder, &command(job)));
+        let (run_lock, unwritable) = match run_lock.transpose() {
+            Ok(run_lock) => (run_lock, None),
             Err(error) => (None, Some(error)),
         };
         let failed = |why: String| CopyError::Failed(why);
-        let token = match &place {
-            Some(place) => place.token.clone(),
+        let token = match &run_lock {
+            Some(run_lock) => run_lock.token.clone(),
             None => kernel::random_hex()
                 .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?,
         };
@@ -65,7 +65,7 @@ impl Session {
             preserve: job.preserve,
             verify: job.verify,
             sync: job.sync,
-            journals: journals.cloned().filter(|_| place.is_some()),
+            journals: journals.cloned().filter(|_| run_lock.is_some()),
             machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
         };
         let governor = Governor::new(
@@ -89,7 +89,7 @@ impl Session {
                 trouble => failed(trouble.to_string()),
             })?;
         let login_s = began.elapsed().as_secs_f64();
-        Ok(Self { pool, carrier, witness, first, machine, began, login_s, _place: place })
+        Ok(Self { pool, carrier, witness, first, machine, began, login_s, _run_lock: run_lock })
     }
 
     /// Measures the round trip, begins as many logins as it needs, and asks where relative paths begin.

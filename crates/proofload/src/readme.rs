@@ -39,7 +39,7 @@ fn in_this_tree(word: &str) -> String {
 
 /// Writes a file with a token and returns its path.
 fn tokens() -> String {
-    let path = std::env::temp_dir().join(format!("proofload-readme-tokens-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("readme-tokens-{}", std::process::id()));
     std::fs::write(&path, "a-token-for-the-readme\n").unwrap();
     path.display().to_string()
 }

@@ -163,7 +163,7 @@ impl Kind {
 /// # Errors
 /// When the text is none.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let expected = "an address with its port, such as 127.0.0.1:8080 or [::1]:8080";
+    let expected = "an address with its port, such as 127.0.0.1:8080 or [::1]:9880";
     text.parse().map_err(|_| UnitError::new(text, expected).to_string())
 }
 

@@ -3,15 +3,17 @@
 use std::{
     fs, io,
     os::{
-        fd::AsRawFd,
+        fd::{AsFd, AsRawFd},
         unix::{fs::MetadataExt, net::UnixDatagram},
     },
     path::{Path, PathBuf},
+    thread,
 };
 
 use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
     net::netdevice::index_to_name,
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,19 +68,39 @@ impl Network {
 
     /// Whether no process is in it, and no mount holds it. False if not all processes can be seen.
     pub(crate) fn is_gone(&self) -> bool {
-        let mark = format!("net:[{}]", self.inode);
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        if !in_initial_pid_namespace() || !proc_shows_own_pids() || mounts.contains(&mark) {
+        if !in_initial_pid_namespace() || !proc_shows_own_pids() {
             return false;
         }
         let Ok(processes) = fs::read_dir("/proc") else { return false };
-        let networks = processes.flatten().map(|entry| entry.path().join("ns/net"));
-        !networks.filter_map(|path| fs::metadata(path).ok()).any(|file| self.is(&file))
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // Behind the root of such a mount, which is the namespace, stands its path.
+        let mark = format!(" net:[{}] ", self.inode);
+        let mounted = mounts.lines().filter_map(|line| line.split_once(&mark)?.1.split(' ').next());
+        let entered = processes.flatten().map(|entry| entry.path().join("ns/net"));
+        !mounted.map(PathBuf::from).chain(entered).any(|path| self.is_at(&path))
+    }
+
+    /// Whether it is the namespace of this file.
+    fn is_at(&self, path: &Path) -> bool {
+        let is_same_inode = fs::metadata(path).is_ok_and(|file| self.is(&file));
+        // One that cannot be entered may be it.
+        let cookie = || self.cookie.and_then(|own| Some(cookie_at(path)? == own));
+        is_same_inode && cookie().unwrap_or(true)
     }
 
     fn is(&self, file: &fs::Metadata) -> bool {
         (file.dev(), file.ino()) == (self.device, self.inode)
     }
+}
+
+/// The cookie of the namespace of a file; none if this user cannot enter it. A thread of its own enters, and ends.
+fn cookie_at(path: &Path) -> Option<u64> {
+    let file = fs::File::open(path).ok()?;
+    let entered = thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+        cookie(&UnixDatagram::unbound().ok()?)
+    });
+    entered.join().ok()?
 }
 
 /// A number of a socket's network namespace that no other gets until the next boot; none before Linux 5.14.
@@ -221,6 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_whose_inode_another_has_is_gone() {
+        let here = Network::own().unwrap();
+        assert!(!here.is_gone());
+        let before = Network { cookie: here.cookie.map(|cookie| cookie + 1_000_000), ..here };
+        // Only where all processes are seen, and namespaces have cookies and can be entered.
+        let is_seen = in_initial_pid_namespace() && proc_shows_own_pids();
+        let may_enter = cookie_at(Path::new("/proc/self/ns/net")).is_some();
+        assert_eq!(before.is_gone(), is_seen && may_enter);
+    }
+
+    #[test]
     fn only_our_own_value_is_put_back() {
         for (after, now, is_put_back) in
             [(Some("3"), "3", true), (Some("3"), "4", false), (None, "4", true), (Some("3"), "1\t2", true)]
@@ -278,7 +311,7 @@ mod tests {
     #[test]
     fn the_first_namespace_is_known_without_the_right_to_look_at_its_processes() {
         let own_network = Network::own().unwrap();
-        let looked = std::thread::spawn(move || {
+        let looked = thread::spawn(move || {
             // Changes only this thread. Without root, processes of others cannot be inspected anyway.
             let nobody = rustix::process::Uid::from_raw(65_534);
             let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);

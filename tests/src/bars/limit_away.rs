@@ -36,7 +36,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     );
     let _awake = Awake::keep(Cores::of_this_process()?);
     let mut outcome = Outcome::default();
-    let (mut excluded, mut near) = (0, 0);
+    let (mut excluded, mut near, mut without) = (0, 0, 0);
     for index in 0..searches {
         let truth_per_s = capacity(index, searches);
         let search = Search { capacity_per_s: truth_per_s, service: "fixed", arrivals: "constant", words };
@@ -49,6 +49,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             && upper.is_some_and(|load| load <= NEAR.1 * truth_per_s);
         excluded += u64::from(is_excluded);
         near += u64::from(is_near);
+        without += u64::from(stops == 0 || (lower.is_none() && upper.is_none()));
         outcome.note(format!(
             "{truth_per_s:.0}/s: {lower:.1?} to {upper:.1?} ({:?}) in {:.0} s, stopped {stops} times{}",
             found.goal.kind,
@@ -57,6 +58,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         ));
     }
     outcome.figure("excluded", format!("{excluded} of {searches}"), "0", excluded == 0);
+    outcome.equal("without_stop_or_bound", without, 0, "of all searches, or nothing is tested");
     let least = scale.pick(0, 16);
     outcome.figure(
         "near",

@@ -28,7 +28,7 @@ const GOODPUT: &str = "goodput_bit_per_s";
 fn run(scale: Scale) -> Result<Outcome> {
     let _sshd = SshdFolder::made()?;
     let mut outcome = Outcome::default();
-    let sample = "--set program=scp,proofload --set files=large --set buffer=32MB --set workload.command.stop_after=10s";
+    let sample = "--set program=scp,proofload --set files=large --set buffer=32MB --set workload.command.stop_after=12s";
     let studied = study(STUDY, scale.pick(sample, ""), &[])?;
     let (most_s, settings) = scale.pick((40.0, 2), (900.0, 29));
     outcome.figure(

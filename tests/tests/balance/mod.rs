@@ -47,7 +47,7 @@ fn configure(balanced: &Balanced, of_vip: &str, servers: usize) -> Result<()> {
 
 /// Starts requests, each on a connection of its own, until they are ended.
 fn load(balanced: &Balanced) -> Result<Process> {
-    balanced.load("--rate 500 --no-keepalive --duration 60s")
+    balanced.load("--rate 2k --no-keepalive --duration 60s")
 }
 
 /// Makes requests, each on a connection of its own.
@@ -55,8 +55,11 @@ fn make_requests(balanced: &Balanced) -> Result<Trial> {
     none_failed(Balanced::trial(balanced.load("--connections 4 --no-keepalive -n 500")?, Duration::ZERO)?)
 }
 
-/// Ends a load, none of whose requests may have failed.
-fn went_well(load: Process) -> Result<Trial> {
+/// Ends a load some 500 requests later, none of which may have failed.
+fn went_well(balanced: &Balanced, load: Process) -> Result<Trial> {
+    let flows = || Ok::<f64, anyhow::Error>(balanced.of_servers("flows")?.iter().sum());
+    let before = flows()?;
+    until("what was changed has had its load", || flows().is_ok_and(|now| now > before + 500.0));
     none_failed(Balanced::ended(load)?)
 }
 
@@ -114,7 +117,7 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     make_requests(&balanced)?;
     ensure!(balanced.of_servers("flows")?[0] == full, "a full server gets new connections");
     balanced.tell(&format!("set {VIP} web1 --max 0"))?;
-    went_well(held)?;
+    none_failed(Balanced::ended(held)?)?;
 
     // Each change under load, and then what it must have done.
     let under = load(&balanced)?;
@@ -130,7 +133,7 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     configure(&balanced, "", 2)?;
     balanced.tell("reload")?;
     balanced.await_state("web3", None);
-    went_well(under)?;
+    went_well(&balanced, under)?;
     let shares = balanced.of_servers("ring_ratio")?;
     ensure!(shares.len() == 2 && shares.iter().all(|share| (share - 0.5).abs() < 0.001), "{shares:?}");
 
@@ -181,7 +184,7 @@ fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     let finished = daemon.finish(PATIENCE)?;
     ensure!(finished.code == Some(0), "{finished:?}");
     let daemon = balanced.start_in_own_mounts()?;
-    went_well(under)?;
+    went_well(&balanced, under)?;
 
     // A server that has lost the VIP is gone round, though it answers for its own address.
     balanced.on("web3", &format!("ip addr del {VIP}/32 dev lo"))?;

@@ -13,8 +13,10 @@ impl Daemon {
         if Instant::now() < self.next_look {
             return;
         }
-        let done =
-            self.look_at_device().and_then(|()| self.give(self.assigned_addresses.clone())).and_then(|()| self.announce());
+        let done = self
+            .look_at_device()
+            .and_then(|()| self.give(self.assigned_addresses.clone()))
+            .and_then(|()| self.announce());
         let trouble = done.err().map(|error| error.to_string());
         match (&trouble, &self.device_trouble) {
             (Some(now), before) if before.as_ref() != Some(now) => warn!("{now}; trying again each second"),
@@ -76,7 +78,8 @@ impl Daemon {
     }
 
     fn announce(&mut self) -> Result<(), Error> {
-        self.unannounced.retain(|address| self.config.answer_arp && self.assigned_addresses.contains(address));
+        self.unannounced
+            .retain(|address| self.config.answer_arp && self.assigned_addresses.contains(address));
         if !self.device.link.is_up && !self.unannounced.is_empty() {
             let name = &self.device.name;
             let cause = format!(

@@ -189,7 +189,8 @@ fn neighbours(
     }
     let end = Instant::now() + patience;
     while found.values().any(Option::is_none) {
-        if !undo::readable_within(&changes, end.saturating_duration_since(Instant::now()))? {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || !undo::readable_within(&changes, left)? {
             break;
         }
         for change in changes.take()?.into_iter().filter(|change| change.index == index) {

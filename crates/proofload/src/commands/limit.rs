@@ -13,7 +13,10 @@ use crate::{
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
-    arguments.curl_notes().iter().for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
+    arguments
+        .curl_notes()
+        .iter()
+        .for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
     run_study(StudyRun {
         study,
         name: "limit",

@@ -65,7 +65,9 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     let certificate = match &job.certify {
         Some(options) => {
             let max_s = options.max_duration(&job.spec).as_secs();
-            standard::print_to_stderr(format_args!("proofload: measuring the link for about 8 s, at most {max_s} s"));
+            standard::print_to_stderr(format_args!(
+                "proofload: measuring the link for about 8 s, at most {max_s} s"
+            ));
             let certificate = link.certify(options).map_err(Refusal::one)?;
             print(&certificate_text(&certificate))?;
             Some(certificate)
