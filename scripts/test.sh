@@ -69,11 +69,11 @@ if [[ $PURPOSE == check ]]; then
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
     stage build "${tests[@]}" --tests --no-run
-    # Beside each other: unit tests, and what waits more than it works, three times as many at a time as there are processors.
+    # Beside each other: unit tests, and what waits more than it works, twice as many at a time as there are processors.
     # Samples of bars that count are among them. No other test's name begins with an e.
     # The variable tells them from what labs leave, of which end-to-end tests take stock.
     PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins --test '[!e]*' -- "${TIMES[@]}"
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_
     join
     # Links, disks and timers pace these, which leave the processors mostly idle.
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) paced_

@@ -21,6 +21,9 @@ use crate::{
     witness::Witness,
 };
 
+/// How often the first connection is made again where sshd has refused it, and after what time.
+const MAX_REFUSALS: u32 = 5;
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// Logins that are begun at once. sshd refuses some beyond ten (`MaxStartups`).
 const LOGINS_AT_ONCE: usize = 8;
 /// Shells there that hash, one for a connection.
@@ -127,16 +130,19 @@ impl Pool {
                 pool.start_others(connections);
             }
         });
-        match Channel::open(self.login.connection(&self.control(0), true)).await {
-            Ok(channel) => Ok(channel),
-            Err(Trouble::Lost(why)) if may_ask(&why) => {
-                let_in.abort();
-                self.is_interactive.set(true);
-                self.quiet.learn(false);
-                Channel::open(self.login.connection(&self.control(0), false)).await
+        for _ in 0..MAX_REFUSALS {
+            match Channel::open(self.login.connection(&self.control(0), true)).await {
+                Err(Trouble::Lost(why)) if may_ask(&why) => {
+                    let_in.abort();
+                    self.is_interactive.set(true);
+                    self.quiet.learn(false);
+                    return Channel::open(self.login.connection(&self.control(0), false)).await;
+                }
+                Err(Trouble::Lost(why)) if is_refused(&why) => sleep(REFUSAL_PAUSE).await,
+                opened => return opened,
             }
-            Err(trouble) => Err(trouble),
         }
+        Channel::open(self.login.connection(&self.control(0), true)).await
     }
 
     /// Whether a connection has a shell that hashes what is there: if anything is to be verified, or may be there from an earlier run.
@@ -377,6 +383,13 @@ impl Pool {
     pub(crate) fn why(&self) -> Option<Trouble> {
         self.why.borrow().clone()
     }
+}
+
+/// Whether sshd ended a connection before it said who it is. It does so to some while many are not logged in (`MaxStartups`), such as
+/// those of an earlier copy that was cut off meanwhile.
+fn is_refused(why: &str) -> bool {
+    let is_ended = ["closed by", "reset by"].iter().any(|ended| why.contains(ended));
+    why.contains("kex_exchange_identification") && is_ended
 }
 
 /// Whether a login failed for want of an answer by the user.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
-pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 
 pub(crate) struct Waiting {
     pub(crate) asked: HashMap<u32, InFlight>,

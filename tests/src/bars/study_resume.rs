@@ -67,7 +67,12 @@ fn run(scale: Scale) -> Result<Outcome> {
             torn += u64::from(journal.last().is_some_and(|&byte| byte != b'\n'));
         }
         let output = call(&file, &out, begun)?.run()?;
-        ensure!(output.code == Some(0), "a resumed study did not end well: {}", output.described());
+        // On a crowded machine, its last trials may be void.
+        ensure!(
+            matches!(output.code, Some(0 | 3)),
+            "a resumed study did not end well: {}",
+            output.described()
+        );
         let result = ResultFolder::open(out.as_ref())?;
         if let Some(first) = &first_plan {
             ensure!(fs::read(format!("{out}/plan.json"))? == *first, "the plan has changed");
