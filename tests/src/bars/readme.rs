@@ -68,6 +68,8 @@ proofload() {
     case "$1 $2" in
     serve* | listen* | link* | "lab up" | "balance --config")
         end
+        # What an earlier one said must not be taken for this one's.
+        : >said
         command proofload "$@" >said 2>&1 &
         service=$!
         for _ in {1..1200}; do
