@@ -43,6 +43,12 @@ fn the_queue_of_another_program_is_not_the_targets() {
     let mut dropping = two_queues(0, 1);
     dropping.http().connect_time.record_ns(1_000_000_000);
     assert_eq!(certainty(&dropping), Some(Certainty::Likely), "a SYN to the target was sent again");
+    (0..9).for_each(|_| dropping.http().connect_time.record_ns(1_000_000_000));
+    assert_eq!(
+        certainty(&dropping),
+        Some(Certainty::Counted),
+        "many SYNs to the target were sent again, and no other queue was full"
+    );
     let mut alone = two_queues(0, 0);
     alone.counters.hosts[1].listeners.remove("10.0.0.2:9399");
     assert_eq!(certainty(&alone), Some(Certainty::Counted), "nobody else listens");
