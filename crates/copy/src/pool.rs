@@ -130,7 +130,8 @@ impl Pool {
                 pool.start_others(connections);
             }
         });
-        for _ in 0..MAX_REFUSALS {
+        let mut refusals = 0..MAX_REFUSALS;
+        loop {
             match Channel::open(self.login.connection(&self.control(0), true)).await {
                 Err(Trouble::Lost(why)) if may_ask(&why) => {
                     let_in.abort();
@@ -138,11 +139,12 @@ impl Pool {
                     self.quiet.learn(false);
                     return Channel::open(self.login.connection(&self.control(0), false)).await;
                 }
-                Err(Trouble::Lost(why)) if is_refused(&why) => sleep(REFUSAL_PAUSE).await,
+                Err(Trouble::Lost(why)) if is_refused(&why) && refusals.next().is_some() => {
+                    sleep(REFUSAL_PAUSE).await;
+                }
                 opened => return opened,
             }
         }
-        Channel::open(self.login.connection(&self.control(0), true)).await
     }
 
     /// Whether a connection has a shell that hashes what is there: if anything is to be verified, or may be there from an earlier run.
@@ -385,11 +387,9 @@ impl Pool {
     }
 }
 
-/// Whether sshd ended a connection before it said who it is. It does so to some while many are not logged in (`MaxStartups`), such as
-/// those of an earlier copy that was cut off meanwhile.
+/// Whether sshd refused a connection, as it does to some while many, such as those of a lost copy, are not logged in (`MaxStartups`).
 fn is_refused(why: &str) -> bool {
-    let is_ended = ["closed by", "reset by"].iter().any(|ended| why.contains(ended));
-    why.contains("kex_exchange_identification") && is_ended
+    why.contains("kex_exchange_identification") && (why.contains("closed by") || why.contains("reset by"))
 }
 
 /// Whether a login failed for want of an answer by the user.

@@ -184,7 +184,8 @@ pub(super) fn accept_queue(observed: &Observed<'_>) -> Finding {
     let connects = observed.trial.http().map(|http| http.connect_time.max_ns());
     let has_dropped = connects.is_some_and(|longest_ns| longest_ns >= FIRST_RETRANSMISSION_NS);
     let other = others.iter().find(|(_, queue)| was_full(queue));
-    // Whoever looks now and then may miss a queue while it is full. A single packet may have been lost on the way. (A bin of the histogram reaches below the time.)
+    // Whoever looks now and then may miss a queue while it is full. A single packet may have been lost on the way. A bin of the
+    // histogram reaches below the time.
     let is_late = |http: &HttpTrial| {
         http.connect_time.count() - http.connect_time.count_up_to_ns(FIRST_RETRANSMISSION_NS / 10 * 9)
             >= LATE_CONNECTS
