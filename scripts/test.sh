@@ -69,16 +69,15 @@ if [[ $PURPOSE == check ]]; then
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
 else
     stage build "${tests[@]}" --tests --no-run
-    # Beside each other: unit tests, and what waits more than it works, twice as many at a time as there are processors.
-    # Samples of bars that count are among them. No other test's name begins with an e.
-    # The variable tells them from what labs leave, of which end-to-end tests take stock.
+    # end_to_end.rs says what the beginnings of names mean. No other test program's name begins with an e.
+    # By the variable, an inventory knows what unit tests made.
     PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins --test '[!e]*' -- "${TIMES[@]}"
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_
+    stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 inventory_
+    # These wait more than they work: twice as many at a time as there are processors.
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_ --skip inventory_
     join
-    # Links, disks and timers pace these, which leave the processors mostly idle.
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) paced_
-    # One at a time.
-    stage samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
+    stage measured-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
 fi
 stage examples-in-comments "${tests[@]}" --doc
 

@@ -21,7 +21,7 @@ mod ways;
 
 use std::{
     fs,
-    sync::{PoisonError, RwLock, RwLockReadGuard},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -46,9 +46,19 @@ static LABS: RwLock<()> = RwLock::new(());
 
 type Shared = RwLockReadGuard<'static, ()>;
 
+/// For measurements.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    // A test that failed leaves nothing half done behind a lock.
+    QUIET.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For tests that take an inventory of what a lab leaves: they would see the labs of other tests, too.
+fn without_labs() -> (Shared, RwLockWriteGuard<'static, ()>) {
+    (beside_all(), LABS.write().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// For tests that may run beside all but measurements: they make nothing that stock is taken of.
 fn beside_all() -> Shared {
-    // A test that failed leaves nothing half done behind the lock.
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -57,16 +67,20 @@ fn beside_others() -> (Shared, Shared) {
     (beside_all(), LABS.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn sample(name: &str, is_alone: bool) {
-    let _beside = (!is_alone).then(beside_others);
-    let _alone = is_alone.then(|| QUIET.write().unwrap_or_else(PoisonError::into_inner));
+fn sample(name: &str) {
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
     bar.check(Scale::Sample).unwrap_or_else(|missed| panic!("bar {name} was not reached:\n{missed}"));
 }
 
 macro_rules! samples {
     ($($how:ident { $($test:ident $name:literal,)* })*) => {
-        $($(#[test] fn $test() { sample($name, stringify!($how) == "alone"); })*)*
+        $($(
+            #[test]
+            fn $test() {
+                let _company = $how();
+                sample($name);
+            }
+        )*)*
 
         #[test]
         fn every_bar_has_a_sample() {
@@ -80,9 +94,10 @@ macro_rules! samples {
     };
 }
 
-// The beginning of a name says in which stage of `make test` a sample runs. Those that measure, take stock of the machine, or copy a trial
-// that must not be disturbed, have the machine to themselves. Those that links, disks and timers pace leave the processors mostly idle,
-// and run beside each other. The others count: they judge what a program did, not when, and run beside all other tests.
+// The beginning of a name says in which stage of `make test` a test runs. `measured_`: one at a time and with the machine to itself,
+// because it measures, or copies a trial that must not be disturbed. `inventory_`: one at a time beside unit tests, whose labs
+// an inventory leaves out. `paced_`: links, disks and timers pace it, and the processors are mostly idle; so it runs beside others
+// of its kind. All others count: they judge what a program did, not when, and run beside each other.
 samples! {
     alone {
         measured_sample_of_balance_cost "balance-cost",
@@ -96,10 +111,6 @@ samples! {
         measured_sample_of_known_closed "known-closed",
         measured_sample_of_known_exponential "known-exponential",
         measured_sample_of_known_stalls "known-stalls",
-        measured_sample_of_lab_crash "lab-crash",
-        measured_sample_of_lab_files "lab-files",
-        measured_sample_of_lab_hosts "lab-hosts",
-        measured_sample_of_lab_nested "lab-nested",
         measured_sample_of_limit_away "limit-away",
         measured_sample_of_limit_generator_bound "limit-generator-bound",
         measured_sample_of_limit_short_trials "limit-short-trials",
@@ -113,12 +124,18 @@ samples! {
         measured_sample_of_processor_by_host "processor-by-host",
         measured_sample_of_remote_verdict "remote-verdict",
         measured_sample_of_sessions "sessions",
-        measured_sample_of_study_files "study-files",
         measured_sample_of_verdict_proof "verdict-proof",
         measured_sample_of_verdict_table "verdict-table",
         measured_sample_of_void_rules "void-rules",
     }
-    beside {
+    without_labs {
+        inventory_sample_of_lab_crash "lab-crash",
+        inventory_sample_of_lab_files "lab-files",
+        inventory_sample_of_lab_hosts "lab-hosts",
+        inventory_sample_of_lab_nested "lab-nested",
+        inventory_sample_of_study_files "study-files",
+    }
+    beside_others {
         paced_sample_of_copy_held_back "copy-held-back",
         paced_sample_of_copy_manners "copy-manners",
         paced_sample_of_copy_ocean "copy-ocean",

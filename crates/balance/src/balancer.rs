@@ -175,8 +175,8 @@ impl Balancer {
         self.vips.iter().flat_map(of_vip).collect()
     }
 
-    /// A server's device has this address, or none that answers.
-    pub(crate) fn set_mac(&mut self, address: IpAddr, mac: Option<Mac>) {
+    /// A server's device has this address, or does not answer: then the last one that is known stays.
+    pub(crate) fn set_neighbour(&mut self, address: IpAddr, mac: Option<Mac>) {
         for server in self.servers_mut().filter(|server| server.server.address == address) {
             server.is_resolved = mac.is_some();
             server.mac = mac.or(server.mac);

@@ -284,11 +284,10 @@ impl Server {
             (Some(most), Some(resume)) if resume > most => {
                 Some(format!("resume_connections is {resume}, above max_connections, which is {most}"))
             }
-            _ if !is_name(&self.name) => Some(no_name(&self.name)),
             _ if self.weight > MAX_WEIGHT => {
                 Some(format!("the weight {} is above the largest one, {MAX_WEIGHT}", self.weight))
             }
-            _ => None,
+            _ => checked_name(&self.name).err(),
         }
     }
 }
@@ -296,17 +295,14 @@ impl Server {
 /// Longest name of a server, in bytes: that of a host.
 const MAX_NAME: usize = 253;
 
-/// Whether a name of a server can stand in lines of text, and in labels.
-pub(crate) fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= MAX_NAME
-        && !name.contains(|c: char| c.is_control() || c.is_whitespace())
-}
-
-/// What is wrong with a name of a server.
-pub(crate) fn no_name(name: &str) -> String {
+/// A name of a server that can stand in lines of text, and in labels.
+pub(crate) fn checked_name(name: &str) -> Result<&str, String> {
+    let is_unfit = |c: char| c.is_control() || c.is_whitespace();
+    if (1..=MAX_NAME).contains(&name.len()) && !name.contains(is_unfit) {
+        return Ok(name);
+    }
     let shown: String = name.chars().take(MAX_NAME).collect();
-    format!("{shown:?} is not a name: it is empty, has spaces, or more than {MAX_NAME} bytes")
+    Err(format!("{shown:?} is not a name: it is empty, has spaces, or more than {MAX_NAME} bytes"))
 }
 
 /// What kind of address this is, if it is none of a host.

@@ -216,7 +216,7 @@ impl Daemon {
                     Some(mac) => info!("{server} is at {}", mac_text(&mac)),
                     None => warn!("{server} no longer answers ARP or neighbour discovery"),
                 }
-                return self.balancer.set_mac(server, mac);
+                return self.balancer.set_neighbour(server, mac);
             }
             Event::Up { id } => (id, None),
             Event::Down { id, fault } => (id, Some(fault)),

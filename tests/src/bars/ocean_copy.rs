@@ -8,7 +8,7 @@ use record::{Cause, Level, StudyPlan, TrialEntry};
 use super::{
     Bar, Outcome, Scale,
     ocean_path::{Studied, study},
-    report_browser::check_page,
+    report_browser::Browser,
 };
 use crate::{lab::SshdFolder, link::uncertified};
 
@@ -103,7 +103,7 @@ fn page(outcome: &mut Outcome, page: &Path) -> Result<()> {
     ] {
         outcome.holds(&format!("page_has '{part}'"), text.contains(part), "on the page");
     }
-    outcome.take_in("page", check_page(page)?);
+    outcome.take_in("page", Browser::new()?.check(page)?);
     Ok(())
 }
 

@@ -32,6 +32,7 @@ const STUDIES: [(&str, &str); 3] = [
 fn run(scale: Scale) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../studies");
+    let browser = Browser::new()?;
     for (name, sample) in STUDIES {
         let folder = TemporaryFolder::new()?;
         let file = studies.join(format!("{name}.toml")).display().to_string();
@@ -43,7 +44,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             .run()?;
         // Whether its goals are met, or the machine was too busy to tell, is another bar's.
         ensure!(matches!(output.code, Some(0 | 1 | 3)), "{}", output.described());
-        outcome.take_in(name, check_page(&folder.path().join("result/report.html"))?);
+        outcome.take_in(name, browser.check(&folder.path().join("result/report.html"))?);
     }
     Ok(outcome)
 }
@@ -56,42 +57,55 @@ const LOUD: &str = "<!DOCTYPE html><title>loud</title><img src=\"http://192.0.2.
                     <script>console.log('heard')</script>";
 const EMPTY: &str = "<!DOCTYPE html><title>empty</title>";
 
-/// Opens a page in headless Chromium, light and dark, in a network namespace with nothing in it.
-///
-/// # Errors
-/// When Chromium cannot be run, or does not notice what it should.
-pub(super) fn check_page(page: &Path) -> Result<Outcome> {
-    let folder = TemporaryFolder::new()?;
-    let (empty, loud) = (folder.path().join("empty.html"), folder.path().join("loud.html"));
-    fs::write(&empty, EMPTY)?;
-    fs::write(&loud, LOUD)?;
-    // What the browser asks for by itself, whatever it shows.
-    let own = open(&folder, &empty, Light::Light)?;
-    let loud = open(&folder, &loud, Light::Light)?;
-    let asked_by_loud: Vec<&String> = loud.hosts.difference(&own.hosts).collect();
-    ensure!(
-        loud.console.iter().any(|line| line.contains("heard")) && asked_by_loud == ["192.0.2.1"],
-        "chromium did not tell what a page said and asked for: {:?}, {asked_by_loud:?}",
-        loud.console
-    );
+/// Headless Chromium, in a network namespace with nothing in it.
+pub(super) struct Browser {
+    folder: TemporaryFolder,
+    /// What it asks for by itself, whatever it shows.
+    asked_by_itself: BTreeSet<String>,
+}
 
-    let mut outcome = Outcome::default();
-    let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
-    outcome.figure("bytes", bytes, format!("<= {MAX_BYTES}"), bytes <= MAX_BYTES);
-    for light in [Light::Light, Light::Dark] {
-        let seen = open(&folder, page, light)?;
-        let name = |figure: &str| format!("{}_{figure}", light.name());
-        let asked: Vec<&String> = seen.hosts.difference(&own.hosts).collect();
-        outcome.equal(&name("console_messages"), seen.console.len() as u64, 0, "a page without a script");
-        outcome.equal(&name("hosts_asked"), asked.len() as u64, 0, "a page that is whole");
-        seen.console.iter().for_each(|line| outcome.note(line));
-        asked.iter().for_each(|host| outcome.note(format!("asked {host}")));
+impl Browser {
+    /// # Errors
+    /// When Chromium cannot be run, or does not notice what it should.
+    pub(super) fn new() -> Result<Self> {
+        let folder = TemporaryFolder::new()?;
+        let (empty, loud) = (folder.path().join("empty.html"), folder.path().join("loud.html"));
+        fs::write(&empty, EMPTY)?;
+        fs::write(&loud, LOUD)?;
+        let asked_by_itself = open(&folder, &empty, Light::Light)?.hosts;
+        let loud = open(&folder, &loud, Light::Light)?;
+        let asked_by_loud: Vec<&String> = loud.hosts.difference(&asked_by_itself).collect();
+        ensure!(
+            loud.console.iter().any(|line| line.contains("heard")) && asked_by_loud == ["192.0.2.1"],
+            "chromium did not tell what a page said and asked for: {:?}, {asked_by_loud:?}",
+            loud.console
+        );
+        Ok(Self { folder, asked_by_itself })
     }
-    let (pictures, blank) = pictures::without_data(&folder, page)?;
-    outcome.figure("pictures", pictures, ">= 1", pictures > 0);
-    outcome.equal("pictures_without_data", blank.len() as u64, 0, "each shows a series");
-    blank.into_iter().for_each(|name| outcome.note(format!("nothing is seen in: {name}")));
-    Ok(outcome)
+
+    /// Opens a page, light and dark.
+    ///
+    /// # Errors
+    /// When Chromium fails, or there is no page.
+    pub(super) fn check(&self, page: &Path) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
+        outcome.figure("bytes", bytes, format!("<= {MAX_BYTES}"), bytes <= MAX_BYTES);
+        for light in [Light::Light, Light::Dark] {
+            let seen = open(&self.folder, page, light)?;
+            let name = |figure: &str| format!("{}_{figure}", light.name());
+            let asked: Vec<&String> = seen.hosts.difference(&self.asked_by_itself).collect();
+            outcome.equal(&name("console_messages"), seen.console.len() as u64, 0, "a page without a script");
+            outcome.equal(&name("hosts_asked"), asked.len() as u64, 0, "a page that is whole");
+            seen.console.iter().for_each(|line| outcome.note(line));
+            asked.iter().for_each(|host| outcome.note(format!("asked {host}")));
+        }
+        let (pictures, blank) = pictures::without_data(&self.folder, page)?;
+        outcome.figure("pictures", pictures, ">= 1", pictures > 0);
+        outcome.equal("pictures_without_data", blank.len() as u64, 0, "each shows a series");
+        blank.into_iter().for_each(|name| outcome.note(format!("nothing is seen in: {name}")));
+        Ok(outcome)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,11 +81,11 @@ fn sent(pair: &Balanced, host: &str) -> Result<(u64, u64)> {
 }
 
 #[test]
-fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
+fn inventory_a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     if !super::may_balance() {
         return Ok(());
     }
-    let _alone = crate::lab::alone();
+    let _company = crate::without_labs();
     let pair = Balanced::of(&LAB.replace("balancer = {}", BALANCERS))?;
     let first = start(&pair, "balancer1", 200)?;
     until("balancer1 has the VIP", || has_vip(&pair, "balancer1"));

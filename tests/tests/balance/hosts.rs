@@ -37,11 +37,11 @@ fn tables_of_lvs_become_files_of_balancers() -> Result<()> {
 }
 
 #[test]
-fn a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
+fn inventory_a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     if !super::may_balance() {
         return Ok(());
     }
-    let _alone = crate::lab::alone();
+    let _company = crate::without_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;

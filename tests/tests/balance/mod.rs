@@ -91,11 +91,11 @@ fn may_balance() -> bool {
 }
 
 #[test]
-fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
+fn inventory_requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
     if !may_balance() {
         return Ok(());
     }
-    let _alone = super::lab::alone();
+    let _company = crate::without_labs();
     let balanced = Balanced::of(LAB)?;
     configure(&balanced, "", 3)?;
     let as_it_was = traces(&balanced)?;
@@ -158,11 +158,11 @@ fn requests_are_spread_and_every_change_under_load_breaks_none() -> Result<()> {
 }
 
 #[test]
-fn a_daemon_may_die_and_come_back_under_load() -> Result<()> {
+fn inventory_a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     if !may_balance() {
         return Ok(());
     }
-    let _alone = super::lab::alone();
+    let _company = crate::without_labs();
     let balanced = Balanced::of(LAB)?;
     configure(&balanced, "schedule = \"round-robin\"", 3)?;
     let as_it_was = traces(&balanced)?;

@@ -3,13 +3,7 @@
 mod programs;
 mod remote;
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    sync::{PoisonError, RwLockWriteGuard},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
@@ -18,11 +12,6 @@ use proofload_tests::{
 };
 use rustix::process::Signal;
 use testing::{PATIENCE, until};
-
-/// An inventory of what a lab leaves sees the labs of other tests, too.
-pub(super) fn alone() -> (super::Shared, RwLockWriteGuard<'static, ()>) {
-    (super::beside_all(), super::LABS.write().unwrap_or_else(PoisonError::into_inner))
-}
 
 fn is_left(labs: &Labs, before: &proofload_tests::lab::Inventory) -> Result<()> {
     let left = labs.difference(before)?;
@@ -44,8 +33,8 @@ own = { congestion = "reno", tcp_rmem = "64MB" }
 "#;
 
 #[test]
-fn hosts_choose_their_congestion_control_and_the_machine_keeps_its_own() -> Result<()> {
-    let _alone = alone();
+fn inventory_hosts_choose_their_congestion_control_and_the_machine_keeps_its_own() -> Result<()> {
+    let _company = crate::without_labs();
     let labs = Labs::new()?;
     let allowed = || fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
     let (before, allowed_before) = (labs.inventory()?, allowed()?);
@@ -80,8 +69,8 @@ run = "serve"
 "#;
 
 #[test]
-fn a_user_without_root_has_a_lab() -> Result<()> {
-    let _alone = alone();
+fn inventory_a_user_without_root_has_a_lab() -> Result<()> {
+    let _company = crate::without_labs();
     if let Some(refusal) = Labs::refusal_for_nobody()? {
         println!("skipped: this kernel refuses user namespaces to ordinary users ({refusal})");
         return Ok(());
@@ -137,8 +126,8 @@ fn a_kernel_that_forbids_user_namespaces_is_named() -> Result<()> {
 }
 
 #[test]
-fn a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
-    let _alone = alone();
+fn inventory_a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
+    let _company = crate::without_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
@@ -167,8 +156,8 @@ fn a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
 }
 
 #[test]
-fn what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
-    let _alone = alone();
+fn inventory_what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
+    let _company = crate::without_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
@@ -209,8 +198,8 @@ fn await_line(state: &Path, log: &str, text: &str) {
 }
 
 #[test]
-fn a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
-    let _alone = alone();
+fn inventory_a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
+    let _company = crate::without_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 use anyhow::{Context, Result, ensure};
 use proofload_tests::lab::{Labs, SshdFolder};
 
-use super::{alone, is_left, run_folder};
+use super::{is_left, run_folder};
 
 const PROGRAMS: &str = r#"
 title = "programs"
@@ -42,8 +42,8 @@ run = "socat"
 "#;
 
 #[test]
-fn known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
-    let _alone = alone();
+fn inventory_known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
+    let _company = crate::without_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     labs.run("clean")?;
@@ -132,8 +132,8 @@ fn own_ssh_files() -> Result<BTreeMap<String, (i64, i64)>> {
 }
 
 #[test]
-fn files_are_copied_to_an_sshd_like_debian_s_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
-    let _alone = alone();
+fn inventory_files_are_copied_to_an_sshd_like_debian_s_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
+    let _company = crate::without_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let own = own_ssh_files()?;
@@ -222,8 +222,8 @@ ready = "exit"
 "#;
 
 #[test]
-fn hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Result<()> {
-    let _alone = alone();
+fn inventory_hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Result<()> {
+    let _company = crate::without_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let folder = labs.path("");

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testing::{PATIENCE, find, until};
 
-use super::{alone, run_folder};
+use super::run_folder;
 
 const LAB: &str = r#"
 title = "remote"
@@ -66,7 +66,7 @@ fn signal(pid: i32, signal: Signal) -> Result<()> {
 
 /// Brings the lab up and calls `test`.
 fn with_lab(test: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
-    let _alone = alone();
+    let _company = crate::without_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let (lab, _) = labs.up(&labs.file("lab.toml", LAB)?)?;
@@ -81,7 +81,7 @@ fn with_lab(test: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
 }
 
 #[test]
-fn nothing_is_left_on_a_remote_host_when_the_command_is_killed() -> Result<()> {
+fn inventory_nothing_is_left_on_a_remote_host_when_the_command_is_killed() -> Result<()> {
     with_lab(|hosts| {
         let processes = || [hosts.processes(0), hosts.processes(1)];
         let before = processes();
@@ -103,7 +103,7 @@ fn nothing_is_left_on_a_remote_host_when_the_command_is_killed() -> Result<()> {
 }
 
 #[test]
-fn a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Result<()> {
+fn inventory_a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Result<()> {
     with_lab(|hosts| {
         let words = format!("lab shell client -- {} {OBSERVED} -d 3s", binary()?.display());
         let command = hosts.labs.command(&words)?.env("PATH", &hosts.path).start()?;
@@ -128,7 +128,7 @@ fn a_remote_host_that_falls_silent_costs_its_counters_and_not_the_trial() -> Res
 }
 
 #[test]
-fn a_remote_host_needs_only_a_shell_and_cat() -> Result<()> {
+fn inventory_a_remote_host_needs_only_a_shell_and_cat() -> Result<()> {
     with_lab(|hosts| {
         let tools = hosts.labs.path("tools");
         fs::create_dir(&tools)?;
@@ -183,7 +183,7 @@ fn hosts_that_cannot_be_logged_in_to_are_refused_together_and_nothing_is_sent() 
 }
 
 #[test]
-fn what_is_left_on_a_remote_host_is_waited_for() -> Result<()> {
+fn inventory_what_is_left_on_a_remote_host_is_waited_for() -> Result<()> {
     with_lab(|hosts| {
         // Beyond it, the kernel keeps no socket in TIME_WAIT: more than half of them are left.
         hosts.labs.done("lab shell web -- sysctl -w net.ipv4.tcp_max_tw_buckets=100")?;

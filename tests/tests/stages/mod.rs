@@ -42,7 +42,8 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
         "fmt --check",
         "clippy warnings",
         "test --no-run",
-        "test paced_",
+        "test inventory_",
+        "test inventory_",
         "test --report-time",
         "test paced_",
         "test measured_",
@@ -51,15 +52,15 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     ensure!(ran == expected, "{ran:?}");
     let each = "  a::b\n      what it says\n";
     let end = format!(
-        "failed stages: clippy build end-to-end unit-tests paced-samples samples examples-in-comments\n{}\n\
-         test result: FAILED. 18 passed; 6 failed; 0 ignored;",
-        each.repeat(6)
+        "failed stages: clippy build inventories end-to-end unit-tests paced-samples measured-samples examples-in-comments\n{}\n\
+         test result: FAILED. 21 passed; 7 failed; 0 ignored;",
+        each.repeat(7)
     );
     ensure!(failed.stdout.contains(&end), "{}", failed.stdout);
     let sound = stages("")?;
     ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
     ensure!(
-        sound.stdout.contains("\ntest result: ok. 24 passed; 0 failed; 12 ignored; 0 measured;"),
+        sound.stdout.contains("\ntest result: ok. 28 passed; 0 failed; 14 ignored; 0 measured;"),
         "{sound:?}"
     );
     ensure!(

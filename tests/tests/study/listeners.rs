@@ -7,7 +7,7 @@ use proofload_tests::{Output, Proofload, proofload::is_crowded, temporary::Tempo
 use record::{BoundKind, Ending, GoalOutcome, Purpose, ResultFolder, SettingOutcome, TrialEntry};
 
 use super::{
-    super::{QUIET, beside_others},
+    super::beside_others,
     http, report, result,
 };
 
@@ -22,8 +22,8 @@ fn listener_study(words: &str) -> Result<(TemporaryFolder, Output)> {
 }
 
 #[test]
-fn listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
-    let _alone = QUIET.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn measured_listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
+    let _company = crate::alone();
     let (folder, output) = listener_study(
         "--set target=listen,nginx --set method=jmeter --set search.min=2 --set search.max=8 --set search.confirm=2 \
          --set workload.http.loops=20",

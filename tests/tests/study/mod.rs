@@ -14,7 +14,7 @@ use record::{BoundKind, Ending, ResultFolder, StudyResult};
 use rustix::process::Signal;
 use testing::until;
 
-use super::{QUIET, beside_others};
+use super::beside_others;
 
 /// Two hosts, nginx on one, the load from the other; two levels, two repeats, no search.
 const SWEEP: &str = r#"
@@ -273,8 +273,8 @@ users = 1
 }
 
 #[test]
-fn the_reference_s_bisection_finds_the_connections_of_serve() -> Result<()> {
-    let _alone = QUIET.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn measured_the_reference_s_bisection_finds_the_connections_of_serve() -> Result<()> {
+    let _company = crate::alone();
     let serve = proofload_tests::Serve::start("--max-connections 12 --delay 20ms")?;
     let folder = TemporaryFolder::new()?;
     let words =

@@ -132,7 +132,7 @@ fn config(vips: Vec<Vip>) -> Config {
 fn ready(config: &Config) -> (Balancer, Tables) {
     let (mut balancer, mut tables) = (Balancer::new(), Tables::default());
     balancer.configure(config).unwrap();
-    (1..10).for_each(|last| balancer.set_mac(server_address(last), Some([last; 6])));
+    (1..10).for_each(|last| balancer.set_neighbour(server_address(last), Some([last; 6])));
     tables.make(balancer.step(1), 1);
     tables.check(&balancer, config);
     (balancer, tables)
@@ -256,17 +256,17 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         };
         ids.iter().for_each(|id| assert!(balancer.set_health(*id, None).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
-        balancer.set_mac(server_address(1), None);
+        balancer.set_neighbour(server_address(1), None);
         assert_eq!(states(&mut balancer), [State::FAILING, State::UP], "answers for its address may be lost");
         balancer.set_health(ids[0], silent());
         assert_eq!(states(&mut balancer), [dead, State::UP]);
-        balancer.set_mac(server_address(1), Some([1; 6]));
+        balancer.set_neighbour(server_address(1), Some([1; 6]));
         balancer.set_health(ids[1], silent());
         assert_eq!(states(&mut balancer), [dead; 2]);
         checked.vips[0].when_all_down = WhenAllDown::All;
         balancer.configure(&checked).unwrap();
         assert_eq!(states(&mut balancer), [State::UP; 2], "as if all were up");
-        balancer.set_mac(server_address(1), None);
+        balancer.set_neighbour(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
         assert_eq!(balancer.set_health(u64::MAX, None), None);
         checked.vips[0].check.kind = CheckKind::None;
@@ -325,7 +325,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
 fn a_changed_mac_is_written_while_flows_wait() {
     let one = config(vec![vip(100, vec![80], &[(1, 1)])]);
     let (mut balancer, mut tables) = ready(&one);
-    balancer.set_mac(server_address(1), Some([77; 6]));
+    balancer.set_neighbour(server_address(1), Some([77; 6]));
     let operations = balancer.step(2);
     assert_eq!(operations.len(), 3, "{operations:?}");
     tables.make(operations, 2);
@@ -419,7 +419,7 @@ proptest! {
                     balancer.configure(&wanted).unwrap();
                 }
                 Happening::Resolved(last, mac) => {
-                    balancer.set_mac(server_address(last), mac.map(|mac| [mac; 6]));
+                    balancer.set_neighbour(server_address(last), mac.map(|mac| [mac; 6]));
                 }
                 Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);

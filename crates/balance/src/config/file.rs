@@ -7,7 +7,7 @@ use settings::{Mistake, Reader, Table, Value, suggestion};
 use toml::de::DeValue;
 
 use super::{
-    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, is_name, no_name,
+    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, checked_name,
 };
 use crate::{
     Hook, Schedule,
@@ -180,7 +180,7 @@ fn server(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Server> {
 
 fn server_name<'d>(reader: &mut Reader<'_>, value: &'d Value<'_>) -> Option<&'d str> {
     let name = reader.text(value)?;
-    reader.checked(value, if is_name(name) { Ok(name) } else { Err(no_name(name)) })
+    reader.checked(value, checked_name(name))
 }
 
 fn device_name(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
