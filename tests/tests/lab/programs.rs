@@ -132,7 +132,7 @@ fn own_ssh_files() -> Result<BTreeMap<String, (i64, i64)>> {
 }
 
 #[test]
-fn inventory_files_are_copied_to_an_sshd_like_debian_s_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
+fn inventory_an_sshd_like_debian_s_takes_files_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
     let _company = crate::without_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;

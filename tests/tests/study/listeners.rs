@@ -6,10 +6,7 @@ use anyhow::{Context, Result, ensure};
 use proofload_tests::{Output, Proofload, proofload::is_crowded, temporary::TemporaryFolder};
 use record::{BoundKind, Ending, GoalOutcome, Purpose, ResultFolder, SettingOutcome, TrialEntry};
 
-use super::{
-    super::beside_others,
-    http, report, result,
-};
+use super::{super::beside_others, http, report, result};
 
 /// A data listener: the smallest part of the shipped study.
 fn listener_study(words: &str) -> Result<(TemporaryFolder, Output)> {
