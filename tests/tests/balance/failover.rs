@@ -93,7 +93,7 @@ fn inventory_a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result
     ensure!(!has_vip(&pair, "balancer2"), "the second one waits");
 
     let established = pair.load("--rate 200 --connections 8 --duration 8s")?;
-    let new = pair.load("--connections 4 --no-keepalive --duration 8s")?;
+    let new = pair.load("--connections 4 --no-keepalive --think-time 4ms --duration 8s")?;
     until("requests pass balancer1", || sent(&pair, "balancer1").is_ok_and(|(flows, _)| flows > 300));
     ensure!(sent(&pair, "balancer2")?.0 == 0, "the second one has nothing to do yet");
     // The first machine is lost: nothing of it runs, and nobody hears of it.

@@ -47,7 +47,7 @@ fn configure(balanced: &Balanced, of_vip: &str, servers: usize) -> Result<()> {
 
 /// Starts requests, each on a connection of its own, until they are ended.
 fn load(balanced: &Balanced) -> Result<Process> {
-    balanced.load("--rate 2k --no-keepalive --duration 60s")
+    balanced.load("--rate 1k --no-keepalive --duration 60s")
 }
 
 /// Makes requests, each on a connection of its own.
