@@ -109,7 +109,8 @@ fn a_trial_is_written_although_it_cannot_be_shown() -> Result<()> {
         ensure!(output.trial_with_code(code)?.counts.completed == 50, "{}", output.described());
     }
     // Progress is not what was asked for.
-    let mute = with_output(&format!("http {} -c 2 -R 100 -d 6s", serve.url()), r#"exec "$0" "$@" 2>/dev/full"#)?;
+    let mute =
+        with_output(&format!("http {} -c 2 -R 100 -d 6s", serve.url()), r#"exec "$0" "$@" 2>/dev/full"#)?;
     mute.trial_even_if_crowded(0)?;
     Ok(())
 }
