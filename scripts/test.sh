@@ -8,8 +8,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly HOST=$1 PURPOSE=${2:-test}
 log=$(mktemp)
-beside_pid=
-trap '[[ -z $beside_pid ]] || kill "$beside_pid" 2>/dev/null; rm -f "$log" "$log.beside"' EXIT
+beside_names=() beside_pids=()
+trap 'kill "${beside_pids[@]}" 2>/dev/null; rm -f "$log" "$log".*' EXIT
 failed=()
 # Only an unstable option lets test programs tell how long each test took; it is for them alone, not for the compiler.
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$HOST")_RUNNER"
@@ -24,22 +24,25 @@ stage() {
     if ! "$@" 2>&1 | tee -a "$log" | sed -u 's/ <[0-9.]*s>$//'; then failed+=("$name"); fi
 }
 
-# Begins a stage that runs beside the next ones; `join` waits for it, and shows what it wrote.
+# Begins a stage that runs beside the next ones; `join` waits for all of them, and shows what they wrote.
 beside() {
-    beside_name=$1
+    beside_names+=("$1")
     shift
-    "$@" >"$log.beside" 2>&1 &
-    beside_pid=$!
+    "$@" >"$log.${beside_names[-1]}" 2>&1 &
+    beside_pids+=($!)
 }
 join() {
-    local status=0
-    wait "$beside_pid" || status=$?
-    beside_pid=
-    stage "$beside_name" replay "$status"
+    local at status
+    for at in "${!beside_names[@]}"; do
+        status=0
+        wait "${beside_pids[at]}" || status=$?
+        stage "${beside_names[at]}" replay "$log.${beside_names[at]}" "$status"
+    done
+    beside_names=() beside_pids=()
 }
 replay() {
-    cat "$log.beside"
-    return "$1"
+    cat "$1"
+    return "$2"
 }
 
 # Of what Rust's test programs print: the names of the failed tests, each with the first lines of what it said.
@@ -67,19 +70,21 @@ tests=(env --default-signal=HUP,INT cargo test --workspace --no-fail-fast --targ
 if [[ $PURPOSE == check ]]; then
     stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
+    stage examples-in-comments "${tests[@]}" --doc
 else
     stage build "${tests[@]}" --tests --no-run
     # end_to_end.rs says what the beginnings of names mean. No other test program's name begins with an e.
     # By the variable, an inventory knows what unit tests made.
-    PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins --test '[!e]*' -- "${TIMES[@]}"
+    PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}"
+    PROOFLOAD_UNIT_TESTS=1 beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}"
+    beside examples-in-comments "${tests[@]}" --doc
     stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 inventory_
-    # These wait more than they work: twice as many at a time as there are processors.
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) --skip measured_ --skip paced_ --skip inventory_
     join
+    # These wait more than they work.
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_ --skip inventory_
     stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) paced_
     stage measured-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
 fi
-stage examples-in-comments "${tests[@]}" --doc
 
 echo
 echo "slowest tests:"
