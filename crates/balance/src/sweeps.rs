@@ -17,13 +17,18 @@ use crate::{Error, Flow, FlowKey, table::FlowTable};
 
 /// How often a sweep is tried whose flows changed so that it went back to the first one.
 const TRIES: usize = 3;
+/// Ends of marks that are remembered. Ten sweeps a second and a timeout of a day would make 864,000.
+const MOST_ENDS: usize = 4_096;
+/// Of two marks whose ends are closer together than this part of the time since, one is enough.
+const PER_AGE: u64 = 128;
 
 /// When sweeps were made, and what they mean.
 #[derive(Debug, Clone)]
 pub(crate) struct Sweeps {
     /// The mark that flows get now.
     mark: u32,
-    /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock.
+    /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock. A mark that is missing in between ended
+    /// shortly before the next one.
     ended: VecDeque<(u32, u64)>,
     /// Flows with earlier marks were last seen at this time at the latest.
     floor_ns: u64,
@@ -90,6 +95,21 @@ impl Sweeps {
         while self.ended.get(1).is_some_and(|(_, ended)| now_ns.saturating_sub(*ended) > longest) {
             self.floor_ns = self.ended.pop_front().map_or(self.floor_ns, |(_, ended)| ended);
         }
+        if self.ended.len() > MOST_ENDS {
+            self.thin_out(now_ns);
+        }
+    }
+
+    /// Leaves some 2,000 ends, the fewer the longer ago. The oldest stays, because what is older counts as seen before it.
+    fn thin_out(&mut self, now_ns: u64) {
+        let mut kept: VecDeque<(u32, u64)> = VecDeque::new();
+        while let Some((mark, ended_ns)) = self.ended.pop_back() {
+            let is_close = |next_ns| next_ns - ended_ns < now_ns.saturating_sub(ended_ns) / PER_AGE;
+            if self.ended.is_empty() || !kept.front().is_some_and(|(_, next_ns)| is_close(next_ns)) {
+                kept.push_front((mark, ended_ns));
+            }
+        }
+        self.ended = kept;
     }
 
     /// Whether a flow has been idle, or closing, for too long.
@@ -103,8 +123,8 @@ impl Sweeps {
             return now_ns;
         }
         match self.ended.binary_search_by_key(&mark, |(ended, _)| *ended) {
-            Ok(at) => self.ended[at].1,
-            Err(_) => self.floor_ns,
+            Err(0) => self.floor_ns,
+            Ok(at) | Err(at) => self.ended.get(at).map_or(now_ns, |(_, ended)| *ended),
         }
     }
 }
@@ -250,6 +270,33 @@ mod tests {
                     prop_assert!(idle_for <= timeout + longest_pause);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_day_of_sweeps_is_remembered_in_little_memory() {
+        let (sweep_ns, day_ns, closing_ns) = (100_000_000, 86_400_000_000_000, 60_000_000_000);
+        let mut sweeps = Sweeps::new(0, 0);
+        sweeps.set_timeouts(day_ns, closing_ns);
+        let mut seen: VecDeque<(u64, u32)> = VecDeque::new();
+        for number in 1..2_000_000 {
+            let now_ns = number * sweep_ns;
+            sweeps.begin(now_ns);
+            assert!(sweeps.ended.len() <= MOST_ENDS + 1, "{} ends", sweeps.ended.len());
+            if number % 5_000 != 0 {
+                continue;
+            }
+            seen.push_back((now_ns, sweeps.mark()));
+            for &(seen_ns, mark) in &seen {
+                for (is_closing, timeout_ns) in [(true, closing_ns), (false, day_ns)] {
+                    let is_over = sweeps.is_over(&flow(mark, is_closing), now_ns);
+                    let idle_ns = now_ns - seen_ns;
+                    assert!(!is_over || idle_ns > timeout_ns, "forgotten after {idle_ns} ns");
+                    let latest_ns = timeout_ns + 2 * sweep_ns + timeout_ns / 40;
+                    assert!(is_over || idle_ns <= latest_ns, "there after {idle_ns} ns of {timeout_ns}");
+                }
+            }
+            seen.retain(|(seen_ns, _)| now_ns - seen_ns < 2 * day_ns);
         }
     }
 

@@ -255,7 +255,11 @@ fn in_words(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command};
+    use std::{
+        fs,
+        io::{BufRead, BufReader},
+        process::{Child, Command, Stdio},
+    };
 
     use super::*;
 
@@ -307,6 +311,29 @@ mod tests {
                 assert!(!rustix::process::geteuid().is_root() && why.contains("run as root"), "{why}")
             }
         }
+    }
+
+    #[test]
+    fn each_of_many_namespaces_has_an_account() {
+        let Ok(booking) = Booking::start() else { return };
+        let begin = || {
+            let mut command = Command::new("unshare");
+            command.args(["--net", "sh", "-c", "readlink /proc/self/ns/net; read end"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let mut hosts: Vec<Child> = (0..150).map(|_| begin()).collect();
+        let inode = |host: &mut Child| {
+            let mut line = String::new();
+            BufReader::new(host.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+            line.trim().strip_prefix("net:[").unwrap().strip_suffix(']').unwrap().parse::<u64>().unwrap()
+        };
+        let inodes: Vec<u64> = hosts.iter_mut().map(inode).collect();
+        // `wait` closes what they read from.
+        hosts.iter_mut().for_each(|host| assert!(host.wait().is_ok()));
+        let mut booked = booking.stop().unwrap();
+        let without: Vec<u64> =
+            inodes.into_iter().filter(|inode| booked.take(*inode).total_s == 0.0).collect();
+        assert!(without.is_empty(), "{without:?}");
     }
 
     #[test]
