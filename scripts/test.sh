@@ -74,10 +74,12 @@ if [[ $PURPOSE == check ]]; then
 else
     stage build "${tests[@]}" --tests --no-run
     # end_to_end.rs says what the beginnings of names mean. No other test program's name begins with an e.
-    # By the variable, an inventory knows what unit tests made.
-    PROOFLOAD_UNIT_TESTS=1 beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}"
-    PROOFLOAD_UNIT_TESTS=1 beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}"
+    # The variable tells an inventory which processes to leave out.
+    export PROOFLOAD_UNIT_TESTS=1
+    beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}"
+    beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}"
     beside examples-in-comments "${tests[@]}" --doc
+    unset PROOFLOAD_UNIT_TESTS
     stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 inventory_
     join
     # These wait more than they work.

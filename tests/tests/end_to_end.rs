@@ -1,6 +1,6 @@
 //! The binary from outside: a sample of every bar, and the command line's promises.
 //!
-//! Measurements have the machine to themselves: they take `QUIET` alone, the other tests share it.
+//! Measurements have the machine to themselves: they lock `QUIET` for writing, all other tests for reading.
 
 mod audit;
 mod balance;
@@ -40,8 +40,8 @@ use rustix::process::Signal;
 use testing::{PATIENCE, until};
 
 static QUIET: RwLock<()> = RwLock::new(());
-/// Those that take stock of the machine take it alone, the tests that make labs, namespaces, mounts or interfaces share it. `QUIET` is
-/// taken before it.
+/// Tests that look for what labs leave lock it for writing, all that make labs, namespaces, mounts or interfaces for reading. `QUIET` is
+/// locked before it.
 static LABS: RwLock<()> = RwLock::new(());
 
 type Shared = RwLockReadGuard<'static, ()>;
@@ -52,12 +52,12 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
     QUIET.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For tests that take an inventory of what a lab leaves: they would see the labs of other tests, too.
-fn without_labs() -> (Shared, RwLockWriteGuard<'static, ()>) {
+/// For tests that look for what a lab leaves: they would find other labs, too.
+fn without_other_labs() -> (Shared, RwLockWriteGuard<'static, ()>) {
     (beside_all(), LABS.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// For tests that may run beside all but measurements: they make nothing that stock is taken of.
+/// For tests that may run beside all but measurements: they make nothing that an inventory lists.
 fn beside_all() -> Shared {
     QUIET.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,13 +77,21 @@ macro_rules! samples {
         $($(
             #[test]
             fn $test() {
-                let _company = $how();
+                let _lock = $how();
                 sample($name);
             }
         )*)*
 
         #[test]
         fn every_bar_has_a_sample() {
+            $($(
+                let stage = match stringify!($how) {
+                    "alone" => "measured_",
+                    "without_other_labs" => "inventory_",
+                    _ => "",
+                };
+                assert!(stringify!($test).starts_with(stage), "{} does not begin with {stage}", stringify!($test));
+            )*)*
             let sampled = [$($($name,)*)*];
             // Of the fuzzers' bars, the tests of the crate `fuzz` are the sample.
             let here = |bar: &&Bar| !bar.name.starts_with("fuzz-");
@@ -94,10 +102,10 @@ macro_rules! samples {
     };
 }
 
-// The beginning of a name says in which stage of `make test` a test runs. `measured_`: one at a time and with the machine to itself,
-// because it measures, or copies a trial that must not be disturbed. `inventory_`: one at a time beside unit tests, whose labs
-// an inventory leaves out. `paced_`: links, disks and timers pace it, and the processors are mostly idle; so it runs beside others
-// of its kind. All others count: they judge what a program did, not when, and run beside each other.
+// The beginning of a name says in which stage of `make test` a test runs. `measured_`: it has the machine to itself, because it measures.
+// `inventory_`: it has the only lab, and looks for what that leaves; it runs beside the tests of the crates, whose namespaces are left out.
+// `paced_`: links, disks and timers pace it, and the processors are mostly idle; so it runs beside others of its kind. All others count:
+// they judge what a program did, not when, and run beside each other.
 samples! {
     alone {
         measured_sample_of_balance_cost "balance-cost",
@@ -111,6 +119,7 @@ samples! {
         measured_sample_of_known_closed "known-closed",
         measured_sample_of_known_exponential "known-exponential",
         measured_sample_of_known_stalls "known-stalls",
+        measured_sample_of_lab_hosts "lab-hosts",
         measured_sample_of_limit_away "limit-away",
         measured_sample_of_limit_generator_bound "limit-generator-bound",
         measured_sample_of_limit_short_trials "limit-short-trials",
@@ -128,10 +137,9 @@ samples! {
         measured_sample_of_verdict_table "verdict-table",
         measured_sample_of_void_rules "void-rules",
     }
-    without_labs {
+    without_other_labs {
         inventory_sample_of_lab_crash "lab-crash",
         inventory_sample_of_lab_files "lab-files",
-        inventory_sample_of_lab_hosts "lab-hosts",
         inventory_sample_of_lab_nested "lab-nested",
         inventory_sample_of_study_files "study-files",
     }

@@ -19,16 +19,16 @@ use crate::{Error, Flow, FlowKey, table::FlowTable};
 const TRIES: usize = 3;
 /// Ends of marks that are remembered. Ten sweeps a second and a timeout of a day would make 864,000.
 const MOST_ENDS: usize = 4_096;
-/// Of two marks whose ends are closer together than this part of the time since, one is enough.
-const PER_AGE: u64 = 128;
+/// Of two marks whose ends are closer together than their age divided by this, one is enough.
+const AGE_PER_GAP: u64 = 128;
 
 /// When sweeps were made, and what they mean.
 #[derive(Debug, Clone)]
 pub(crate) struct Sweeps {
     /// The mark that flows get now.
     mark: u32,
-    /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock. A mark that is missing in between ended
-    /// shortly before the next one.
+    /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock. A mark that is missing in between counts
+    /// as the next one, so that a flow is kept for up to a fortieth of its timeout longer, and never forgotten sooner.
     ended: VecDeque<(u32, u64)>,
     /// Flows with earlier marks were last seen at this time at the latest.
     floor_ns: u64,
@@ -92,19 +92,23 @@ impl Sweeps {
         self.mark = self.mark.wrapping_add(1);
         // What is older than any timeout needs no time of its own.
         let longest = self.idle_ns.max(self.closing_ns);
-        while self.ended.get(1).is_some_and(|(_, ended)| now_ns.saturating_sub(*ended) > longest) {
-            self.floor_ns = self.ended.pop_front().map_or(self.floor_ns, |(_, ended)| ended);
+        while let Some(&(_, ended_ns)) = self.ended.get(1)
+            && now_ns.saturating_sub(ended_ns) > longest
+        {
+            self.ended.pop_front();
+            self.floor_ns = ended_ns;
         }
         if self.ended.len() > MOST_ENDS {
             self.thin_out(now_ns);
         }
     }
 
-    /// Leaves some 2,000 ends, the fewer the longer ago. The oldest stays, because what is older counts as seen before it.
+    /// Leaves some 1,200 ends of a day, the fewer the longer ago. The oldest one stays: without it, marks between it and the next one
+    /// would count as seen at `floor_ns`, which is too early.
     fn thin_out(&mut self, now_ns: u64) {
         let mut kept: VecDeque<(u32, u64)> = VecDeque::new();
         while let Some((mark, ended_ns)) = self.ended.pop_back() {
-            let is_close = |next_ns| next_ns - ended_ns < now_ns.saturating_sub(ended_ns) / PER_AGE;
+            let is_close = |next_ns| next_ns - ended_ns < now_ns.saturating_sub(ended_ns) / AGE_PER_GAP;
             if self.ended.is_empty() || !kept.front().is_some_and(|(_, next_ns)| is_close(next_ns)) {
                 kept.push_front((mark, ended_ns));
             }
@@ -124,6 +128,7 @@ impl Sweeps {
         }
         match self.ended.binary_search_by_key(&mark, |(ended, _)| *ended) {
             Err(0) => self.floor_ns,
+            // Nothing is known of a mark that comes after all of these.
             Ok(at) | Err(at) => self.ended.get(at).map_or(now_ns, |(_, ended)| *ended),
         }
     }
@@ -282,7 +287,7 @@ mod tests {
         for number in 1..2_000_000 {
             let now_ns = number * sweep_ns;
             sweeps.begin(now_ns);
-            assert!(sweeps.ended.len() <= MOST_ENDS + 1, "{} ends", sweeps.ended.len());
+            assert!(sweeps.ended.len() <= MOST_ENDS, "{} ends", sweeps.ended.len());
             if number % 5_000 != 0 {
                 continue;
             }
@@ -298,6 +303,9 @@ mod tests {
             }
             seen.retain(|(seen_ns, _)| now_ns - seen_ns < 2 * day_ns);
         }
+        let now_ns = 2_000_000 * sweep_ns;
+        sweeps.set_timeouts(10 * day_ns, closing_ns);
+        assert!(seen.iter().all(|(_, mark)| !sweeps.is_over(&flow(*mark, false), now_ns)), "the timeout is longer now");
     }
 
     #[test]

@@ -59,10 +59,11 @@ struct sk_buff {
 enum { IDLE = 1, KERNEL = 2 };
 
 // Accounts lie where the inode number says, because a hash table takes longer to look them up. A namespace whose place another has
-// gets the next one that is free, a few steps away. Where none is, its time is lost, and counted as lost.
+// gets another one. Where none of its places is free, its time is lost, and counted as lost.
 #define PLACES 4096
 #define PROBES 8
-// Larger than any lab, and no divisor of PLACES: the inode numbers of hosts are often one after the other.
+// The places of a namespace are so far apart. The number is odd, so that they are not the same, and large, because the inode numbers
+// of hosts are close together.
 #define STEP 509
 // Below are those of the owners that are no namespace.
 #define FIRST_PLACE 4

@@ -59,12 +59,13 @@ const EMPTY: &str = "<!DOCTYPE html><title>empty</title>";
 
 /// Headless Chromium, in a network namespace with nothing in it.
 pub(super) struct Browser {
-    folder: TemporaryFolder,
     /// What it asks for by itself, whatever it shows.
     asked_by_itself: BTreeSet<String>,
 }
 
 impl Browser {
+    /// Shows it a page that complains and asks, and an empty one.
+    ///
     /// # Errors
     /// When Chromium cannot be run, or does not notice what it should.
     pub(super) fn new() -> Result<Self> {
@@ -80,7 +81,7 @@ impl Browser {
             "chromium did not tell what a page said and asked for: {:?}, {asked_by_loud:?}",
             loud.console
         );
-        Ok(Self { folder, asked_by_itself })
+        Ok(Self { asked_by_itself })
     }
 
     /// Opens a page, light and dark.
@@ -88,11 +89,13 @@ impl Browser {
     /// # Errors
     /// When Chromium fails, or there is no page.
     pub(super) fn check(&self, page: &Path) -> Result<Outcome> {
+        // It begins anew with each page, so that it asks for the same by itself.
+        let folder = TemporaryFolder::new()?;
         let mut outcome = Outcome::default();
         let bytes = fs::metadata(page).with_context(|| format!("cannot read {}", page.display()))?.len();
         outcome.figure("bytes", bytes, format!("<= {MAX_BYTES}"), bytes <= MAX_BYTES);
         for light in [Light::Light, Light::Dark] {
-            let seen = open(&self.folder, page, light)?;
+            let seen = open(&folder, page, light)?;
             let name = |figure: &str| format!("{}_{figure}", light.name());
             let asked: Vec<&String> = seen.hosts.difference(&self.asked_by_itself).collect();
             outcome.equal(&name("console_messages"), seen.console.len() as u64, 0, "a page without a script");
@@ -100,7 +103,7 @@ impl Browser {
             seen.console.iter().for_each(|line| outcome.note(line));
             asked.iter().for_each(|host| outcome.note(format!("asked {host}")));
         }
-        let (pictures, blank) = pictures::without_data(&self.folder, page)?;
+        let (pictures, blank) = pictures::without_data(&folder, page)?;
         outcome.figure("pictures", pictures, ">= 1", pictures > 0);
         outcome.equal("pictures_without_data", blank.len() as u64, 0, "each shows a series");
         blank.into_iter().for_each(|name| outcome.note(format!("nothing is seen in: {name}")));

@@ -85,7 +85,7 @@ fn inventory_a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result
     if !super::may_balance() {
         return Ok(());
     }
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let pair = Balanced::of(&LAB.replace("balancer = {}", BALANCERS))?;
     let first = start(&pair, "balancer1", 200)?;
     until("balancer1 has the VIP", || has_vip(&pair, "balancer1"));

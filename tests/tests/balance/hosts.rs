@@ -41,7 +41,7 @@ fn inventory_a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     if !super::may_balance() {
         return Ok(());
     }
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;

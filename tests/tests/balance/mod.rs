@@ -95,7 +95,7 @@ fn inventory_requests_are_spread_and_every_change_under_load_breaks_none() -> Re
     if !may_balance() {
         return Ok(());
     }
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let balanced = Balanced::of(LAB)?;
     configure(&balanced, "", 3)?;
     let as_it_was = traces(&balanced)?;
@@ -162,7 +162,7 @@ fn inventory_a_daemon_may_die_and_come_back_under_load() -> Result<()> {
     if !may_balance() {
         return Ok(());
     }
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let balanced = Balanced::of(LAB)?;
     configure(&balanced, "schedule = \"round-robin\"", 3)?;
     let as_it_was = traces(&balanced)?;

@@ -34,7 +34,7 @@ own = { congestion = "reno", tcp_rmem = "64MB" }
 
 #[test]
 fn inventory_hosts_choose_their_congestion_control_and_the_machine_keeps_its_own() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let labs = Labs::new()?;
     let allowed = || fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
     let (before, allowed_before) = (labs.inventory()?, allowed()?);
@@ -70,7 +70,7 @@ run = "serve"
 
 #[test]
 fn inventory_a_user_without_root_has_a_lab() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     if let Some(refusal) = Labs::refusal_for_nobody()? {
         println!("skipped: this kernel refuses user namespaces to ordinary users ({refusal})");
         return Ok(());
@@ -127,7 +127,7 @@ fn a_kernel_that_forbids_user_namespaces_is_named() -> Result<()> {
 
 #[test]
 fn inventory_a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
@@ -157,7 +157,7 @@ fn inventory_a_detached_lab_stays_until_it_is_taken_down() -> Result<()> {
 
 #[test]
 fn inventory_what_fails_in_the_background_is_told_in_the_foreground() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
@@ -199,7 +199,7 @@ fn await_line(state: &Path, log: &str, text: &str) {
 
 #[test]
 fn inventory_a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let labs = Labs::new()?;
     labs.run("clean")?;
     let before = labs.inventory()?;

@@ -43,7 +43,7 @@ run = "socat"
 
 #[test]
 fn inventory_known_programs_answer_other_hosts_and_are_gone_after() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     labs.run("clean")?;
@@ -133,7 +133,7 @@ fn own_ssh_files() -> Result<BTreeMap<String, (i64, i64)>> {
 
 #[test]
 fn inventory_an_sshd_like_debian_s_takes_files_and_the_user_s_own_keys_are_left_alone() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let own = own_ssh_files()?;
@@ -223,7 +223,7 @@ ready = "exit"
 
 #[test]
 fn inventory_hosts_with_ipv6_networks_reach_each_other_by_all_that_runs_on_them() -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let folder = labs.path("");

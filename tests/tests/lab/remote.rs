@@ -66,7 +66,7 @@ fn signal(pid: i32, signal: Signal) -> Result<()> {
 
 /// Brings the lab up and calls `test`.
 fn with_lab(test: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
-    let _company = crate::without_labs();
+    let _lock = crate::without_other_labs();
     let _sshd = SshdFolder::made()?;
     let labs = Labs::new()?;
     let (lab, _) = labs.up(&labs.file("lab.toml", LAB)?)?;

@@ -22,7 +22,7 @@ fn handshakes(trial: &Trial) -> (u64, u64) {
 }
 
 #[test]
-fn nginx_is_measured_over_tls_on_kept_and_new_connections() -> Result<()> {
+fn nginx_answers_over_tls_on_kept_and_new_connections() -> Result<()> {
     let _shared = beside_others();
     let nginx = nginx()?;
     let trusting = format!("--cacert {} -t 1", nginx.authority_file());

@@ -8,13 +8,15 @@ use proofload_tests::{
     temporary::TemporaryFolder,
 };
 
+const TIMES: &str = "-Z unstable-options --report-time";
+
 /// The stages with a `cargo` of which these subcommands fail; the tests print what a test program does.
 fn stages(failing: &str) -> Result<Finished> {
     let folder = TemporaryFolder::new()?;
     let cargo = folder.path().join("cargo");
     let text = format!(
         r#"#!/bin/bash
-echo "ran $1 ${{@: -1}}"
+echo "ran ${{PROOFLOAD_UNIT_TESTS:+of the crates: }}$*"
 if [[ $1 == test && " {failing} " == *" test "* ]]; then
     printf 'failures:\n\n---- a::b stdout ----\nwhat it says\n\nfailures:\n    a::b\n\n'
     echo "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s"
@@ -26,7 +28,11 @@ fi
 "#
     );
     fs::write(&cargo, text)?;
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
+    let nproc = folder.path().join("nproc");
+    fs::write(&nproc, "#!/bin/bash\necho 2\n")?;
+    for program in [cargo, nproc] {
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/test.sh");
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
     let launch = Launch::new(script.display().to_string()).arg("some-host").env("PATH", &path);
@@ -38,17 +44,22 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let failed = stages("clippy test")?;
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
+    let test = |words: &str| {
+        let (place, words) = words.rsplit_once(": ").map_or((String::new(), words), |(place, words)| (format!("{place}: "), words));
+        format!("{place}test --workspace --no-fail-fast --target some-host {words}")
+    };
+    let from_outside = |threads: u32, which: &str| test(&format!("--test end_to_end -- {TIMES} --test-threads={threads} {which}"));
     let expected = [
-        "fmt --check",
-        "clippy warnings",
-        "test --no-run",
-        "test inventory_",
-        "test --report-time",
-        "test --report-time",
-        "test --doc",
-        "test inventory_",
-        "test paced_",
-        "test measured_",
+        "fmt --all --check".to_owned(),
+        "clippy --workspace --all-targets --target some-host -- -D warnings".to_owned(),
+        test("--tests --no-run"),
+        from_outside(1, "inventory_"),
+        test(&format!("of the crates: --lib --bins -- {TIMES}")),
+        test(&format!("of the crates: --test [!e]* -- {TIMES}")),
+        test("of the crates: --doc"),
+        from_outside(6, "--skip measured_ --skip paced_ --skip inventory_"),
+        from_outside(4, "paced_"),
+        from_outside(1, "measured_"),
     ];
     ensure!(ran == expected, "{ran:?}");
     let each = "  a::b\n      what it says\n";

@@ -20,7 +20,7 @@ fn listener_study(words: &str) -> Result<(TemporaryFolder, Output)> {
 
 #[test]
 fn measured_listeners_lose_nothing_that_they_acknowledged() -> Result<()> {
-    let _company = crate::alone();
+    let _lock = crate::alone();
     let (folder, output) = listener_study(
         "--set target=listen,nginx --set method=jmeter --set search.min=2 --set search.max=8 --set search.confirm=2 \
          --set workload.http.loops=20",

@@ -274,7 +274,7 @@ users = 1
 
 #[test]
 fn measured_the_reference_s_bisection_finds_the_connections_of_serve() -> Result<()> {
-    let _company = crate::alone();
+    let _lock = crate::alone();
     let serve = proofload_tests::Serve::start("--max-connections 12 --delay 20ms")?;
     let folder = TemporaryFolder::new()?;
     let words =
