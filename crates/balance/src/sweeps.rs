@@ -19,8 +19,8 @@ use crate::{Error, Flow, FlowKey, table::FlowTable};
 const TRIES: usize = 3;
 /// Ends of marks that are remembered. Ten sweeps a second and a timeout of a day would make 864,000.
 const MOST_ENDS: usize = 4_096;
-/// Of two marks whose ends are closer together than their age divided by this, one is enough.
-const AGE_PER_GAP: u64 = 128;
+/// The spans of time of each of which one end is enough are at least so many times as short as they are long ago.
+const SPANS_PER_AGE: u64 = 128;
 
 /// When sweeps were made, and what they mean.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Sweeps {
     /// The mark that flows get now.
     mark: u32,
     /// Earlier marks, with the time when flows stopped to get them, by the monotonic clock. A mark that is missing in between counts
-    /// as the next one, so that a flow is kept for up to a fortieth of its timeout longer, and never forgotten sooner.
+    /// as the next one, so that a flow is kept for up to a 128th of its timeout longer, and never forgotten sooner.
     ended: VecDeque<(u32, u64)>,
     /// Flows with earlier marks were last seen at this time at the latest.
     floor_ns: u64,
@@ -103,13 +103,15 @@ impl Sweeps {
         }
     }
 
-    /// Leaves some 1,200 ends of a day, the fewer the longer ago. The oldest one stays: without it, marks between it and the next one
-    /// would count as seen at `floor_ns`, which is too early.
+    /// Leaves the last end of each span of time. The spans are the longer the longer ago, so that some 1,900 are left of a day. The
+    /// oldest end stays: without it, marks between it and the next one would count as seen at `floor_ns`, which is too early.
     fn thin_out(&mut self, now_ns: u64) {
         let mut kept: VecDeque<(u32, u64)> = VecDeque::new();
         while let Some((mark, ended_ns)) = self.ended.pop_back() {
-            let is_close = |next_ns| next_ns - ended_ns < now_ns.saturating_sub(ended_ns) / AGE_PER_GAP;
-            if self.ended.is_empty() || !kept.front().is_some_and(|(_, next_ns)| is_close(next_ns)) {
+            // A power of two, so that a long span is made of whole short ones, and a mark's end moves no further than its length.
+            let span = (now_ns.saturating_sub(ended_ns) / SPANS_PER_AGE).checked_ilog2().unwrap_or_default();
+            let is_last = kept.front().is_none_or(|(_, next_ns)| next_ns >> span != ended_ns >> span);
+            if is_last || self.ended.is_empty() {
                 kept.push_front((mark, ended_ns));
             }
         }
@@ -297,7 +299,7 @@ mod tests {
                     let is_over = sweeps.is_over(&flow(mark, is_closing), now_ns);
                     let idle_ns = now_ns - seen_ns;
                     assert!(!is_over || idle_ns > timeout_ns, "forgotten after {idle_ns} ns");
-                    let latest_ns = timeout_ns + 2 * sweep_ns + timeout_ns / 40;
+                    let latest_ns = timeout_ns + 2 * sweep_ns + timeout_ns / 127;
                     assert!(is_over || idle_ns <= latest_ns, "there after {idle_ns} ns of {timeout_ns}");
                 }
             }
@@ -305,7 +307,10 @@ mod tests {
         }
         let now_ns = 2_000_000 * sweep_ns;
         sweeps.set_timeouts(10 * day_ns, closing_ns);
-        assert!(seen.iter().all(|(_, mark)| !sweeps.is_over(&flow(*mark, false), now_ns)), "the timeout is longer now");
+        assert!(
+            seen.iter().all(|(_, mark)| !sweeps.is_over(&flow(*mark, false), now_ns)),
+            "the timeout is longer now"
+        );
     }
 
     #[test]

@@ -45,10 +45,14 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
     let test = |words: &str| {
-        let (place, words) = words.rsplit_once(": ").map_or((String::new(), words), |(place, words)| (format!("{place}: "), words));
+        let (place, words) = words
+            .rsplit_once(": ")
+            .map_or((String::new(), words), |(place, words)| (format!("{place}: "), words));
         format!("{place}test --workspace --no-fail-fast --target some-host {words}")
     };
-    let from_outside = |threads: u32, which: &str| test(&format!("--test end_to_end -- {TIMES} --test-threads={threads} {which}"));
+    let from_outside = |threads: u32, which: &str| {
+        test(&format!("--test end_to_end -- {TIMES} --test-threads={threads} {which}"))
+    };
     let expected = [
         "fmt --all --check".to_owned(),
         "clippy --workspace --all-targets --target some-host -- -D warnings".to_owned(),
