@@ -324,7 +324,7 @@ mod tests {
             command.args(["--net", "sh", "-c", "readlink /proc/self/ns/net; read end"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         };
-        let mut hosts: Vec<Child> = (0..150).map(|_| begin()).collect();
+        let mut hosts: Vec<Child> = (0..400).map(|_| begin()).collect();
         let inode = |host: &mut Child| {
             let mut line = String::new();
             BufReader::new(host.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
