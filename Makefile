@@ -20,7 +20,7 @@ help:
 	@echo "proofload: make TARGET"
 	@echo "  build   the static binary                                     5 min at first, then seconds"
 	@echo "  try     a first look: the rate our own target sustains        90 s after the build"
-	@echo "  test    format, lints, all tests, a sample of every bar       25 min at first, then 11"
+	@echo "  test    format, lints, all tests, a sample of every bar       25 min at first, then 10"
 	@echo "  check   format, lints, unit tests and oracles; no samples     2 min once built"
 	@echo "  prove   lists the bars; NAME=pacing or NAME=all proves them   8 h for all"
 	@echo "  bench   beside other generators and copiers                   35 min"
@@ -55,7 +55,7 @@ try: build
 	@$(RUST) $(BINARY) scripts/try.sh
 
 test: setup-test build
-	@echo "make test: format, lints, tests, then a sample of every bar; 25 minutes at first, then 11"
+	@echo "make test: format, lints, tests, then a sample of every bar; 25 minutes at first, then 10"
 	@$(RUST) $(BINARY) scripts/test.sh $$host
 
 check: setup-test
