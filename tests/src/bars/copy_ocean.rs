@@ -28,7 +28,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         let path = CopyPath::up(Some(100), TUNED, "delay = \"50ms\"", 1 << 30)?;
         path.make("file", 100_000_000)?;
         let copied = path.copy("", Way::Up, "file", "copy")?;
-        large(&mut outcome, "up", &copied, &path, (100_000_000, 0.9));
+        // Others run beside it, so that a login, for one, takes twice as long.
+        large(&mut outcome, "up", &copied, &path, (100_000_000, 0.9, 10.0));
         small_files(&mut outcome, &path, 200, 10.0)?;
         path.down()?;
         return Ok(outcome);
@@ -54,10 +55,16 @@ fn run(scale: Scale) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The figures of a copy of one large file, at least such a share of goodput.
-fn large(outcome: &mut Outcome, name: &str, copied: &Copied, path: &CopyPath, (bytes, least): (u64, f64)) {
+/// The figures of a copy of one large file, which takes at least such a share of goodput, and at most so many seconds beside the bytes.
+fn large(
+    outcome: &mut Outcome,
+    name: &str,
+    copied: &Copied,
+    path: &CopyPath,
+    (bytes, least, more_s): (u64, f64, f64),
+) {
     let steady = copied.steady(path.goodput);
-    let most_s = bytes as f64 / (0.97 * path.goodput) + 5.0;
+    let most_s = bytes as f64 / (0.97 * path.goodput) + more_s;
     let reached = steady.median >= least;
     let bound = format!(">= {least} of TCP's goodput");
     outcome.time().figure(&format!("{name}_share"), format!("{:.3}", steady.median), bound, reached);
@@ -84,7 +91,7 @@ fn clean(outcome: &mut Outcome) -> Result<()> {
     outcome.note(format!("the first copy to this machine: {:.1} s up", first.wall_s));
     for (way, name) in [(Way::Up, "up"), (Way::Down, "down")] {
         let bare = path.copy("--no-verify", way, "file", "copy")?;
-        large(outcome, name, &bare, &path, (FILE_BYTES, 0.95));
+        large(outcome, name, &bare, &path, (FILE_BYTES, 0.95, 5.0));
         let steady = bare.steady(path.goodput);
         let is_even = steady.even >= 0.95 && steady.least >= 0.5;
         let value = format!("{:.3} {:.2}", steady.even, steady.least);
