@@ -2,13 +2,13 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
 use anyhow::{Context, Result};
-use testing::foreign_lines::SentRequest;
+use testing::{foreign_lines::SentRequest, until};
 
 /// Longest body that is read, in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 20;
@@ -19,6 +19,9 @@ pub struct Recorder {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<SentRequest>>>,
 }
+
+/// Those who hold the requests while no connection is open: the recorder, and the thread that accepts.
+const IDLE_HOLDERS: usize = 2;
 
 impl Recorder {
     /// Starts it on a free port of 127.0.0.1.
@@ -44,8 +47,13 @@ impl Recorder {
         self.address.to_string()
     }
 
-    /// The requests since it was last asked, in the form that requests are compared in.
+    /// The requests of programs that have ended since it was last asked, in the form that requests are compared in.
     pub fn take(&self) -> Vec<SentRequest> {
+        // Connections are accepted in their order: theirs are there once this one is.
+        let mut last = TcpStream::connect(self.address).expect("the recorder listens");
+        let ended = last.shutdown(Shutdown::Write).and_then(|()| last.read(&mut [0]));
+        ended.expect("the recorder closes what ends");
+        until("every connection is read to its end", || Arc::strong_count(&self.requests) == IDLE_HOLDERS);
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *requests).into_iter().map(SentRequest::normal).collect()
     }
