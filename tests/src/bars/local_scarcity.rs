@@ -183,6 +183,10 @@ impl Place {
             AtLeast(_) | Ours | Found(_) => {
                 let goal = kind.as_ref().ok().and_then(Option::as_ref);
                 let goal = goal.with_context(|| output.described())?;
+                if is_given_up(goal, &output) {
+                    outcome.undecided(name, format!("{truth:?}"), "the machine was too busy to search");
+                    return Ok(false);
+                }
                 (shown(goal), truth.is_met_by(goal))
             }
         };
@@ -282,6 +286,12 @@ impl Truth {
             Carried | Void(_) | Refused => false,
         }
     }
+}
+
+/// Whether a search ended without a limit because other programs had the processors, as it says.
+fn is_given_up(goal: &GoalOutcome, output: &Output) -> bool {
+    let says_so = output.stdout.contains("this machine was too busy to measure");
+    goal.kind == BoundKind::Unfinished && goal.upper.is_none() && says_so
 }
 
 fn shown(goal: &GoalOutcome) -> String {
