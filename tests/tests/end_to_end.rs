@@ -1,6 +1,4 @@
 //! The binary from outside: a sample of every bar, and the command line's promises.
-//!
-//! Measurements have the machine to themselves: they lock `QUIET` for writing, all other tests for reading.
 
 mod audit;
 mod balance;
@@ -10,6 +8,7 @@ mod foreign;
 mod lab;
 mod links;
 mod listen;
+mod locks;
 mod programs;
 mod says;
 mod secure;
@@ -19,13 +18,11 @@ mod stages;
 mod study;
 mod ways;
 
-use std::{
-    fs,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use locks::{alone, beside_all, beside_others, without_other_labs};
 use proofload_tests::Trial;
 use proofload_tests::{
     Bar, Nginx, Output, Proofload, Scale, Serve,
@@ -38,34 +35,6 @@ use proofload_tests::{
 use record::{ErrorClass, Histogram, VoidRule};
 use rustix::process::Signal;
 use testing::{PATIENCE, until};
-
-static QUIET: RwLock<()> = RwLock::new(());
-/// Tests that look for what labs leave lock it for writing, all that make labs, namespaces, mounts or interfaces for reading. `QUIET` is
-/// locked before it.
-static LABS: RwLock<()> = RwLock::new(());
-
-type Shared = RwLockReadGuard<'static, ()>;
-
-/// For measurements.
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    // A test that failed leaves nothing half done behind a lock.
-    QUIET.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For tests that look for what a lab leaves: they would find other labs, too.
-fn without_other_labs() -> (Shared, RwLockWriteGuard<'static, ()>) {
-    (beside_all(), LABS.write().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// For tests that may run beside all but measurements: they make nothing that an inventory lists.
-fn beside_all() -> Shared {
-    QUIET.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For tests that make labs.
-fn beside_others() -> (Shared, Shared) {
-    (beside_all(), LABS.read().unwrap_or_else(PoisonError::into_inner))
-}
 
 fn sample(name: &str) {
     let bar = Bar::named(name).unwrap_or_else(|| panic!("no bar '{name}'"));
@@ -84,14 +53,14 @@ macro_rules! samples {
 
         #[test]
         fn every_bar_has_a_sample() {
-            $($(
-                let stage = match stringify!($how) {
+            for (how, test) in [$($((stringify!($how), stringify!($test)),)*)*] {
+                let stage = match how {
                     "alone" => "measured_",
                     "without_other_labs" => "inventory_",
                     _ => "",
                 };
-                assert!(stringify!($test).starts_with(stage), "{} does not begin with {stage}", stringify!($test));
-            )*)*
+                assert!(test.starts_with(stage), "{test} does not begin with {stage}");
+            }
             let sampled = [$($($name,)*)*];
             // Of the fuzzers' bars, the tests of the crate `fuzz` are the sample.
             let here = |bar: &&Bar| !bar.name.starts_with("fuzz-");

@@ -169,19 +169,18 @@ impl Carrier {
             Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(channel, file)).await?,
         };
         let known = prepared.known.borrow_mut().remove(&chunk);
-        let is_whole = if known.is_some() {
+        if known.is_some() {
             // Others may have taken a part of it meanwhile; none has sent anything.
             span.give_up();
-            true
         } else {
             match self.manner.direction {
                 Direction::Up => self.span_up(channel, file, prepared, span).await?,
                 Direction::Down => self.span_down(channel, file, prepared, span).await?,
             }
-            span.finish_part()
-        };
-        if !is_whole {
-            return Ok(());
+            let is_whole = span.finish_part();
+            if !is_whole {
+                return Ok(());
+            }
         }
         // The next chunk goes meanwhile.
         let place = Arc::clone(&self.settling).acquire_owned().await;

@@ -267,6 +267,11 @@ mod tests {
     const WORK: &str = "readlink /proc/self/ns/net; i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; \
                         read times < /proc/self/schedstat; echo $times";
 
+    /// The inode number in what the link to a network namespace says.
+    fn inode(link: &str) -> u64 {
+        link.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap().parse().unwrap()
+    }
+
     /// Books three times. A machine whose host stops it for a moment has two clocks that disagree, and the kernel's own count is of
     /// the other: two of three are right.
     fn check_known_work(start: impl Fn() -> Booking) {
@@ -281,9 +286,8 @@ mod tests {
         let mut booked = booking.stop().unwrap();
         let said = String::from_utf8(done.stdout).unwrap();
         let (namespace, times) = said.split_once('\n').unwrap();
-        let inode = namespace.strip_prefix("net:[").and_then(|rest| rest.strip_suffix(']')).unwrap();
         let worked_s = times.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9;
-        let time = booked.take(inode.parse().unwrap());
+        let time = booked.take(inode(namespace));
         let stolen_s = booked.unowned.stolen.total_s;
         // Beside the shell, the namespace has a program that reads a link; other tests run meanwhile.
         let is_right = (time.total_s - worked_s).abs() <= 0.1 * worked_s + 0.02 + stolen_s;
@@ -325,12 +329,12 @@ mod tests {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         };
         let mut hosts: Vec<Child> = (0..400).map(|_| begin()).collect();
-        let inode = |host: &mut Child| {
+        let said = |host: &mut Child| {
             let mut line = String::new();
             BufReader::new(host.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-            line.trim().strip_prefix("net:[").unwrap().strip_suffix(']').unwrap().parse::<u64>().unwrap()
+            inode(line.trim())
         };
-        let inodes: Vec<u64> = hosts.iter_mut().map(inode).collect();
+        let inodes: Vec<u64> = hosts.iter_mut().map(said).collect();
         // `wait` closes what they read from.
         hosts.iter_mut().for_each(|host| assert!(host.wait().is_ok()));
         let mut booked = booking.stop().unwrap();

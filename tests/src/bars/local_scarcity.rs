@@ -183,7 +183,7 @@ impl Place {
             AtLeast(_) | Ours | Found(_) => {
                 let goal = kind.as_ref().ok().and_then(Option::as_ref);
                 let goal = goal.with_context(|| output.described())?;
-                if is_given_up(goal, &output) {
+                if is_given_up(goal, truth, &output) {
                     outcome.undecided(name, format!("{truth:?}"), "the machine was too busy to search");
                     return Ok(false);
                 }
@@ -288,10 +288,13 @@ impl Truth {
     }
 }
 
-/// Whether a search ended without a limit because other programs had the processors, as it says.
-fn is_given_up(goal: &GoalOutcome, output: &Output) -> bool {
+/// Whether a search ended without a limit because other programs had the processors, as it says. A bound that says what is not so has no
+/// excuse.
+fn is_given_up(goal: &GoalOutcome, truth: Truth, output: &Output) -> bool {
     let says_so = output.stdout.contains("this machine was too busy to measure");
-    goal.kind == BoundKind::Unfinished && goal.upper.is_none() && says_so
+    let is_wrong = |limit| goal.lower.as_ref().is_some_and(|lower| lower.load > limit);
+    let has_wrong_bound = goal.upper.is_some() || matches!(truth, Found(limit) if is_wrong(limit));
+    goal.kind == BoundKind::Unfinished && says_so && !has_wrong_bound
 }
 
 fn shown(goal: &GoalOutcome) -> String {

@@ -44,12 +44,8 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
     let failed = stages("clippy test")?;
     ensure!(failed.code == Some(1), "{failed:?}");
     let ran: Vec<&str> = failed.stdout.lines().filter_map(|line| line.strip_prefix("ran ")).collect();
-    let test = |words: &str| {
-        let (place, words) = words
-            .rsplit_once(": ")
-            .map_or((String::new(), words), |(place, words)| (format!("{place}: "), words));
-        format!("{place}test --workspace --no-fail-fast --target some-host {words}")
-    };
+    let test = |words: &str| format!("test --workspace --no-fail-fast --target some-host {words}");
+    let of_the_crates = |words: &str| format!("of the crates: {}", test(words));
     let from_outside = |threads: u32, which: &str| {
         test(&format!("--test end_to_end -- {TIMES} --test-threads={threads} {which}"))
     };
@@ -58,9 +54,9 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
         "clippy --workspace --all-targets --target some-host -- -D warnings".to_owned(),
         test("--tests --no-run"),
         from_outside(1, "inventory_"),
-        test(&format!("of the crates: --lib --bins -- {TIMES}")),
-        test(&format!("of the crates: --test [!e]* -- {TIMES}")),
-        test("of the crates: --doc"),
+        of_the_crates(&format!("--lib --bins -- {TIMES}")),
+        of_the_crates(&format!("--test [!e]* -- {TIMES}")),
+        of_the_crates("--doc"),
         from_outside(6, "--skip measured_ --skip paced_ --skip inventory_"),
         from_outside(4, "paced_"),
         from_outside(1, "measured_"),
