@@ -35,7 +35,8 @@ fn run(scale: Scale) -> Result<Outcome> {
     let seconds = scale.pick(6, 30);
     let linked = LinkedHosts::start("--rate 1gbit --delay 50ms --loss 1%")?;
     let own = binary()?.display().to_string();
-    let serve = linked.inside(1, &own).words(&format!("serve --listen {TARGET} --body 12KiB")).start()?;
+    let mut serve = linked.inside(1, &own).words(&format!("serve --listen {TARGET} --body 12KiB")).start()?;
+    serve.says("listening on", Duration::from_secs(10))?;
     let plain = linked.within(0, move || plain_clients(seconds))?;
     let words = format!("http http://{TARGET}/ -u {CLIENTS} --no-keepalive -d {seconds}s -t 1 --json -");
     let output = linked.inside(0, &own).words(&words).run(Duration::from_secs(seconds + 30))?;
