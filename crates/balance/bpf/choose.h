@@ -7,7 +7,7 @@
 #include "frame.h"
 
 // Beside numbers of servers.
-enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17 };
+enum { DROPPED = 0, IS_NEW = 1 << 16, PASSED = 1 << 17, IS_KEPT = 1 << 18 };
 
 // Turns, or stand-ins of a server, that are tried for one flow before all servers are looked at, and how many of these are looked at
 // together. The verifier follows each loop by itself, and has too little memory for one of all turns.

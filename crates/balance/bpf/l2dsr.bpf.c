@@ -121,7 +121,8 @@ static __always_inline void establish(const struct packet *packet, const struct 
         counts->established++;
 }
 
-// Finds the server of any packet of TCP, or of a quoted one. Returns its number, with IS_NEW if a flow begins; DROPPED or PASSED.
+// Finds the server of any packet of TCP, or of a quoted one. Returns its number, with IS_NEW if a flow begins, and with IS_KEPT if no
+// schedule chose it; DROPPED or PASSED.
 // A function that is not static is verified once, whatever was read before.
 __noinline __u32 find(const struct packet *packet)
 {
@@ -175,7 +176,7 @@ __noinline __u32 find(const struct packet *packet)
     if (server) {
         struct recent entry = now_to(again, server, now_ns);
         bpf_map_update_elem(&pending, &key, &entry, BPF_ANY);
-        return again | IS_NEW;
+        return again | IS_NEW | IS_KEPT;
     }
     __u32 number = choose(packet, &key, service, set, now_ns);
     if (number && is_new)
@@ -259,6 +260,8 @@ static __always_inline enum verdict balance(context *context, bool is_pulled)
     counts->bytes += whole;
     if (found & IS_NEW)
         counts->flows++;
+    if (found & IS_KEPT)
+        counts->kept++;
     if (packet.fragment == FIRST_FRAGMENT)
         remember_fragment(&packet, number, server);
     ethernet->destination = server->mac;

@@ -159,6 +159,8 @@ struct server_statistics {
     __u64 flows;
     // Flows that went on after the handshake.
     __u64 established;
+    // Those of `flows` that went to the server of the flow that their port had a moment before.
+    __u64 kept;
 };
 
 // Why frames were not sent, and what was done without memory.

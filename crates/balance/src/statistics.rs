@@ -106,6 +106,8 @@ pub struct ServerStatistics {
     pub closing: u64,
     /// New flows that were given to it.
     pub flows: u64,
+    /// Of these, those whose address and port had ended another flow within 1.07 s: they got its server, and took no turn.
+    pub kept: u64,
     /// Flows that have gone on after their handshakes.
     pub established: u64,
     /// Frames that were sent to it.
@@ -189,6 +191,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         active: state.flows.active,
         closing: state.flows.closing,
         flows: counts.flows,
+        kept: counts.kept,
         established: counts.established,
         packets: counts.packets,
         bytes: counts.bytes,
@@ -198,8 +201,11 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
 /// A kind of measurement of a server: name, kind, help, value.
 type Measure = (&'static str, &'static str, &'static str, fn(&ServerStatistics) -> u64);
 
-const MEASURES: [Measure; 7] = [
+const MEASURES: [Measure; 8] = [
     ("flows", "counter", "New flows that were given to the server.", |of| of.flows),
+    ("kept", "counter", "New flows that took no turn, because their port was used a moment before.", |of| {
+        of.kept
+    }),
     ("established", "counter", "Flows that have gone on after their handshakes.", |of| of.established),
     ("packets", "counter", "Frames that were sent to the server.", |of| of.packets),
     ("bytes", "counter", "Bytes of these frames.", |of| of.bytes),
@@ -267,6 +273,7 @@ mod tests {
             active: 5,
             closing: 0,
             flows: 7,
+            kept: 1,
             established: 6,
             packets: 70,
             bytes: 7_000,

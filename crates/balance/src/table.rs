@@ -28,7 +28,7 @@ pub struct Table {
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
     rings: ArrayOfMaps<MapData, RingMap>,
-    server_counts: PerCpuArray<MapData, [u64; 4]>,
+    server_counts: PerCpuArray<MapData, [u64; 5]>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
     flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
     pending: HashMap<MapData, FlowKeyBytes, RecentBytes>,

@@ -110,7 +110,9 @@ fn a_forged_end_moves_no_connection_that_goes_on() {
                 kept &= data(ends) == Fate::Sent(number) && is_closing(ends) == Some(true);
             }
             // No turn, and it is established once more.
-            kept &= world.segment(all[0], SYN) == Fate::Sent(numbers[0]);
+            let counted = || world.table.server_counts(numbers[0]).unwrap().kept;
+            let before = counted();
+            kept &= world.segment(all[0], SYN) == Fate::Sent(numbers[0]) && counted() == before + 1;
             kept &= data(all[0]) == Fate::Sent(numbers[0]) && is_closing(all[0]) == Some(false);
             (begun.elapsed() < Duration::from_millis(800)).then_some((all, numbers, kept))
         };

@@ -190,6 +190,7 @@ mod tests {
             active: 0,
             closing: 3,
             flows: 9,
+            kept: 0,
             established: 9,
             packets: 9,
             bytes: 9,
