@@ -1,4 +1,4 @@
-//! Watches hosts during a trial: their counters before, during and after it, and once a second what does not last until its end.
+//! Watches hosts during a trial: their counters before, each second of it and after it, and once a second what does not last until its end.
 
 mod samples;
 
@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use record::{
@@ -25,8 +25,10 @@ use crate::{
     source::{Here, Source},
 };
 
-/// Time from one sample to the next.
+/// In each of these, there is one sample; the counters are read at its end.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The fraction of the golden ratio: its multiples spread over an interval, however many they are.
+const GOLDEN: f64 = 0.618_034;
 /// The name under which [`Counters::missing`] says why processor time could not be booked.
 pub const PROCESSOR_TIME: &str = "processor time of hosts";
 
@@ -146,6 +148,13 @@ impl Watch {
     }
 }
 
+/// What is read at a moment of a trial.
+enum Reading {
+    /// What may be gone at its end.
+    Sample,
+    Counters,
+}
+
 /// The other ends of the channels of a [`Watcher`].
 struct Orders {
     begun: mpsc::Sender<()>,
@@ -176,18 +185,41 @@ impl Watcher {
 fn watch<S: Source>(hosts: Vec<(String, S)>, orders: Orders) -> io::Result<Seen> {
     let mut samples = Samples::begin(hosts)?;
     let _ = orders.begun.send(());
-    while orders.stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-        samples.take()?;
+    let begun = Instant::now();
+    let mut readings = readings();
+    loop {
+        let now = begun.elapsed();
+        // What a slow host was not ready for is left out.
+        let Some((time, reading)) = readings.find(|(time, _)| *time > now) else { break };
+        if orders.stopped.recv_timeout(time - now) != Err(mpsc::RecvTimeoutError::Timeout) {
+            break;
+        }
+        match reading {
+            Reading::Sample => samples.take()?,
+            Reading::Counters => samples.count()?,
+        }
     }
     samples.end()
 }
 
+/// What is read after the begin, and when: one sample in each second, and counters at its end.
+fn readings() -> impl Iterator<Item = (Duration, Reading)> {
+    let of_second = |(sample, second)| [(sample, Reading::Sample), (INTERVAL * second, Reading::Counters)];
+    sample_times().zip(1..).flat_map(of_second)
+}
+
+/// The times of samples: each is at another part of its second. What a target does once a second, such as a pause for a log, would
+/// otherwise be in all samples or in none.
+fn sample_times() -> impl Iterator<Item = Duration> {
+    (0_u32..).map(|second| {
+        let part = (f64::from(second + 1) * GOLDEN).fract();
+        INTERVAL.mul_f64(f64::from(second) + part)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{
-        net::{TcpListener, TcpStream},
-        time::Instant,
-    };
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::namespaces::{self, Kind};
@@ -217,6 +249,25 @@ mod tests {
         assert!(program.busiest_thread_s.unwrap() > 0.01, "{program:?}");
         assert!(program.busiest_thread_s.unwrap() <= program.running_s && program.cpus.is_some());
         assert!(seen.elapsed_s >= 0.05 && seen.reading_s > 0.0 && seen.machine.get("cpu0.idle_ms").is_some());
+    }
+
+    #[test]
+    fn what_is_done_every_second_is_in_few_samples() {
+        for (period_ms, pause_ms) in [(500, 75), (1_000, 150), (2_000, 150)] {
+            for first_ms in 0..period_ms {
+                let is_paused =
+                    |time: &Duration| (time.as_millis() as u64 + period_ms - first_ms) % period_ms < pause_ms;
+                for count in 3..60 {
+                    let paused = sample_times().take(count).filter(is_paused).count();
+                    assert!(
+                        paused * 2 <= count,
+                        "{paused} of {count}, each {period_ms} ms from {first_ms} ms on"
+                    );
+                }
+            }
+        }
+        let seconds: Vec<u64> = sample_times().take(100).map(|time| time.as_secs()).collect();
+        assert_eq!(seconds, Vec::from_iter(0..100), "one in each second");
     }
 
     #[test]

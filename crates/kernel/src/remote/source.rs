@@ -167,11 +167,7 @@ impl Source for Shell<'_> {
 
     fn connections(&mut self, look: Look) -> io::Result<Vec<Connection>> {
         // Each costs some 500 bytes on the way, so they are counted first.
-        let texts = match look {
-            Look::Whole => &self.ask("f net/snmp")?,
-            Look::Brief => &self.recent,
-        };
-        let established = found(texts, "net/snmp").ok();
+        let established = found(&self.ask("f net/snmp")?, "net/snmp").ok();
         let established =
             established.and_then(|snmp| protocol_number(&snmp, "Tcp", "CurrEstab")).unwrap_or(0);
         if established > look.max_connections() as u64 {

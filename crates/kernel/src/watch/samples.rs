@@ -63,13 +63,22 @@ impl<S: Source> Samples<S> {
         Ok(Self { began: Instant::now(), machine: Recorder::begin(machine), hosts })
     }
 
+    /// Looks at sockets and programs.
     pub(super) fn take(&mut self) -> io::Result<()> {
         let processes = S::processes();
         for host in &mut self.hosts {
             host.source.enter()?;
-            host.counters.sample(&host.source.network(Look::Brief)?);
             host.look_at_sockets(Look::Brief)?;
             host.look_at_programs(&processes, Look::Brief)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the counters.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        for host in &mut self.hosts {
+            host.source.enter()?;
+            host.counters.sample(&host.source.network(Look::Brief)?);
         }
         self.machine.sample(&machine_of(&mut self.hosts, Look::Brief)?);
         Ok(())
