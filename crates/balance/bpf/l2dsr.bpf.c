@@ -258,10 +258,11 @@ static __always_inline enum verdict balance(context *context, bool is_pulled)
         return PASS;
     counts->packets++;
     counts->bytes += whole;
-    if (found & IS_NEW)
+    if (found & IS_NEW) {
         counts->flows++;
-    if (found & IS_KEPT)
-        counts->kept++;
+        if (found & IS_KEPT)
+            counts->kept++;
+    }
     if (packet.fragment == FIRST_FRAGMENT)
         remember_fragment(&packet, number, server);
     ethernet->destination = server->mac;

@@ -27,6 +27,7 @@ pub(crate) type SettingsBytes = [u8; 32];
 pub(crate) type ServiceKeyBytes = [u8; 20];
 pub(crate) type ServiceBytes = [u8; 16];
 pub(crate) type ServerBytes = [u8; 16];
+pub(crate) type ServerCountsOfCore = [u64; 5];
 pub(crate) type FlowKeyBytes = [u8; 36];
 pub(crate) type FlowBytes = [u8; 12];
 pub(crate) type RecentBytes = [u8; 16];
@@ -42,7 +43,7 @@ pub(crate) const TABLES: [(&str, usize, usize); 12] = [
     ("settings", 4, size_of::<SettingsBytes>()),
     ("services", size_of::<ServiceKeyBytes>(), size_of::<ServiceBytes>()),
     ("servers", 4, size_of::<ServerBytes>()),
-    ("server_counts", 4, size_of::<[u64; 5]>()),
+    ("server_counts", 4, size_of::<ServerCountsOfCore>()),
     ("vip_counts", 4, size_of::<[u64; REASONS]>()),
     ("next_turns", 4, size_of::<u64>()),
     ("budgets", 4, size_of::<[u64; 2]>()),
@@ -269,7 +270,7 @@ impl Flow {
 }
 
 impl ServerCounts {
-    pub(crate) fn add(&mut self, of_core: &[u64; 5]) {
+    pub(crate) fn add(&mut self, of_core: &ServerCountsOfCore) {
         let [packets, bytes, flows, established, kept] = of_core;
         self.packets += packets;
         self.bytes += bytes;

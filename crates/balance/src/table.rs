@@ -11,8 +11,9 @@ use crate::{
     Error, Flow, FlowKey, Ring, ServerCounts, ServerEntry, ServiceEntry, Settings, VipCounts,
     attach::Cause,
     layout::{
-        FlowBytes, FlowKeyBytes, REASONS, RecentBytes, RingBytes, SERVERS, ServerBytes, ServiceBytes,
-        ServiceKeyBytes, SettingsBytes, VIPS, address_bytes, ring_bytes, ring_of, service_key_bytes,
+        FlowBytes, FlowKeyBytes, REASONS, RecentBytes, RingBytes, SERVERS, ServerBytes, ServerCountsOfCore,
+        ServiceBytes, ServiceKeyBytes, SettingsBytes, VIPS, address_bytes, ring_bytes, ring_of,
+        service_key_bytes,
     },
 };
 
@@ -28,7 +29,7 @@ pub struct Table {
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
     rings: ArrayOfMaps<MapData, RingMap>,
-    server_counts: PerCpuArray<MapData, [u64; 5]>,
+    server_counts: PerCpuArray<MapData, ServerCountsOfCore>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
     flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
     pending: HashMap<MapData, FlowKeyBytes, RecentBytes>,
