@@ -52,7 +52,8 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 /// The target's true times lie between the measured times and these times minus the generator's share. A goal is
 /// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
 /// a trial that leaves a goal open is void. Lateness is forgiven only if one of the goals bounds response times, and
-/// a shared processor or a late link only if all goals were met. `growth` holds the growth of response times by goal,
+/// a shared processor or a late link only if all goals were met. In a trial of programs, a goal must also bound what
+/// was measured: with a goal on errors alone, the rate that is shown may be the link's doing. `growth` holds the growth of response times by goal,
 /// which absences of the generator may have caused.
 fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
@@ -60,6 +61,8 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
     }
     let verdicts: Vec<Option<bool>> = goals.iter().map(|goal| goal.is_met_by(trial, audit)).collect();
     let is_timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
+    let is_bounded = trial.http().is_some()
+        || goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::Declared { .. }));
     let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && growth.iter().all(Option::is_none);
     let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
     let mut reasons = trial.validity.reasons().to_vec();
@@ -86,7 +89,8 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
     {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
-            rule => matches!(rule, VoidRule::ProcessorShared | VoidRule::Link) && is_met,
+            VoidRule::Link => is_met && is_bounded,
+            rule => rule == VoidRule::ProcessorShared && is_met,
         };
         if reasons.iter().all(is_forgiven) {
             reasons.clear();
@@ -107,7 +111,7 @@ fn has_lengthened(http: &HttpTrial) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use record::Away;
+    use record::{Away, CommandRun, CommandTrial};
     use testing::plans;
 
     /// A hundred requests with this response time, of which `own_ms` is the generator's share.
@@ -119,6 +123,13 @@ pub(crate) mod tests {
         let reason = |&rule: &VoidRule| VoidReason { rule, evidence: "the generator".to_owned() };
         let validity = Validity::from_reasons(rules.iter().map(reason).collect());
         Trial { validity, ..plans::trial(http) }
+    }
+
+    /// A trial of one program that succeeded, in which these rules were broken.
+    pub(crate) fn program(rules: &[VoidRule]) -> Trial {
+        let run = CommandRun { succeeded: true, ..CommandRun::default() };
+        let measured = CommandTrial { runs: vec![run], ..CommandTrial::default() };
+        Trial { measured: Measured::Command(Box::new(measured)), ..trial(0, 0, rules) }
     }
 
     fn rules_after(trial: Trial, goals: &[Goal], grow: bool) -> Vec<VoidRule> {
@@ -158,6 +169,29 @@ pub(crate) mod tests {
             "not met"
         );
         assert_eq!(rules_after(trial(9, 0, &[Accounting]), &goals, false), [Accounting], "something else");
+    }
+
+    #[test]
+    fn a_late_link_is_forgiven_only_if_a_goal_bounds_what_was_measured() {
+        use VoidRule::Link;
+        let errors = Goal::errors(0.0);
+        let rate = |at_least| {
+            let quantity = GoalQuantity::Declared {
+                quantity: "goodput".to_owned(),
+                at_least: Some(at_least),
+                at_most: None,
+            };
+            Goal { name: "goodput".to_owned(), quantity, loss_ratio: 0.0 }
+        };
+        let rules = |goals: &[Goal]| {
+            let mut trial = program(&[Link]);
+            trial.quantities.insert("goodput".to_owned(), 5.0);
+            rules_after(trial, goals, false)
+        };
+        assert_eq!(rules(std::slice::from_ref(&errors)), [Link], "the rate that is shown may be the link's");
+        assert_eq!(rules(&[errors.clone(), rate(4.0)]), [], "fast enough in spite of it");
+        assert_eq!(rules(&[errors.clone(), rate(6.0)]), [Link], "too slow, perhaps because of it");
+        assert_eq!(rules_after(trial(9, 0, &[Link]), &[errors], false), [], "no error in spite of it");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The observer of emulated links: certifies one link of each shape before it is used, and reads the counters of all
 //! links around every trial.
 
+mod absences;
 mod quantities;
 
 use std::{collections::BTreeMap, io};
@@ -10,19 +11,20 @@ use lab::{
     link::{Carried, Certificate, CertifyOptions, Counters, Link, LinkAway, LinkError, LinkSpec},
 };
 use record::{
-    Flow, Goal, GoalQuantity, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA,
-    units::show_time_ns,
+    Flow, Goal, ResultFolder, Trial, VoidReason, VoidRule, study::LINK_SCHEMA, units::show_time_ns,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use verdict::LinkUse;
 
 use crate::{
+    counted::Counted,
     observer::{Observation, Observer, TrialContext},
     stop_reason::{Result, StopReason},
     testbed::TestbedError,
 };
 
+use absences::may_have_changed_result;
 use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, buffer_bits_per_s, buffer_name, quantity_name};
 pub(crate) use quantities::{normalized, quantities};
 
@@ -35,13 +37,6 @@ const MIN_PACKETS_PER_LATE: u64 = 20;
 
 /// Late packets below this number do not count.
 const IGNORED_LATE_PACKETS: u64 = 5;
-/// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
-/// requests is held up: what is shown as the 99th percentile is at least the 98.5th.
-const MAX_AWAY: f64 = 0.005;
-/// An absence up to this length, in nanoseconds, does not count: a sleeping virtual processor may wake up this late.
-/// The share of late packets covers its effect.
-const IGNORED_AWAY_NS: u64 = 10_000_000;
-
 /// A finding about an emulated link: a line of `links.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LinkRecord {
@@ -87,6 +82,8 @@ pub(crate) struct Links {
     measured: Vec<MeasuredLink>,
     /// Counters of all links before the trial.
     before: BTreeMap<String, [Counters; 2]>,
+    /// By link, when its emulator was away in the trial.
+    away: BTreeMap<String, LinkAway>,
 }
 
 /// Measurements of all links of one shape.
@@ -108,6 +105,8 @@ impl Observer for Links {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let Some(lab) = context.testbed.lab() else { return Ok(()) };
         self.before = counters(lab).map_err(link_failed)?;
+        self.away.clear();
+        lab.links().try_for_each(|(_, link)| link.forget_longest_absence()).map_err(link_failed)?;
         // Workers may have been pinned to processors since the links were started.
         lab.pin_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
     }
@@ -126,7 +125,7 @@ fn link_failed(error: LinkError) -> StopReason {
 
 impl Links {
     pub(crate) fn new(folder: &ResultFolder) -> Self {
-        Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new() }
+        Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new(), away: BTreeMap::new() }
     }
 
     /// Measures an idle link unless a link of its shape has been certified or has failed too often. Returns a message
@@ -223,6 +222,7 @@ impl Links {
             let uses = uses.map(|((name, carried), rate)| link_use(name, &carried, rate, trial.elapsed_s));
             observed.links.extend(uses);
             let away = after[0].away.since(before[0].away);
+            self.away.insert(name.clone(), away);
             if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
                 observed.void_unless_met.push(reason(format!(
                     "link {name} moved no packet {} times, for {} in total and {} at most, because its emulator stalled \
@@ -236,6 +236,12 @@ impl Links {
             self.write(&name, LinkFound::Trial { trial: number, a_to_b, b_to_a, away })?;
         }
         Ok(observed)
+    }
+
+    /// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program.
+    pub(crate) fn ended_slow_start(&self, trial: &Trial, counted: Option<&Counted>) -> Option<VoidReason> {
+        let hosts = counted.iter().flat_map(|counted| &counted.counters.hosts);
+        absences::ended_slow_start(&self.away, trial, hosts)
     }
 
     fn write(&self, link: &str, found: LinkFound) -> Result<(), LinkError> {
@@ -257,45 +263,6 @@ fn link_use(name: String, carried: &Carried, rate_bits_per_s: Option<u64>, elaps
         dropped_packets: carried.dropped_queue_packets,
         lost_packets: carried.dropped_loss_packets,
     }
-}
-
-/// Whether the absences of the emulator may have changed the result of a trial.
-///
-/// Absences of *d* in total lengthen no request by more than *d*. They hold up requests that had a packet on its way,
-/// and requests that reach the target in one burst with these: at most as many again. The target is the cause of a
-/// missed goal if the goal is also missed with all times shortened by *d*, or with twice as many requests in time as
-/// there were late packets. If no goal is missed, only the duration of the absences decides.
-fn may_have_changed_result(away: LinkAway, late_packets: u64, trial: &Trial, goals: &[Goal]) -> bool {
-    let is_missed = |goal: &Goal| goal.is_met_by(trial, None) == Some(false);
-    let mut missed = goals.iter().filter(|goal| !goal.quantity.is_audited() && is_missed(goal)).peekable();
-    if missed.peek().is_none() {
-        return away.longest_ns > IGNORED_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
-    }
-    // Any absence may have held up a program.
-    let Some(http) = trial.http() else {
-        return away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
-    };
-    let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
-    missed.any(|goal| {
-        let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
-        let quantity = match goal.quantity {
-            GoalQuantity::ResponseTime { bound_ns } => {
-                GoalQuantity::ResponseTime { bound_ns: later(bound_ns) }
-            }
-            GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
-            // A delay causes an error only if it exceeds the time after which a request is given up.
-            GoalQuantity::Errors
-            | GoalQuantity::Lost
-            | GoalQuantity::Duplicated
-            | GoalQuantity::Corrupt
-            | GoalQuantity::Declared { .. } => {
-                return away.total_ns >= http.plan.longest_answer_ns().min(http.plan.drain_ns);
-            }
-        };
-        let shorter = Goal { quantity, ..goal.clone() };
-        let fewer = Goal { loss_ratio: goal.loss_ratio + held_up, ..goal.clone() };
-        !is_missed(&shorter) && !is_missed(&fewer)
-    })
 }
 
 fn counters(lab: &mut Lab) -> Result<BTreeMap<String, [Counters; 2]>, LinkError> {
@@ -330,39 +297,6 @@ fn summary(name: &str, certificate: &Certificate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::tests::trial;
-
-    #[test]
-    fn an_absence_counts_only_if_it_may_have_changed_the_result() {
-        const MS: u64 = 1_000_000;
-        let (bound, strict) = (Goal::response_time(0.99, 60 * MS), Goal::response_time(0.99, MS));
-        let away = |total_ms: u64, longest_ms: u64| LinkAway {
-            times: 1,
-            total_ns: total_ms * MS,
-            longest_ns: longest_ms * MS,
-        };
-        let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
-            let mut trial = trial(response_ms, 0, &[]);
-            trial.elapsed_s = 4.0;
-            may_have_changed_result(away, late, &trial, goals)
-        };
-        let missed = std::slice::from_ref(&bound);
-        assert!(decides(160, away(450, 150), 60, missed), "missed because of it");
-        assert!(!decides(160, away(450, 150), 10, missed), "20 of 100 requests at the most were held up");
-        assert!(!decides(160, away(90, 90), 60, missed), "missed by more than it");
-        assert!(!decides(160, away(0, 0), 0, missed), "never away");
-        assert!(decides(160, away(450, 150), 60, &[strict, bound.clone()]), "one of two is open");
-        assert!(decides(10, away(300, 300), 9, &[]), "no goal, 300 ms of 4 s");
-        assert!(!decides(10, away(18, 3), 9, &[]), "a virtual processor wakes up so late");
-        assert!(!decides(10, away(15, 15), 9, &[]), "too short a time to move a 99th percentile");
-        let mut failed = trial(10, 0, &[]);
-        failed.elapsed_s = 4.0;
-        let http = failed.http_mut().unwrap();
-        (http.counts.failed, http.plan.timeout_ns) = (1, 1_000 * MS);
-        let errors = [Goal::errors(0.0)];
-        assert!(!may_have_changed_result(away(300, 300), 9, &failed, &errors), "nobody gave up");
-        assert!(may_have_changed_result(away(1_100, 1_100), 9, &failed, &errors));
-    }
 
     #[test]
     fn the_published_schema_is_the_one_of_this_code() {

@@ -48,6 +48,7 @@ impl Observers {
             all.warning = all.warning.or(observed.warning);
             all.counted = all.counted.or(observed.counted);
         }
+        all.void_unless_met.extend(self.links.ended_slow_start(trial, all.counted.as_ref()));
         Ok(all)
     }
 }

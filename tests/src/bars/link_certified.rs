@@ -144,6 +144,17 @@ void_attempts = 0
 p99 = "60ms"
 "#;
 
+/// A program instead of the load, and a goal that does not bound what is measured of it.
+const PROGRAM: &str = r#"
+[workload.command]
+from = "client"
+run = "sleep 2"
+[trial]
+void_attempts = 0
+[[goals]]
+errors = 0
+"#;
+
 /// Takes the processor that the emulator has, 100 ms of every 800, at most 10 times.
 const CROWD: &str = "exec chrt --fifo 90 python3 -c '
 import time
@@ -156,9 +167,12 @@ for _ in range(10):
 /// An emulator that is away while the trial runs is not blamed on the service.
 fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Result<()> {
     let Cores { generator, server: emulator, .. } = Cores::of_this_process()?;
-    for name in ["stopped", "crowded_out"] {
+    let lab = CLOSED.split("[workload.http]").next().context("a lab")?;
+    for (name, study) in
+        [("stopped", CLOSED), ("crowded_out", CLOSED), ("stopped_in_program", &format!("{lab}{PROGRAM}"))]
+    {
         let (file, out) = (folder.file(&format!("{name}.toml")), folder.file(name));
-        fs::write(&file, CLOSED.replace("GENERATOR", &generator.to_string()))?;
+        fs::write(&file, study.replace("GENERATOR", &generator.to_string()))?;
         let on = format!("{generator},{emulator}");
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out]));
         let mut running =
@@ -167,7 +181,7 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         // A link that was not certified at first is made anew, and then the emulator is another one.
         let mut is_replaced = false;
         let crowd = match name {
-            "stopped" => {
+            "stopped" | "stopped_in_program" => {
                 let worker = emulator_of(running.process.pid())?;
                 for (signal, pause_ms) in [(Signal::CONT, 400), (Signal::STOP, 150)].repeat(2) {
                     is_replaced |= kill_process(worker, signal).is_err();

@@ -84,7 +84,7 @@ pub struct LinkAway {
     pub times: u64,
     /// Total duration, in nanoseconds.
     pub total_ns: u64,
-    /// Longest absence since the counters were read before, in nanoseconds.
+    /// Longest absence since the trial, or the link, began, in nanoseconds.
     pub longest_ns: u64,
 }
 
@@ -96,7 +96,7 @@ impl LinkAway {
         self.longest_ns = self.longest_ns.max(ns);
     }
 
-    /// The absences since `before`, which must be the reading before this one.
+    /// The absences since `before`. The longest is the one since [`Link::forget_longest_absence`](super::Link).
     pub fn since(self, before: Self) -> Self {
         Self { times: self.times - before.times, total_ns: self.total_ns - before.total_ns, ..self }
     }

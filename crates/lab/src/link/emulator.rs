@@ -77,6 +77,11 @@ impl Emulator {
         self.forwarder.set_up(true);
     }
 
+    /// Begins to look for the longest absence anew.
+    pub(crate) fn forget_longest_absence(&self) {
+        self.forwarder.forget_longest_absence();
+    }
+
     /// The counters since the start: from the first host to the second, and back.
     ///
     /// # Errors

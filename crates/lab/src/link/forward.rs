@@ -59,6 +59,7 @@ enum Request {
     Reshape(Box<[Shape; 2]>, u64),
     SetUp(bool),
     Count(mpsc::Sender<[Counters; 2]>),
+    ForgetLongestAbsence,
     Stop,
 }
 
@@ -106,6 +107,10 @@ impl Forwarder {
 
     pub(super) fn set_up(&self, is_up: bool) {
         self.send(Request::SetUp(is_up));
+    }
+
+    pub(super) fn forget_longest_absence(&self) {
+        self.send(Request::ForgetLongestAbsence);
     }
 
     /// The counters of both directions, without overruns; none if the thread has ended.
@@ -207,11 +212,8 @@ impl Mover {
                     self.ways.iter_mut().for_each(|way| way.pipe.set_up(now_ns, is_up, &mut way.store));
                 }
                 // The receiver may have given up waiting.
-                Ok(Request::Count(answer)) => {
-                    let counted = self.count();
-                    self.away.longest_ns = 0;
-                    drop(answer.send(counted));
-                }
+                Ok(Request::Count(answer)) => drop(answer.send(self.count())),
+                Ok(Request::ForgetLongestAbsence) => self.away.longest_ns = 0,
                 Ok(Request::Stop) | Err(mpsc::TryRecvError::Disconnected) => return false,
                 Err(mpsc::TryRecvError::Empty) => return true,
             }

@@ -168,6 +168,14 @@ impl Link {
         self.request_change(&Request::Up)
     }
 
+    /// Begins to look for the longest absence of the emulator anew, however often the counters are read meanwhile.
+    ///
+    /// # Errors
+    /// When the child has ended.
+    pub fn forget_longest_absence(&mut self) -> Result<(), LinkError> {
+        self.request_change(&Request::ForgetLongestAbsence)
+    }
+
     /// The counters: from the first host to the second, and back.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ pub(crate) enum Request {
     },
     Down,
     Up,
+    ForgetLongestAbsence,
     Counters,
     Certify(CertifyOptions),
 }
@@ -91,6 +92,10 @@ fn handle(request: Request, link: &mut Option<Emulator>) -> Result<Answer, LinkE
             link.up();
             Answer::Done
         }
+        Request::ForgetLongestAbsence => {
+            link.forget_longest_absence();
+            Answer::Done
+        }
         Request::Counters => Answer::Counters(Box::new(link.counters()?)),
         Request::Certify(options) => Answer::Certificate(Box::new(certify(link, &options)?)),
         Request::Create { .. } => Answer::Failed("not now".to_owned()),
@@ -124,6 +129,7 @@ mod tests {
             Request::Create { spec, a: Box::new(end(1)), b: Box::new(end(2)) },
             Request::Set { direction: Direction::BToA, shape: Box::new(Shape::default()) },
             Request::Down,
+            Request::ForgetLongestAbsence,
             Request::Certify(CertifyOptions::default()),
         ] {
             let line = serde_json::to_string(&request).unwrap();

@@ -39,6 +39,7 @@ fn what_waited_while_the_thread_was_away_is_late() {
     let away = a_to_b.away;
     assert!(away.times >= 1 && away.longest_ns >= 50_000_000, "{away:?}");
     assert_eq!(b_to_a.away, away, "one thread moves both");
+    assert!(mover.count()[0].away.longest_ns >= 50_000_000, "a reading forgets nothing");
     assert!(!mover.has_backlog, "nothing waits any more");
 }
 

@@ -1,0 +1,142 @@
+//! What the absences of an emulator may have done to a trial.
+
+use std::collections::BTreeMap;
+
+use lab::link::LinkAway;
+use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCounters, units::show_time_ns};
+
+/// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
+/// requests is held up: what is shown as the 99th percentile is at least the 98.5th.
+const MAX_AWAY: f64 = 0.005;
+/// An absence up to this length, in nanoseconds, does not count: a sleeping virtual processor may wake up this late.
+/// The share of late packets covers its effect.
+const IGNORED_AWAY_NS: u64 = 10_000_000;
+
+/// The kernel's counter of slow starts that ended because of a delay.
+const ENDED_BY_DELAY: &str = "TcpExt.TCPHystartDelayDetect";
+
+/// Whether the absences of the emulator may have changed the result of a trial.
+///
+/// Absences of *d* in total lengthen no request by more than *d*. They hold up requests that had a packet on its way,
+/// and requests that reach the target in one burst with these: at most as many again. The target is the cause of a
+/// missed goal if the goal is also missed with all times shortened by *d*, or with twice as many requests in time as
+/// there were late packets. If no goal is missed, only the duration of the absences decides.
+pub(super) fn may_have_changed_result(
+    away: LinkAway,
+    late_packets: u64,
+    trial: &Trial,
+    goals: &[Goal],
+) -> bool {
+    let is_missed = |goal: &Goal| goal.is_met_by(trial, None) == Some(false);
+    let mut missed = goals.iter().filter(|goal| !goal.quantity.is_audited() && is_missed(goal)).peekable();
+    if missed.peek().is_none() {
+        return away.longest_ns > IGNORED_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
+    }
+    // Any absence may have held up a program.
+    let Some(http) = trial.http() else {
+        return away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
+    };
+    let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
+    missed.any(|goal| {
+        let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
+        let quantity = match goal.quantity {
+            GoalQuantity::ResponseTime { bound_ns } => {
+                GoalQuantity::ResponseTime { bound_ns: later(bound_ns) }
+            }
+            GoalQuantity::ConnectTime { bound_ns } => GoalQuantity::ConnectTime { bound_ns: later(bound_ns) },
+            // A delay causes an error only if it exceeds the time after which a request is given up.
+            GoalQuantity::Errors
+            | GoalQuantity::Lost
+            | GoalQuantity::Duplicated
+            | GoalQuantity::Corrupt
+            | GoalQuantity::Declared { .. } => {
+                return away.total_ns >= http.plan.longest_answer_ns().min(http.plan.drain_ns);
+            }
+        };
+        let shorter = Goal { quantity, ..goal.clone() };
+        let fewer = Goal { loss_ratio: goal.loss_ratio + held_up, ..goal.clone() };
+        !is_missed(&shorter) && !is_missed(&fewer)
+    })
+}
+
+/// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program. `away` has
+/// the absences by link.
+///
+/// CUBIC ends slow start when the round trip is an eighth longer than before, at least 4 ms and at most 16 ms, because
+/// then a queue may fill (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for
+/// minutes: one short absence changes the result of the whole trial.
+pub(super) fn ended_slow_start<'a>(
+    away: &BTreeMap<String, LinkAway>,
+    trial: &Trial,
+    mut hosts: impl Iterator<Item = &'a HostCounters>,
+) -> Option<VoidReason> {
+    if trial.http().is_some() {
+        return None;
+    }
+    let host = hosts.find(|host| host.counters.get(ENDED_BY_DELAY).is_some_and(|times| times > 0))?;
+    let (link, away) = away.iter().find(|(_, away)| away.longest_ns > IGNORED_AWAY_NS)?;
+    let evidence = format!(
+        "the emulator of link {link} stalled for up to {} (stopped, or without a processor), and TCP on host {} ended a slow \
+         start because of a delay ({ENDED_BY_DELAY}), which keeps a flow slow for long; leave a processor to the emulator",
+        show_time_ns(away.longest_ns),
+        host.host
+    );
+    Some(VoidReason { rule: VoidRule::Link, evidence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::tests::{program, trial};
+
+    #[test]
+    fn an_absence_counts_only_if_it_may_have_changed_the_result() {
+        const MS: u64 = 1_000_000;
+        let (bound, strict) = (Goal::response_time(0.99, 60 * MS), Goal::response_time(0.99, MS));
+        let away = |total_ms: u64, longest_ms: u64| LinkAway {
+            times: 1,
+            total_ns: total_ms * MS,
+            longest_ns: longest_ms * MS,
+        };
+        let decides = |response_ms: u64, away: LinkAway, late: u64, goals: &[Goal]| {
+            let mut trial = trial(response_ms, 0, &[]);
+            trial.elapsed_s = 4.0;
+            may_have_changed_result(away, late, &trial, goals)
+        };
+        let missed = std::slice::from_ref(&bound);
+        assert!(decides(160, away(450, 150), 60, missed), "missed because of it");
+        assert!(!decides(160, away(450, 150), 10, missed), "20 of 100 requests at the most were held up");
+        assert!(!decides(160, away(90, 90), 60, missed), "missed by more than it");
+        assert!(!decides(160, away(0, 0), 0, missed), "never away");
+        assert!(decides(160, away(450, 150), 60, &[strict, bound.clone()]), "one of two is open");
+        assert!(decides(10, away(300, 300), 9, &[]), "no goal, 300 ms of 4 s");
+        assert!(!decides(10, away(18, 3), 9, &[]), "a virtual processor wakes up so late");
+        assert!(!decides(10, away(15, 15), 9, &[]), "too short a time to move a 99th percentile");
+        let mut failed = trial(10, 0, &[]);
+        failed.elapsed_s = 4.0;
+        let http = failed.http_mut().unwrap();
+        (http.counts.failed, http.plan.timeout_ns) = (1, 1_000 * MS);
+        let errors = [Goal::errors(0.0)];
+        assert!(!may_have_changed_result(away(300, 300), 9, &failed, &errors), "nobody gave up");
+        assert!(may_have_changed_result(away(1_100, 1_100), 9, &failed, &errors));
+    }
+
+    #[test]
+    fn an_absence_that_may_have_ended_a_slow_start_voids_a_trial_of_programs() {
+        let void = |longest_ns: u64, ended: u64, trial: &Trial| {
+            let away = LinkAway { times: 1, total_ns: longest_ns, longest_ns };
+            let mut host = HostCounters { host: "client".to_owned(), ..HostCounters::default() };
+            host.counters.values.insert(ENDED_BY_DELAY.to_owned(), ended);
+            ended_slow_start(&BTreeMap::from([("ocean".to_owned(), away)]), trial, [host].iter())
+        };
+        let program = program(&[]);
+        let evidence = void(20_000_000, 1, &program).expect("it is void").evidence;
+        assert!(
+            evidence.contains("link ocean stalled for up to 20") && evidence.contains("host client"),
+            "{evidence}"
+        );
+        assert_eq!(void(20_000_000, 0, &program), None, "slow start went on");
+        assert_eq!(void(4_000_000, 1, &program), None, "a queue filled");
+        assert_eq!(void(20_000_000, 1, &trial(10, 0, &[])), None, "requests are judged by their times");
+    }
+}
