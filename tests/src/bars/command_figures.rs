@@ -96,6 +96,7 @@ fn known(outcome: &mut Outcome, scale: Scale, on_host: bool) -> Result<()> {
     let place = if on_host { "host" } else { "here" };
     let mut within = |name: &str, value: f64, low: f64, high: f64| {
         let bound = format!("{low:.2} to {high:.2}");
+        let outcome = if name.ends_with("_s") { outcome.time() } else { &mut *outcome };
         outcome.figure(
             &format!("{name}_{place}"),
             format!("{value:.3}"),
@@ -172,7 +173,12 @@ fn scp(outcome: &mut Outcome, scale: Scale) -> Result<()> {
     let outside = outside(&labs, &lab, &file, repeats);
     labs.down(lab)?;
     let ratio = median(&inside) / median(&outside?);
-    outcome.figure("scp_inside_to_outside", format!("{ratio:.3}"), bound, (0.9..=1.1).contains(&ratio));
+    outcome.time().figure(
+        "scp_inside_to_outside",
+        format!("{ratio:.3}"),
+        bound,
+        (0.9..=1.1).contains(&ratio),
+    );
     Ok(())
 }
 

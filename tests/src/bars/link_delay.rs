@@ -29,9 +29,14 @@ fn run(scale: Scale) -> Result<Outcome> {
         let why = format!("a processor was gone for {:.0} % of the probes", (1.0 - quiet) * 100.0);
         outcome.undecided("round_trip", "p50 228 ± 0.3 ms, p99.9 <= 229 ms", why);
     } else {
-        outcome.near("p50_ms", trips.percentile_ms(0.5), 228.0, 0.3, "");
+        outcome.time().near("p50_ms", trips.percentile_ms(0.5), 228.0, 0.3, "");
         let tail_ms = trips.percentile_ms(0.999);
-        outcome.figure("p99.9_ms", format!("{tail_ms:.3}"), "<= 229", tail_ms > 0.0 && tail_ms <= 229.0);
+        outcome.time().figure(
+            "p99.9_ms",
+            format!("{tail_ms:.3}"),
+            "<= 229",
+            tail_ms > 0.0 && tail_ms <= 229.0,
+        );
     }
     outcome.note(format!(
         "p99 {:.3} ms, largest {:.3} ms; {} probes apart, for which a processor was gone (largest {:.3} ms)",

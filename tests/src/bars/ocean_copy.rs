@@ -31,7 +31,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let sample = "--set program=scp,proofload --set files=large --set buffer=32MB --set workload.command.stop_after=12s";
     let studied = study(STUDY, scale.pick(sample, ""), &[])?;
     let (most_s, settings) = scale.pick((40.0, 2), (900.0, 29));
-    outcome.figure(
+    outcome.time().figure(
         "study_s",
         format!("{:.0}", studied.took_s),
         format!("<= {most_s}"),

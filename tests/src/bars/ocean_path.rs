@@ -54,7 +54,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let share = goodput / (f64::from(mb) * 8e6 / RTT_S);
         let least = scale.pick(0.5, 0.55);
         let bound = format!("{least} to 1.0 of buffer / RTT");
-        outcome.figure(
+        outcome.time().figure(
             &format!("share_at_{mb}MB"),
             format!("{share:.3}"),
             bound,
@@ -63,7 +63,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         if let Some(before) = before {
             let ratio = goodput / before;
             let bound = "1.8 to 2.2 times that of half";
-            outcome.figure(
+            outcome.time().figure(
                 &format!("growth_at_{mb}MB"),
                 format!("{ratio:.2}"),
                 bound,
@@ -78,7 +78,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 /// The study as it is shipped.
 fn whole(outcome: &mut Outcome) -> Result<()> {
     let Studied { plan, trials, took_s, .. } = study(STUDY, "", &[])?;
-    outcome.figure("study_s", format!("{took_s:.0}"), "<= 720", took_s <= 720.0);
+    outcome.time().figure("study_s", format!("{took_s:.0}"), "<= 720", took_s <= 720.0);
     outcome.equal("settings", plan.settings.len() as u64, 15, "five programs, three buffers");
     let lost =
         plan.settings.len() * 2 - trials.iter().filter(|entry| !entry.trial.validity.is_void()).count();
@@ -87,7 +87,7 @@ fn whole(outcome: &mut Outcome) -> Result<()> {
         trials.iter().filter(|entry| entry.trial.command().is_none_or(|trial| trial.failed_ratio() > 0.0));
     outcome.equal("failed_trials", failed.count() as u64, 0, "every program ended with status 0");
     let full = mean(&plan, &trials, "iperf3-1", 64, "last_5_s_bit_per_s")? / 1e6;
-    outcome.figure(
+    outcome.time().figure(
         "one_flow_64MB_mbit_per_s",
         format!("{full:.0}"),
         ">= 900 over the last 5 s",
