@@ -5,6 +5,7 @@ use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validi
 
 use crate::{
     growth::{Growth, growth_of},
+    kernels::is_processor_time,
     observer::Observation,
 };
 
@@ -52,8 +53,8 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 /// The target's true times lie between the measured times and these times minus the generator's share. A goal is
 /// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
 /// a trial that leaves a goal open is void. Lateness is forgiven only if one of the goals bounds response times, and
-/// a shared processor or a late link only if all goals were met. In a trial of programs, a goal must also bound what
-/// was measured: with a goal on errors alone, the rate that is shown may be the link's doing. `growth` holds the growth of response times by goal,
+/// a shared processor or a late link only if all goals were met. In a trial of programs, a late link is forgiven only
+/// if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds the growth of response times by goal,
 /// which absences of the generator may have caused.
 fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
@@ -61,8 +62,10 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
     }
     let verdicts: Vec<Option<bool>> = goals.iter().map(|goal| goal.is_met_by(trial, audit)).collect();
     let is_timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
-    let is_bounded = trial.http().is_some()
-        || goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::Declared { .. }));
+    let mut bounds =
+        goals.iter().filter(|goal| matches!(goal.quantity, GoalQuantity::Declared { .. })).peekable();
+    let is_in_spite = trial.http().is_some()
+        || bounds.peek().is_some() && bounds.all(|goal| is_harder_over_late_link(&goal.quantity));
     let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && growth.iter().all(Option::is_none);
     let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
     let mut reasons = trial.validity.reasons().to_vec();
@@ -89,7 +92,7 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
     {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
             VoidRule::Late => is_timed,
-            VoidRule::Link => is_met && is_bounded,
+            VoidRule::Link => is_met && is_in_spite,
             rule => rule == VoidRule::ProcessorShared && is_met,
         };
         if reasons.iter().all(is_forgiven) {
@@ -101,6 +104,16 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
         reasons.push(VoidReason { rule: VoidRule::Late, evidence: evidence.to_owned() });
     }
     trial.validity = Validity::from_reasons(reasons);
+}
+
+/// Whether a bound of programs' quantities is harder to meet over a link that is late: a least rate, or a longest time.
+/// Such a link may keep other quantities low. With a goal on errors alone, the rate that is shown may be its doing.
+fn is_harder_over_late_link(quantity: &GoalQuantity) -> bool {
+    let GoalQuantity::Declared { quantity, at_least, at_most } = quantity else { return false };
+    let is_rate = quantity.ends_with("_per_s");
+    let is_processor = is_processor_time(quantity) || ["user_s", "system_s"].contains(&quantity.as_str());
+    let is_time = quantity.ends_with("_s") && !is_rate && !is_processor;
+    is_rate && at_least.is_some() && at_most.is_none() || is_time && at_most.is_some() && at_least.is_none()
 }
 
 /// Whether the generator lengthened enough response times to move the medians of single seconds.
@@ -175,19 +188,23 @@ pub(crate) mod tests {
     fn a_late_link_is_forgiven_only_if_a_goal_bounds_what_was_measured() {
         use VoidRule::Link;
         let errors = Goal::errors(0.0);
-        let rate = |at_least| {
-            let quantity = GoalQuantity::Declared {
-                quantity: "goodput".to_owned(),
-                at_least: Some(at_least),
-                at_most: None,
-            };
-            Goal { name: "goodput".to_owned(), quantity, loss_ratio: 0.0 }
+        let bound = |name: &str, at_least, at_most| {
+            let quantity = GoalQuantity::Declared { quantity: name.to_owned(), at_least, at_most };
+            Goal { name: name.to_owned(), quantity, loss_ratio: 0.0 }
         };
+        let rate = |at_least| bound("goodput_bit_per_s", Some(at_least), None);
         let rules = |goals: &[Goal]| {
             let mut trial = program(&[Link]);
-            trial.quantities.insert("goodput".to_owned(), 5.0);
+            for name in ["goodput_bit_per_s", "wall_s", "user_s", "peak_memory_bytes"] {
+                trial.quantities.insert(name.to_owned(), 5.0);
+            }
             rules_after(trial, goals, false)
         };
+        assert_eq!(rules(&[bound("wall_s", None, Some(6.0))]), [], "short enough in spite of it");
+        for eased in ["goodput_bit_per_s", "user_s", "peak_memory_bytes"] {
+            let goals = [rate(4.0), bound(eased, None, Some(6.0))];
+            assert_eq!(rules(&goals), [Link], "{eased}: perhaps thanks to it");
+        }
         assert_eq!(rules(std::slice::from_ref(&errors)), [Link], "the rate that is shown may be the link's");
         assert_eq!(rules(&[errors.clone(), rate(4.0)]), [], "fast enough in spite of it");
         assert_eq!(rules(&[errors.clone(), rate(6.0)]), [Link], "too slow, perhaps because of it");

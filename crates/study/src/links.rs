@@ -24,7 +24,7 @@ use crate::{
     testbed::TestbedError,
 };
 
-use absences::may_have_changed_result;
+use absences::{Stalls, may_have_changed_result};
 use quantities::{COUNTERS, DIRECTIONS, bdp_bytes, bdp_name, buffer_bits_per_s, buffer_name, quantity_name};
 pub(crate) use quantities::{normalized, quantities};
 
@@ -82,8 +82,8 @@ pub(crate) struct Links {
     measured: Vec<MeasuredLink>,
     /// Counters of all links before the trial.
     before: BTreeMap<String, [Counters; 2]>,
-    /// By link, when its emulator was away in the trial.
-    away: BTreeMap<String, LinkAway>,
+    /// Of each link that carried something in the trial, when its emulator was away.
+    stalls: Vec<Stalls>,
 }
 
 /// Measurements of all links of one shape.
@@ -104,9 +104,9 @@ impl MeasuredLink {
 impl Observer for Links {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let Some(lab) = context.testbed.lab() else { return Ok(()) };
-        self.before = counters(lab).map_err(link_failed)?;
-        self.away.clear();
+        self.stalls.clear();
         lab.links().try_for_each(|(_, link)| link.forget_longest_absence()).map_err(link_failed)?;
+        self.before = counters(lab).map_err(link_failed)?;
         // Workers may have been pinned to processors since the links were started.
         lab.pin_links().map_err(|error| StopReason::Failed(TestbedError::Lab(error).to_string()))
     }
@@ -125,7 +125,7 @@ fn link_failed(error: LinkError) -> StopReason {
 
 impl Links {
     pub(crate) fn new(folder: &ResultFolder) -> Self {
-        Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new(), away: BTreeMap::new() }
+        Self { folder: folder.clone(), measured: Vec::new(), before: BTreeMap::new(), stalls: Vec::new() }
     }
 
     /// Measures an idle link unless a link of its shape has been certified or has failed too often. Returns a message
@@ -180,10 +180,9 @@ impl Links {
         let reason = |evidence: String| VoidReason { rule: VoidRule::Link, evidence };
         let mut observed = Observation::default();
         observed.void_reasons.extend(lab.cpu_contention().map(|why| reason(why.to_owned())));
-        let mut rates = BTreeMap::new();
+        let mut specs = BTreeMap::new();
         for (name, link) in lab.links() {
-            let spec = link.spec();
-            rates.insert(name.to_owned(), [&spec.a_to_b, &spec.b_to_a].map(|shape| shape.rate_bits_per_s));
+            specs.insert(name.to_owned(), link.spec().clone());
             let reasons = self.measured(link).map_or(&[][..], |known| &known.reasons).join("; ");
             if !reasons.is_empty() {
                 observed.void_reasons.push(reason(format!("link {name} is not certified: {reasons}")));
@@ -195,7 +194,7 @@ impl Links {
             observed.quantities.extend(rate.map(|rate| (buffer_name(&link.name), rate)));
         }
         for (name, after) in counters(lab)? {
-            let Some(before) = self.before.get(&name) else { continue };
+            let Some((before, spec)) = self.before.get(&name).zip(specs.get(&name)) else { continue };
             let [a_to_b, b_to_a] = [0, 1].map(|index| Carried::between(&before[index], &after[index]));
             for (direction, carried) in DIRECTIONS.into_iter().zip([a_to_b, b_to_a]) {
                 if carried.not_emulated_packets > 0 {
@@ -218,19 +217,25 @@ impl Links {
                     observed.quantities.insert(name, value(&carried) as f64);
                 }
             }
-            let uses = Flow::names_of_link(&name).into_iter().zip([a_to_b, b_to_a]).zip(rates[&name]);
+            let rates = [&spec.a_to_b, &spec.b_to_a].map(|shape| shape.rate_bits_per_s);
+            let uses = Flow::names_of_link(&name).into_iter().zip([a_to_b, b_to_a]).zip(rates);
             let uses = uses.map(|((name, carried), rate)| link_use(name, &carried, rate, trial.elapsed_s));
             observed.links.extend(uses);
             let away = after[0].away.since(before[0].away);
-            self.away.insert(name.clone(), away);
-            if may_have_changed_result(away, a_to_b.late_packets + b_to_a.late_packets, trial, goals) {
-                observed.void_unless_met.push(reason(format!(
-                    "link {name} moved no packet {} times, for {} in total and {} at most, because its emulator stalled \
-                     (stopped, or without a processor); leave a processor to it",
-                    away.times,
-                    show_time_ns(away.total_ns),
-                    show_time_ns(away.longest_ns)
-                )));
+            let late_packets = a_to_b.late_packets + b_to_a.late_packets;
+            let is_used = a_to_b.offered_packets + b_to_a.offered_packets > 0;
+            // What came while the emulator was away all the time may be unread.
+            if is_used || away.total_ns as f64 / 1e9 > trial.elapsed_s / 2.0 {
+                if may_have_changed_result(away, late_packets, trial, goals) {
+                    observed.void_unless_met.push(reason(format!(
+                        "link {name} moved no packet for {} in total and {} at most ({} times), because its emulator stalled \
+                         (stopped, or without a processor); leave a processor to it",
+                        show_time_ns(away.total_ns),
+                        show_time_ns(away.longest_ns),
+                        away.times
+                    )));
+                }
+                self.stalls.push(Stalls::of(&name, spec, away));
             }
             let (a_to_b, b_to_a) = (Box::new(a_to_b), Box::new(b_to_a));
             self.write(&name, LinkFound::Trial { trial: number, a_to_b, b_to_a, away })?;
@@ -241,7 +246,7 @@ impl Links {
     /// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program.
     pub(crate) fn ended_slow_start(&self, trial: &Trial, counted: Option<&Counted>) -> Option<VoidReason> {
         let hosts = counted.iter().flat_map(|counted| &counted.counters.hosts);
-        absences::ended_slow_start(&self.away, trial, hosts)
+        absences::ended_slow_start(&self.stalls, trial, hosts)
     }
 
     fn write(&self, link: &str, found: LinkFound) -> Result<(), LinkError> {

@@ -1,9 +1,9 @@
 //! What the absences of an emulator may have done to a trial.
 
-use std::collections::BTreeMap;
-
-use lab::link::LinkAway;
+use lab::link::{LinkAway, LinkSpec, Shape};
 use record::{Goal, GoalQuantity, Trial, VoidReason, VoidRule, counters::HostCounters, units::show_time_ns};
+
+use super::quantities::bdp_bytes;
 
 /// Largest share of a trial for which the emulator may be away if no goal was missed. About the same share of the
 /// requests is held up: what is shown as the 99th percentile is at least the 98.5th.
@@ -14,6 +14,12 @@ const IGNORED_AWAY_NS: u64 = 10_000_000;
 
 /// The kernel's counter of slow starts that ended because of a delay.
 const ENDED_BY_DELAY: &str = "TcpExt.TCPHystartDelayDetect";
+/// The congestion windows at which they ended, in segments, all added up.
+const WINDOWS_AT_END: &str = "TcpExt.TCPHystartDelayCwnd";
+/// Payload of a segment on Ethernet, with timestamps.
+const SEGMENT_BYTES: f64 = 1_448.0;
+/// The smallest lengthening of a round trip, in nanoseconds, that ends slow start.
+const HYSTART_NS: u64 = 4_000_000;
 
 /// Whether the absences of the emulator may have changed the result of a trial.
 ///
@@ -59,35 +65,67 @@ pub(super) fn may_have_changed_result(
     })
 }
 
-/// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program. `away` has
-/// the absences by link.
+/// When the emulator of a link was away, and what the link is.
+#[derive(Debug)]
+pub(super) struct Stalls {
+    link: String,
+    away: LinkAway,
+    round_trip_ns: u64,
+    /// None if the link has no rate, or if its jitter may end a slow start by itself.
+    bdp_bytes: Option<f64>,
+}
+
+impl Stalls {
+    pub(super) fn of(link: &str, spec: &LinkSpec, away: LinkAway) -> Self {
+        let steady = Shape::default().jitter;
+        let is_steady = [&spec.a_to_b, &spec.b_to_a].into_iter().all(|shape| shape.jitter == steady);
+        let bdp_bytes = bdp_bytes(spec).filter(|_| is_steady);
+        Self { link: link.to_owned(), away, round_trip_ns: spec.round_trip_ns(), bdp_bytes }
+    }
+
+    /// Whether they may have ended slow starts that ended for a delay, at congestion windows of so many bytes together.
+    ///
+    /// On a link that was not even half full, it was not the queue, and an absence as long as HyStart's bound is enough.
+    fn may_have_ended(&self, windows_bytes: f64) -> bool {
+        let is_early = self.bdp_bytes.is_some_and(|bdp_bytes| windows_bytes < bdp_bytes / 2.0);
+        let bound_ns = if is_early { (self.round_trip_ns / 8).max(HYSTART_NS) } else { u64::MAX };
+        self.away.longest_ns > bound_ns.min(IGNORED_AWAY_NS)
+    }
+}
+
+/// Why the trial is void, if an absence of an emulator may have ended the slow start of a transfer by a program.
 ///
 /// CUBIC ends slow start when the round trip is an eighth longer than before, at least 4 ms and at most 16 ms, because
 /// then a queue may fill (HyStart, Linux's `net/ipv4/tcp_cubic.c`). On a long path, the flow's rate then stays low for
 /// minutes: one short absence changes the result of the whole trial.
 pub(super) fn ended_slow_start<'a>(
-    away: &BTreeMap<String, LinkAway>,
+    stalls: &[Stalls],
     trial: &Trial,
-    mut hosts: impl Iterator<Item = &'a HostCounters>,
+    hosts: impl Iterator<Item = &'a HostCounters>,
 ) -> Option<VoidReason> {
     if trial.http().is_some() {
         return None;
     }
-    let host = hosts.find(|host| host.counters.get(ENDED_BY_DELAY).is_some_and(|times| times > 0))?;
-    let (link, away) = away.iter().find(|(_, away)| away.longest_ns > IGNORED_AWAY_NS)?;
-    let evidence = format!(
-        "the emulator of link {link} stalled for up to {} (stopped, or without a processor), and TCP on host {} ended a slow \
-         start because of a delay ({ENDED_BY_DELAY}), which keeps a flow slow for long; leave a processor to the emulator",
-        show_time_ns(away.longest_ns),
-        host.host
-    );
-    Some(VoidReason { rule: VoidRule::Link, evidence })
+    hosts.into_iter().find_map(|host| {
+        host.counters.get(ENDED_BY_DELAY).filter(|times| *times > 0)?;
+        let windows_bytes = host.counters.get(WINDOWS_AT_END).unwrap_or(0) as f64 * SEGMENT_BYTES;
+        let stalls = stalls.iter().find(|stalls| stalls.may_have_ended(windows_bytes))?;
+        let evidence = format!(
+            "the emulator of link {} stalled for up to {} (stopped, or without a processor), and TCP on host {} ended a slow \
+             start because of a delay ({ENDED_BY_DELAY}), which keeps a flow slow for long; leave a processor to the emulator",
+            stalls.link,
+            show_time_ns(stalls.away.longest_ns),
+            host.host
+        );
+        Some(VoidReason { rule: VoidRule::Link, evidence })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::judge::tests::{program, trial};
+    use record::Distribution;
 
     #[test]
     fn an_absence_counts_only_if_it_may_have_changed_the_result() {
@@ -123,20 +161,33 @@ mod tests {
 
     #[test]
     fn an_absence_that_may_have_ended_a_slow_start_voids_a_trial_of_programs() {
-        let void = |longest_ns: u64, ended: u64, trial: &Trial| {
+        const MS: u64 = 1_000_000;
+        let shape = Shape { rate_bits_per_s: Some(1_000_000_000), delay_ns: 15 * MS, ..Shape::default() };
+        let spec = LinkSpec::symmetric(shape.clone());
+        let void = |longest_ns: u64, ended: u64, segments: u64, spec: &LinkSpec, trial: &Trial| {
             let away = LinkAway { times: 1, total_ns: longest_ns, longest_ns };
             let mut host = HostCounters { host: "client".to_owned(), ..HostCounters::default() };
             host.counters.values.insert(ENDED_BY_DELAY.to_owned(), ended);
-            ended_slow_start(&BTreeMap::from([("ocean".to_owned(), away)]), trial, [host].iter())
+            host.counters.values.insert(WINDOWS_AT_END.to_owned(), segments);
+            ended_slow_start(&[Stalls::of("ocean", spec, away)], trial, [host].iter())
         };
         let program = program(&[]);
-        let evidence = void(20_000_000, 1, &program).expect("it is void").evidence;
+        let evidence = void(20 * MS, 1, 3_000, &spec, &program).expect("it is void").evidence;
         assert!(
             evidence.contains("link ocean stalled for up to 20") && evidence.contains("host client"),
             "{evidence}"
         );
-        assert_eq!(void(20_000_000, 0, &program), None, "slow start went on");
-        assert_eq!(void(4_000_000, 1, &program), None, "a queue filled");
-        assert_eq!(void(20_000_000, 1, &trial(10, 0, &[])), None, "requests are judged by their times");
+        assert_eq!(void(20 * MS, 0, 0, &spec, &program), None, "slow start went on");
+        assert!(void(9 * MS, 1, 58, &spec, &program).is_some(), "58 of 2,590 segments: no queue");
+        assert_eq!(void(9 * MS, 1, 3_000, &spec, &program), None, "a queue filled");
+        assert_eq!(void(3 * MS, 1, 58, &spec, &program), None, "shorter than what HyStart looks for");
+        let jitter = Distribution::Uniform { min_ns: 0, max_ns: 10 * MS };
+        let jitter = LinkSpec::symmetric(Shape { jitter, ..shape });
+        assert_eq!(void(9 * MS, 1, 58, &jitter, &program), None, "the link's own jitter is as long");
+        assert_eq!(
+            void(20 * MS, 1, 58, &spec, &trial(10, 0, &[])),
+            None,
+            "requests are judged by their times"
+        );
     }
 }
