@@ -144,11 +144,11 @@ void_attempts = 0
 p99 = "60ms"
 "#;
 
-/// A program instead of the load, and a goal that does not bound what is measured of it.
+/// A program instead of the load, whose packets pass the link, and a goal that does not bound what is measured of it.
 const PROGRAM: &str = r#"
 [workload.command]
-from = "client"
-run = "sleep 2"
+from = "web"
+run = "ping -q -c 10 -i 0.2 {client}"
 [trial]
 void_attempts = 0
 [[goals]]
