@@ -54,8 +54,8 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 /// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
 /// a trial that leaves a goal open is void. Lateness is forgiven only if one of the goals bounds response times, and
 /// a shared processor or a late link only if all goals were met. In a trial of programs, a late link is forgiven only
-/// if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds the growth of response times by goal,
-/// which absences of the generator may have caused.
+/// if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds the growth of
+/// response times by goal, which absences of the generator may have caused.
 fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
     if goals.is_empty() {
         return;

@@ -124,10 +124,9 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
     fs::write(folder.file("tinyproxy.conf"), config)?;
     let mut tinyproxy =
         Launch::new("tinyproxy").args(["-d", "-c", &folder.file("tinyproxy.conf")]).start()?;
+    listens("tinyproxy listens", proxy);
     // It begins its log after it listens.
-    until("tinyproxy listens and has a log", || {
-        TcpStream::connect(proxy).is_ok() && fs::exists(&log).unwrap_or(false)
-    });
+    until("tinyproxy has a log", || fs::exists(&log).unwrap_or(false));
     let tunnels = || -> Result<usize> { Ok(fs::read_to_string(&log)?.matches(": CONNECT ").count()) };
     let trusted = format!("--cacert {}", nginx.authority_file());
     for (url, words) in [(nginx.secure_url("/"), trusted.as_str()), (nginx.url("/"), "")] {

@@ -33,15 +33,14 @@ pub(super) fn may_have_changed_result(
     trial: &Trial,
     goals: &[Goal],
 ) -> bool {
+    let is_long = away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
     let is_missed = |goal: &Goal| goal.is_met_by(trial, None) == Some(false);
     let mut missed = goals.iter().filter(|goal| !goal.quantity.is_audited() && is_missed(goal)).peekable();
     if missed.peek().is_none() {
-        return away.longest_ns > IGNORED_AWAY_NS && away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
+        return is_long && away.longest_ns > IGNORED_AWAY_NS;
     }
     // Any absence may have held up a program.
-    let Some(http) = trial.http() else {
-        return away.total_ns as f64 / 1e9 > trial.elapsed_s * MAX_AWAY;
-    };
+    let Some(http) = trial.http() else { return is_long };
     let held_up = 2.0 * late_packets as f64 / http.counts.scheduled.max(1) as f64;
     missed.any(|goal| {
         let later = |bound_ns: u64| bound_ns.saturating_add(away.total_ns);
@@ -88,8 +87,12 @@ impl Stalls {
     /// On a link that was not even half full, it was not the queue, and an absence as long as HyStart's bound is enough.
     fn may_have_ended(&self, windows_bytes: f64) -> bool {
         let is_early = self.bdp_bytes.is_some_and(|bdp_bytes| windows_bytes < bdp_bytes / 2.0);
-        let bound_ns = if is_early { (self.round_trip_ns / 8).max(HYSTART_NS) } else { u64::MAX };
-        self.away.longest_ns > bound_ns.min(IGNORED_AWAY_NS)
+        let bound_ns = if is_early {
+            (self.round_trip_ns / 8).clamp(HYSTART_NS, IGNORED_AWAY_NS)
+        } else {
+            IGNORED_AWAY_NS
+        };
+        self.away.longest_ns > bound_ns
     }
 }
 
@@ -101,12 +104,12 @@ impl Stalls {
 pub(super) fn ended_slow_start<'a>(
     stalls: &[Stalls],
     trial: &Trial,
-    hosts: impl Iterator<Item = &'a HostCounters>,
+    mut hosts: impl Iterator<Item = &'a HostCounters>,
 ) -> Option<VoidReason> {
     if trial.http().is_some() {
         return None;
     }
-    hosts.into_iter().find_map(|host| {
+    hosts.find_map(|host| {
         host.counters.get(ENDED_BY_DELAY).filter(|times| *times > 0)?;
         let windows_bytes = host.counters.get(WINDOWS_AT_END).unwrap_or(0) as f64 * SEGMENT_BYTES;
         let stalls = stalls.iter().find(|stalls| stalls.may_have_ended(windows_bytes))?;
