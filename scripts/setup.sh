@@ -100,6 +100,11 @@ find_missing() {
         has llvm-strip || packages+=(llvm)
         [[ -e /usr/include/bpf/bpf_helpers.h ]] || packages+=(libbpf-dev)
         has xz || packages+=(xz-utils)
+        has python3 || packages+=(python3-minimal)
+        has openssl || packages+=(openssl)
+        has systemd-socket-activate || packages+=(systemd)
+        # The instructions of the measuring loop are counted by it.
+        has valgrind || packages+=(valgrind)
         [[ -x /usr/bin/time ]] || packages+=(time)
         # What reports are opened in.
         has chromium || packages+=(chromium)

@@ -3,14 +3,27 @@
 # the tests that took longest.
 #
 #   test.sh HOST [check]    HOST is what rustc calls this machine, such as x86_64-unknown-linux-gnu; `check` leaves out
-#                           the end-to-end tests and the samples of the bars
+#                           the end-to-end tests and the samples of the bars. The environment may give TEST_SCRIPTS, where
+#                           inventory.sh and loop-cost.sh are.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly HOST=$1 PURPOSE=${2:-test}
-log=$(mktemp)
+readonly HOST=$1 PURPOSE=${2:-test} SCRIPTS=${TEST_SCRIPTS:-scripts}
+# Programs of the tests keep their files here, also those that a killed test leaves. Other users must get through.
+place=$(mktemp -d)
+chmod 755 "$place"
+mkdir "$place/tmp"
+chmod 1777 "$place/tmp"
+readonly log=$place/log
 beside_names=() beside_pids=()
-trap 'kill "${beside_pids[@]}" 2>/dev/null; rm -f "$log" "$log".*' EXIT
-failed=()
+trap 'kill "${beside_pids[@]}" 2>/dev/null; rm -rf "$place"' EXIT
+failed=() ignored=0
+export TMPDIR=$place/tmp PROOFLOAD_STATE_DIR=$place/state
+# What the tests accepted or left out, a line each. Whatever they leave running has it in its environment.
+export PROOFLOAD_TEST_NOTES=$place/notes
+: >"$PROOFLOAD_TEST_NOTES"
+# Tests only compare.
+export INSTA_UPDATE=no
+unset UPDATE_DOCS
 # Only an unstable option lets test programs tell how long each test took; it is for them alone, not for the compiler.
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$HOST")_RUNNER"
 export "$runner=env RUSTC_BOOTSTRAP=1"
@@ -55,6 +68,30 @@ failed_tests() {
 # The sum of a word's counts over all test programs.
 count() { awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i == word ";") n += $(i - 1) } END { print n + 0 }' "$log"; }
 
+# What there is on this machine must be the same before the first test and after the last one. The kernel takes namespaces
+# and control groups down when it has time.
+inventory() { "$SCRIPTS/inventory.sh" "PROOFLOAD_TEST_NOTES=$PROOFLOAD_TEST_NOTES" >"$place/$1"; }
+nothing_left() {
+    local second
+    for second in {1..60}; do
+        inventory after
+        ! cmp -s "$place/before" "$place/after" || return 0
+        sleep 1
+    done
+    echo "left (+) or changed on this machine:"
+    diff "$place/before" "$place/after" | sed -n 's/^</  -/p; s/^>/  +/p'
+    return 1
+}
+
+# How often tests accepted a void trial and left something out, and why.
+told() {
+    local kind
+    for kind in "void accepted" skipped; do
+        echo "$kind: $(grep -c "^$kind: " "$PROOFLOAD_TEST_NOTES") times"
+        sed -n "s/^$kind: //p" "$PROOFLOAD_TEST_NOTES" | sort | uniq -c | sort -rn
+    done
+}
+
 # The twenty slowest tests. Others may have written between a test's name and its time.
 slowest() {
     awk '/^test [^ ]+ \.\.\./ { name = $2 } / <[0-9.]+s>$/ { gsub(/[<>s]/, "", $NF); print $NF + 0, name }' "$log" |
@@ -67,30 +104,38 @@ stage clippy cargo clippy --workspace --all-targets --target "$HOST" -- -D warni
 # others ignores SIGINT.
 # Always the whole workspace: another choice of crates has other features, and would be compiled anew.
 tests=(env --default-signal=HUP,INT cargo test --workspace --no-fail-fast --target "$HOST")
+# Only root may load BPF programs, and give files away: without it, these tests are ignored.
+root=()
+if ((EUID != 0)); then
+    root=(--skip as_root)
+    ignored=$("${tests[@]}" --tests -- --list as_root 2>/dev/null | grep -c ': test$')
+fi
 if [[ $PURPOSE == check ]]; then
-    stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}"
+    stage tests "${tests[@]}" --tests --exclude proofload-tests -- "${TIMES[@]}" "${root[@]}"
     stage house "${tests[@]}" --test house --test texts -- "${TIMES[@]}"
     stage examples-in-comments "${tests[@]}" --doc
 else
     stage build "${tests[@]}" --tests --no-run
+    inventory before
     # end_to_end.rs says what the beginnings of names mean. No other test program's name begins with an e.
     # The variable tells an inventory which processes to leave out.
     export PROOFLOAD_UNIT_TESTS=1
-    beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}"
-    beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}"
+    beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}" "${root[@]}"
+    beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}" "${root[@]}"
     beside examples-in-comments "${tests[@]}" --doc
     unset PROOFLOAD_UNIT_TESTS
-    stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 inventory_
+    stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 "${root[@]}" inventory_
     join
     # These wait more than they work.
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) --skip measured_ --skip paced_ --skip inventory_
-    stage paced-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((2 * $(nproc))) paced_
-    stage measured-samples "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 measured_
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) "${root[@]}" --skip inventory_
+    stage nothing-left nothing_left
+    stage loop-cost "$SCRIPTS/loop-cost.sh" check
 fi
 
 echo
 echo "slowest tests:"
 slowest
+told
 verdict=ok
 if ((${#failed[@]})); then
     verdict=FAILED
@@ -99,6 +144,6 @@ if ((${#failed[@]})); then
     failed_tests
 fi
 echo
-echo "test result: $verdict. $(count passed) passed; $(count failed) failed; $(count ignored) ignored;" \
+echo "test result: $verdict. $(count passed) passed; $(count failed) failed; $(($(count ignored) + ignored)) ignored;" \
     "0 measured; 0 filtered out; finished in ${SECONDS}s"
 [[ $verdict == ok ]]

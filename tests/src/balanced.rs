@@ -11,7 +11,7 @@ use crate::{
     Trial,
     lab::{Inventory, Labs},
     process::{Process, children_of},
-    proofload::{binary, parse_trial},
+    proofload::{binary, parse_trial, patient},
 };
 
 /// The address that is balanced.
@@ -21,8 +21,6 @@ pub const SOURCES: [&str; 8] =
     ["10.1.98.1", "10.1.98.2", "10.1.98.3", "10.1.98.4", "10.1.98.5", "10.1.98.6", "10.1.98.7", "10.1.98.8"];
 /// The device of every host.
 const DEVICE: &str = "eth0";
-/// Longest time that a load may take beyond its duration.
-const DELAY: Duration = Duration::from_secs(60);
 
 /// A lab that is up, with the configuration of its balancer.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl Balanced {
              web = {{ count = {servers}, loopback = [\"{VIP}\"], routes = [{routes}], sysctls = {{ \
              \"net.ipv4.conf.all.arp_ignore\" = 1, \"net.ipv4.conf.all.arp_announce\" = 2 }} }}\n\
              [[links]]\nbetween = [\"client\", \"balancer\", \"web\"]\n\
-             [[processes]]\non = \"web\"\nrun = \"nginx\"\nfiles = {{ \"/file\" = {file_bytes} }}\n"
+             [[processes]]\non = \"web\"\nrun = \"nginx\"\nready_timeout = \"10m\"\nfiles = {{ \"/file\" = {file_bytes} }}\n"
         );
         Ok(Self { source: format!("--source {}", SOURCES.join(",")), ..Self::of(&text)? })
     }
@@ -196,8 +194,10 @@ impl Balanced {
     /// When it cannot be started.
     pub fn load(&self, words: &str) -> Result<Process> {
         let line = format!(
-            "lab shell client -- {} http http://{VIP}/file {} {words} -q --json -",
-            self.program, self.source
+            "lab shell client -- {} http http://{VIP}/file {} {} -q --json -",
+            self.program,
+            self.source,
+            patient(words)
         );
         self.labs.command(&line)?.start()
     }
@@ -207,7 +207,7 @@ impl Balanced {
     /// # Errors
     /// When there is none.
     pub fn trial(load: Process, duration: Duration) -> Result<Trial> {
-        let finished = load.finish(duration + DELAY)?;
+        let finished = load.finish(duration + PATIENCE)?;
         parse_trial(&finished.stdout).with_context(|| format!("{finished:?}"))
     }
 

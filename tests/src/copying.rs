@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -74,7 +75,7 @@ impl CopyPath {
         );
         let file = labs.file("lab.toml", &file)?;
         let mut running = usage.counts(labs.command(&format!("lab up {file}"))?).start()?;
-        running.says("\nready in ", Duration::from_secs(60))?;
+        running.says("\nready in ", PATIENCE)?;
         let said = running.stdout();
         let lab = said.lines().find_map(|line| line.strip_prefix("files and logs in "));
         let ssh_config = format!("{}/ssh_config", lab.context("the lab names no folder")?);
@@ -264,8 +265,10 @@ impl Usage {
     fn new() -> Result<Self> {
         let v1 = Path::new("/sys/fs/cgroup/cpuacct");
         let root = if v1.is_dir() { v1 } else { Path::new("/sys/fs/cgroup") };
-        let folder = root.join(format!("proofload-tests-{}", std::process::id()));
-        fs::create_dir_all(&folder)
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = root.join(format!("proofload-tests-{}-{number}", std::process::id()));
+        fs::create_dir(&folder)
             .with_context(|| format!("cannot make {}; is this root?", folder.display()))?;
         Ok(Self(folder))
     }
@@ -287,6 +290,7 @@ impl Usage {
 
 impl Drop for Usage {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
+        // Refused as long as a process is in it.
+        let _ = testing::find(testing::PATIENCE, || fs::remove_dir(&self.0).ok());
     }
 }

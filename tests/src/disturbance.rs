@@ -19,9 +19,10 @@ use rustix::{
     thread::{CpuSet, gettid, sched_setaffinity},
     time::{ClockId, clock_gettime},
 };
+use testing::PATIENCE;
 
 use crate::{
-    machine::Cores,
+    machine::{Cores, allowed_cores},
     process::{Launch, Process},
 };
 
@@ -58,10 +59,7 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         // Refused as long as the process is in it: it has ended by then, but may not be gone yet.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
+        let _ = testing::find(PATIENCE, || fs::remove_dir(&self.0).ok());
     }
 }
 
@@ -216,6 +214,22 @@ impl Witness {
             Ok(Gaps { longest, spans, share, watching })
         })?;
         Ok(Self { stop, thread })
+    }
+
+    /// Does something while every processor of this process is watched. Also the longest gap and the largest share of all of them.
+    ///
+    /// # Errors
+    /// Those of what is done, and when a witness cannot watch.
+    pub fn of_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Gaps)> {
+        let witnesses: Vec<Self> = allowed_cores()?.into_iter().map(Self::on).collect::<Result<_>>()?;
+        let done = work();
+        let gaps: Vec<Gaps> = witnesses.into_iter().map(Self::end).collect::<Result<_>>()?;
+        let worst = gaps.into_iter().fold(Gaps::default(), |worst, gaps| Gaps {
+            longest: worst.longest.max(gaps.longest),
+            share: worst.share.max(gaps.share),
+            ..worst
+        });
+        Ok((done?, worst))
     }
 
     /// Ends it; gives by how much it woke late.

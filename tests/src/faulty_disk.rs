@@ -194,9 +194,9 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use testing::PATIENCE;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    use super::*;
 
     fn shell(disk: &FaultyDisk, line: &str) -> Process {
         let line = format!("cd {} && {line}", disk.path().display());

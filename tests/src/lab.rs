@@ -11,17 +11,13 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
 use crate::{
     process::{Finished, Launch, Process},
     proofload::binary,
     temporary::TemporaryFolder,
 };
-
-/// How long a lab may take to come up, and a command to end.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The kernel takes namespaces down when it has time.
-const KERNEL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The number of the user and of the group that own nothing: Debian's `nobody` and `nogroup`.
 const NOBODY: u32 = 65_534;
@@ -210,7 +206,7 @@ impl Labs {
         Ok(taken)
     }
 
-    /// Waits until the inventory is as it was; otherwise the difference.
+    /// Waits until the inventory is as it was, since the kernel takes namespaces down when it has time; otherwise the difference.
     ///
     /// # Errors
     /// When it cannot be taken.
@@ -218,7 +214,7 @@ impl Labs {
         let begun = Instant::now();
         loop {
             let difference = before.difference(&Inventory::take(&self.state())?);
-            if difference.is_empty() || begun.elapsed() > KERNEL_PATIENCE {
+            if difference.is_empty() || begun.elapsed() > PATIENCE {
                 return Ok(difference);
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -243,6 +239,9 @@ impl Inventory {
         let mut things = BTreeMap::new();
         let mark = format!("PROOFLOAD_STATE_DIR={}", state.display());
         let own = fs::read_link("/proc/self/ns/net")?;
+        // All that `make test` starts has it.
+        let run =
+            std::env::var("PROOFLOAD_TEST_NOTES").ok().map(|notes| format!("PROOFLOAD_TEST_NOTES={notes}"));
         // Whoever has it here would hide all that these tests start.
         ensure!(
             std::env::var("PROOFLOAD_UNIT_TESTS").is_err(),
@@ -263,14 +262,15 @@ impl Inventory {
                 continue;
             }
             let network = fs::read_link(path.join("ns/net")).ok();
-            let marked = has(&mark);
+            // What others of this machine do in other namespaces is no matter of these tests.
+            let is_ours = has(&mark) || run.as_ref().is_some_and(|run| has(run));
             let elsewhere = network.as_ref().is_some_and(|network| *network != own);
-            if marked || elsewhere {
+            if has(&mark) || (is_ours && elsewhere) {
                 let words = fs::read(path.join("cmdline")).unwrap_or_default();
                 let words = String::from_utf8_lossy(&words).replace('\0', " ");
                 things.insert(format!("process {name}"), words);
             }
-            if let Some(network) = network.filter(|network| *network != own) {
+            if let Some(network) = network.filter(|network| is_ours && *network != own) {
                 things.insert(format!("namespace {}", network.display()), String::new());
             }
         }

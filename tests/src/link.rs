@@ -16,6 +16,7 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use serde_json::Value;
+use testing::PATIENCE;
 
 use crate::{
     disturbance::{Awake, Witness},
@@ -78,7 +79,7 @@ impl LinkedHosts {
             .args(["--json".to_owned(), folder.file("link.json")]);
         let mut linked = Self { link: launch.start()?, hosts, folder };
         // A certificate of a million packets is among the things that take their time.
-        linked.link.says("link ready", Duration::from_secs(120))?;
+        linked.link.says("link ready", PATIENCE)?;
         Ok(linked)
     }
 
@@ -91,7 +92,7 @@ impl LinkedHosts {
         let script = "cd /proc/sys/net/ipv4 && echo 4096 131072 268435456 > tcp_rmem && \
                       echo 4096 131072 67108864 > tcp_wmem";
         for index in 0..2 {
-            let done = self.inside(index, "sh").args(["-c", script]).run(Duration::from_secs(10))?;
+            let done = self.inside(index, "sh").args(["-c", script]).run(PATIENCE)?;
             ensure!(done.code == Some(0), "cannot tune a host: {}", done.stderr);
         }
         Ok(())
@@ -103,7 +104,7 @@ impl LinkedHosts {
     /// When it fails, or takes longer than `most`.
     pub fn iperf3(&self, options: &str, most: Duration) -> Result<Value> {
         let mut server = self.inside(1, "iperf3").words("-s -1 --forceflush").start()?;
-        server.says("listening", Duration::from_secs(10))?;
+        server.says("listening", PATIENCE)?;
         let client =
             self.inside(0, "iperf3").words(&format!("-c {} -J", ADDRESSES[1])).words(options).run(most)?;
         let result: Value = serde_json::from_str(&client.stdout)
@@ -119,15 +120,30 @@ impl LinkedHosts {
     /// # Errors
     /// When a host does not tell.
     pub fn datagrams_without_room(&self) -> Result<u64> {
+        self.datagrams("RcvbufErrors")
+    }
+
+    /// Datagrams that a host has sent and the other one has not received, whatever it did with them.
+    ///
+    /// # Errors
+    /// When a host does not tell.
+    pub fn datagrams_missing(&self) -> Result<u64> {
+        let received = ["InDatagrams", "InErrors", "NoPorts"].map(|name| self.datagrams(name));
+        let received: u64 = received.into_iter().sum::<Result<u64>>()?;
+        Ok(self.datagrams("OutDatagrams")?.saturating_sub(received))
+    }
+
+    /// A counter of UDP, of both hosts together.
+    fn datagrams(&self, name: &str) -> Result<u64> {
         let mut sum = 0;
         for index in 0..2 {
-            let snmp = self.inside(index, "cat").arg("/proc/net/snmp").run(Duration::from_secs(10))?;
+            let snmp = self.inside(index, "cat").arg("/proc/net/snmp").run(PATIENCE)?;
             let mut udp = snmp.stdout.lines().filter_map(|line| line.strip_prefix("Udp: "));
             let (names, values) = udp.next().zip(udp.next()).context("/proc/net/snmp has no lines of UDP")?;
             let mut counters = names.split(' ').zip(values.split(' '));
-            let (_, errors) =
-                counters.find(|(name, _)| *name == "RcvbufErrors").context("UDP has no RcvbufErrors")?;
-            sum += errors.parse::<u64>()?;
+            let (_, value) =
+                counters.find(|(found, _)| *found == name).with_context(|| format!("UDP has no {name}"))?;
+            sum += value.parse::<u64>()?;
         }
         Ok(sum)
     }
@@ -217,7 +233,7 @@ impl LinkedHosts {
     /// When it does not end well.
     pub fn end_by(mut self, signal: Signal) -> Result<Value> {
         self.link.signal(signal);
-        self.link.wait(Duration::from_secs(10))?.context("the link does not end")?;
+        self.link.wait(PATIENCE)?.context("the link does not end")?;
         let path = self.folder.file("link.json");
         let text = fs::read_to_string(&path).with_context(|| format!("no report: {}", self.link.stderr()))?;
         Ok(serde_json::from_str(&text)?)
@@ -263,7 +279,7 @@ pub struct RoundTrips {
 }
 
 /// How long an answer may take, in nanoseconds.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const PATIENCE_NS: u64 = 60_000_000_000;
 /// A polling thread that was away for longer than this had lost its processor, in nanoseconds.
 const GAP_NS: u64 = 300_000;
 /// A gap that ends this shortly before a moment may still have a queue behind it, in nanoseconds.
@@ -352,10 +368,10 @@ pub fn cores_per_gbit(counters: &Value) -> f64 {
 /// # Errors
 /// When none can be made.
 pub fn host() -> Result<Process> {
-    let mut host = Launch::new("unshare").args(["-n", "sleep", "1000"]).start()?;
+    let mut host = Launch::new("unshare").args(["-n", "sleep", "infinity"]).start()?;
     let own = fs::read_link("/proc/self/ns/net")?;
     let path = format!("/proc/{}/ns/net", host.pid());
     let is_apart = || fs::read_link(&path).is_ok_and(|namespace| namespace != own);
-    host.find("a network namespace; is this root?", Duration::from_secs(10), |_| is_apart().then_some(()))?;
+    host.find("a network namespace; is this root?", PATIENCE, |_| is_apart().then_some(()))?;
     Ok(host)
 }

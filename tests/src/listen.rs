@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use record::{AckLevel, AuditResult};
 use rustix::process::Signal;
 use serde::Deserialize;
+use testing::PATIENCE;
 use testing::http::{exchange, get};
 
 use crate::{
@@ -22,9 +23,6 @@ use crate::{
     proofload::{Proofload, Running, binary},
     temporary::TemporaryFolder,
 };
-
-/// How long it may take to listen, recovery included, and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One call of the listener, which can be repeated on the same address and folder.
 #[derive(Debug, Clone)]
@@ -194,6 +192,11 @@ impl Listen {
         serde_json::from_str(&text).with_context(|| format!("its report is not as agreed:\n{text}"))
     }
 
+    /// What it has counted by this name of its metrics, with labels in which this stands.
+    pub fn counted(&self, name: &str, label: &str) -> Option<u64> {
+        counted_at(self.address, name, label)
+    }
+
     /// Memory that it has in use, in bytes.
     ///
     /// # Errors
@@ -209,6 +212,14 @@ impl Listen {
     pub fn cpu_s(&self) -> Result<f64> {
         machine::process_cpu_s(self.process.pid())
     }
+}
+
+/// What the listener at an address has counted by this name of its metrics, with labels in which this stands.
+pub fn counted_at(address: SocketAddr, name: &str, label: &str) -> Option<u64> {
+    let text = exchange(address, &get("/metrics")).ok()?.text();
+    let is_own =
+        |line: &&str| line.starts_with(&format!("proofload_listen_{name}{{")) && line.contains(label);
+    text.lines().filter(is_own).map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
 }
 
 /// Numbered events on their way to a listener, with receipts in a folder of their own.
@@ -278,7 +289,7 @@ pub fn audit(receipts: &[&Path], folder: &Path, level: AckLevel) -> Result<Audit
     for file in files {
         call = call.arg(&file.display().to_string());
     }
-    let output = call.timeout(Duration::from_secs(300)).run()?;
+    let output = call.run()?;
     let text = fs::read_to_string(json.path().join("audit.json"))
         .with_context(|| format!("no audit was written by {}", output.described()))?;
     let result: AuditResult = serde_json::from_str(&text).context("the audit is not as agreed")?;

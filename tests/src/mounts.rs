@@ -93,7 +93,7 @@ mod tests {
         mounts.memory(folder.path(), 1 << 20).unwrap();
         let line = format!("echo inside >{0} && cat {0}", folder.file("file"));
         let launch = Launch::new("sh").args(["-c", &line]);
-        let finished = mounts.run(move || launch.run(Duration::from_secs(10))).unwrap();
+        let finished = mounts.run(move || launch.run(PATIENCE)).unwrap();
         assert_eq!(finished.stdout, "inside\n", "{}", finished.stderr);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -15,9 +15,7 @@ use rustix::{
     fs::{MemfdFlags, memfd_create},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
-
-/// Time that a process is given to end after it was asked to, before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+use testing::PATIENCE;
 
 /// What to start, and how.
 #[derive(Debug, Clone, Default)]

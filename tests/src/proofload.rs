@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use record::{ErrorClass, HttpTrial, Validity, VoidReason, VoidRule, Warning};
+use testing::PATIENCE;
 
 use crate::{
     process::{Finished, Launch, Process},
@@ -36,6 +37,15 @@ pub fn binary() -> Result<PathBuf> {
         .with_context(|| format!("no proofload binary near {}: run `make build`", own.display()))
 }
 
+/// Arguments of a load that waits for every answer, however slow the machine is, unless they say how long: it ends as soon as
+/// nothing is under way.
+pub fn patient(words: &str) -> String {
+    let missing = ["--drain", "--timeout"]
+        .into_iter()
+        .filter(|&option| words.split_whitespace().all(|word| word != option));
+    missing.map(|option| format!("{option} {}s ", PATIENCE.as_secs())).collect::<String>() + words
+}
+
 /// One call of the binary.
 #[derive(Debug)]
 pub struct Proofload {
@@ -50,15 +60,15 @@ impl Proofload {
     /// When there is no binary.
     pub fn new(words: &str) -> Result<Self> {
         let launch = Launch::new(binary()?.display().to_string()).words(words);
-        Ok(Self { launch, timeout: Duration::from_secs(120) })
+        Ok(Self { launch, timeout: PATIENCE })
     }
 
-    /// `proofload http URL` with these arguments, parted by blanks.
+    /// `proofload http URL` with these arguments, parted by blanks, made [`patient`].
     ///
     /// # Errors
     /// When there is no binary.
     pub fn http(url: &str, words: &str) -> Result<Self> {
-        Ok(Self::new("http")?.with(|launch| launch.arg(url).words(words)))
+        Ok(Self::new("http")?.with(|launch| launch.arg(url).words(&patient(words))))
     }
 
     /// Changes how it is started.
@@ -72,7 +82,7 @@ impl Proofload {
         self.with(|launch| launch.arg(argument))
     }
 
-    /// Ends it after this time, 2 min unless said.
+    /// Ends it after this time, [`PATIENCE`] unless said.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -85,7 +95,8 @@ impl Proofload {
     pub fn start(self) -> Result<Running> {
         let folder = TemporaryFolder::new()?;
         let mut launch = self.launch;
-        if launch.has("http") && !launch.has("--json") {
+        let is_load = ["http", "wrk", "wrk2", "ab"].iter().any(|load| launch.has(load));
+        if is_load && !launch.has("--json") {
             launch = launch.args(["--json", &folder.file("trial.json")]);
         }
         Ok(Running { process: launch.start()?, line: launch.shown(), folder, timeout: self.timeout })
@@ -164,16 +175,14 @@ impl Output {
         self.trial()
     }
 
-    /// The same, or a trial that is void for nothing but crowded processors: for checks of what was
-    /// counted, which noise of the machine does not touch.
+    /// The trial of a run that ended with this exit status, or one that is void for nothing but want of time: for checks of what
+    /// was counted, which a slow machine does not touch.
     ///
     /// # Errors
     /// When it ended otherwise or left no trial.
-    pub fn trial_even_if_crowded(&self, code: i32) -> Result<&Trial> {
-        match &self.trial {
-            Some(trial) if self.code == Some(3) && is_crowded(&trial.validity) => Ok(trial),
-            _ => self.trial_with_code(code),
-        }
+    pub fn counted(&self, code: i32) -> Result<&Trial> {
+        let is_void = self.trial.as_ref().is_some_and(|trial| accepts_void(&self.line, &trial.validity));
+        self.trial_with_code(if is_void { 3 } else { code })
     }
 
     /// Call, status, verdict, counts and both outputs, for a failure's message.
@@ -222,10 +231,19 @@ pub fn adds_up(trial: &Trial) -> bool {
 
 /// Whether a trial is void, but only because the generator did not get the processor time it wanted.
 pub fn is_crowded(validity: &Validity) -> bool {
-    let crowded = |reason: &VoidReason| {
-        matches!(reason.rule, VoidRule::Late | VoidRule::CpuExhausted | VoidRule::ProcessorShared)
-    };
-    validity.is_void() && validity.reasons().iter().all(crowded)
+    use VoidRule::{CpuExhausted, Late, ProcessorShared, RateNotReached};
+    let of_time =
+        |reason: &VoidReason| matches!(reason.rule, Late | CpuExhausted | ProcessorShared | RateNotReached);
+    validity.is_void() && validity.reasons().iter().all(of_time)
+}
+
+/// The same. Who asks takes what the trial counted all the same, and this is noted.
+pub fn accepts_void(trial: &str, validity: &Validity) -> bool {
+    if is_crowded(validity) {
+        let reasons: Vec<_> = validity.reasons().iter().map(|reason| reason.rule.words()).collect();
+        testing::accepted_void(&format!("{trial}: {}", reasons.join(", ")));
+    }
+    is_crowded(validity)
 }
 
 /// Failures of some classes together, of requests and of connections.

@@ -1,6 +1,6 @@
 //! proofload's own target, and what it says it really did.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result, bail};
 use record::Histogram;
@@ -98,7 +98,7 @@ impl Serve {
     /// When it does not end within 30 s, fails, or leaves no report.
     pub fn stop(mut self) -> Result<ServeReport> {
         self.process.signal(Signal::INT);
-        let finished = self.process.finish(Duration::from_secs(30))?;
+        let finished = self.process.finish(PATIENCE)?;
         if finished.code != Some(0) || finished.stderr.contains("panicked at") {
             bail!(
                 "serve ended with status {:?}, signal {:?}; standard error:\n{}",

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use testing::PATIENCE;
 
 use crate::{process::Launch, random::Random};
 
@@ -74,7 +75,7 @@ impl Siege {
         let siege = Self { shared, thread: Some(thread) };
         let begun = Instant::now();
         while !siege.shared.ready.load(Ordering::Acquire) {
-            ensure!(begun.elapsed() < Duration::from_secs(60), "the hostile connections were not all taken");
+            ensure!(begun.elapsed() < PATIENCE, "the hostile connections were not all taken");
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(siege)
@@ -135,7 +136,7 @@ pub fn stay_on(core: u32) {
 /// When gzip is not there.
 pub fn gzipped(line: &str) -> Result<Vec<u8>> {
     let line = format!("({line}) | gzip -9 | base64 -w 0");
-    let made = Launch::new("sh").args(["-c", &line]).run(Duration::from_secs(60))?;
+    let made = Launch::new("sh").args(["-c", &line]).run(PATIENCE)?;
     let body = unbase64(made.stdout.trim().as_bytes());
     ensure!(body.starts_with(&[0x1f, 0x8b]), "gzip did not pack: {}", made.stderr);
     Ok(body)

@@ -23,7 +23,7 @@ use testing::plans;
 /// The loads whose instructions are counted. `templates` is for a stopwatch: its clock does not run under valgrind.
 const LOADS: [&str; 4] = ["closed", "open", "pipelined", "events"];
 /// Number of requests of each load.
-const REQUESTS: u64 = 100_000;
+const REQUESTS: u64 = 20_000;
 const MS: u64 = 1_000_000;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nServer: simulated\r\nContent-Length: 5\r\n\r\nhello";
 const RECEIPT: &[u8] = b"HTTP/1.1 204 No Content\r\n\

@@ -18,4 +18,3 @@ build() {
 
 build l2dsr.bpf.c l2dsr_cls.bpf.o
 build l2dsr.bpf.c l2dsr_xdp.bpf.o -DXDP
-build reference.bpf.c reference.bpf.o

@@ -164,27 +164,12 @@ mod tests {
     use std::{path::PathBuf, process::Command};
 
     use super::*;
-    use crate::Sizes;
-
-    /// Set in the process that the test starts in namespaces of its own.
-    const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
+    use crate::{Sizes, alone};
 
     /// Kernels before 6.6 attach by filters; newer ones can.
     #[test]
-    fn a_filter_stays_is_replaced_and_goes() {
-        if std::env::var_os(INSIDE).is_some() {
-            return in_namespaces_of_its_own();
-        }
-        if std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()) != 0 {
-            println!("not run: only root may attach BPF programs");
-            return;
-        }
-        let program = std::env::current_exe().unwrap();
-        let inside = "mount -t bpf bpf /sys/fs/bpf && exec \"$0\" --exact attach::tests::a_filter_stays_is_replaced_and_goes";
-        let mut done = Command::new("unshare");
-        done.args(["--net", "--mount", "sh", "-c", inside]).arg(program).env(INSIDE, "1");
-        let done = done.output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+    fn as_root_a_filter_stays_is_replaced_and_goes() {
+        alone::run("attach::tests::as_root_a_filter_stays_is_replaced_and_goes", in_namespaces_of_its_own);
     }
 
     fn in_namespaces_of_its_own() {

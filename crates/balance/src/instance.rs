@@ -143,9 +143,13 @@ impl Instance {
     /// # Errors
     /// When another process has it.
     pub(crate) fn lock(&self) -> Result<File, Error> {
+        self.lock_within(END_TIMEOUT)
+    }
+
+    fn lock_within(&self, time: Duration) -> Result<File, Error> {
         let failed = |error: io::Error| Error::new(format!("use {}", self.folder.display()), &error);
         let path = self.lock_path();
-        let deadline = Instant::now() + END_TIMEOUT;
+        let deadline = Instant::now() + time;
         let mut file = loop {
             let opened = make_folder(&self.folder).and_then(|()| {
                 fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
@@ -256,7 +260,7 @@ mod tests {
             fs::remove_dir_all(&ends.folder).unwrap();
             drop(former);
         });
-        let _lock = instance.lock().unwrap();
+        let _lock = instance.lock_within(testing::PATIENCE).unwrap();
         ending.join().unwrap();
         assert!(instance.lock_path().exists(), "the lock keeps others out");
         let refused = instance.lock().unwrap_err().to_string();

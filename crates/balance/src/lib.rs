@@ -9,6 +9,9 @@
 //! * [`Daemon`] keeps the tables as a [`Config`] and the health of the servers want them. [`ask`] asks and tells a running one.
 
 mod addresses;
+#[cfg(test)]
+#[path = "../tests/alone/mod.rs"]
+mod alone;
 mod attach;
 mod balancer;
 mod changes;

@@ -11,10 +11,9 @@ fn the_committed_programs_are_those_of_their_sources() {
     assert!(built.success(), "`make setup-test` installs what {build} needs");
     let version = Command::new("clang").arg("--version").output().unwrap().stdout;
     if !String::from_utf8_lossy(&version).contains("clang version 14.0.6") {
-        println!("not compared: other versions of clang make other bytes");
-        return;
+        return testing::skipped("bytes of l2dsr", "other versions of clang make other bytes");
     }
-    for name in ["l2dsr_cls.bpf.o", "l2dsr_xdp.bpf.o", "reference.bpf.o"] {
+    for name in ["l2dsr_cls.bpf.o", "l2dsr_xdp.bpf.o"] {
         let built = fs::read(folder.path().join(name)).unwrap();
         assert!(built == fs::read(format!("{bpf}/{name}")).unwrap(), "run {build} and commit what it made");
     }

@@ -27,7 +27,7 @@ use crate::{
     handle::Handle,
     said::{LastWords, Said, Take, owned},
     trouble::{Result, Trouble},
-    waiting::{ANSWER_WAIT, InFlight, OnTheWay, Pending, Waiting},
+    waiting::{InFlight, OnTheWay, Pending, Waiting},
     witness::with_descendants,
 };
 
@@ -47,7 +47,7 @@ const TURNS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Channel {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Rc<RefCell<Waiting>>,
+    pub(crate) waiting: Rc<RefCell<Waiting>>,
     window: Rc<Governor>,
     /// Who sends chunks: [`TURNS`], so that the first is there soon after the last has begun.
     pub(crate) turns: Arc<Semaphore>,
@@ -78,8 +78,7 @@ impl Channel {
         // Fewer and larger pieces cost less; where the user has no right to more, the kernel's usual size does.
         let _ = fcntl_setpipe_size(&stdin, PIPE_BYTES);
         let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
-        let waiting = Waiting { asked: HashMap::new(), since: Instant::now(), lost: None };
-        let waiting = Rc::new(RefCell::new(waiting));
+        let waiting = Rc::new(RefCell::new(Waiting::new()));
         let ended = Rc::new(Notify::new());
         let (outgoing, packets) = mpsc::unbounded_channel();
         let (told, version) = oneshot::channel();
@@ -329,12 +328,13 @@ async fn receive(
     let mut told = Some(told);
     let mut frames = Frames::new();
     let why = loop {
-        match timeout(ANSWER_WAIT, stdout.read(&mut frames.space(READ_BYTES)[..])).await {
+        let wait = waiting.borrow().answer_wait;
+        match timeout(wait, stdout.read(&mut frames.space(READ_BYTES)[..])).await {
             Ok(Ok(0)) => break None,
             Ok(Ok(read)) => frames.filled(read),
             Ok(Err(error)) => break Some(error.to_string()),
             Err(_) if waiting.borrow().is_late() || told.is_some() => {
-                break Some(format!("the server has sent no answer for {} s", ANSWER_WAIT.as_secs()));
+                break Some(format!("the server has sent no answer for {} s", wait.as_secs()));
             }
             Err(_) => continue,
         }

@@ -319,6 +319,6 @@ mod tests {
         // The bound becomes smaller than what somebody waits for.
         governor.bound_bytes.set(1 << 20);
         drop((first, large));
-        tokio::time::timeout(Duration::from_millis(500), waits).await.unwrap();
+        tokio::time::timeout(testing::PATIENCE, waits).await.unwrap();
     }
 }

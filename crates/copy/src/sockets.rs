@@ -106,7 +106,7 @@ mod tests {
             sweep(&path);
             done.send(())
         });
-        ended.recv_timeout(Duration::from_secs(20)).expect("it waits for nobody");
+        ended.recv_timeout(testing::PATIENCE).expect("it waits for nobody");
         assert!(!at("left").exists() && at("used").exists() && elsewhere.exists());
         assert!(at("link").is_symlink() && at("pipe").exists());
     }

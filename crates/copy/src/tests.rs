@@ -2,6 +2,8 @@
 
 use std::{cell::Cell, process::Stdio, rc::Rc, time::Duration};
 
+use sftp::Request;
+use testing::PATIENCE;
 use tokio::{process::Command, runtime::Builder, task::LocalSet, time::timeout};
 
 use crate::{
@@ -32,7 +34,7 @@ fn ask<T, F: Future<Output = T>>(names: &str, what: impl FnOnce(Rc<Channel>) -> 
         server.args(["-c", SERVER, names]);
         server.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let channel = Channel::open(server).await.unwrap();
-        timeout(Duration::from_secs(30), what(channel)).await.expect("it ends")
+        timeout(PATIENCE, what(channel)).await.expect("it ends")
     })
 }
 
@@ -55,6 +57,12 @@ fn a_folder_without_an_end_is_given_up() {
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
-    let trouble = ask("[]", async |channel| channel.stat(b"/").await).unwrap_err();
+    let stat = async |channel: Rc<Channel>| {
+        channel.waiting.borrow_mut().answer_wait = Duration::from_millis(100);
+        // From the next answer on.
+        channel.ask(&Request::Opendir(b"/")).await.unwrap();
+        channel.stat(b"/").await
+    };
+    let trouble = ask("[]", stat).unwrap_err();
     assert!(matches!(&trouble, Trouble::Lost(why) if why.contains("sent no answer")), "{trouble}");
 }

@@ -17,18 +17,24 @@ use crate::{
 };
 
 /// A server that owes an answer and has said nothing for so long is given up. Bringing much to a slow disk takes minutes.
-pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct Waiting {
     pub(crate) asked: HashMap<u32, InFlight>,
     /// Since when the server owes an answer and says nothing.
     pub(crate) since: Instant,
+    /// How long it may: [`ANSWER_WAIT`].
+    pub(crate) answer_wait: Duration,
     pub(crate) lost: Option<String>,
 }
 
 impl Waiting {
+    pub(crate) fn new() -> Self {
+        Self { asked: HashMap::new(), since: Instant::now(), answer_wait: ANSWER_WAIT, lost: None }
+    }
+
     pub(crate) fn is_late(&self) -> bool {
-        !self.asked.is_empty() && self.since.elapsed() >= ANSWER_WAIT
+        !self.asked.is_empty() && self.since.elapsed() >= self.answer_wait
     }
 }
 

@@ -172,7 +172,7 @@ fn soft_limit(limits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -183,28 +183,24 @@ mod tests {
         assert!(by_network()[&network].contains(&pid));
         let before = read(pid).unwrap();
         let files: Vec<fs::File> = (0..10).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
-        let until = Instant::now() + Duration::from_millis(20);
-        while Instant::now() < until {}
-        let after = read(pid).unwrap();
-        drop(files);
-        assert_eq!((&after.name, after.began_ticks), (&before.name, before.began_ticks));
         // The threads of other tests come and go.
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let running = |program: &Program| program.threads[&thread].running_ns;
-        assert!(running(&after) > running(&before), "{before:?} {after:?}");
+        let has_run = || read(pid).filter(|after| running(after) > running(&before));
+        let after = testing::find(testing::PATIENCE, has_run).expect("this thread has run");
+        drop(files);
+        assert_eq!((&after.name, after.began_ticks), (&before.name, before.began_ticks));
         assert!(after.descriptors.unwrap() >= 10 && after.max_descriptors.unwrap() >= 10, "{after:?}");
         assert_eq!(read(0), None);
     }
 
     #[test]
     fn a_process_that_has_not_run_is_not_read_again() {
-        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
-        let is_asleep = || {
-            let state = crate::read(format!("/proc/{}/stat", child.id())).unwrap();
-            state.contains("(sleep) S")
-        };
-        let until = Instant::now() + Duration::from_secs(10);
-        while !is_asleep() && Instant::now() < until {}
+        // It waits for the end of its input.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        testing::until("it waits", || {
+            crate::read(format!("/proc/{}/stat", child.id())).unwrap().contains("(cat) S")
+        });
         let mut first = look(child.id(), None).unwrap();
         first.program.descriptors = Some(4_711);
         let second = look(child.id(), Some(first)).unwrap();

@@ -303,7 +303,7 @@ impl Source for Here {
 mod tests {
     use std::{
         net::TcpListener,
-        process::{Child, Command},
+        process::{Child, Command, Stdio},
     };
 
     use super::*;
@@ -315,7 +315,8 @@ mod tests {
     #[test]
     fn among_many_processes_those_that_listen_are_looked_at_each_second() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let idle = || Command::new("sleep").arg("30").spawn().unwrap();
+        // They wait for the end of their input.
+        let idle = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let mut idle: Vec<Child> = (0..=Look::Brief.max_programs()).map(|_| idle()).collect();
         let mut here = here();
         here.listeners().unwrap();

@@ -354,7 +354,7 @@ mod tests {
             let empty = find();
             assert!(empty.waiting == 0 && empty.backlog > 0, "{empty:?}");
             let _waiting = [TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap()];
-            assert_eq!(find(), Listener { waiting: 2, ..empty });
+            testing::until("two wait", || find() == Listener { waiting: 2, ..empty });
         }
     }
 
@@ -366,9 +366,11 @@ mod tests {
         client.write_all(&[7; 1000]).unwrap();
         server.read_exact(&mut [0; 400]).unwrap();
         let local = client.local_addr().unwrap();
-        let all = connections(usize::MAX, &listeners().unwrap()).unwrap();
-        let sent = all.iter().find(|seen| seen.local == local).unwrap();
-        let received = all.iter().find(|seen| seen.remote == local).unwrap();
+        let all = || connections(usize::MAX, &listeners().unwrap()).unwrap().into_iter();
+        let is_done = |seen: Connection| seen.local == local && seen.info.acknowledged_bytes == 1001;
+        testing::until("all is acknowledged", || all().any(is_done));
+        let sent = all().find(|seen| seen.local == local).unwrap();
+        let received = all().find(|seen| seen.remote == local).unwrap();
         assert_eq!((sent.info.acknowledged_bytes, sent.info.busy_us.is_some()), (1001, true));
         assert_eq!((received.info.received_bytes, received.unread_bytes), (1000, 600));
         assert!(sent.send_buffer_bytes > 1000 && sent.send_buffer_used_bytes == 0, "{sent:?}");

@@ -221,11 +221,23 @@ fn sample_times() -> impl Iterator<Item = Duration> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
+    use rustix::{
+        fs::Timespec,
+        time::{ClockId, clock_gettime},
+    };
+
     use super::*;
-    use crate::namespaces::{self, Kind};
+    use crate::{
+        namespaces::{self, Kind},
+        tcp::{self, Listener},
+    };
 
     #[test]
     fn what_happens_between_begin_and_end_is_seen() {
+        // Threads of other tests that end meanwhile would hide the busiest one.
+        if crate::is_run_again("watch::tests::what_happens_between_begin_and_end_is_seen", &[]) {
+            return;
+        }
         let path = namespaces::path_of(std::process::id(), Kind::Network);
         let host = WatchedHost {
             name: "here".to_owned(),
@@ -236,12 +248,17 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let watch = Watch::start(vec![host], &[], false).unwrap();
         let _waiting = TcpStream::connect(address).unwrap();
-        let until = Instant::now() + Duration::from_millis(50);
-        while Instant::now() < until {}
+        let is_it = |listener: &Listener| listener.address == address && listener.waiting == 1;
+        testing::until("it waits", || tcp::listeners().unwrap().iter().any(is_it));
+        let worked = || clock_gettime(ClockId::ThreadCPUTime);
+        let until = worked() + Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        while worked() < until {}
         let seen = watch.stop().unwrap();
         let host = &seen.hosts[0];
         let queue = host.listeners[&address.to_string()];
-        assert_eq!((queue.most_waiting, queue.samples, queue.samples_waiting), (1, 2, 1));
+        // The first sample comes before the connection and the last one after it; each second there is another one.
+        assert_eq!(queue.most_waiting, 1);
+        assert!((1..queue.samples).contains(&queue.samples_waiting), "{queue:?}");
         assert!(host.counters.get("Tcp.PassiveOpens").unwrap() >= 1, "{host:?}");
         let pid = std::process::id();
         let program = host.programs.iter().find(|program| program.pid == pid).unwrap();

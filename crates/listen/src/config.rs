@@ -205,6 +205,9 @@ pub struct Timeouts {
     pub store: Duration,
     /// How long a stopping listener waits for requests in flight.
     pub drain: Duration,
+    /// How long what a client sends is discarded after its connection was closed.
+    #[doc(hidden)]
+    pub linger: Duration,
 }
 
 impl Default for Timeouts {
@@ -216,6 +219,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(75),
             store: Duration::from_secs(30),
             drain: Duration::from_secs(10),
+            linger: Duration::from_secs(2),
         }
     }
 }

@@ -127,8 +127,7 @@ pub struct Handle {
 impl Handle {
     /// Stops the listener after the requests in flight, which get at most [`crate::Timeouts::drain`].
     pub fn stop(&self) {
-        self.shared.lifecycle.advance(State::Draining);
-        self.shared.store.skip_sync_delay();
+        self.shared.drain();
     }
 
     /// Stops the listener without waiting for requests in flight; lines submitted to the storage are written.

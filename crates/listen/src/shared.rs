@@ -78,6 +78,12 @@ impl Shared {
         })
     }
 
+    /// Begins to finish the requests in flight, without the delay before their sync.
+    pub(crate) fn drain(&self) {
+        self.lifecycle.advance(State::Draining);
+        self.store.skip_sync_delay();
+    }
+
     /// Why nothing can be stored now; None if the storage works.
     pub(crate) fn storage_refusal(&self) -> Option<Refusal> {
         let hangs = || self.stall_detector.is_stalled(self.clock.now_ns(), self.config.timeouts.store);

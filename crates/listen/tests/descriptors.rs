@@ -1,5 +1,7 @@
 //! A listener whose clients take all descriptors they can get. In a process of its own, for it lowers the limit.
 
+use std::time::Duration;
+
 use listen::{Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testing::http::{Client, post_json};
@@ -15,8 +17,13 @@ fn clients_leave_the_storage_its_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: limit.maximum }).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    let store = segments::Config { max_open: FILES, ..segments::Config::new(template) };
-    let server = Server::bind(Config::new(store), Vec::new()).unwrap();
+    // However slow this machine is.
+    let long = Duration::from_secs(3_600);
+    let store =
+        segments::Config { max_open: FILES, descriptor_wait: long, ..segments::Config::new(template) };
+    let mut config = Config::new(segments::Config { close_wait: long, ..store });
+    (config.timeouts.idle, config.timeouts.store) = (long, long);
+    let server = Server::bind(config, Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());
     let mut clients = Vec::new();

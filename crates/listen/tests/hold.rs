@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    time::Duration,
 };
 
 use listen::{Config, Server};
@@ -21,7 +22,10 @@ fn resident_bytes() -> u64 {
 fn an_idle_connection_holds_little_memory() {
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
-    let server = Server::bind(Config::new(segments::Config::new(template)), Vec::new()).unwrap();
+    let mut config = Config::new(segments::Config::new(template));
+    // However slow this machine is.
+    config.timeouts.idle = Duration::from_secs(3_600);
+    let server = Server::bind(config, Vec::new()).unwrap();
     let (address, handle) = (server.local_addrs()[0], server.handle());
     let running = std::thread::spawn(move || server.run());
     // The client's side is in this process too: a descriptor, and nothing beside it.

@@ -49,7 +49,7 @@ impl Pki {
             url: server.url(),
             users: Some(USERS.to_string()),
             loops: Some((REQUESTS / USERS).to_string()),
-            timeout: Some("10s".to_owned()),
+            timeout: Some("10m".to_owned()),
             no_keepalive: true,
             cacert: Some(self.file("ca.pem")),
             ..HttpWorkload::default()
@@ -150,7 +150,6 @@ fn client_certificates_are_required_refused_and_accepted() {
 #[test]
 fn handshakes_that_break_off_fail() {
     let pki = Pki::new();
-    let timeout = |workload: HttpWorkload| HttpWorkload { timeout: Some("200ms".to_owned()), ..workload };
     for (behaviour, class, words) in [
         (Behaviour::PlainHttp, ErrorClass::NotTls, "http://"),
         (Behaviour::Closes, ErrorClass::TlsClosed, "during the TLS handshake"),
@@ -158,7 +157,11 @@ fn handshakes_that_break_off_fail() {
         (Behaviour::Silent, ErrorClass::TlsTimeout, "within 200"),
     ] {
         let server = Server::start(behaviour, None);
-        let trial = run(&timeout(pki.workload(&server)));
+        let mut workload = pki.workload(&server);
+        if behaviour == Behaviour::Silent {
+            workload.timeout = Some("200ms".to_owned());
+        }
+        let trial = run(&workload);
         all_failed(&trial, class, words);
         assert_eq!(
             (trial.counts.connections_opened, trial.counts.handshakes),
@@ -229,6 +232,7 @@ fn an_open_load_opens_its_pool_before_the_start() {
         rate: Some("1k".to_owned()),
         requests: Some("200".to_owned()),
         connections: Some("8".to_owned()),
+        drain: Some("10m".to_owned()),
         ..pki.workload(&server)
     });
     assert_eq!((trial.counts.completed, trial.counts.handshakes), (200, 8));

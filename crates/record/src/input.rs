@@ -24,6 +24,10 @@ const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// # Errors
 /// When the file cannot be read, holds more than `max_bytes`, or gives no data for 5 s.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
+    read_within(path, max_bytes, &MAX_WAIT)
+}
+
+fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> Result<Vec<u8>, String> {
     let refuse = |why: String| format!("cannot read {}: {why}", path.display());
     // Without this flag, opening a pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits() as i32;
@@ -31,9 +35,9 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
     let mut file = file.map_err(|error| refuse(error.to_string()))?;
     let (mut bytes, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
     loop {
-        let ready = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&MAX_WAIT));
+        let ready = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(wait));
         if ready.map_err(|error| refuse(io::Error::from(error).to_string()))? == 0 {
-            return Err(refuse(format!("it has given no data for {} s; use a file", MAX_WAIT.tv_sec)));
+            return Err(refuse(format!("it has given no data for {} s; use a file", wait.tv_sec)));
         }
         match file.read(&mut chunk) {
             Ok(0) => return Ok(bytes),
@@ -79,7 +83,8 @@ mod tests {
         assert!(read(folder.path(), 4).is_err());
 
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert!(read(&pipe, 4).unwrap_err().contains("it has given no data"));
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert!(read_within(&pipe, 4, &at_once).unwrap_err().contains("it has given no data"));
         let writer = thread::spawn({
             let pipe = pipe.clone();
             move || {
@@ -91,7 +96,8 @@ mod tests {
                 }
             }
         });
-        assert_eq!(read(&pipe, 4).unwrap(), b"abcd");
+        let minutes = Timespec { tv_sec: 300, tv_nsec: 0 };
+        assert_eq!(read_within(&pipe, 4, &minutes).unwrap(), b"abcd");
         writer.join().unwrap();
     }
 }

@@ -37,6 +37,9 @@ pub struct Config {
     pub idle: Duration,
     /// Maximum time that [`Store::close`](crate::Store::close) waits for the disk.
     pub close_wait: Duration,
+    /// Maximum time that lines wait for files to be closed, so that theirs can be opened.
+    #[doc(hidden)]
+    pub descriptor_wait: Duration,
 }
 
 impl Config {
@@ -56,6 +59,7 @@ impl Config {
             grace: Duration::from_secs(60),
             idle: Duration::from_secs(600),
             close_wait: Duration::from_secs(30),
+            descriptor_wait: Duration::from_secs(5),
             template,
         }
     }

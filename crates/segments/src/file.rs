@@ -201,7 +201,7 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
             drop(one);
         });
-        assert!(descriptors.wait_below(2, Instant::now() + Duration::from_secs(20)));
+        assert!(descriptors.wait_below(2, Instant::now() + testing::PATIENCE));
         later.join().unwrap();
         drop(two);
         assert!(descriptors.wait_below(1, soon()));

@@ -60,7 +60,7 @@ const MAX_PENDING_TRUNCATIONS: usize = 64;
 impl Table {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let locator = Locator::new(&shared.config);
-        let descriptor_wait = Duration::from_secs(5);
+        let descriptor_wait = shared.config.descriptor_wait;
         let (slots, pending_truncations, links) = Default::default();
         Self { shared, locator, slots, pending_truncations, links, descriptor_wait }
     }

@@ -37,7 +37,7 @@ impl Session {
         );
         // An answer that does not come must not hold up all tests.
         let mut child = Command::new("timeout")
-            .args(["60", SERVER, "-e", "-d"])
+            .args(["600", SERVER, "-e", "-d"])
             .arg(folder)
             .env("HOME", folder)
             .stdin(Stdio::piped())

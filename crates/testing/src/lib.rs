@@ -4,12 +4,15 @@
 //! * [`http`]: a client that notices everything.
 //! * [`plans`]: plans and trials of which nothing is known yet.
 //! * [`until`] and [`find`]: waiting for what is about to happen; [`unread_bytes`]: whether a server has taken it.
+//! * [`accepted_void`] and [`skipped`]: what a test that passes has not tested.
 
 pub mod foreign_lines;
 pub mod http;
+mod notes;
 pub mod plans;
 mod sockets;
 mod wait;
 
+pub use notes::{accepted_void, skipped};
 pub use sockets::unread_bytes;
 pub use wait::{PATIENCE, find, until};

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Time that the kernel may take to release the lock of an owner that has just been killed.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A run whose owner is alive.
 #[derive(Debug, Clone)]
@@ -68,7 +68,11 @@ pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
 /// # Errors
 /// When the folder cannot be read. What cannot be undone is in the result.
 pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
-    clean_those(folder, |content| {
+    clean_within(folder, LOCK_TIMEOUT)
+}
+
+fn clean_within(folder: &Folder, time: Duration) -> Result<Cleaned, Error> {
+    clean_those(folder, time, |content| {
         let is_gone = |change: &Change| change.network().is_some_and(Network::is_gone);
         !content.header.is_service || content.open.iter().any(is_gone)
     })
@@ -79,19 +83,28 @@ pub fn clean(folder: &Folder) -> Result<Cleaned, Error> {
 /// # Errors
 /// As [`clean`].
 pub fn clean_all(folder: &Folder) -> Result<Cleaned, Error> {
-    clean_those(folder, |_| true)
+    clean_those(folder, LOCK_TIMEOUT, |_| true)
 }
 
-fn clean_those(folder: &Folder, is_asked: fn(&JournalContent) -> bool) -> Result<Cleaned, Error> {
+fn clean_those(
+    folder: &Folder,
+    time: Duration,
+    is_asked: fn(&JournalContent) -> bool,
+) -> Result<Cleaned, Error> {
     let mut cleaned = Cleaned::default();
     for path in journals(folder)? {
-        clean_one(&path, is_asked, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
+        clean_one(&path, time, is_asked, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
     }
     remove_unfinished_journals(folder);
     Ok(cleaned)
 }
 
-fn clean_one(path: &Path, is_asked: fn(&JournalContent) -> bool, cleaned: &mut Cleaned) -> Result<(), Error> {
+fn clean_one(
+    path: &Path,
+    time: Duration,
+    is_asked: fn(&JournalContent) -> bool,
+    cleaned: &mut Cleaned,
+) -> Result<(), Error> {
     // The owner or another call of `clean` may have removed the journal.
     let Some(content) = journal::read(path)? else { return Ok(()) };
     if !is_asked(&content) {
@@ -100,7 +113,7 @@ fn clean_one(path: &Path, is_asked: fn(&JournalContent) -> bool, cleaned: &mut C
     let JournalContent { header, .. } = content;
     let is_same_boot = header.boot == boot_id();
     // An owner that has just been killed may take a moment to end.
-    let deadline = Instant::now() + LOCK_TIMEOUT;
+    let deadline = Instant::now() + time;
     while is_same_boot && header.owner.is_dying(&header.pid_namespace) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
@@ -109,7 +122,7 @@ fn clean_one(path: &Path, is_asked: fn(&JournalContent) -> bool, cleaned: &mut C
         return Ok(());
     }
     let Ok(file) = File::open(path) else { return Ok(()) };
-    if !try_lock(&file) {
+    if !try_lock(&file, time) {
         return Ok(());
     }
     // Read again under the lock, because another call of `clean` may have changed the journal.
@@ -138,8 +151,8 @@ fn clean_one(path: &Path, is_asked: fn(&JournalContent) -> bool, cleaned: &mut C
 }
 
 /// Locks a file, within the time that a killed owner may take to release it.
-pub(crate) fn try_lock(file: &File) -> bool {
-    let deadline = Instant::now() + LOCK_TIMEOUT;
+pub(crate) fn try_lock(file: &File, time: Duration) -> bool {
+    let deadline = Instant::now() + time;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {
             return false;
@@ -197,6 +210,8 @@ fn owner_of_unfinished_journal(name: &str) -> Option<ProcessId> {
 
 #[cfg(test)]
 mod tests {
+    use testing::PATIENCE;
+
     use super::*;
     use crate::Journal;
 
@@ -250,7 +265,7 @@ mod tests {
         drop(journal);
         fs::write(&file, text).unwrap();
         fs::create_dir(&path).unwrap();
-        let cleaned = clean(&scratch.0).unwrap();
+        let cleaned = clean_within(&scratch.0, PATIENCE).unwrap();
         assert!(cleaned.runs == 1 && cleaned.failures.is_empty(), "{cleaned:?}");
         assert!(!path.exists() && !file.exists());
     }
@@ -260,9 +275,10 @@ mod tests {
         for _ in 0..5 {
             let scratch = Scratch::new();
             // Freeing much memory makes the end slow.
-            let script = "x = bytearray(100 << 20); print(flush=True); import time; time.sleep(60)";
+            let script = "import sys; x = bytearray(100 << 20); print(flush=True); sys.stdin.read()";
             let mut owner = std::process::Command::new("python3")
                 .args(["-c", script])
+                .stdin(std::process::Stdio::piped())
                 .stdout(std::process::Stdio::piped())
                 .spawn()
                 .unwrap();
@@ -283,7 +299,7 @@ mod tests {
             fs::write(scratch.0.path().join("0123456789abcdef.journal"), text).unwrap();
             assert_eq!(clean(&scratch.0).unwrap().runs, 0, "it lives");
             owner.kill().unwrap();
-            assert_eq!(clean(&scratch.0).unwrap().runs, 1, "it is dying");
+            assert_eq!(clean_within(&scratch.0, PATIENCE).unwrap().runs, 1, "it is dying");
             owner.wait().unwrap();
         }
     }
@@ -314,7 +330,7 @@ mod tests {
         lines[1] = &lines[1][..20];
         fs::write(&file, lines.join("\n")).unwrap();
         fs::create_dir(&path).unwrap();
-        let cleaned = clean(&scratch.0).unwrap();
+        let cleaned = clean_within(&scratch.0, PATIENCE).unwrap();
         assert!(matches!(cleaned.failures[..], [Error::Damaged { .. }]), "{cleaned:?}");
         assert!(!path.exists() && file.exists());
     }

@@ -5,11 +5,15 @@ use std::{
     io::ErrorKind,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::process::geteuid;
 
-use crate::{Error, clean::try_lock};
+use crate::{
+    Error,
+    clean::{LOCK_TIMEOUT, try_lock},
+};
 
 /// Environment variable that names another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
@@ -82,9 +86,13 @@ impl Folder {
     /// # Errors
     /// When another process holds the lock.
     pub fn lock(&self) -> Result<File, Error> {
+        self.lock_within(LOCK_TIMEOUT)
+    }
+
+    pub(crate) fn lock_within(&self, time: Duration) -> Result<File, Error> {
         let refuse = |why: String| Error::Folder { path: self.0.clone(), why };
         let file = File::open(&self.0).map_err(|error| refuse(format!("cannot be opened: {error}")))?;
-        let is_locked = try_lock(&file);
+        let is_locked = try_lock(&file, time);
         let why = "another command changes settings of this host; wait for its end, and try again";
         if is_locked { Ok(file) } else { Err(refuse(why.to_owned())) }
     }

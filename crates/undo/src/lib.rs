@@ -110,3 +110,11 @@ pub enum Error {
         cause: String,
     },
 }
+
+/// Makes this thread, and no other, that of a user who may not inspect the first process.
+#[cfg(test)]
+fn become_nobody() {
+    let nobody = rustix::process::Uid::from_raw(65_534);
+    let done = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+    done.expect("root is needed: make test leaves this out without root");
+}

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use anyhow::{Context, Result};
 use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{
     Trial,
     balanced::{Balanced, VIP},
@@ -18,6 +18,7 @@ pub(super) const BAR: Bar = Bar {
     what: "under 2,000 new connections a second and 5,000 that stay: a server is added, drained, weighted, removed, the daemon killed, \
            or restarted with a new program: no connection breaks; a dead server breaks only its own, and gets no new ones after its checks",
     full_seconds: 320,
+    decided_by: By::Times,
     run,
 };
 
@@ -46,7 +47,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         daemon = happen(&lab, event, daemon)?;
         let [stayed, new] = &mut running;
         let is_under_load = stayed.is_running() && new.is_running();
-        outcome.holds(&format!("{event}_under_load"), is_under_load, "it is over before the load is");
+        outcome.time().holds(&format!("{event}_under_load"), is_under_load, "it is over before the load is");
         let [stayed, new] = loads.end(running)?;
         unbroken(&mut outcome, event, &loads, &stayed, &new);
         lab.tell("stop")?;
@@ -110,14 +111,14 @@ fn happen(lab: &Balanced, event: &str, daemon: Process) -> Result<Process> {
 }
 
 fn unbroken(outcome: &mut Outcome, event: &str, loads: &Loads, stayed: &Trial, new: &Trial) {
-    outcome.equal(
+    outcome.time().equal(
         &format!("{event}_connections"),
         stayed.counts.connections_opened,
         loads.users,
         "one for each user, for all the time",
     );
-    outcome.equal(&format!("{event}_failed_of_users"), stayed.counts.failed, 0, "of all requests");
-    outcome.equal(&format!("{event}_failed_of_new"), new.counts.failed, 0, "of all requests");
+    outcome.time().equal(&format!("{event}_failed_of_users"), stayed.counts.failed, 0, "of all requests");
+    outcome.time().equal(&format!("{event}_failed_of_new"), new.counts.failed, 0, "of all requests");
     outcome.note(format!(
         "{event}: {} requests of {} users, {} on new connections at {:.0}/s",
         stayed.counts.completed, loads.users, new.counts.completed, new.throughput_per_s
@@ -139,7 +140,7 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
     // A request fails with its connection, or hangs.
     let broken = stayed.counts.failed + stayed.counts.in_flight;
     let most = (loads.users as f64 * own * 1.25) as u64;
-    outcome.figure(
+    outcome.time().figure(
         "death_broken_of_users",
         broken,
         format!("1 to {most}, those of the server"),
@@ -151,7 +152,7 @@ fn death(outcome: &mut Outcome, lab: &Balanced, loads: &Loads) -> Result<()> {
         new.series.iter().filter(|step| late(step.end_s)).map(|step| step.completed).sum();
     // A sample is over by then.
     if started_late > 0 {
-        outcome.figure(
+        outcome.time().figure(
             "death_lost_later",
             started_late.saturating_sub(completed_late),
             format!("<= {}, a hundredth, {KNOWN_DEAD_S} s after the death", started_late / 100),

@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Bar, Outcome, Scale, many_connections::Plan};
+use super::{Bar, By, Outcome, Scale, many_connections::Plan};
 
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "connections-18k",
     what: "18,000 connections from one process, all in use for 10 s, no error",
     full_seconds: 20,
+    decided_by: By::Times,
     run,
 };
 

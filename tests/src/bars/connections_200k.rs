@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use super::{Bar, Outcome, Scale, many_connections::Plan};
+use super::{Bar, By, Outcome, Scale, many_connections::Plan};
 
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "connections-200k",
     what: "200,000 connections (sample: 22,000) from this machine for 10 s, no error; memory reported",
     full_seconds: 60,
+    decided_by: By::Times,
     run,
 };
 

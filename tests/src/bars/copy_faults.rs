@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{
     lab::{Labs, SshdFolder},
     mounts::PrivateMounts,
@@ -32,6 +33,7 @@ pub(super) const BAR: Bar = Bar {
     what: "11 faults, each 8 times at a random moment of a copy over 100 Mbit/s and 50 ms, up and down in turn: it ends with all that \
            was to come or says why not, the same command goes on then, no name ever has a part, nothing is left",
     full_seconds: 420,
+    decided_by: By::Counts,
     run,
 };
 
@@ -41,7 +43,7 @@ const USUAL: Duration = Duration::from_millis(3_200);
 /// Labs that are up at once.
 const LABS: usize = 4;
 /// Time that processes of `ssh` have after the end.
-const LAST_WORDS: Duration = Duration::from_secs(15);
+const LAST_WORDS: Duration = PATIENCE;
 const LARGE_BYTES: usize = 12_000_000;
 /// Enough to take new keys twice on one connection.
 const REKEYED_BYTES: usize = 40_000_000;
@@ -219,7 +221,7 @@ impl Place {
         };
         let options = ["-o", option, "-o", "SetEnv=HOME=/nonexistent", "-o", "LogLevel=DEBUG1"];
         let mut sshd = self.within("server", &sshd)?.args(options).start()?;
-        sshd.says("Server listening", seconds(10))?;
+        sshd.says("Server listening", PATIENCE)?;
         Ok(sshd)
     }
 
@@ -228,7 +230,7 @@ impl Place {
         for host in ["client", "server"] {
             // No packet has room in a queue of a byte.
             let words = if is_up { "del dev eth0 root" } else { "replace dev eth0 root bfifo limit 1" };
-            let done = self.within(host, &format!("tc qdisc {words}"))?.run(seconds(10))?;
+            let done = self.within(host, &format!("tc qdisc {words}"))?.run(PATIENCE)?;
             ensure!(done.code == Some(0), "{}", done.stderr);
         }
         Ok(())
@@ -291,7 +293,7 @@ impl Place {
         let moment = random.between(Duration::ZERO, USUAL);
         thread::sleep(moment);
         let sockets = self.disturb(case, &copy, &mut sshd, &watch, &mut random)?;
-        let finished = copy.finish(seconds(100));
+        let finished = copy.finish(PATIENCE);
         let took = begun.elapsed();
         if case.fault == LinkGone {
             self.link(true)?;
@@ -310,7 +312,7 @@ impl Place {
             Ok(finished) => self.judge(case, &finished, took, &mut story, &mut faults),
         }
         if faults.is_empty() && !story.ends_with("whole") {
-            let again = self.copy(case, &folder)?.run(seconds(60))?;
+            let again = self.copy(case, &folder)?.run(PATIENCE)?;
             if again.code != Some(0) {
                 faults.push(format!("the same command does not go on: {:?} {}", again.code, again.stderr));
             }
@@ -431,12 +433,12 @@ fn kill(pid: u32) {
 /// As when its machine goes down: with all that it has started.
 fn kill_all(sshd: &mut Process) {
     descendants(sshd.pid()).iter().for_each(|(pid, _)| kill(*pid));
-    let _ = sshd.wait(seconds(5));
+    let _ = sshd.wait(PATIENCE);
 }
 
 fn resize(disk: &Path, bytes: u64) -> Result<()> {
     let options = format!("remount,size={bytes}");
-    let done = Launch::new("mount").args(["-o", &options, &disk.display().to_string()]).run(seconds(10))?;
+    let done = Launch::new("mount").args(["-o", &options, &disk.display().to_string()]).run(PATIENCE)?;
     ensure!(done.code == Some(0), "{}", done.stderr);
     Ok(())
 }
@@ -444,7 +446,7 @@ fn resize(disk: &Path, bytes: u64) -> Result<()> {
 /// The files below a folder and their hashes, by programs of others.
 fn hashes(folder: &Path) -> Result<String> {
     let list = "cd \"$0\" && find . -type f ! -name '*.part' -exec sha256sum {} + | sort";
-    let done = Launch::new("sh").args(["-c", list, &folder.display().to_string()]).run(seconds(30))?;
+    let done = Launch::new("sh").args(["-c", list, &folder.display().to_string()]).run(PATIENCE)?;
     ensure!(done.code == Some(0), "{}", done.stderr);
     Ok(done.stdout)
 }

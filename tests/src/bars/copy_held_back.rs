@@ -3,14 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use testing::PATIENCE;
 
 use super::{
-    Bar, Outcome, Scale, is_wanted,
+    Bar, By, Outcome, Scale, is_wanted,
     verdict_table::{Slow, SlowDisk},
 };
 use crate::{
@@ -26,10 +26,10 @@ pub(super) const BAR: Bar = Bar {
     what: "socket buffers of 2 MB, 0.1 % packet loss, no link at all, a slow disk of the target, a server with small windows (dropbear), \
            a limit that was asked for, and a link that is full: each drawn 5 times, uploads and downloads in turn, named rightly each time",
     full_seconds: 900,
+    decided_by: By::Times,
     run,
 };
 
-const WAIT: Duration = Duration::from_secs(120);
 /// Files of so many bytes are the source; there are as many names of one as a case needs.
 const FILE_BYTES: u64 = 100_000_000;
 const TUNED: &str = "tcp_rmem = \"64MB\", tcp_wmem = \"64MB\"";
@@ -128,7 +128,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let source = place.path().join("source");
     Launch::new("sh")
         .args(["-c", &format!("head -c {FILE_BYTES} /dev/urandom > {}", source.display())])
-        .run(WAIT)?;
+        .run(PATIENCE)?;
     let mut outcome = Outcome::default();
     let (cases, runs) = scale.pick((&CASES[..1], 1), (&CASES[..], 5));
     for case in cases.iter().filter(|case| is_wanted(case.cause)) {
@@ -139,7 +139,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             right += u64::from(cause == case.cause);
             outcome.note(format!("{} {number}: {cause}: {evidence}", case.cause));
         }
-        outcome.equal(case.cause, right, runs, "named rightly");
+        outcome.time().equal(case.cause, right, runs, "named rightly");
     }
     Ok(outcome)
 }
@@ -187,7 +187,7 @@ fn held_back(case: &Case, source: &Path, number: u64, random: &mut Random) -> Re
         "lab shell client -- {program} copy -F {config} -rq --no-resume --no-verify --json {json} {}",
         case.words
     );
-    let finished = labs.command(&words)?.args(ends).run(WAIT)?;
+    let finished = labs.command(&words)?.args(ends).run(PATIENCE)?;
     labs.down(running)?;
     ensure!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
     let report: Value = serde_json::from_str(&fs::read_to_string(json)?)?;
@@ -202,7 +202,7 @@ fn dropbear(labs: &Labs) -> Result<String> {
     let [host_key, key, script, config] =
         ["host_key", "key", "serve", "ssh_config"].map(|name| labs.path(name));
     let made = |words: String| -> Result<()> {
-        let finished = Launch::new("sh").args(["-c", &words]).run(WAIT)?;
+        let finished = Launch::new("sh").args(["-c", &words]).run(PATIENCE)?;
         ensure!(finished.code == Some(0), "{words}: {}", finished.stderr);
         Ok(())
     };

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Runs, Scale};
+use super::{Bar, By, Outcome, Runs, Scale};
 use crate::copying::{CopyPath, Way};
 
 /// The bar.
@@ -14,6 +15,7 @@ pub(super) const BAR: Bar = Bar {
     what: "`copy -l` holds its rate within 2 %, up and down; one TCP flow of somebody else beside `copy --polite` keeps ≥ 0.35 of the \
            path, and what it keeps beside the default is printed: 100 Mbit/s, 40 ms, medians of 3",
     full_seconds: 240,
+    decided_by: By::Times,
     run,
 };
 
@@ -105,7 +107,7 @@ fn left_to_another(path: &CopyPath, options: &str, beside: Beside) -> Result<f64
     let flow = path.flow(beside.flow_s)?;
     std::thread::sleep(Duration::from_secs(1));
     path.copy(&format!("{options} --no-verify"), Way::Up, "file", "copy")?;
-    let finished = flow.finish(Duration::from_secs(60))?;
+    let finished = flow.finish(PATIENCE)?;
     let report: Value = serde_json::from_str(&finished.stdout)?;
     let intervals = report["intervals"].as_array().context("iperf3 has no intervals")?;
     let rates: Vec<f64> = intervals

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{process::Launch, repository};
 
 /// The bar of HTTP/1.1.
@@ -10,6 +10,7 @@ pub(super) const HTTP1: Bar = Bar {
     name: "fuzz-http1",
     what: "the HTTP/1.1 parsers under libFuzzer for 600 s, no finding",
     full_seconds: 660,
+    decided_by: By::Counts,
     run: |scale| fuzz("http1", scale),
 };
 
@@ -19,6 +20,7 @@ pub(super) const ANSWERS: Bar = Bar {
     what: "values taken from answers (JSON path, header, cookie, expression, redirects, gzip) under libFuzzer \
            for 600 s, no finding",
     full_seconds: 660,
+    decided_by: By::Counts,
     run: |scale| fuzz("answers", scale),
 };
 
@@ -27,6 +29,7 @@ pub(super) const EVENTS: Bar = Bar {
     name: "fuzz-events",
     what: "the readers of bodies, all kinds and encodings, under libFuzzer for 600 s, no finding",
     full_seconds: 660,
+    decided_by: By::Counts,
     run: |scale| fuzz("events", scale),
 };
 
@@ -35,6 +38,7 @@ pub(super) const SFTP: Bar = Bar {
     name: "fuzz-sftp",
     what: "the decoder of SFTP under libFuzzer for 600 s, no finding",
     full_seconds: 660,
+    decided_by: By::Counts,
     run: |scale| fuzz("sftp", scale),
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::proofload::Trial;
 use anyhow::Result;
 
-use super::{Bar, Outcome, Scale, ms};
+use super::{Bar, By, Outcome, Scale, ms};
 use crate::{
     Proofload, Serve,
     disturbance::{Awake, Quota, Witness, neighbour, stop_for},
@@ -21,6 +21,7 @@ pub(super) const BAR: Bar = Bar {
     what: "200 trials whose generator is stopped, throttled or crowded: no figure is printed as the target's that is not; \
            sound trials stay valid",
     full_seconds: 2_400,
+    decided_by: By::Times,
     run,
 };
 
@@ -253,7 +254,9 @@ fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
             "≥ 8 of 10",
             "other things took the processor as well, every time",
         ),
-        _ => outcome.figure("shortly_away_kept", kept, format!("≥ {least} of {counted}"), kept >= least),
+        _ => {
+            outcome.time().figure("shortly_away_kept", kept, format!("≥ {least} of {counted}"), kept >= least)
+        }
     }
     Ok(())
 }
@@ -286,7 +289,7 @@ fn undisturbed(outcome: &mut Outcome, cores: Cores, wanted: u64) -> Result<()> {
         let why = format!("a witness was disturbed in all but {sound} of {tried} trials");
         outcome.undecided("undisturbed_found", format!("≥ {least}"), why);
     }
-    outcome.figure("undisturbed_void", void, format!("≤ {most}"), void <= most);
-    outcome.figure("undisturbed_marked", marked, format!("≤ {most}"), marked <= most);
+    outcome.time().figure("undisturbed_void", void, format!("≤ {most}"), void <= most);
+    outcome.time().figure("undisturbed_marked", marked, format!("≤ {most}"), marked <= most);
     Ok(())
 }

@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     process::{Finished, Launch, Process},
     proofload::binary,
@@ -24,6 +25,7 @@ pub(super) const BAR: Bar = Bar {
     what: "host check names each faulty line of a published file and no sound one; 200 x host tune, SIGKILL, host restore leave every \
            value as it was",
     full_seconds: 60,
+    decided_by: By::Counts,
     run,
 };
 
@@ -117,9 +119,9 @@ struct Namespace {
 impl Namespace {
     fn new(folder: &TemporaryFolder) -> Result<Self> {
         let script = "mount -t sysfs sysfs /sys && ip link add v0 numrxqueues 1 type veth peer name v1 && ip link set v0 up && ip link set v1 up && \
-                      echo ready && exec sleep 1000";
+                      echo ready && exec sleep infinity";
         let mut holder = Launch::new("unshare").words("-n -m sh -c").arg(script).start()?;
-        holder.says("ready", seconds(10))?;
+        holder.says("ready", PATIENCE)?;
         Ok(Self { holder, state: folder.file("state") })
     }
 
@@ -136,7 +138,7 @@ impl Namespace {
     }
 
     fn run(&self, words: &str) -> Result<Finished> {
-        self.command(words)?.run(seconds(30))
+        self.command(words)?.run(PATIENCE)
     }
 
     fn journals(&self) -> usize {
@@ -149,7 +151,7 @@ impl Namespace {
 }
 
 fn snapshot(shell: &Launch) -> Result<String> {
-    let taken = shell.clone().args(["-c", SNAPSHOT]).run(seconds(30))?;
+    let taken = shell.clone().args(["-c", SNAPSHOT]).run(PATIENCE)?;
     ensure!(
         taken.stdout.lines().count() > 300,
         "the settings cannot be listed: {}{}",
@@ -180,7 +182,7 @@ fn judge(here: &Namespace, folder: &TemporaryFolder, outcome: &mut Outcome) -> R
     let checked = here.run(&words)?;
     outcome.equal("check_exit", checked.code.unwrap_or(-1) as u64, 1, "something is faulty");
     expect(&faults(&checked.stdout)?, inside, outcome, "inside");
-    let checked = Launch::new(binary()?.display().to_string()).words(&words).run(seconds(30))?;
+    let checked = Launch::new(binary()?.display().to_string()).words(&words).run(PATIENCE)?;
     expect(&faults(&checked.stdout)?, outside, outcome, "outside");
     Ok(())
 }
@@ -257,11 +259,11 @@ fn tune_and_restore(here: &Namespace, there: &Namespace, outcome: &mut Outcome) 
     here.run("host tune --set net.core.somaxconn=70000 --set net.ipv4.tcp_ecn=1")?;
     here.inside(Launch::new("sh"))
         .args(["-c", "echo 7 >/proc/sys/net/ipv4/tcp_syn_retries"])
-        .run(seconds(10))?;
+        .run(PATIENCE)?;
     here.run("host tune --set net.ipv4.tcp_syn_retries=9")?;
     here.inside(Launch::new("sh"))
         .args(["-c", "echo 8 >/proc/sys/net/ipv4/tcp_syn_retries"])
-        .run(seconds(10))?;
+        .run(PATIENCE)?;
     let restored = here.run("host restore")?;
     let others = |text: &str| {
         text.lines().filter(|line| !line.contains("tcp_syn_retries")).collect::<Vec<_>>().join("\n")
@@ -311,7 +313,7 @@ fn kill(here: &Namespace, kills: u64, outcome: &mut Outcome) -> Result<()> {
             thread::sleep(random.between(Duration::ZERO, life / 4));
         }
         tune.signal(Signal::KILL);
-        let ended = tune.finish(seconds(10))?;
+        let ended = tune.finish(PATIENCE)?;
         match (ended.code == Some(0), here.snapshot()? != untouched) {
             (true, _) => done += 1,
             (false, true) => changed += 1,

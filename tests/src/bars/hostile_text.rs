@@ -7,12 +7,12 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::Path,
     thread,
-    time::Duration,
 };
 
 use anyhow::{Result, ensure};
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     process::{Finished, Launch},
     proofload::binary,
@@ -25,6 +25,7 @@ pub(super) const BAR: Bar = Bar {
     what: "40 hostile strings in titles, names, levels, paths, headers, answers, logs and files: no command gives one \
            to a terminal or to a workflow's log as it is",
     full_seconds: 120,
+    decided_by: By::Counts,
     run,
 };
 
@@ -72,7 +73,6 @@ const HOSTILE: [&str; 40] = [
     "\u{1b}[?1049h",
 ];
 const WORD: &str = "PWNED";
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Commands, one a line; `@` is where the string goes, `%` the server's authority.
 const COMMANDS: &[&str] = &[
@@ -180,7 +180,7 @@ fn call(line: &str, text: &str, server: SocketAddr, folder: &Path, on_terminal: 
             launch.args(["script", "-qec", &quoted.join(" "), "/dev/null"])
         }
     };
-    launch.run(TIMEOUT)
+    launch.run(PATIENCE)
 }
 
 /// Files with the string wherever they hold text of a user.

@@ -4,8 +4,9 @@ use std::{fs, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{lab::Labs, process::Launch, random::Random};
 
 /// The bar.
@@ -13,6 +14,7 @@ pub(super) const BAR: Bar = Bar {
     name: "lab-crash",
     what: "200 SIGKILLs at random moments of a lab: nothing is left after the next command, nothing else is touched",
     full_seconds: 300,
+    decided_by: By::Counts,
     run,
 };
 
@@ -32,7 +34,7 @@ run = "nginx"
 workers = 2
 [[processes]]
 on = "far"
-command = ["sh", "-c", "sleep 1000 & sleep 1000"]
+command = ["sh", "-c", "sleep infinity & sleep infinity"]
 "#;
 
 /// Somebody else's lab, up all the time.
@@ -56,7 +58,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     labs.down(lab)?;
 
     let (mut neighbour, _) = labs.up(&labs.file("neighbour.toml", NEIGHBOUR)?)?;
-    let mut stranger = Launch::new("sleep").arg("1000").start()?;
+    let mut stranger = Launch::new("sleep").arg("infinity").start()?;
     // What looks like ours and is not.
     fs::create_dir(labs.state().join("0123456789abcdef.lab"))?;
     fs::write(labs.state().join("notes.journal"), "somebody's notes\n")?;
@@ -79,7 +81,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             }
         }
         lab.signal(Signal::KILL);
-        lab.wait(seconds(10))?;
+        lab.wait(PATIENCE)?;
         let clean = labs.run("clean")?;
         ensure!(clean.code == Some(0), "clean failed: {}{}", clean.stdout, clean.stderr);
         left.extend(labs.difference(&before)?);

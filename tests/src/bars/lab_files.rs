@@ -1,8 +1,11 @@
 //! Broken lab files and broken processes: everything is told, nothing is left.
 
-use anyhow::Result;
+use std::fs;
 
-use super::{Bar, Outcome, Scale};
+use anyhow::Result;
+use testing::PATIENCE;
+
+use super::{Bar, By, Outcome, Scale};
 use crate::lab::Labs;
 
 /// The bar.
@@ -11,6 +14,7 @@ pub(super) const BAR: Bar = Bar {
     what: "20 broken lab files: every mistake with its line, nothing started; 6 broken processes: told with the \
            end of their logs, everything taken down",
     full_seconds: 15,
+    decided_by: By::Counts,
     run,
 };
 
@@ -110,7 +114,7 @@ const PROCESSES: [(&str, &[&str]); 6] = [
         &["h-yes wrote more than 1048576 bytes", "| a flood"],
     ),
     (
-        "command = [\"sh\", \"-c\", \"echo all was well; sleep 0.3; kill -9 $$\"]\nready = \"log:well\"\n",
+        "command = [\"sh\", \"-c\", \"echo all was well; until [ -e UP ]; do sleep 0.01; done; kill -9 $$\"]\nready = \"log:well\"\n",
         &["h-sh was ended by signal 9", "| all was well", "taken down"],
     ),
     ("run = \"nginx\"\nargs = [\"-g\", \"nonsense;\"]\n", &["h-nginx ended with status 1", "nonsense"]),
@@ -151,7 +155,14 @@ fn run(_scale: Scale) -> Result<Outcome> {
             "[hosts]\nh = {{}}\nother = {{ cpu_quota = 1 }}\n[[links]]\nbetween = [\"h\", \"other\"]\n\
              [[processes]]\non = \"other\"\nrun = \"serve\"\n[[processes]]\non = \"h\"\n{process}"
         );
-        let finished = labs.run(&format!("lab up {}", labs.file("process.toml", &text)?))?;
+        let up = labs.path(&format!("up{number}"));
+        let file = labs.file("process.toml", &text.replace("UP", &up))?;
+        let mut running = labs.command(&format!("lab up {file}"))?.start()?;
+        running.find("it is up, or has ended", PATIENCE, |lab| {
+            (lab.stdout().contains("\nready in ") || lab.stderr().contains("h-")).then_some(())
+        })?;
+        fs::write(up, "")?;
+        let finished = running.finish(PATIENCE)?;
         let said = parts.iter().all(|part| finished.stderr.contains(part));
         clear += u64::from(said && finished.code == Some(2));
         if !said {

@@ -4,8 +4,9 @@ use std::{thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     lab::Labs,
     process::{Launch, Process},
@@ -17,6 +18,7 @@ pub(super) const BAR: Bar = Bar {
     name: "lab-nested",
     what: "labs in labs up to 5 deep, in containers, without root, killed at random, 50 times: the machine stays as it was",
     full_seconds: 150,
+    decided_by: By::Counts,
     run,
 };
 
@@ -65,10 +67,10 @@ fn run(scale: Scale) -> Result<Outcome> {
             Ok(())
         } else {
             up += 1;
-            nest.says("innermost is up", Duration::from_secs(30))
+            nest.says("innermost is up", PATIENCE)
         };
         nest.signal(Signal::KILL);
-        nest.wait(seconds(10))?;
+        nest.wait(PATIENCE)?;
         for words in ["lab down --all", "clean"] {
             let done = labs.run(words)?;
             ensure!(done.code == Some(0), "`{words}` failed: {}{}", done.stdout, done.stderr);

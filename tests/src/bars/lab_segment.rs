@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{lab::Labs, process::Finished};
 
 /// The bar.
@@ -12,6 +12,7 @@ pub(super) const BAR: Bar = Bar {
     what: "three hosts on a segment of 100 Mbit/s: a TCP flow gets 93 to 96 Mbit/s, to and from a host, and so do \
            two together that share a port",
     full_seconds: 50,
+    decided_by: By::Times,
     run,
 };
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    Bar, Outcome, Scale,
+    Bar, By, Outcome, Scale,
     limit_capacity::{Search, capacity},
 };
 use crate::{
@@ -23,6 +23,7 @@ pub(super) const BAR: Bar = Bar {
     name: "limit-away",
     what: "24 searches whose generator is stopped for 50 to 500 ms every 10 s: none excludes the truth, 16 are near it",
     full_seconds: 2_200,
+    decided_by: By::Times,
     run,
 };
 
@@ -57,10 +58,10 @@ fn run(scale: Scale) -> Result<Outcome> {
             if is_excluded { "  EXCLUDED" } else { "" }
         ));
     }
-    outcome.figure("excluded", format!("{excluded} of {searches}"), "0", excluded == 0);
-    outcome.equal("without_stop_or_bound", without, 0, "of all searches, or nothing is tested");
+    outcome.time().figure("excluded", format!("{excluded} of {searches}"), "0", excluded == 0);
+    outcome.time().equal("without_stop_or_bound", without, 0, "of all searches, or nothing is tested");
     let least = scale.pick(0, 16);
-    outcome.figure(
+    outcome.time().figure(
         "near",
         format!("{near} of {searches}"),
         format!(">= {least}, within {} to {} of the truth", NEAR.0, NEAR.1),

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use anyhow::{Context, Result};
 use record::{BoundKind, GoalOutcome, ResultFolder};
 
-use super::{Bar, Outcome, Runs, Scale, seconds};
+use super::{Bar, By, Outcome, Runs, Scale};
 use crate::{
     Nginx, NginxOptions, Proofload, Serve, disturbance::Witness, machine::Cores, process::Process,
     temporary::TemporaryFolder,
@@ -16,6 +16,7 @@ pub(super) const BAR: Bar = Bar {
     name: "limit-capacity",
     what: "known capacities of 500 to 20,000/s are bracketed in 19 of 20 runs of 90 s; 128 connections are 128 users",
     full_seconds: 3_700,
+    decided_by: By::Times,
     run,
 };
 
@@ -75,7 +76,9 @@ fn run(scale: Scale) -> Result<Outcome> {
                 let why = format!("{misses} of {runs} ended without bounds, {excused} while disturbed");
                 outcome.undecided(&name, bound, why);
             }
-            false => outcome.figure(&name, format!("{misses} of {runs}"), bound, misses <= most_misses),
+            false => {
+                outcome.time().figure(&name, format!("{misses} of {runs}"), bound, misses <= most_misses)
+            }
         }
         outcome.note(format!(
             "{kind}: width {:.2} % (median), {:.0} s (median)",
@@ -193,7 +196,7 @@ impl Answer {
             && self.upper().is_some_and(|load| upper.contains(&load));
         match self.excuse(*lower.end(), *upper.start()) {
             Some(why) if !is_exact => outcome.undecided(name, bound, format!("{}: {why}", self.shown())),
-            _ => outcome.figure(name, self.shown(), bound, is_exact),
+            _ => outcome.time().figure(name, self.shown(), bound, is_exact),
         }
     }
 }
@@ -211,8 +214,7 @@ fn searched_at(url: &str, cores: Cores, words: &str, meanwhile: impl FnOnce(&mut
     let folder = TemporaryFolder::new()?;
     let place = format!("--cpus {} --out {}", cores.generator, folder.file("result"));
     let witness = Witness::on(cores.generator)?;
-    let mut running =
-        Proofload::new(words)?.arg(url).with(|launch| launch.words(&place)).timeout(seconds(150)).start()?;
+    let mut running = Proofload::new(words)?.arg(url).with(|launch| launch.words(&place)).start()?;
     meanwhile(&mut running.process);
     let output = running.finish()?;
     let gaps = witness.end()?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use record::{BoundKind, ResultFolder};
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{Nginx, Proofload, machine::Cores, nginx, process::Launch, temporary::TemporaryFolder};
 
 /// The bar.
@@ -11,6 +11,7 @@ pub(super) const BAR: Bar = Bar {
     name: "limit-generator-bound",
     what: "a target that carries more than the generator makes is `at least, generator-bound`, never a limit",
     full_seconds: 260,
+    decided_by: By::Times,
     run,
 };
 
@@ -29,23 +30,23 @@ fn run(scale: Scale) -> Result<Outcome> {
         let nginx = Nginx::start(&nginx::Options { core: Some(cores.server), ..Default::default() })?;
         let folder = TemporaryFolder::new()?;
         let more = format!("--cpus {} --max 3M --out {}", cores.generator, folder.file("result"));
-        let output = Proofload::new(&words)?
-            .arg(&nginx.url("/"))
-            .with(|launch| launch.words(&more))
-            .timeout(seconds(250))
-            .run()?;
+        let output = Proofload::new(&words)?.arg(&nginx.url("/")).with(|launch| launch.words(&more)).run()?;
         let result = ResultFolder::open(&folder.path().join("result"))?.result()?;
         let result = result.with_context(|| output.described())?;
         let goal = &result.outcomes[0].searches[0].goals[0];
-        outcome.figure(
+        outcome.time().figure(
             &format!("{name}_kind"),
             format!("{:?}", goal.kind),
             "generator-bound",
             matches!(goal.kind, BoundKind::GeneratorBound { .. }),
         );
-        outcome.holds(&format!("{name}_no_upper_bound"), goal.upper.is_none(), "none: no limit was seen");
+        outcome.time().holds(
+            &format!("{name}_no_upper_bound"),
+            goal.upper.is_none(),
+            "none: no limit was seen",
+        );
         let said = output.stdout.contains('≥') && output.stdout.contains("generator-bound");
-        outcome.holds(&format!("{name}_said_so"), said, "`≥ …, generator-bound` on the terminal");
+        outcome.time().holds(&format!("{name}_said_so"), said, "`≥ …, generator-bound` on the terminal");
     }
     Ok(outcome)
 }

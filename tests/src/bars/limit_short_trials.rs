@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{
-    Bar, Outcome, Runs, Scale,
+    Bar, By, Outcome, Runs, Scale,
     limit_capacity::{Search, capacity},
 };
 
@@ -12,6 +12,7 @@ pub(super) const BAR: Bar = Bar {
     name: "limit-short-trials",
     what: "--trial 1s: the bounds exclude a known capacity of 500 to 20,000/s in none of 8 runs, and are 10 % apart at the most",
     full_seconds: 320,
+    decided_by: By::Times,
     run,
 };
 
@@ -45,7 +46,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             if is_excluded { "  EXCLUDED" } else { "" }
         ));
     }
-    outcome.figure("excluded", format!("{excluded} of {runs}"), "0", excluded == 0);
+    outcome.time().figure("excluded", format!("{excluded} of {runs}"), "0", excluded == 0);
     let width = widths.median();
     let bound = format!("<= {WIDEST} % (median)");
     if width > WIDEST && 2 * excused >= runs {
@@ -53,7 +54,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             format!("{excused} of {runs} searches were given up while something else had the processor");
         outcome.undecided("width", bound, why);
     } else {
-        outcome.figure("width", format!("{width:.2} %"), bound, width <= WIDEST);
+        outcome.time().figure("width", format!("{width:.2} %"), bound, width <= WIDEST);
     }
     Ok(outcome)
 }

@@ -7,10 +7,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     Proofload,
-    disturbance::{Gaps, Witness},
+    disturbance::Witness,
     link::{LinkedHosts, distance_from_uniform},
     machine::{Cores, allowed_cores},
     process::{Launch, child_with},
@@ -23,6 +23,7 @@ pub(super) const BAR: Bar = Bar {
     what: "a study on a 50 ms link has its certificate and counters; an emulator without a processor and a link of \
            20 Gbit/s void it, and so does an emulator that is stopped or crowded out in the trial; free jitter has the distribution asked for",
     full_seconds: 75,
+    decided_by: By::Both,
     run,
 };
 
@@ -68,17 +69,21 @@ fn run(scale: Scale) -> Result<Outcome> {
         ("sound", None, "", "100mbit", None),
         ("all_pinned", None, &*all, "100mbit", Some("no processor of its own")),
     ];
-    for &(name, processors, client, rate, reason) in &cases[..scale.pick(2, cases.len())] {
+    let chosen = match scale {
+        // Whoever has no processor of its own needs no measurement.
+        Scale::Counts => &cases[3..],
+        Scale::Sample => &cases[..2],
+        Scale::Full => &cases[..],
+    };
+    for &(name, processors, client, rate, reason) in chosen {
         let (file, out) = (folder.file(&format!("{name}.toml")), folder.file(name));
         fs::write(&file, STUDY.replace("CLIENT", client).replace("RATE", rate))?;
-        let witnesses = witnesses()?;
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"]));
         let call = call.with(|launch| match processors {
             Some(processors) => launch.under(["taskset", "-c", processors.as_str()]),
             None => launch,
         });
-        let output = call.timeout(seconds(40)).run()?;
-        let gaps = most_gaps(witnesses)?;
+        let (output, gaps) = Witness::of_all(|| call.run())?;
         let lines = fs::read_to_string(format!("{out}/links.jsonl")).with_context(|| output.described())?;
         let records: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         let trial = fs::read_to_string(format!("{out}/trials.jsonl"))?;
@@ -96,26 +101,30 @@ fn run(scale: Scale) -> Result<Outcome> {
             }
             None => {
                 let is_met = output.code == Some(0) && validity["verdict"] == "valid";
-                outcome.figure(name, validity, "valid, goals met", is_met);
+                outcome.time().figure(name, validity, "valid, goals met", is_met);
                 let is_certified = records[0]["kind"] == "certificate" && records[0]["certified"] == true;
-                outcome.holds(
+                outcome.time().holds(
                     &format!("{name}_certificate"),
                     is_certified,
                     &records[0]["reasons"].to_string(),
                 );
                 let carried = &records[1]["a_to_b"]["delivered_packets"];
                 let is_counted = records[1]["trial"] == 1 && carried.as_u64() >= Some(100);
-                outcome.figure(&format!("{name}_carried"), carried, ">= 100 packets in trial 1", is_counted);
+                let bound = ">= 100 packets in trial 1";
+                outcome.time().figure(&format!("{name}_carried"), carried, bound, is_counted);
             }
             Some(reason) => {
                 let told = |why: &&Value| why["evidence"].as_str().is_some_and(|text| text.contains(reason));
                 let is_void = output.code == Some(3) && void.iter().any(told);
+                let outcome = if name == "too_fast" { outcome.time() } else { &mut outcome };
                 outcome.figure(name, validity, format!("void: {reason}"), is_void);
             }
         }
     }
-    take_the_emulator_away(&folder, &mut outcome)?;
-    measure_jitter(scale, &mut outcome)?;
+    if scale.is_timed() {
+        take_the_emulator_away(&folder, &mut outcome)?;
+        measure_jitter(scale, &mut outcome)?;
+    }
     Ok(outcome)
 }
 
@@ -175,8 +184,7 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         fs::write(&file, study.replace("GENERATOR", &generator.to_string()))?;
         let on = format!("{generator},{emulator}");
         let call = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out]));
-        let mut running =
-            call.with(|launch| launch.under(["taskset", "-c", &on])).timeout(seconds(40)).start()?;
+        let mut running = call.with(|launch| launch.under(["taskset", "-c", &on])).start()?;
         running.process.says("certified", PATIENCE)?;
         // A link that was not certified at first is made anew, and then the emulator is another one.
         let mut is_replaced = false;
@@ -201,7 +209,7 @@ fn take_the_emulator_away(folder: &TemporaryFolder, outcome: &mut Outcome) -> Re
         let bound = "void: its emulator stalled";
         match is_replaced || validity.to_string().contains("is not certified") {
             true => outcome.undecided(name, bound, "the machine was too busy to certify the link"),
-            false => outcome.figure(name, validity, bound, is_void),
+            false => outcome.time().figure(name, validity, bound, is_void),
         }
     }
     Ok(())
@@ -213,34 +221,26 @@ fn emulator_of(parent: u32) -> Result<Pid> {
     worker.with_context(|| format!("process {parent} runs no link"))
 }
 
-/// One on every processor: the emulator may be on any.
-fn witnesses() -> Result<Vec<Witness>> {
-    allowed_cores()?.into_iter().map(Witness::on).collect()
-}
-
-/// When the processor was gone that was gone most.
-fn most_gaps(witnesses: Vec<Witness>) -> Result<Gaps> {
-    let gaps: Vec<Gaps> = witnesses.into_iter().map(Witness::end).collect::<Result<_>>()?;
-    Ok(gaps.into_iter().max_by(|one, other| one.share.total_cmp(&other.share)).unwrap_or_default())
-}
-
 /// Free jitter is the distribution asked for, whatever the rate of packets.
 fn measure_jitter(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     // Of so many drawn times the distance is beyond its bound once in 500 times, and once in 4,000.
     let rates = [("fast", (5_000, 5_000, 0.03)), ("slow", (1_000, 30, 0.06))];
     for &(name, (count, per_s, most)) in &rates[..scale.pick(1, rates.len())] {
         let link = LinkedHosts::start("--delay 1ms --jitter uniform:0ms..20ms --jitter-order free")?;
-        let witnesses = witnesses()?;
-        let delays = link.one_way_delays(count, Duration::from_secs(1) / per_s)?;
-        let gaps = most_gaps(witnesses)?;
+        let (delays, gaps) = Witness::of_all(|| link.one_way_delays(count, Duration::from_secs(1) / per_s))?;
         link.stop()?;
-        outcome.equal(&format!("jitter_{name}_arrived"), delays.len() as u64, u64::from(count), "sent");
+        outcome.time().equal(
+            &format!("jitter_{name}_arrived"),
+            delays.len() as u64,
+            u64::from(count),
+            "sent",
+        );
         let distance = distance_from_uniform(&delays, 20e6);
         let (name, bound) = (format!("jitter_{name}_distance"), format!("<= {most}"));
         if distance > most && gaps.share > MOST_GAPS {
             outcome.undecided(&name, bound, format!("{distance:.3}, while a processor was gone for {gaps}"));
         } else {
-            outcome.figure(&name, format!("{distance:.3}"), bound, distance <= most);
+            outcome.time().figure(&name, format!("{distance:.3}"), bound, distance <= most);
         }
     }
     Ok(())

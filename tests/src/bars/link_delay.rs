@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bar, Outcome, Scale};
+use super::{Bar, By, Outcome, Scale};
 use crate::link::LinkedHosts;
 
 /// The bar.
@@ -12,6 +12,7 @@ pub(super) const BAR: Bar = Bar {
     name: "link-delay",
     what: "1 Gbit/s, 114 ms each way, idle: the round trip is 228 ms, p99.9 within 1 ms",
     full_seconds: 65,
+    decided_by: By::Times,
     run,
 };
 
@@ -23,7 +24,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let trips = link.round_trips(count, Duration::from_micros(interval_us))?;
     link.stop()?;
     let all = (trips.quiet_ns.len() + trips.stolen_ns.len()) as u64;
-    outcome.equal("answered", all, u64::from(count), "probes");
+    outcome.time().equal("answered", all, u64::from(count), "probes");
     let quiet = trips.quiet_ns.len() as f64 / all.max(1) as f64;
     if quiet < 0.5 {
         let why = format!("a processor was gone for {:.0} % of the probes", (1.0 - quiet) * 100.0);

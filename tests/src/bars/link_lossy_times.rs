@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use testing::http::exchange;
+use testing::{PATIENCE, http::exchange};
 
-use super::{Bar, Outcome, Scale};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     link::LinkedHosts,
     proofload::{binary, parse_trial},
@@ -21,6 +21,7 @@ pub(super) const BAR: Bar = Bar {
     what: "over a link that loses packets the share of answers that take longer than a lost packet's recovery is that of \
            a plain client beside it, within 4 standard deviations; nothing is taken for the generator's absence",
     full_seconds: 40,
+    decided_by: By::Times,
     run,
 };
 
@@ -36,7 +37,7 @@ fn run(scale: Scale) -> Result<Outcome> {
     let linked = LinkedHosts::start("--rate 1gbit --delay 50ms --loss 1%")?;
     let own = binary()?.display().to_string();
     let mut serve = linked.inside(1, &own).words(&format!("serve --listen {TARGET} --body 12KiB")).start()?;
-    serve.says("listening on", Duration::from_secs(10))?;
+    serve.says("listening on", PATIENCE)?;
     let plain = linked.within(0, move || plain_clients(seconds))?;
     let words = format!("http http://{TARGET}/ -u {CLIENTS} --no-keepalive -d {seconds}s -t 1 --json -");
     let output = linked.inside(0, &own).words(&words).run(Duration::from_secs(seconds + 30))?;
@@ -51,10 +52,10 @@ fn run(scale: Scale) -> Result<Outcome> {
     let own_count = times.count() as f64;
     let own_share = 1.0 - times.count_up_to_ns(RECOVERED_MS * 1_000_000) as f64 / own_count;
     let deviation = (share * (1.0 - share) * (1.0 / count + 1.0 / own_count)).sqrt();
-    outcome.near("recovered_percent", own_share * 100.0, share * 100.0, 400.0 * deviation, " %");
-    outcome.figure("plain_recovered", beyond, ">= 30, or nothing is tested", beyond >= 30.0);
+    outcome.time().near("recovered_percent", own_share * 100.0, share * 100.0, 400.0 * deviation, " %");
+    outcome.time().figure("plain_recovered", beyond, ">= 30, or nothing is tested", beyond >= 30.0);
     let away = trial.away.total_s / trial.measured_s;
-    outcome.figure("away", format!("{:.2} %", away * 100.0), "<= 15 %", away <= MOST_AWAY_SHARE);
+    outcome.time().figure("away", format!("{:.2} %", away * 100.0), "<= 15 %", away <= MOST_AWAY_SHARE);
     outcome.note(format!(
         "{own_count} answers, {count} of plain clients; p99 {:.0} ms; {} absences, the longest {:.1} ms",
         times.quantile_ns(0.99) as f64 / 1e6,

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use record::AckLevel;
 use testing::http::{exchange, post};
 
-use super::{Bar, Outcome, Runs, Scale, us};
+use super::{Bar, By, Outcome, Runs, Scale, us};
 use crate::{
-    disturbance::{Awake, Witness},
+    disturbance::{Awake, Gaps, Witness},
     listen::{EventLoad, Listen, ListenCall, audit},
     machine::Cores,
     siege::{gzipped, stay_on},
@@ -28,6 +28,7 @@ pub(super) const BAR: Bar = Bar {
     what: "the worst bodies that are legal, beside ordinary clients on one thread: their p99 is at most 20 ms, and \
            nothing of theirs fails",
     full_seconds: 100,
+    decided_by: By::Both,
     run,
 };
 
@@ -107,7 +108,7 @@ fn files(set: usize) -> Vec<u8> {
 fn run(scale: Scale) -> Result<Outcome> {
     let seconds = scale.pick(2, 7);
     let cores = Cores::of_this_process()?;
-    let _awake = Awake::keep(cores);
+    let _awake = scale.is_timed().then(|| Awake::keep(cores));
     let (mut outcome, mut calm, mut peak) = (Outcome::default(), Runs::default(), 0);
     let is_run = |bad: &Bad| scale == Scale::Full || SAMPLE.contains(&bad.name);
     for (number, bad) in bodies()?.into_iter().filter(is_run).enumerate() {
@@ -120,8 +121,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         let listen = ListenCall::new(&store, &words)?.on_core(cores.server).start()?;
         let load = |name: &str| -> Result<(Trial, PathBuf)> {
             let path = folder.path().join(format!("receipts-{name}"));
+            // Counted are so many requests, however long they take.
+            let length = match scale.is_timed() {
+                true => format!("-d {seconds}s"),
+                false => format!("-n {}", RATE_PER_S * seconds),
+            };
             let words = format!(
-                "-R {RATE_PER_S} -c 8 -d {seconds}s --threads 1 --cpus {} --timeout 10s",
+                "-R {RATE_PER_S} -c 8 {length} --threads 1 --cpus {} --timeout 120s",
                 cores.generator
             );
             let output =
@@ -129,7 +135,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             Ok((output.trial.clone().with_context(|| output.described())?, path))
         };
         let mut receipts = Vec::new();
-        if number % 4 == 0 {
+        if number % 4 == 0 && scale.is_timed() {
             let (without, path) = load("calm")?;
             calm.push(p99_ms(&without));
             outcome.equal("calm_failed", without.errors.total(), 0, "requests of ordinary clients");
@@ -138,17 +144,8 @@ fn run(scale: Scale) -> Result<Outcome> {
         let witness = Witness::on(cores.server)?;
         let (answered, (with, path)) = beside(&bad, &listen, cores.other, || load("with"))?;
         let gaps = witness.end()?;
-        let value = p99_ms(&with);
-        let late_ms = us(with.own_lateness.quantile_ns(0.99)) / 1_000.0;
-        let bound = format!("<= {MOST_P99_MS} ms");
-        // The listener has another processor than the generator, and is no match for the witness: neither is its doing.
-        if value > MOST_P99_MS && (late_ms > MOST_CALM_P99_MS || gaps.share > MOST_GAPS_SHARE) {
-            let why = format!(
-                "{value:.2} ms, but the generator was late by {late_ms:.1} ms itself, and the listener's processor was gone {gaps}"
-            );
-            outcome.undecided(bad.name, bound, why);
-        } else {
-            outcome.time().figure(bad.name, format!("{value:.2} ms"), bound, value <= MOST_P99_MS);
+        if scale.is_timed() {
+            times(&mut outcome, bad.name, &with, &gaps);
         }
         receipts.push(path);
         let failed = with.errors.total();
@@ -165,10 +162,28 @@ fn run(scale: Scale) -> Result<Outcome> {
             audit(&receipts.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &store, AckLevel::Written)?;
         outcome.equal(&format!("{}_lost", bad.name), result.lost + result.corrupt, 0, "ordinary events");
     }
-    outcome.time().at_most("calm", &calm, MOST_CALM_P99_MS, " ms");
+    if scale.is_timed() {
+        outcome.time().at_most("calm", &calm, MOST_CALM_P99_MS, " ms");
+    }
     let value = format!("{} MiB", peak >> 20);
     outcome.figure("memory", value, format!("<= {MOST_MIB} MiB"), peak <= MOST_MIB << 20);
     Ok(outcome)
+}
+
+/// The p99 of ordinary clients. The listener has another processor than the generator, and is no match for the witness:
+/// neither is its doing.
+fn times(outcome: &mut Outcome, name: &str, with: &Trial, gaps: &Gaps) {
+    let value = p99_ms(with);
+    let late_ms = us(with.own_lateness.quantile_ns(0.99)) / 1_000.0;
+    let bound = format!("<= {MOST_P99_MS} ms");
+    if value > MOST_P99_MS && (late_ms > MOST_CALM_P99_MS || gaps.share > MOST_GAPS_SHARE) {
+        let why = format!(
+            "{value:.2} ms, but the generator was late by {late_ms:.1} ms itself, and the listener's processor was gone {gaps}"
+        );
+        outcome.undecided(name, bound, why);
+    } else {
+        outcome.time().figure(name, format!("{value:.2} ms"), bound, value <= MOST_P99_MS);
+    }
 }
 
 /// The most memory that a process has had.

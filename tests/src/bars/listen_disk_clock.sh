@@ -14,7 +14,11 @@ for level in accepted written synced; do
     LOADS="$LOADS $!"
 done
 for jump in $(seq "$JUMPS"); do
-    sleep 0.5
+    # Some events come between two jumps.
+    for _ in $(seq 600); do
+        [ "$(cat /tmp/store/*.log | wc -l)" -lt $((20 * jump)) ] || break
+        sleep 0.1
+    done
     case $((jump % 4)) in
     0) date -s "2026-03-01 12:00:00" ;;
     1) date -s "2026-03-02 00:00:01" ;;

@@ -4,7 +4,7 @@ use crate::proofload::Trial;
 use anyhow::{Context, Result};
 use record::ErrorClass;
 
-use super::{Bar, Outcome, Scale, seconds, unanswered_connects};
+use super::{Bar, By, Outcome, Scale, unanswered_connects};
 use crate::{
     Output, Proofload, Serve, ServeReport,
     nginx::free_address,
@@ -16,6 +16,7 @@ pub(super) const BAR: Bar = Bar {
     name: "misbehaviour",
     what: "each misbehaviour of a target is counted in its class, exactly as often as it happened",
     full_seconds: 40,
+    decided_by: By::Counts,
     run,
 };
 
@@ -88,7 +89,7 @@ const CASES: &[Case] = &[
     Case {
         name: "silent",
         serve: "--misbehave silent=5% --seed 9",
-        client: "-c 8 -n 200 --timeout 300ms",
+        client: "-c 8 -n 100 --timeout 10s",
         classes: &[ErrorClass::Timeout],
         truth: |report| report.misbehaved("silent"),
     },
@@ -130,15 +131,15 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "queue-full-ignore",
-        serve: "--capacity 1 --service-time 5ms --queue 2 --queue-full ignore",
-        client: "-u 8 --loops 5 --timeout 400ms",
+        serve: "--capacity 1 --service-time 1s --queue 2 --queue-full ignore",
+        client: "-u 8 --loops 1 --timeout 15s",
         classes: &[ErrorClass::Timeout],
         truth: |report| report.rejected,
     },
     Case {
         name: "slow-head",
-        serve: "--slow-head 3s",
-        client: "-u 4 --loops 2 --timeout 300ms",
+        serve: "--slow-head 60s",
+        client: "-u 4 --loops 2 --timeout 1s",
         classes: &[ErrorClass::Timeout],
         truth: |report| report.requests,
     },
@@ -156,7 +157,7 @@ fn run(_scale: Scale) -> Result<Outcome> {
 
 fn check(case: &Case, outcome: &mut Outcome) -> Result<()> {
     let serve = Serve::start(case.serve)?;
-    let output = Proofload::http(&serve.url(), case.client)?.arg("-q").timeout(seconds(60)).run()?;
+    let output = Proofload::http(&serve.url(), case.client)?.arg("-q").run()?;
     let report = serve.stop()?;
     let trial = output.trial()?;
     let truth = (case.truth)(&report);
@@ -176,13 +177,13 @@ fn check(case: &Case, outcome: &mut Outcome) -> Result<()> {
 /// the same.
 fn accounted(output: &Output, trial: &Trial) -> bool {
     let missed = trial.counts.failed + trial.connection_errors.total() > 0;
-    adds_up(trial) && output.trial_even_if_crowded(i32::from(missed)).is_ok()
+    adds_up(trial) && output.counted(i32::from(missed)).is_ok()
 }
 
 fn nobody_listens(outcome: &mut Outcome) -> Result<()> {
     let url = format!("http://{}/", free_address()?);
-    let output = Proofload::http(&url, "-c 4 -n 50 -q --force")?.timeout(seconds(30)).run()?;
-    let trial = output.trial_even_if_crowded(1)?;
+    let output = Proofload::http(&url, "-c 4 -n 50 -q --force")?.run()?;
+    let trial = output.counted(1)?;
     outcome.equal("connect-refused", trial.errors.of(ErrorClass::ConnectRefused), 50, "every request");
     outcome.equal("connect-refused-unsent", trial.counts.failed_unsent, 50, "nothing was sent");
     Ok(())

@@ -1,8 +1,8 @@
 //! The bars: what the binary must reach, each as a measurement with its bounds.
 //!
-//! Every bar runs in two sizes: whole (`make prove`) and as a sample short enough for every
-//! `make test`. A figure that noise could spoil is the median of several runs, and its spread is
-//! printed beside it.
+//! Every bar runs in two sizes: whole (`make prove NAME=...`), and as a sample. What a sample counts is decided by
+//! `make test`, on any machine. What time can turn is reported by `make prove NAME=samples`. A figure that noise could
+//! spoil is the median of several runs, and its spread is printed beside it.
 
 use std::{
     io::{self, Write},
@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::Result;
 
-use crate::{disturbance::Witness, machine::allowed_cores};
-pub use outcome::{Outcome, Runs};
+use crate::disturbance::{Gaps, Witness};
+pub use outcome::{Outcome, Runs, Verdict};
 
 mod balance_cost;
 mod balance_disruption;
@@ -166,8 +166,21 @@ pub struct Bar {
     pub what: &'static str,
     /// About how long the whole of it takes, in seconds.
     pub full_seconds: u32,
+    /// What its sample is decided by.
+    pub decided_by: By,
     /// Measures. An error means that nothing could be measured, which is a failure too.
     pub run: fn(Scale) -> Result<Outcome>,
+}
+
+/// What the figures of a bar's sample are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Counts alone, which no machine can change: `make test` decides them.
+    Counts,
+    /// Times, or what depends on them: `make prove NAME=samples` reports them.
+    Times,
+    /// Some of each.
+    Both,
 }
 
 impl Bar {
@@ -176,50 +189,58 @@ impl Bar {
         ALL.iter().find(|bar| bar.name == name)
     }
 
-    /// Measures, and prints a line for each figure. Returns the lines of those that were missed, which are none if the bar was
-    /// reached.
-    pub fn check(&self, scale: Scale) -> Result<(), String> {
+    /// Measures, prints a line for each figure, and says whether the bar was reached.
+    pub fn check(&self, scale: Scale) -> Checked {
         let begun = Instant::now();
-        let measured = match scale {
-            Scale::Sample => self.watched_sample(),
-            Scale::Full => (self.run)(scale),
+        let watched = match scale {
+            Scale::Sample => Witness::of_all(|| (self.run)(scale)),
+            Scale::Counts | Scale::Full => (self.run)(scale).map(|outcome| (outcome, Gaps::default())),
         };
-        let (lines, passed) = match measured {
-            Ok(outcome) => (outcome.lines(self.name), outcome.passed(scale)),
-            Err(error) => (format!("bar {} could not be measured FAIL\n{error:#}\n", self.name), false),
+        let (lines, verdict, gaps) = match watched {
+            Ok((mut outcome, gaps)) => {
+                if gaps.disturb() {
+                    outcome.excuse_times(&format!(
+                        "a witness of real-time priority had no processor for {gaps}"
+                    ));
+                }
+                (outcome.lines(self.name), outcome.verdict(scale), gaps)
+            }
+            Err(error) => {
+                let line = format!("bar {} could not be measured FAIL\n{error:#}\n", self.name);
+                (line, Verdict::Wrong, Gaps::default())
+            }
         };
         // Written past the test harness's capture: the figures belong in every log. Locked only now, since bars run beside
         // each other.
         let mut out = io::stdout().lock();
         let _ = out.write_all(lines.as_bytes());
         let _ = writeln!(out, "    {}: {:.0} s", self.name, begun.elapsed().as_secs_f64());
-        if passed {
-            return Ok(());
-        }
         let is_reached = |line: &&str| line.ends_with(" pass") || line.starts_with(' ');
         let missed = lines.lines().filter(|line| !is_reached(line)).collect::<Vec<_>>().join("\n");
-        // Again, since a log that is cut keeps what stands next to the verdict.
-        let _ = writeln!(out, "{missed}");
-        Err(missed)
-    }
-
-    /// A sample has one attempt. Times that it misses are not decided if a witness saw that other programs, or other
-    /// guests of the host, took the processors meanwhile; counts are decided whatever happens.
-    fn watched_sample(&self) -> Result<Outcome> {
-        let witnesses: Result<Vec<Witness>> = allowed_cores()?.into_iter().map(Witness::on).collect();
-        let measured = (self.run)(Scale::Sample);
-        let gaps: Result<Vec<_>> = witnesses?.into_iter().map(Witness::end).collect();
-        let mut outcome = measured?;
-        if let Some(gaps) = gaps?.iter().filter(|gaps| gaps.disturb()).max_by_key(|gaps| gaps.longest) {
-            outcome.excuse_times(&format!("a witness of real-time priority had no processor for {gaps}"));
+        if verdict != Verdict::Reached {
+            // Again, since a log that is cut keeps what stands next to the verdict.
+            let _ = writeln!(out, "{missed}");
         }
-        Ok(outcome)
+        Checked { verdict, missed, gaps }
     }
+}
+
+/// What came of a bar.
+#[derive(Debug)]
+pub struct Checked {
+    /// Of all its figures.
+    pub verdict: Verdict,
+    /// The lines of those that were not reached.
+    pub missed: String,
+    /// What a witness saw meanwhile, which watches samples only.
+    pub gaps: Gaps,
 }
 
 /// How much of a bar is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
+    /// What a sample counts, and nothing that time can turn.
+    Counts,
     /// Enough to see that it still holds.
     Sample,
     /// The whole of it.
@@ -230,9 +251,14 @@ impl Scale {
     /// One of two values.
     pub fn pick<T>(self, sample: T, full: T) -> T {
         match self {
-            Self::Sample => sample,
+            Self::Counts | Self::Sample => sample,
             Self::Full => full,
         }
+    }
+
+    /// Whether times are judged.
+    pub fn is_timed(self) -> bool {
+        self != Self::Counts
     }
 }
 

@@ -11,11 +11,12 @@ use std::{
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
 use help::{Listening, holds, wait};
 use kinds::{KINDS, forms, heard_of};
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     Proofload,
     nginx::free_address,
@@ -30,6 +31,7 @@ pub(super) const BAR: Bar = Bar {
     what: "secrets of 12 kinds reach the target, and stand in no byte that any command writes or prints; killed studies \
            go on with the same secrets, and with no others",
     full_seconds: 20,
+    decided_by: By::Counts,
     run,
 };
 
@@ -297,7 +299,7 @@ http {{
             return Err(late.context(running.process.stdout() + &running.process.stderr()));
         }
         running.process.signal(Signal::KILL);
-        running.process.wait(seconds(10))?;
+        running.process.wait(PATIENCE)?;
         let resumed = || words.iter().copied().chain(["--resume"]);
         let other = self.call(resumed(), &headers)?.with(|launch| launch.env(VARIABLE, "another-value"));
         let output = self.finish(other)?;

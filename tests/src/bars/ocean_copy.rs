@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use record::{Cause, Level, StudyPlan, TrialEntry};
 
 use super::{
-    Bar, Outcome, Scale,
+    Bar, By, Outcome, Scale,
     ocean_path::{Studied, study},
     report_browser::Browser,
 };
@@ -18,6 +18,7 @@ pub(super) const BAR: Bar = Bar {
     what: "scp, sftp, rsync, rclone, lftp and ours over 1 Gbit/s and 228 ms by one command in 15 min: none failed or void, ours 10 times \
            scp on each set of files, SSH's window named for scp and not for sftp, rates over buffers and time, and advice on the page",
     full_seconds: 900,
+    decided_by: By::Times,
     run,
 };
 
@@ -46,12 +47,12 @@ fn run(scale: Scale) -> Result<Outcome> {
     let is_valid =
         |number: usize| trials.iter().any(|entry| entry.setting == number && !entry.trial.validity.is_void());
     let void = (0..plan.settings.len()).filter(|number| !is_valid(*number)).count();
-    outcome.equal("settings_without_a_valid_trial", void as u64, 0, "all valid in the end");
+    outcome.time().equal("settings_without_a_valid_trial", void as u64, 0, "all valid in the end");
     let failed =
         trials.iter().filter(|entry| entry.trial.command().is_none_or(|trial| trial.failed_ratio() > 0.0));
-    outcome.equal("failed_trials", failed.count() as u64, 0, "every program ran until it was stopped");
+    outcome.time().equal("failed_trials", failed.count() as u64, 0, "every program ran until it was stopped");
     let unknown = trials.iter().filter(|entry| !entry.trial.quantities.contains_key(GOODPUT));
-    outcome.equal("trials_without_goodput", unknown.count() as u64, 0, "what arrived is known");
+    outcome.time().equal("trials_without_goodput", unknown.count() as u64, 0, "what arrived is known");
     // Of a large file the rate once a program has begun: the logins take a third of the time.
     let sets = [("large", STEADY), ("set", STEADY), ("small", GOODPUT)];
     for &(files, quantity) in scale.pick(&sets[..1], &sets[..]) {
@@ -73,7 +74,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let entry = own(plan, trials, program, "large").context("no valid trial")?;
         let cause = entry.trial.verdict.as_ref().and_then(record::Verdict::first_cause);
         let words = expected.map_or("nothing known", Cause::words);
-        outcome.holds(&format!("verdict_{program}"), cause == *expected, &format!("bound by {words}"));
+        outcome.time().holds(&format!("verdict_{program}"), cause == *expected, &format!("bound by {words}"));
     }
     for entry in trials.iter().filter(|entry| !entry.trial.validity.is_void()) {
         let rate = |name| entry.trial.quantities.get(name).map_or(f64::NAN, |rate| rate / 1e6);

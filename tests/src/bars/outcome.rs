@@ -16,11 +16,13 @@ pub struct Outcome {
 impl Outcome {
     /// Adds a figure.
     pub fn figure(&mut self, name: &str, value: impl fmt::Display, bound: impl fmt::Display, pass: bool) {
-        self.add(name, value, bound, if pass { Verdict::Reached } else { Verdict::Missed });
+        let missed = if self.next_is_a_time { Verdict::Missed } else { Verdict::Wrong };
+        self.add(name, value, bound, if pass { Verdict::Reached } else { missed });
     }
 
     /// Adds a figure that could not be had on this machine now, by the testimony of others than the binary.
     pub fn undecided(&mut self, name: &str, bound: impl fmt::Display, why: impl fmt::Display) {
+        self.next_is_a_time = true;
         self.add(name, format!("not decided: {why}"), bound, Verdict::Undecided);
     }
 
@@ -38,8 +40,7 @@ impl Outcome {
 
     /// Takes back that times were missed; `why` they are not decided.
     pub fn excuse_times(&mut self, why: &str) {
-        let missed = |figure: &&mut Figure| figure.is_time && figure.verdict == Verdict::Missed;
-        for figure in self.figures.iter_mut().filter(missed) {
+        for figure in self.figures.iter_mut().filter(|figure| figure.verdict == Verdict::Missed) {
             figure.verdict = Verdict::Undecided;
             figure.value = format!("not decided: {}, but {why}", figure.value);
         }
@@ -87,21 +88,18 @@ impl Outcome {
         self.notes.push(text.into());
     }
 
-    /// Whether there are figures and none was missed. A sample may leave figures undecided.
-    pub fn passed(&self, scale: Scale) -> bool {
-        let has = |verdict| self.figures.iter().any(|figure| figure.verdict == verdict);
-        let is_decided = has(Verdict::Reached) && !has(Verdict::Undecided);
-        !has(Verdict::Missed) && (is_decided || (scale == Scale::Sample && !self.figures.is_empty()))
+    /// The worst of all figures. Without any, nothing was tested; and where counts decide, nothing else may.
+    pub fn verdict(&self, scale: Scale) -> Verdict {
+        let has_time = self.figures.iter().any(|figure| figure.is_time);
+        if self.figures.is_empty() || (has_time && !scale.is_timed()) {
+            return Verdict::Wrong;
+        }
+        self.figures.iter().map(|figure| figure.verdict).max().unwrap_or(Verdict::Wrong)
     }
 
     /// The lines of a bar's figures and notes.
     pub fn lines(&self, bar: &str) -> String {
         let figures = self.figures.iter().map(|Figure { name, value, bound, verdict, .. }| {
-            let verdict = match verdict {
-                Verdict::Reached => "pass",
-                Verdict::Missed => "FAIL",
-                Verdict::Undecided => "UNDECIDED",
-            };
             format!("bar {bar} {name}={value} (bound {bound}) {verdict}\n")
         });
         let notes = self.notes.iter().map(|note| format!("    {bar}: {note}\n"));
@@ -159,11 +157,28 @@ struct Figure {
     is_time: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+/// What came of a figure, or of all figures of a bar; the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Within its bound.
     Reached,
-    Missed,
+    /// Others had the processors, or the figure could not be had here.
     Undecided,
+    /// A time, a rate, or what depends on one, is beyond its bound.
+    Missed,
+    /// A count is not what it must be, on any machine; or nothing could be measured.
+    Wrong,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reached => "pass",
+            Self::Undecided => "UNDECIDED",
+            Self::Missed => "MISSED",
+            Self::Wrong => "WRONG",
+        })
+    }
 }
 
 /// A number with about four digits: enough to compare with a bound.
@@ -187,39 +202,49 @@ mod tests {
         let mut runs = Runs::default();
         [1.25, 1.0, 1.05].into_iter().for_each(|value| runs.push(value));
         outcome.at_most("p50_ratio", &runs, 1.2, "");
-        outcome.near("rate", 700.0, 666.7, 6.667, "/s");
-        outcome.equal("reset", 83, 83, "serve's count");
+        outcome.time().near("rate", 700.0, 666.7, 6.667, "/s");
+        outcome.equal("reset", 82, 83, "serve's count");
         outcome.note("remark");
         assert_eq!(
             outcome.lines("b"),
             "bar b p50_ratio=1.05 (bound <= 1.2; median of 3 runs, 1 to 1.25) pass\n\
-             bar b rate=700/s (bound = 666.7 ± 6.667) FAIL\n\
-             bar b reset=83 (bound = 83, serve's count) pass\n    b: remark\n"
+             bar b rate=700/s (bound = 666.7 ± 6.667) MISSED\n\
+             bar b reset=82 (bound = 83, serve's count) WRONG\n    b: remark\n"
         );
-        assert!(!outcome.passed(Scale::Sample) && !Outcome::default().passed(Scale::Sample));
-        let mut undecided = Outcome::default();
-        undecided.undecided("p99", "<= 1", "stolen");
-        assert!(undecided.passed(Scale::Sample) && !undecided.passed(Scale::Full));
+        assert_eq!(outcome.verdict(Scale::Sample), Verdict::Wrong);
+        assert_eq!(Outcome::default().verdict(Scale::Sample), Verdict::Wrong, "nothing was tested");
     }
 
     #[test]
     fn a_disturbed_machine_excuses_times_and_nothing_else() {
-        let of = |value: f64| {
+        let of = |value: f64, failed: u64| {
             let mut outcome = Outcome::default();
             outcome.time().near("p50_ms", value, 300.0, 1.0, "");
-            outcome.equal("samples", 10, 10, "serve's");
+            outcome.equal("failed", failed, 0, "serve's");
             outcome
         };
-        let mut late = of(302.0);
-        assert!(!late.passed(Scale::Sample));
+        let mut late = of(302.0, 0);
+        assert_eq!(late.verdict(Scale::Sample), Verdict::Missed);
         late.excuse_times("a neighbour was there");
-        assert!(late.passed(Scale::Sample) && !late.passed(Scale::Full));
+        assert_eq!(late.verdict(Scale::Sample), Verdict::Undecided);
         let line = "bar b p50_ms=not decided: 302, but a neighbour was there (bound = 300 ± 1) UNDECIDED\n";
         assert!(late.lines("b").starts_with(line), "{}", late.lines("b"));
 
-        let mut wrong = of(300.0);
-        wrong.equal("failed", 1, 0, "serve's");
+        let mut wrong = of(300.0, 1);
         wrong.excuse_times("a neighbour was there");
-        assert!(!wrong.passed(Scale::Sample));
+        assert_eq!(wrong.verdict(Scale::Sample), Verdict::Wrong);
+    }
+
+    #[test]
+    fn where_counts_decide_no_figure_is_a_time() {
+        let mut counted = Outcome::default();
+        counted.equal("failed", 0, 0, "serve's");
+        assert_eq!(counted.verdict(Scale::Counts), Verdict::Reached);
+        let mut timed = counted.clone();
+        timed.time().near("p50_ms", 300.0, 300.0, 1.0, "");
+        assert_eq!(timed.verdict(Scale::Counts), Verdict::Wrong);
+        counted.undecided("p99", "<= 1", "stolen");
+        assert_eq!(counted.verdict(Scale::Counts), Verdict::Wrong);
+        assert_eq!(counted.verdict(Scale::Full), Verdict::Undecided);
     }
 }

@@ -4,9 +4,10 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use testing::PATIENCE;
 
 use super::{
-    Bar, Outcome, Scale,
+    Bar, By, Outcome, Scale,
     verdict_table::{CASES, SOUND, cause_of, decide, pinned, verdict_in, verdict_of},
 };
 use crate::{
@@ -20,6 +21,7 @@ pub(super) const BAR: Bar = Bar {
     what: "6 bottlenecks of a target behind ssh are named in 3 of 3 trials as in a lab, from what a shell reads there; 5 sound trials \
            name the offered load",
     full_seconds: 420,
+    decided_by: By::Times,
     run,
 };
 
@@ -100,7 +102,7 @@ fn remote_verdict(study: &str, scale: Scale) -> Result<Value> {
         crate::proofload::binary()?.display(),
         labs.file("study.toml", &text)?
     );
-    let output = labs.command(&words)?.env("PATH", &path).run(super::seconds(60))?;
+    let output = labs.command(&words)?.env("PATH", &path).run(PATIENCE)?;
     labs.down(lab)?;
     let trials = fs::read_to_string(format!("{out}/trials.jsonl"))
         .with_context(|| format!("{}{}\n{text}\n{lab_file}", output.stdout, output.stderr))?;

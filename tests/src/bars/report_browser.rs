@@ -4,8 +4,9 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, process::Launch, temporary::TemporaryFolder};
 
 mod pictures;
@@ -15,6 +16,7 @@ pub(super) const BAR: Bar = Bar {
     name: "report-browser",
     what: "the page of every shipped study in headless Chromium: 1 MB at the most, no console message, nothing asked of a network",
     full_seconds: 900,
+    decided_by: By::Counts,
     run,
 };
 
@@ -153,7 +155,7 @@ fn open(folder: &TemporaryFolder, page: &Path, light: Light) -> Result<Seen> {
     let screenshot = folder.file("page.png");
     chromium = chromium.arg(format!("--screenshot={screenshot}"));
     let chromium = chromium.arg(format!("file://{}", page.display()));
-    let finished = chromium.run(seconds(60)).context("chromium is needed to look at the report")?;
+    let finished = chromium.run(PATIENCE).context("chromium is needed to look at the report")?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
     let log = fs::read_to_string(&network_log).context("chromium left no log of its network")?;
     fs::remove_file(screenshot).context("chromium left no screenshot")?;

@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use record::{Ending, ResultFolder};
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     Output, Proofload,
     process::{Finished, Launch},
@@ -28,6 +29,7 @@ pub(super) const BAR: Bar = Bar {
     what: "60 damaged, foreign, mixed or half-finished result folders: refused with the reason, or read rightly; none changed; \
            every byte flipped; a report of 10,000 trials in 200 MB",
     full_seconds: 70,
+    decided_by: By::Counts,
     run,
 };
 
@@ -132,7 +134,7 @@ fn at_its_peak(folder: &Path, words: &str) -> Result<(Finished, u64)> {
         peak.display(),
         binary()?.display()
     );
-    let output = Launch::new("sh").args(["-c", &line]).run(seconds(120))?;
+    let output = Launch::new("sh").args(["-c", &line]).run(PATIENCE)?;
     let kib = fs::read_to_string(&peak)?.trim().parse().context("`time` tells KiB")?;
     Ok((output, kib))
 }
@@ -149,7 +151,7 @@ fn study(folder: &Path, name: &str, text: &str) -> Result<()> {
 
 fn call(words: &str, folder: &Path) -> Result<Output> {
     let words = words.replace("FOLDER", &folder.display().to_string());
-    Proofload::new(&words)?.timeout(seconds(20)).run()
+    Proofload::new(&words)?.run()
 }
 
 fn fresh_copy(from: &Path, to: &Path) -> Result<()> {

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use record::{Ending, ResultFolder};
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, proofload::binary, temporary::TemporaryFolder};
 
 /// The bar.
@@ -14,6 +14,7 @@ pub(super) const BAR: Bar = Bar {
     what: "targets start anew when the setting changes, or for every trial, as `fresh` says: by their own log, for each of its \
            values, with blocks, factors, a search and a study gone on with",
     full_seconds: 90,
+    decided_by: By::Counts,
     run,
 };
 
@@ -118,8 +119,7 @@ fn compare(outcome: &mut Outcome, shape: &Shape, fresh: &str, cut: bool) -> Resu
         + &format!("repeats = {}\n{own}{}\n", shape.repeats, shape.more);
     fs::write(&file, text)?;
     let run = |words: &str| -> Result<_> {
-        let output =
-            Proofload::new(&format!("run {file} --out {out} -q {words}"))?.timeout(seconds(60)).run()?;
+        let output = Proofload::new(&format!("run {file} --out {out} -q {words}"))?.run()?;
         let read = ResultFolder::open(out.as_ref())?.read().with_context(|| output.described())?;
         let ending = read.result.context("it has a result")?.ending;
         Ok((read.plan, read.trials, ending, output))

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, fs, thread, time::Duration};
 use anyhow::{Context, Result, ensure};
 use record::{Ending, ResultFolder};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale};
 use crate::{Proofload, temporary::TemporaryFolder};
 
 /// The bar.
@@ -14,6 +15,7 @@ pub(super) const BAR: Bar = Bar {
     name: "study-resume",
     what: "kill -9 at 50 moments of studies: --resume ends with the same plan, no trial lost or doubled",
     full_seconds: 420,
+    decided_by: By::Counts,
     run,
 };
 
@@ -56,7 +58,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             let mut running = call(&file, &out, begun)?.start()?;
             thread::sleep(moment.next());
             running.process.signal(Signal::KILL);
-            running.process.wait(seconds(10))?;
+            running.process.wait(PATIENCE)?;
             // One that came after the end killed nothing.
             kills += u64::from(!fs::exists(format!("{out}/result.json"))?);
             begun = fs::exists(format!("{out}/plan.json"))?;
@@ -97,7 +99,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
 fn call(file: &str, out: &str, resume: bool) -> Result<Proofload> {
     let words = format!("run {file} --out {out} -q{}", if resume { " --resume" } else { "" });
-    Ok(Proofload::new(&words)?.timeout(seconds(120)))
+    Ok(Proofload::new(&words)?)
 }
 
 /// Moments from 0 to 2.5 s, drawn evenly, the same in every run.

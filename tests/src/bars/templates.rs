@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use super::{Bar, Outcome, Scale, seconds};
+use super::{Bar, By, Outcome, Scale, seconds};
 use crate::{Proofload, Serve, temporary::TemporaryFolder};
 
 /// The bar.
@@ -17,6 +17,7 @@ pub(super) const BAR: Bar = Bar {
     name: "templates",
     what: "1,000,000 requests of templates and rows over 8 workers (sample: 40,000), by the target's record: every byte as it must be, every number once, each worker's and each user's in order, steps drawn by weight (chi-squared p > 0.001)",
     full_seconds: 180,
+    decided_by: By::Counts,
     run,
 };
 

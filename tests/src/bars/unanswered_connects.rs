@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use record::ErrorClass;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
-use super::{Outcome, seconds};
+use super::Outcome;
 use crate::{
     Proofload,
     proofload::{adds_up, failures},
@@ -53,9 +53,9 @@ fn backlog_overflow(outcome: &mut Outcome) -> Result<()> {
 
 fn unanswered(listener: &Deaf) -> Result<crate::proofload::Trial> {
     let url = format!("http://{}/", listener.address);
-    let words = format!("-u {USERS} --loops 1 --timeout 500ms -q");
-    let output = Proofload::http(&url, &words)?.timeout(seconds(30)).run()?;
-    Ok(output.trial_even_if_crowded(1)?.clone())
+    let words = format!("-u {USERS} --loops 1 --timeout 1s -q");
+    let output = Proofload::http(&url, &words)?.run()?;
+    Ok(output.counted(1)?.clone())
 }
 
 /// A socket that listens and never accepts.

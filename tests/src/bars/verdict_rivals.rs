@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
-    Bar, Outcome, Scale, is_wanted,
+    Bar, By, Outcome, Scale, is_wanted,
     verdict_table::{Web, cause_of, decide, verdict_of},
 };
 use crate::{lab::SshdFolder, random::Random};
@@ -15,6 +15,7 @@ pub(super) const BAR: Bar = Bar {
     what: "of 10 pairs of bottlenecks with capacities 1.5 apart the nearer is named first and the other listed, in 3 of 3 trials; \
            5 causes outside the table are not determined, 5 of 5",
     full_seconds: 700,
+    decided_by: By::Times,
     run,
 };
 

@@ -12,7 +12,7 @@ use record::{
     ResultFolder,
 };
 
-use super::{Bar, Outcome, Scale, is_wanted, seconds};
+use super::{Bar, By, Outcome, Scale, is_wanted};
 use crate::{Proofload, lab::SshdFolder, temporary::TemporaryFolder};
 
 /// The bar.
@@ -21,6 +21,7 @@ pub(super) const BAR: Bar = Bar {
     what: "the shipped studies name what bounds the reference tests: the descriptors of a target that has 256, accept queues of 16 and \
            128 with their overflows, SSH's window for scp, the socket buffer for iperf3 with 2 MB, the congestion window with 0.1 % loss",
     full_seconds: 240,
+    decided_by: By::Times,
     run,
 };
 
@@ -121,7 +122,7 @@ fn check(outcome: &mut Outcome, case: &Case) -> Result<()> {
         fs::write(&file, text.replacen(from, to, 1))?;
     }
     let line = format!("run {file} --out {out} -q {}", case.words);
-    let output = Proofload::new(&line)?.timeout(seconds(300)).run()?;
+    let output = Proofload::new(&line)?.run()?;
     let read = ResultFolder::open(out.as_ref())?.read().with_context(|| output.described())?;
     let bounding = Bounding::of(&read.plan, 0, &read.trials).context("nobody looked")?;
     let bottlenecks = &bounding.verdict.bottlenecks;
@@ -133,7 +134,7 @@ fn check(outcome: &mut Outcome, case: &Case) -> Result<()> {
     let told: Vec<String> =
         bottlenecks.iter().map(|named| format!("{} ({})", named.cause.words(), named.evidence)).collect();
     let name = format!("{}_{}", case.study, case.name).replace('-', "_");
-    outcome.figure(&name, told.join("; "), case.words, is_first && has_shown);
+    outcome.time().figure(&name, told.join("; "), case.words, is_first && has_shown);
     if !(is_first && has_shown) {
         outcome.note(format!("{:#?}\n{}", bounding.verdict, output.stdout));
     }

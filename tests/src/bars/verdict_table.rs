@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(super) use cases::{CASES, COOKIES, SOUND, Web};
 pub(super) use slow_disk::{Slow, SlowDisk};
 
-use super::{Bar, Outcome, Scale, is_wanted, seconds};
+use super::{Bar, By, Outcome, Scale, is_wanted};
 use crate::{
     Proofload, lab::SshdFolder, machine::Cores, proofload::binary, random::Random, temporary::TemporaryFolder,
 };
@@ -21,6 +21,7 @@ pub(super) const BAR: Bar = Bar {
     name: "verdict-table",
     what: "16 bottlenecks built with drawn parameters are each named in 5 of 5 trials; 20 sound trials name the offered load",
     full_seconds: 1_000,
+    decided_by: By::Times,
     run,
 };
 
@@ -78,7 +79,7 @@ pub(super) fn decide(outcome: &mut Outcome, name: &str, [right, void, trials]: [
         let why = format!("{void} of {trials} trials were void for the generator");
         outcome.undecided(name, format!("{trials} {what}"), why);
     } else {
-        outcome.equal(name, right, trials, what);
+        outcome.time().equal(name, right, trials, what);
     }
 }
 
@@ -88,11 +89,7 @@ pub(super) fn verdict_of(study: &str, scale: Scale) -> Result<Value> {
     let (file, out) = (folder.file("study.toml"), folder.file("result"));
     let study = pinned(study)?.replace("\"4s\"", scale.pick("\"2s\"", "\"4s\""));
     fs::write(&file, &study)?;
-    let output = Proofload::new("run")?
-        .arg(&file)
-        .with(|launch| launch.args(["--out", &out, "-q"]))
-        .timeout(seconds(120))
-        .run()?;
+    let output = Proofload::new("run")?.arg(&file).with(|launch| launch.args(["--out", &out, "-q"])).run()?;
     let trials = fs::read_to_string(format!("{out}/trials.jsonl"))
         .with_context(|| format!("{}\n{study}", output.described()))?;
     verdict_in(&trials)

@@ -6,15 +6,12 @@ use std::{
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use testing::PATIENCE;
 
 use crate::{process::Launch, repository};
-
-/// Time to unpack a compressed module.
-const UNPACK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A kernel that can be booted.
 #[derive(Debug)]
@@ -150,7 +147,7 @@ fn object(path: &Path) -> Result<Vec<u8>> {
     let line = format!("{program} -dc < \"$1\" > \"$2\"");
     let launch = Launch::new("sh").args(["-c", &line, "sh"]);
     let (from_text, to_text) = (path.display().to_string(), to.display().to_string());
-    let finished = launch.args([from_text, to_text]).run(UNPACK_TIMEOUT)?;
+    let finished = launch.args([from_text, to_text]).run(PATIENCE)?;
     if finished.code != Some(0) {
         bail!("{program} cannot unpack {}: {}", path.display(), finished.stderr);
     }

@@ -4,14 +4,12 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use testing::PATIENCE;
 
 use crate::{process::Process, temporary::TemporaryFolder};
 
 /// What the last line of the output starts with; the script's exit status follows.
 const STATUS: &str = "vm-exit-status ";
-
-/// Time for a killed machine to be gone.
-const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The console's last lines that an error shows.
 const CONSOLE_LINES: usize = 40;
@@ -67,7 +65,7 @@ impl RunningVm {
     /// When it does not go.
     pub fn kill(mut self) -> Result<()> {
         self.process.signal(Signal::KILL);
-        self.process.wait(KILL_TIMEOUT)?.context("the machine does not go")?;
+        self.process.wait(PATIENCE)?.context("the machine does not go")?;
         Ok(())
     }
 

@@ -3,16 +3,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use testing::PATIENCE;
 
 use super::archive::Archive;
 use crate::{machine, process::Launch};
-
-/// Time for the loader to list a program's libraries.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where Debian's `tc` looks for the tables of delay distributions.
 const TC_TABLES: &str = "/usr/lib/x86_64-linux-gnu/tc";
@@ -43,7 +40,7 @@ pub(super) fn add(archive: &mut Archive, name: &str) -> Result<()> {
 /// # Errors
 /// When they cannot be listed or one of them is missing.
 pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let listed = Launch::new("ldd").arg(program.display().to_string()).run(LIST_TIMEOUT)?;
+    let listed = Launch::new("ldd").arg(program.display().to_string()).run(PATIENCE)?;
     if listed.code != Some(0) {
         // Its way to say that a program is static.
         if (listed.stdout + &listed.stderr).contains("not a dynamic executable") {

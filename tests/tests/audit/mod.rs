@@ -3,21 +3,18 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     Output, Proofload, Serve, machine,
     nginx::free_address,
-    process::{Launch, Process},
+    process::{Launch, Process, children_of},
     temporary::TemporaryFolder,
 };
 use record::{AuditFinding, AuditResult};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use testing::{PATIENCE, until};
-
-use super::beside_all;
 
 /// nginx that stores every body as a line of its log.
 struct BodyLog {
@@ -33,7 +30,8 @@ impl BodyLog {
         let address = free_address()?;
         let file = folder.file("nginx.conf");
         fs::write(&file, configuration(address))?;
-        let launch = Launch::new(program.display().to_string()).args(["-p", &folder.file(""), "-c", &file]);
+        let launch = Launch::new(program.display().to_string()).args(["-e", "stderr", "-c", &file]);
+        let launch = launch.args(["-p", &folder.file("")]);
         let mut process = launch.start()?;
         let log = || fs::read_to_string(folder.path().join("error.log")).unwrap_or_default();
         process.find("it listens", PATIENCE, |_| TcpStream::connect(address).ok()).with_context(log)?;
@@ -49,7 +47,7 @@ impl BodyLog {
     /// What it has stored. It answers before it writes, so that only its end makes sure that all is written.
     fn end(mut self) -> Result<(TemporaryFolder, Vec<u8>)> {
         self.process.signal(Signal::QUIT);
-        let status = self.process.wait(Duration::from_secs(10))?;
+        let status = self.process.wait(PATIENCE)?;
         ensure!(status.is_some(), "nginx did not end");
         let stored = fs::read(self.folder.path().join("stored.log"))?;
         Ok((self.folder, stored))
@@ -125,10 +123,9 @@ fn ensure_found(
 
 #[test]
 fn an_audit_finds_each_damage_exactly() -> Result<()> {
-    let _shared = beside_all();
     let listener = BodyLog::start()?;
     let load = listener.load("--events --users 1 --loops 300")?.run()?;
-    load.trial_even_if_crowded(0)?;
+    load.counted(0)?;
     let (folder, stored) = listener.end()?;
     let (output, result) = audit_of(&folder, &stored, "")?;
     ensure!(output.code == Some(0) && result.stored == 300, "{}", output.described());
@@ -159,11 +156,10 @@ fn an_audit_finds_each_damage_exactly() -> Result<()> {
 
 #[test]
 fn several_events_a_request_from_several_processes_are_all_found() -> Result<()> {
-    let _shared = beside_all();
     for words in ["--events-per-request 7", "--events-per-request 7 --as array --idempotency --ack written"] {
         let listener = BodyLog::start()?;
         let load = listener.load("--events --users 6 --loops 20 --processes 2 --threads 2 --no-keepalive")?;
-        load.with(|launch| launch.words(words)).run()?.trial_even_if_crowded(0)?;
+        load.with(|launch| launch.words(words)).run()?.counted(0)?;
         let (folder, stored) = listener.end()?;
         let (output, result) = audit_of(&folder, &stored, "")?;
         ensure!(output.code == Some(0) && result.stored == 6 * 20 * 7, "{words}: {}", output.described());
@@ -173,14 +169,23 @@ fn several_events_a_request_from_several_processes_are_all_found() -> Result<()>
 
 #[test]
 fn an_interrupted_load_leaves_whole_receipts_and_a_killed_one_says_so() -> Result<()> {
-    let _shared = beside_all();
     for (signal, load_code, audit_code) in [(Signal::INT, Some(130), 0), (Signal::KILL, None, 3)] {
         let listener = BodyLog::start()?;
-        let mut running = listener.load("--events --users 4 --duration 60s")?.start()?;
+        let mut running = listener.load("--events --users 4 --duration 1h")?.start()?;
         let receipts = listener.folder.path().join("stored.log");
         until("something is stored", || fs::metadata(&receipts).is_ok_and(|about| about.len() >= 20_000));
+        // An event is under way at the end: nginx has stopped, and leaves unread what it is sent.
+        let worker = children_of(listener.process.pid());
+        let worker =
+            Pid::from_raw(worker.first().context("no worker")?.cast_signed()).context("no number")?;
+        kill_process(worker, Signal::STOP)?;
+        until("an event is unread", || {
+            testing::unread_bytes(listener.address).iter().any(|&bytes| bytes > 0)
+        });
         running.process.signal(signal);
-        let status = running.process.wait(Duration::from_secs(20))?.context("the load did not end")?;
+        let status = running.process.wait(PATIENCE);
+        kill_process(worker, Signal::CONT)?;
+        let status = status?.context("the load did not end")?;
         ensure!(status.code() == load_code, "{signal:?}: {status:?}");
         let (folder, stored) = listener.end()?;
         let (output, result) = audit_of(&folder, &stored, "")?;
@@ -192,9 +197,8 @@ fn an_interrupted_load_leaves_whole_receipts_and_a_killed_one_says_so() -> Resul
 
 #[test]
 fn receipts_are_never_mixed_and_a_wrong_call_is_told() -> Result<()> {
-    let _shared = beside_all();
     let listener = BodyLog::start()?;
-    listener.load("--events --users 1 --loops 5")?.run()?.trial_even_if_crowded(0)?;
+    listener.load("--events --users 1 --loops 5")?.run()?.counted(0)?;
     let again = listener.load("--events --users 1 --loops 5 --json /dev/null")?.run()?;
     ensure!(again.code == Some(2) && again.stderr.contains("another run"), "{}", again.described());
     let (folder, _) = listener.end()?;
@@ -211,10 +215,9 @@ fn receipts_are_never_mixed_and_a_wrong_call_is_told() -> Result<()> {
 
 #[test]
 fn events_that_are_refused_at_first_are_made_again() -> Result<()> {
-    let _shared = beside_all();
     let serve = Serve::start("--misbehave error=0.2")?;
     let load = Proofload::http(&serve.url(), "--events --users 4 --loops 50 --retries 20 -q")?.run()?;
-    let trial = load.trial_even_if_crowded(0)?;
+    let trial = load.counted(0)?;
     ensure!(trial.counts.completed == 200 && trial.counts.retried > 10, "{}", load.described());
     ensure!(trial.counts.sent == 200 + trial.counts.retried, "{}", load.described());
     serve.stop()?;

@@ -5,7 +5,7 @@ use super::*;
 /// Stands between the client and the server. Arguments: what it does, a folder that remembers what was done once, and what follows for
 /// the server.
 const FILTER: &str = r#"
-import os, struct, subprocess, sys, threading
+import glob, os, struct, subprocess, sys, threading, time
 mode, folder = sys.argv[1:3]
 server = subprocess.Popen(["/usr/lib/openssh/sftp-server"] + sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 asked = {}
@@ -20,6 +20,18 @@ def once():
     try: os.mkdir(folder + "/once")
     except FileExistsError: return False
     return True
+passed = 0
+def passes(packet):
+    global passed
+    passed += len(packet)
+    if mode == "brief" and passed > 8_000_000: once(); os._exit(0)
+    # Stands still once chunks have arrived, until it is told to go.
+    if mode == "stall" and not os.path.exists(folder + "/go") and has_chunks():
+        while not os.path.exists(folder + "/go"): time.sleep(0.01)
+        os._exit(0)
+def has_chunks():
+    journals = glob.glob(folder + "/.local/state/proofload/copy/*.journal")
+    return any(open(journal).read().count("\n") >= 4 for journal in journals)
 def strings(rest):
     found = []
     while len(rest) >= 4:
@@ -44,6 +56,8 @@ def requests():
         if mode == "replace" and packet[0] == 3 and path[0].endswith(b"source") and not once():
             try: os.replace(folder + "/new", path[0])
             except FileNotFoundError: pass
+        while mode == "replace" and packet[0] == 5 and os.path.exists(folder + "/new"): time.sleep(0.01)
+        passes(packet)
         if mode == "die-before-name" and is_naming(packet) and once():
             server.stdin.close(); server.wait(); os._exit(0)
         send(server.stdin, packet)
@@ -62,6 +76,7 @@ for packet in packets(server.stdout):
         odd = [b"", b"a/b", b"..", b"../../evil", b"/evil", b"nul\0nul"]
         more = b"".join(string(name) + string(b"") + struct.pack(">II", 4, 0o100644) for name in odd)
         packet = packet[:5] + struct.pack(">I", struct.unpack(">I", packet[5:9])[0] + len(odd)) + packet[9:] + more
+    passes(packet)
     answer(packet)
 "#;
 
@@ -70,7 +85,12 @@ impl Place {
     fn hostile(mode: &str, server: &str, has_shell: bool) -> Result<Self> {
         let labs = Labs::new()?;
         let (filter, folder) = (labs.file("filter.py", FILTER)?, labs.path(""));
-        let shell = if has_shell { "*' exec sh') exec sh;;" } else { "" };
+        let shell = match mode {
+            // One that ends after some commands.
+            "brief" => "*' exec sh') sed -u 40q | sh;;",
+            _ if has_shell => "*' exec sh') exec sh;;",
+            _ => "",
+        };
         let path = labs.with_ssh(&format!(
             "case \"$*\" in *' sftp') exec python3 {filter} {mode} {folder} {server};; {shell} esac; exit 1"
         ))?;
@@ -88,6 +108,7 @@ fn contents(bytes: u32) -> Vec<u8> {
 }
 
 const WITHOUT_POSIX_RENAME: &str = "-P posix-rename";
+const WITHOUT_EXTENSIONS: &str = "-P fsync,posix-rename,limits";
 
 #[test]
 fn a_name_whose_answer_is_lost_is_not_given_twice() -> Result<()> {
@@ -216,16 +237,14 @@ fn a_server_that_opens_few_files_is_served_as_well() -> Result<()> {
 #[test]
 fn a_source_that_another_file_replaces_is_never_mixed_with_it() -> Result<()> {
     let _shared = beside_others();
-    // All channels but the first open the new file.
+    // All channels but the first open the new file, and the first reads nothing before.
     let place = Place::hostile("replace", "", false)?;
     fs::write(place.at("source"), contents(20_000_000))?;
     fs::write(place.at("new"), vec![7; 20_000_000])?;
     let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
     fs::File::options().write(true).open(place.at("new"))?.set_times(old)?;
     let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
-    // 20 MB at 40 Mbit/s take 4 s, so that each channel has a part.
-    let (finished, report) =
-        place.copy(&["--connections", "2", "-l", "40000", &format!("any:{source}"), &target])?;
+    let (finished, report) = place.copy(&["--connections", "2", &format!("any:{source}"), &target])?;
     let words = format!("{}{report:#}", finished.stderr);
     ensure!(!place.at("new").exists(), "only one channel has opened the source: {words}");
     ensure!(finished.code == Some(1) && finished.stderr.contains("the source changed"), "{words}");
@@ -265,47 +284,93 @@ fn what_a_server_refuses_costs_nothing_else() -> Result<()> {
 #[test]
 fn what_an_earlier_run_has_brought_is_not_taken_unseen_for_another_source() -> Result<()> {
     let _shared = beside_others();
-    let place = Place::new(BARE_SERVER)?;
-    fs::write(place.at("source"), contents(40_000_000))?;
+    let place = Place::hostile("stall", WITHOUT_EXTENSIONS, false)?;
+    fs::write(place.at("source"), contents(60_000_000))?;
     let [source, target] = [format!("any:{}", place.labs.path("source")), place.labs.path("target")];
     kill_with_chunks(&place, [&source, &target])?;
     let modified = fs::metadata(place.at("source"))?.modified()?;
-    fs::write(place.at("source"), vec![7; 40_000_000])?;
+    fs::write(place.at("source"), vec![7; 60_000_000])?;
     let times = fs::FileTimes::new().set_modified(modified);
     fs::File::options().write(true).open(place.at("source"))?.set_times(times)?;
     let (finished, report) = place.copy(&[&source, &target])?;
     ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
-    ensure!(fs::read(target)? == vec![7; 40_000_000], "old chunks are in the target: {report:#}");
+    ensure!(fs::read(target)? == vec![7; 60_000_000], "old chunks are in the target: {report:#}");
     Ok(())
 }
 
 #[test]
 fn a_hole_is_written_over_what_an_earlier_run_has_brought() -> Result<()> {
     let _shared = beside_others();
-    let place = Place::new(BARE_SERVER)?;
-    fs::write(place.at("source"), contents(40_000_000))?;
+    let place = Place::hostile("stall", WITHOUT_EXTENSIONS, false)?;
+    fs::write(place.at("source"), contents(60_000_000))?;
     let [source, target] = [place.labs.path("source"), format!("any:{}", place.labs.path("target"))];
     kill_with_chunks(&place, [&source, &target])?;
     let modified = fs::metadata(&source)?.modified()?;
     let hole = fs::File::create(&source)?;
-    hole.set_len(40_000_000)?;
+    hole.set_len(60_000_000)?;
     hole.set_times(fs::FileTimes::new().set_modified(modified))?;
     let (finished, report) = place.copy(&["--no-verify", &source, &target])?;
     ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
-    ensure!(fs::read(place.at("target"))? == vec![0; 40_000_000], "old bytes are in the target: {report:#}");
+    ensure!(fs::read(place.at("target"))? == vec![0; 60_000_000], "old bytes are in the target: {report:#}");
     Ok(())
 }
 
-/// Begins a copy of 40 MB, and kills it once chunks have arrived.
+/// The journals of copies.
+fn journals(place: &Place) -> Vec<PathBuf> {
+    let state = fs::read_dir(place.at(".local/state/proofload/copy")).into_iter().flatten().flatten();
+    let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
+    state.map(|entry| entry.path()).filter(is_journal).collect()
+}
+
+/// Begins a copy by a server that stands still once chunks have arrived, and kills it then.
 fn kill_with_chunks(place: &Place, ends: [&String; 2]) -> Result<()> {
-    // At 40 Mbit/s, the whole would take 8 s.
-    let mut copy = place.labs.command("copy -q -l 40000")?.args(ends).env("PATH", &place.path).start()?;
-    until("chunks have arrived", || {
-        let state = fs::read_dir(place.at(".local/state/proofload/copy")).into_iter().flatten().flatten();
-        let mut journals = state.filter(|entry| entry.file_name().to_string_lossy().ends_with(".journal"));
-        journals.any(|entry| fs::read_to_string(entry.path()).is_ok_and(|text| text.lines().count() >= 4))
-    });
+    let mut copy = place.labs.command("copy -q")?.args(ends).env("PATH", &place.path).start()?;
+    let has_chunks = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.lines().count() >= 4);
+    until("chunks have arrived", || journals(place).iter().any(has_chunks));
     copy.signal(Signal::KILL);
-    copy.wait(WAIT)?;
+    copy.wait(PATIENCE)?.context("the copy does not end")?;
+    Ok(fs::write(place.at("go"), "")?)
+}
+
+#[test]
+fn a_copy_that_was_killed_goes_on_where_it_stopped() -> Result<()> {
+    let _shared = beside_others();
+    for is_up in [true, false] {
+        let place = Place::hostile("stall", "", true)?;
+        fs::write(place.at("source"), contents(60_000_000))?;
+        let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+        let [from, to] =
+            if is_up { [source, format!("any:{target}")] } else { [format!("any:{source}"), target] };
+        kill_with_chunks(&place, [&from, &to])?;
+        ensure!(!place.at("target").exists(), "a part has the name of the whole");
+        let (finished, report) = place.copy(&[&from, &to])?;
+        ensure!(finished.code == Some(0), "{}{report:#}", finished.stderr);
+        let resumed = report["files"][0]["resumed_bytes"].as_u64().unwrap_or(0);
+        ensure!((8_000_000..60_000_000).contains(&resumed), "{report:#}");
+        ensure!(fs::read(place.at("target"))? == contents(60_000_000), "the target differs");
+        ensure!(journals(&place).is_empty() && !place.has_parts("")?, "a journal or a part is left");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_outlives_connections_that_end_and_others_to_the_same_place() -> Result<()> {
+    let _shared = beside_others();
+    // Each channel carries a part: six of them less than the whole.
+    let place = Place::hostile("brief", "", true)?;
+    fs::write(place.at("source"), contents(60_000_000))?;
+    let [source, target] = [place.labs.path("source"), format!("any:{}", place.labs.path("target"))];
+    let start = || place.labs.command("copy -q")?.args([&source, &target]).env("PATH", &place.path).start();
+    for copy in [start()?, start()?] {
+        let finished = copy.finish(PATIENCE)?;
+        ensure!(finished.code == Some(0), "{}", finished.stderr);
+        ensure!(fs::read(place.at("target"))? == contents(60_000_000), "the target differs");
+    }
+    ensure!(place.at("once").exists(), "no connection has ended");
+    let (finished, report) = place.copy(&[&format!("any:{source}"), &place.labs.path("down")])?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    ensure!(is_verified(&report["files"][0]), "{report:#}");
+    ensure!(fs::read(place.at("down"))? == contents(60_000_000), "the target differs");
+    ensure!(!place.has_parts("")?, "a part is left");
     Ok(())
 }

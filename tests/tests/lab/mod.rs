@@ -3,11 +3,12 @@
 mod programs;
 mod remote;
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     lab::Labs,
+    machine::allowed_cores,
     process::{child_with, children_of},
 };
 use rustix::process::Signal;
@@ -60,10 +61,12 @@ b = {}
 [[links]]
 between = ["a", "b"]
 [[processes]]
+ready_timeout = "10m"
 on = "a"
 run = "nginx"
 files = { "/5k" = "5KiB" }
 [[processes]]
+ready_timeout = "10m"
 on = "a"
 run = "serve"
 "#;
@@ -71,10 +74,8 @@ run = "serve"
 #[test]
 fn inventory_a_user_without_root_has_a_lab() -> Result<()> {
     let _lock = crate::without_other_labs();
-    if let Some(refusal) = Labs::refusal_for_nobody()? {
-        println!("skipped: this kernel refuses user namespaces to ordinary users ({refusal})");
-        return Ok(());
-    }
+    let refusal = Labs::refusal_for_nobody()?;
+    ensure!(refusal.is_none(), "this kernel refuses user namespaces to ordinary users: {refusal:?}");
     let labs = Labs::of_nobody()?;
     labs.run("clean")?;
     let before = labs.inventory()?;
@@ -117,7 +118,7 @@ fn a_kernel_that_forbids_user_namespaces_is_named() -> Result<()> {
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("{proc}/{map}"), "0 0 65536")?;
     }
-    let finished = process.finish(Duration::from_secs(30))?;
+    let finished = process.finish(PATIENCE)?;
     ensure!(finished.code == Some(2), "{finished:?}");
     for part in ["need root or user namespaces", "user.max_user_namespaces"] {
         ensure!(finished.stderr.contains(part), "'{part}' is not said: {}", finished.stderr);
@@ -164,7 +165,7 @@ fn inventory_what_fails_in_the_background_is_told_in_the_foreground() -> Result<
     let mistaken = labs.file("mistaken.toml", "[hosts]\na = { cuont = 1 }\n")?;
     let refused = labs.run(&format!("lab up --detach {mistaken}"))?;
     ensure!(refused.code == Some(2) && refused.stderr.contains("did you mean 'count'?"), "{refused:?}");
-    let broken = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\n\
+    let broken = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\nready_timeout = \"10m\"\n\
                   command = [\"sh\", \"-c\", \"echo out of luck; exit 7\"]\n";
     let failed = labs.run(&format!("lab up --detach {}", labs.file("broken.toml", broken)?))?;
     ensure!(failed.code == Some(2) && failed.stdout.is_empty(), "{failed:?}");
@@ -175,14 +176,14 @@ fn inventory_what_fails_in_the_background_is_told_in_the_foreground() -> Result<
     is_left(&labs, &before)?;
 
     // Called off, and killed, before the lab is ready: in both cases nothing of it stays.
-    let endless = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"log:never\"\nready_timeout = \"50s\"\n\
-                   command = [\"sh\", \"-c\", \"echo started; sleep 60\"]\n";
+    let endless = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"log:never\"\nready_timeout = \"1h\"\n\
+                   command = [\"sh\", \"-c\", \"echo started; sleep infinity\"]\n";
     let endless = labs.file("endless.toml", endless)?;
     for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
         let mut foreground = labs.command(&format!("lab up --detach {endless}"))?.start()?;
         await_line(&labs.state(), "a-sh.log", "started");
         foreground.signal(signal);
-        let finished = foreground.finish(Duration::from_secs(10))?;
+        let finished = foreground.finish(PATIENCE)?;
         ensure!(finished.code == code, "{signal:?}: {finished:?}");
         is_left(&labs, &before)?;
     }
@@ -208,7 +209,7 @@ fn inventory_a_lab_whose_link_dies_says_so_and_goes_down() -> Result<()> {
     let (lab, _) = labs.up(&labs.file("link.toml", text)?)?;
     let worker = child_with("link-worker", lab.pid());
     super::kill(worker.context("the lab has no process for its link")?)?;
-    let finished = lab.finish(Duration::from_secs(10))?;
+    let finished = lab.finish(PATIENCE)?;
     ensure!(
         finished.code == Some(2) && finished.stderr.contains("link wan has lost its process"),
         "{finished:?}"
@@ -235,25 +236,32 @@ fn mover_processors(lab: u32) -> Vec<String> {
 #[test]
 fn a_link_stays_off_the_processors_of_hosts_and_says_where_it_cannot() -> Result<()> {
     let _shared = super::beside_others();
+    let cores = allowed_cores()?;
+    let [first, second] = *cores.first_chunk().context("this test needs two processors")?;
+    let both = if second == first + 1 { format!("{first}-{second}") } else { format!("{first},{second}") };
     for (a, command, movers, crowded) in [
-        ("", "", "0-1", false),
-        ("cpus = 1", "", "0", false),
-        ("", "\"taskset\", \"-c\", \"0\", ", "1", false),
-        ("cpus = \"0-1\"", "", "0-1", true),
+        (String::new(), String::new(), both.clone(), false),
+        (format!("cpus = {second}"), String::new(), first.to_string(), false),
+        (String::new(), format!("\"taskset\", \"-c\", \"{first}\", "), second.to_string(), false),
+        (format!("cpus = \"{first},{second}\""), String::new(), both.clone(), true),
     ] {
         let labs = Labs::new()?;
         let text = format!(
             "[hosts]\na = {{ {a} }}\nb = {{}}\n[[links]]\nbetween = [\"a\", \"b\"]\ndelay = \"1ms\"\n\
-             [[processes]]\non = \"b\"\nready = \"log:up\"\ncommand = [{command}\"sh\", \"-c\", \"echo up; sleep 60\"]\n"
+             [[processes]]\non = \"b\"\nready = \"log:up\"\nready_timeout = \"10m\"\n\
+             command = [{command}\"sh\", \"-c\", \"echo up; sleep infinity\"]\n"
         );
         let file = labs.file("pinned.toml", &text)?;
-        let mut lab = labs.command(&format!("lab up {file}"))?.under(["taskset", "-c", "0,1"]).start()?;
+        let own = format!("{first},{second}");
+        let mut lab = labs.command(&format!("lab up {file}"))?.under(["taskset", "-c", &own]).start()?;
         lab.says("\nready in ", PATIENCE)?;
         if crowded {
             lab.says("no processor of its own", PATIENCE)?;
         }
-        let found = mover_processors(lab.pid());
-        ensure!(found == [movers], "{a} {command}: {found:?}");
+        let pid = lab.pid();
+        until(&format!("the link of {a} {command} is moved by {movers}"), || {
+            mover_processors(pid) == [&*movers]
+        });
         ensure!(crowded == lab.stderr().contains("no processor of its own"), "{}", lab.stderr());
         labs.down(lab)?;
     }
@@ -278,8 +286,8 @@ fn a_second_lab_of_one_title_is_refused() -> Result<()> {
 fn what_outlives_its_parent_may_go_on_writing() -> Result<()> {
     let _shared = super::beside_others();
     let labs = Labs::new()?;
-    let text = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\n\
-                command = [\"sh\", \"-c\", \"(sleep 0.2; echo one; sleep 0.2; echo two; sleep 60) &\"]\n";
+    let text = "[hosts]\na = {}\n[[processes]]\non = \"a\"\nready = \"exit\"\nready_timeout = \"10m\"\n\
+                command = [\"sh\", \"-c\", \"(sleep 0.2; echo one; sleep 0.2; echo two; sleep infinity) &\"]\n";
     let (lab, _) = labs.up(&labs.file("daemon.toml", text)?)?;
     await_line(&labs.state(), "a-sh.log", "one\ntwo\n");
     labs.down(lab)?;
@@ -291,9 +299,10 @@ fn the_process_that_ended_is_blamed_not_the_one_that_waits_for_it() -> Result<()
     let _shared = super::beside_others();
     let labs = Labs::new()?;
     let text = "[hosts]\na = {}\nb = {}\n[[links]]\nbetween = [\"a\", \"b\"]\n\
-                [[processes]]\non = \"a\"\nname = \"server\"\nready = \"log:well\"\n\
+                [[processes]]\non = \"a\"\nname = \"server\"\nready = \"log:well\"\nready_timeout = \"10m\"\n\
                 command = [\"sh\", \"-c\", \"echo all is well; sleep 0.3; echo no more; exit 3\"]\n\
-                [[processes]]\non = \"b\"\nname = \"client\"\nready = \"tcp:a:80\"\ncommand = [\"sleep\", \"60\"]\n";
+                [[processes]]\non = \"b\"\nname = \"client\"\nready = \"tcp:a:80\"\nready_timeout = \"10m\"\n\
+                command = [\"sleep\", \"infinity\"]\n";
     let failed = labs.run(&format!("lab up {}", labs.file("blame.toml", text)?))?;
     ensure!(failed.code == Some(2), "{failed:?}");
     ensure!(failed.stderr.contains("a-server ended with status 3") && failed.stderr.contains("| no more"));

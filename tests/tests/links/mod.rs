@@ -6,13 +6,13 @@ use super::*;
 fn a_link_obeys_while_it_runs() -> Result<()> {
     let _shared = beside_others();
     let orders = "set rate=20mbit delay=5ms\nset b-to-a loss=1%\ndown\nup\nsideways\ncounters\n";
-    let mut link = LinkedHosts::start_with_orders("--rate 1gbit --delay 114ms", orders)?;
+    let mut link = LinkedHosts::start_with_orders("--rate 1gbit --delay 1ms", orders)?;
     link.program().says("b to a: ", PATIENCE)?;
     ensure!(link.program().stderr().contains("'sideways' is not a command"), "{}", link.program().stderr());
     let trips = link.round_trips(50, std::time::Duration::from_millis(3))?;
-    // On a busy machine every probe may have lost a processor on its way: the quickest tells.
+    // No machine makes a link quicker than it is told to be; at first, its packets took 1 ms.
     let quickest_ns = trips.quiet_ns.iter().chain(&trips.stolen_ns).min();
-    ensure!(quickest_ns.is_some_and(|ns| (9_900_000..60_000_000).contains(ns)), "{trips:?}");
+    ensure!(quickest_ns.is_some_and(|&ns| ns >= 9_900_000), "{trips:?}");
     let report = link.stop()?;
     let spec = &report["spec"];
     ensure!(

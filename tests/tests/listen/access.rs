@@ -8,13 +8,12 @@ use rustix::process::Signal;
 use testing::PATIENCE;
 
 use super::{
-    EVENT, beside_all,
+    EVENT,
     running::{Running, curl},
 };
 
 #[test]
 fn tls_answers_and_takes_a_new_certificate_on_sighup() -> Result<()> {
-    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     certificate(&folder)?;
     let mut listen = Running::start_in(folder, "--tls-cert cert.pem --tls-key key.pem --path stored/x.log")?;
@@ -53,7 +52,6 @@ fn certificate(folder: &TemporaryFolder) -> Result<()> {
 
 #[test]
 fn only_those_with_a_secret_may_post() -> Result<()> {
-    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     fs::write(folder.path().join("tokens"), "# ours\nabc.def\n")?;
     fs::write(folder.path().join("users"), "ann:se:cret\n")?;

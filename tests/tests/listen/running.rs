@@ -98,7 +98,7 @@ impl Running {
 
 /// Asks with curl.
 pub(super) fn curl(url: &str, arguments: &[&str], words: &str) -> Result<Answer> {
-    let launch = Launch::new("curl").words("-sS -i --max-time 15").args(arguments.iter().copied());
+    let launch = Launch::new("curl").words("-sS -i --max-time 300").args(arguments.iter().copied());
     let finished = launch.words(words).arg(url).run(PATIENCE)?;
     ensure!(finished.code == Some(0), "curl {url}: {finished:?}");
     let (head, body) =

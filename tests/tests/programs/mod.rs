@@ -3,7 +3,7 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{Proofload, link::uncertified, process::child_with, temporary::TemporaryFolder};
+use proofload_tests::{Proofload, process::child_with, temporary::TemporaryFolder};
 use record::{ResultFolder, TrialEntry};
 use rustix::process::{Pid, Signal, kill_process};
 use testing::{PATIENCE, find, until};
@@ -30,23 +30,33 @@ fn has_warning(entry: &TrialEntry, code: &str) -> bool {
 #[test]
 fn an_end_that_nobody_saw_gives_no_wall_time() -> Result<()> {
     let _shared = beside_others();
-    // The program says when it begins and ends, so that the supervisor can be stopped meanwhile.
+    // The program says when it has begun, and ends when it is told to: while the supervisor stands still.
     let folder = TemporaryFolder::new()?;
-    let [began, ended] = ["began", "ended"].map(|name| folder.file(name));
-    let run = format!("echo > {began}; sleep 1; echo > {ended}");
+    let [began, go] = ["began", "go"].map(|name| folder.file(name));
+    let run = format!("echo $$ > {began}; until [ -e {go} ]; do sleep 0.01; done");
     let study = format!("title = \"t\"\n[workload.command]\nrun = \"{run}\"\n");
     let stopped = trial(&study, |proofload| {
-        until("the program has begun", || Path::new(&began).exists());
-        let supervisor = find(PATIENCE, || child_with("command-run", proofload)).context("no supervisor")?;
-        let supervisor = Pid::from_raw(supervisor.cast_signed()).context("a number")?;
+        let begun = || fs::read_to_string(&began).ok()?.trim().parse::<u32>().ok();
+        let program = find(PATIENCE, begun).context("the program does not begin")?;
+        let number = find(PATIENCE, || child_with("command-run", proofload)).context("no supervisor")?;
+        let supervisor = Pid::from_raw(number.cast_signed()).context("a number")?;
         kill_process(supervisor, Signal::STOP)?;
-        until("the program has ended", || Path::new(&ended).exists());
+        until("the supervisor stands still", || state_of(number) == Some('T'));
+        fs::write(&go, "")?;
+        until("the program has ended", || state_of(program) == Some('Z'));
+        // No less than that is the end away from where it is seen.
         thread::sleep(Duration::from_millis(300));
         Ok(kill_process(supervisor, Signal::CONT)?)
     })?;
     ensure!(!stopped.trial.quantities.contains_key("wall_s"), "{:?}", stopped.trial.quantities);
     ensure!(has_warning(&stopped, "end_not_seen"), "{:?}", stopped.trial.warnings);
     Ok(())
+}
+
+/// The letter that the kernel has for the state of a process.
+fn state_of(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }
 
 #[test]
@@ -57,7 +67,7 @@ fn an_interrupt_on_hosts_undoes_what_was_prepared() -> Result<()> {
     let file = folder.file("study.toml");
     let hooks =
         format!("setup = \"true\"\nconclude = \"echo > {concluded}\"\ncleanup = \"echo > {cleaned}\"\n");
-    let workload = format!("[workload.command]\nrun = \"echo > {began}; exec sleep 30\"\n{hooks}");
+    let workload = format!("[workload.command]\nrun = \"echo > {began}; exec sleep infinity\"\n{hooks}");
     fs::write(&file, format!("title = \"t\"\n[hosts]\nhost = {{}}\n{workload}"))?;
     let mut running = Proofload::new(&format!("run {file} --out {} -q", folder.file("result")))?.start()?;
     until("the program has begun", || Path::new(&began).exists());
@@ -70,8 +80,9 @@ fn an_interrupt_on_hosts_undoes_what_was_prepared() -> Result<()> {
     Ok(())
 }
 
+/// How fast they were is a figure of the bar command-figures.
 #[test]
-fn handing_bytes_to_the_kernel_is_not_faster_than_the_link() -> Result<()> {
+fn bytes_that_the_kernel_still_sends_for_a_program_that_has_ended_are_counted() -> Result<()> {
     let _shared = beside_others();
     let study = r#"
 title = "handed over"
@@ -84,6 +95,7 @@ between = ["client", "far"]
 rate = "20mbit"
 delay = "10ms"
 [targets.sink]
+ready_timeout = "10m"
 on = "far"
 command = ["socat", "-u", "TCP-LISTEN:5001,fork,reuseaddr", "OPEN:/dev/null"]
 port = 5001
@@ -93,26 +105,16 @@ from = "client"
 target = "sink"
 run = "head -c SIZE /dev/zero | socat -u STDIN TCP:{far}:5001,sndbuf=8000000"
 bytes = BYTES
+[trial]
+settle = "5m"
 "#;
     for (size, bytes) in [(3_000_000, "3000000"), (3_000_000, "\"link\""), (50_000, "\"link\"")] {
         let study = study.replace("SIZE", &size.to_string()).replace("BYTES", bytes);
         let entry = trial(&study, |_| Ok(()))?;
-        if uncertified(std::slice::from_ref(&entry))?.is_some() {
-            continue;
-        }
-        let quantity = |name| entry.trial.quantities.get(name).copied();
-        let moved = quantity("moved_bytes").context("no bytes")? / f64::from(size);
+        let moved = entry.trial.quantities.get("moved_bytes").context("no bytes")? / f64::from(size);
         let on_wire = if bytes.starts_with('"') { 1538.0 / 1448.0 } else { 1.0 };
-        ensure!(
-            (0.99..1.03).contains(&(moved / on_wire)),
-            "{moved} of {size} bytes moved, counted by {bytes}"
-        );
-        let Some(goodput) = quantity("goodput_bit_per_s") else {
-            ensure!(has_warning(&entry, "goodput_unknown") || has_warning(&entry, "end_not_seen"));
-            continue;
-        };
-        ensure!(goodput < 20.2e6, "{bytes}: {goodput} bit/s over 20 Mbit/s");
-        ensure!(size < 1_000_000 || goodput > 14e6, "{bytes}: {goodput} bit/s over 20 Mbit/s");
+        // What is sent twice counts twice.
+        ensure!(moved / on_wire >= 0.99, "{moved} of {size} bytes moved, counted by {bytes}");
     }
     Ok(())
 }
@@ -138,13 +140,16 @@ between = ["client", "other"]
 rate = "1mbit"
 delay = "200ms"
 [[processes]]
+ready_timeout = "10m"
 on = "other"
 command = ["socat", "-u", "TCP-LISTEN:5001,fork,reuseaddr", "OPEN:/dev/null"]
 ready = "tcp:5001"
 [[processes]]
+ready_timeout = "10m"
 on = "client"
 command = ["socat", "-u", "OPEN:/dev/zero", "TCP:{other}:5001"]
 [targets.sink]
+ready_timeout = "10m"
 on = "far"
 command = ["socat", "-u", "TCP-LISTEN:5001,fork,reuseaddr", "OPEN:/dev/null"]
 port = 5001
@@ -154,19 +159,12 @@ from = "client"
 target = "sink"
 run = "exec socat -u SYSTEM:'head -c 2000000 /dev/zero' TCP:{far}:5001"
 bytes = "2000000B"
+[trial]
+settle = "1h"
 "#;
+    // It does not end as long as it waits for the traffic of others.
     let entry = trial(study, |_| Ok(()))?;
-    let quantity = |name| entry.trial.quantities.get(name).copied();
-    if entry.trial.validity.is_void() {
-        return Ok(());
-    }
-    // A crowded machine may not know when the program ended.
-    let (Some(wall_s), Some(goodput)) = (quantity("wall_s"), quantity("goodput_bit_per_s")) else {
-        ensure!(has_warning(&entry, "goodput_unknown") || has_warning(&entry, "end_not_seen"));
-        return Ok(());
-    };
-    let sending_s = 16e6 / goodput;
-    // The socket's buffer holds less than a quarter of the bytes, and the link carries them in 40 ms.
-    ensure!(sending_s < wall_s + 0.5 * wall_s.max(0.2), "{sending_s} s, of which the program ran {wall_s} s");
+    let moved = entry.trial.quantities.get("moved_bytes");
+    ensure!(moved == Some(&2e6) && !entry.trial.interrupted, "{:?}", entry.trial);
     Ok(())
 }

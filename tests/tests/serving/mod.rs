@@ -7,17 +7,14 @@ use proofload_tests::{Proofload, Serve, process::Launch, temporary::TemporaryFol
 use serde_json::{Value, json};
 use testing::PATIENCE;
 
-use super::beside_all;
-
 /// What curl prints, with which status it ends.
 fn curl(words: &str) -> Result<(Option<i32>, String)> {
-    let finished = Launch::new("curl").words("-sS --max-time 15").words(words).run(PATIENCE)?;
+    let finished = Launch::new("curl").words("-sS --max-time 300").words(words).run(PATIENCE)?;
     Ok((finished.code, finished.stdout))
 }
 
 #[test]
 fn a_user_s_way_through_an_api_is_in_the_record() -> Result<()> {
-    let _shared = beside_all();
     for (scheme, secure) in [("http", ""), ("https", "--tls --tls-ca-out CA")] {
         let folder = TemporaryFolder::new()?;
         let (record, ca) = (folder.file("requests.jsonl"), folder.file("ca.pem"));
@@ -52,7 +49,6 @@ fn a_user_s_way_through_an_api_is_in_the_record() -> Result<()> {
 
 #[test]
 fn a_wrong_certificate_is_wrong_for_curl() -> Result<()> {
-    let _shared = beside_all();
     let folder = TemporaryFolder::new()?;
     let ca = folder.file("ca.pem");
     // curl: 60 is a certificate that is not trusted.

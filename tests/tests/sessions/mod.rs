@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, fs, net::SocketAddr};
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Proofload, Serve, temporary::TemporaryFolder};
 use record::ErrorClass;
+use rustix::process::Signal;
 use serde_json::Value;
+use testing::{PATIENCE, unread_bytes, until};
 
-use super::beside_others;
+use super::{beside_others, trials_of};
 
 /// A target with pages, and the file in which it writes requests down.
 fn recorded(words: &str) -> Result<(Serve, TemporaryFolder)> {
@@ -48,27 +50,21 @@ fn the_documented_login_is_used_and_renewed() -> Result<()> {
     let (serve, folder) = recorded("--token-lifetime 1us")?;
     let study = folder.path().join("login.toml");
     fs::write(&study, documented_study(&serve.url())?)?;
-    let out = folder.path().join("out");
-    let page = folder.path().join("page.html");
-    let (study, out, page) = (study.display(), out.display(), page.display());
-    let output = Proofload::new(&format!("run {study} --out {out}"))?.run()?;
-    ensure!(output.code == Some(0), "{}", output.described());
+    let (out, page) = (folder.file("out"), folder.file("page.html"));
+    let words = format!("run {} --out {out} --set workload.http.timeout=5m", study.display());
+    let output = Proofload::new(&words)?.arg("--set").arg("trial.void_attempts=0").run()?;
+    let trials = trials_of(out.as_ref(), &output)?;
     let output = Proofload::new(&format!("report {out} --html {page}"))?.run()?;
     ensure!(output.code == Some(0), "{}", output.described());
     serve.stop()?;
-    let page = fs::read_to_string(folder.path().join("page.html"))?;
+    let page = fs::read_to_string(page)?;
     let (_, steps) =
         page.split_once("100 iterations began, 100 were completed").context("the steps are on the page")?;
     ensure!(steps.contains(">log in</th>") && steps.contains(">400</td>"), "{steps}");
-    let out = folder.path().join("out");
-    let trial = fs::read_to_string(out.join("trials.jsonl"))?;
-    let line = trial.lines().next().context("there is a trial")?;
-    let trial: Value = serde_json::from_str(&line[line.find('{').context("it is JSON")?..])?;
-    let script = if trial["script"].is_null() { &trial["trial"]["script"] } else { &trial["script"] };
-    ensure!(script["iterations"]["completed"] == 100, "{script}");
-    let count = |step: usize| script["steps"][step]["completed"].as_u64().unwrap_or_default();
-    ensure!(count(0) == 100 && count(1) == 400, "{script}");
-    ensure!(count(2) > 0, "with tokens that live 1 us, they must have expired: {script}");
+    let script = trials[0].trial.http().and_then(|http| http.script.as_ref()).context("it has steps")?;
+    let completed: Vec<u64> = script.steps.iter().map(|step| step.completed).collect();
+    ensure!(script.iterations.completed == 100 && completed[..2] == [100, 400], "{script:?}");
+    ensure!(completed[2] > 0, "with tokens that live 1 us, they must have expired: {script:?}");
     let connections = by_connection(&folder)?;
     ensure!(connections.len() == 20, "{} connections", connections.len());
     for lines in connections.values() {
@@ -107,7 +103,7 @@ fn templates_and_feeders_fill_in_every_request() -> Result<()> {
         .arg("--expect=200")
         .arg("--expect=json:$.method = POST")
         .run()?;
-    let counts = output.trial_even_if_crowded(0)?.counts.clone();
+    let counts = output.counted(0)?.counts.clone();
     ensure!(counts.completed == 60, "{}", output.described());
     serve.stop()?;
     let (mut numbers, mut seen) = (Vec::new(), BTreeMap::new());
@@ -149,7 +145,7 @@ fn an_answer_without_what_is_expected_fails() -> Result<()> {
         ("500", true),
     ] {
         let output = Proofload::http(&url, "-u 2 -n 8 -q")?.arg(&format!("--expect={expectation}")).run()?;
-        let trial = output.trial_even_if_crowded(i32::from(fails))?;
+        let trial = output.counted(i32::from(fails))?;
         let class = if expectation == "500" { ErrorClass::Status } else { ErrorClass::Check };
         let failed = trial.errors.of(class);
         ensure!(failed == if fails { 8 } else { 0 }, "{expectation}: {}", output.described());
@@ -159,7 +155,7 @@ fn an_answer_without_what_is_expected_fails() -> Result<()> {
     for (expectation, fails) in [("size:=100KiB", 0), ("size:<=99KiB", 8)] {
         let words = format!("-u 2 -n 8 -q --expect={expectation}");
         let output = Proofload::http(&long.url(), &words)?.run()?;
-        let trial = output.trial_even_if_crowded(i32::from(fails > 0))?;
+        let trial = output.counted(i32::from(fails > 0))?;
         ensure!(trial.errors.of(ErrorClass::Check) == fails, "{expectation}: {}", output.described());
     }
     Ok(())
@@ -171,16 +167,18 @@ fn cookies_redirects_and_compression_work_together() -> Result<()> {
     let (serve, folder) = recorded("")?;
     let study = folder.path().join("study.toml");
     let text = format!(
-        "title = \"Cookies\"\n[targets.api]\nurl = \"{}\"\n[workload.http]\nusers = 2\nloops = 2\ncookies = true\nredirects = 3\ncompressed = true\n\
+        "title = \"Cookies\"\n[targets.api]\nurl = \"{}\"\n[workload.http]\nusers = 2\nloops = 2\ntimeout = \"5m\"\ncookies = true\nredirects = 3\ncompressed = true\n\
          [[workload.http.steps]]\nrequest = \"/cookies/set?s={{{{user}}}}-{{{{iteration}}}}\"\n\
          [[workload.http.steps]]\nname = \"see\"\nrequest = \"/cookies\"\nexpect = \"regex:[12]-[12]\"\ntake = {{ s = 'regex:\"([12]-[12])\"' }}\n\
-         [[workload.http.steps]]\nrequest = \"/redirect/3?was={{{{s}}}}\"\nexpect = \"200\"\n",
+         [[workload.http.steps]]\nrequest = \"/redirect/3?was={{{{s}}}}\"\nexpect = \"200\"\n[trial]\nvoid_attempts = 0\n",
         serve.url()
     );
     fs::write(&study, text)?;
     let out = folder.path().join("out");
     let output = Proofload::new(&format!("run {} --out {}", study.display(), out.display()))?.run()?;
-    ensure!(output.code == Some(0), "{}", output.described());
+    let trials = trials_of(&out, &output)?;
+    let counts = &trials[0].trial.http().context("it is of requests")?.counts;
+    ensure!((counts.completed, counts.failed) == (24, 0), "{counts:?}");
     serve.stop()?;
     for lines in by_connection(&folder)?.into_values() {
         // Each iteration: set, see, and a redirect with three steps to its end.
@@ -210,7 +208,7 @@ fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
     let url = format!("{}items/{{{{counter}}}}?token=secret-{{{{user}}}}", serve.url());
     let words = format!("-u 4 -n 400 -q -t 2 --log {} --log-sample 10%", log.display());
     let output = Proofload::http(&url, &words)?.run()?;
-    let trial = output.trial_even_if_crowded(1)?;
+    let trial = output.counted(1)?;
     let failed = trial.counts.failed;
     let completed = trial.counts.completed;
     serve.stop()?;
@@ -260,12 +258,21 @@ fn the_log_says_what_failed_and_joins_with_the_target() -> Result<()> {
 #[test]
 fn the_log_has_what_was_under_way_and_no_secret_of_a_user() -> Result<()> {
     let _others = beside_others();
-    let (serve, folder) = recorded("--delay 20s")?;
+    let (mut serve, folder) = recorded("")?;
     let (rows, log) = (folder.path().join("rows.csv"), folder.path().join("log.ndjson"));
     fs::write(&rows, "token,name\nt0p s3cret,ann\n")?;
     let url = format!("{}items/{{{{token|url}}}}/{{{{name}}}}", serve.url());
-    let words = format!("-u 3 -d 300ms --drain 100ms -q --feeder {} --log {}", rows.display(), log.display());
-    Proofload::http(&url, &words)?.run()?.trial_even_if_crowded(1)?;
+    let words = format!("-u 3 -d 1h -q --feeder {} --log {}", rows.display(), log.display());
+    // Stopped, it leaves unread what it is sent.
+    serve.signal(Signal::STOP);
+    let mut running = Proofload::http(&url, &words)?.start()?;
+    let address = serve.addresses()[0].parse()?;
+    until("three requests are under way", || {
+        unread_bytes(address).iter().filter(|&&bytes| bytes > 0).count() == 3
+    });
+    running.process.signal(Signal::INT);
+    running.finish()?.trial_with_code(130)?;
+    serve.signal(Signal::CONT);
     let text = fs::read_to_string(&log)?;
     ensure!(text.lines().count() == 3, "{text}");
     for line in text.lines() {
@@ -289,13 +296,14 @@ fn a_large_body_is_searched_in_bounded_memory() -> Result<()> {
     let found = |text: &str| {
         // 16 users whose bodies were kept would need 1.6 GB.
         let limit = ["prlimit", "--as=600000000"];
-        let run = Proofload::http(&serve.url(), &format!("-u 16 -n 16 -q --expect text:{text}"))?;
-        run.with(|launch| launch.under(limit)).run()
+        let run =
+            Proofload::http(&serve.url(), &format!("-u 16 -n 16 -q --timeout 10m --expect text:{text}"))?;
+        run.timeout(2 * PATIENCE).with(|launch| launch.under(limit)).run()
     };
     let trial = found("needle")?;
-    ensure!(trial.trial_even_if_crowded(0)?.counts.completed == 16, "{}", trial.described());
+    ensure!(trial.counted(0)?.counts.completed == 16, "{}", trial.described());
     let trial = found("straw")?;
-    ensure!(trial.trial_even_if_crowded(1)?.errors.of(ErrorClass::Check) == 16, "{}", trial.described());
+    ensure!(trial.counted(1)?.errors.of(ErrorClass::Check) == 16, "{}", trial.described());
     Ok(())
 }
 
@@ -304,21 +312,15 @@ fn a_service_that_fails_is_left_alone() -> Result<()> {
     let _others = beside_others();
     let serve = Serve::start("--misbehave error=50%")?;
     let rule = "errors > 10% for 2s";
-    let output =
-        Proofload::http(&serve.url(), "-R 200 -d 20s -q")?.arg(&format!("--abort-if={rule}")).run()?;
-    let trial = output.trial_even_if_crowded(1)?;
+    let call = Proofload::http(&serve.url(), "-R 200 -n 100000 -q")?;
+    let output = call.arg(&format!("--abort-if={rule}")).run()?;
+    let trial = output.counted(1)?;
     ensure!(
         !trial.interrupted && trial.warnings.iter().any(|warning| warning.code == "aborted"),
         "{}",
         output.described()
     );
-    ensure!((400..1_000).contains(&trial.counts.sent), "{} requests", trial.counts.sent);
-    serve.stop()?;
-    let serve = Serve::start("--misbehave error=5%")?;
-    let output =
-        Proofload::http(&serve.url(), "-R 200 -d 3s -q")?.arg(&format!("--abort-if={rule}")).run()?;
-    let trial = output.trial_even_if_crowded(1)?;
-    ensure!(trial.warnings.iter().all(|warning| warning.code != "aborted"), "{}", output.described());
+    ensure!(trial.counts.sent < 100_000, "{} requests", trial.counts.sent);
     let output = Proofload::http(&serve.url(), "-R 200 -d 1s -q --ceiling 100")?.run()?;
     ensure!(
         output.code == Some(2) && output.stderr.contains("above the ceiling of 100"),

@@ -4,7 +4,6 @@ use std::{
     fs,
     net::{SocketAddr, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
-    time::Instant,
 };
 
 use anyhow::{Result, ensure};
@@ -16,14 +15,14 @@ use proofload_tests::{
 };
 use record::ErrorClass;
 use rustix::process::Signal;
-use testing::until;
+use testing::{unread_bytes, until};
 
 use super::{beside_others, completed, run};
 
 /// HAProxy with frontends that answer by themselves, each with the address that it takes for the client's.
 fn haproxy(folder: &TemporaryFolder, binds: &[String]) -> Result<Process> {
     let mut text =
-        "defaults\n mode http\n timeout client 5s\n timeout connect 5s\n timeout server 5s\n".to_owned();
+        "defaults\n mode http\n timeout client 5m\n timeout connect 5m\n timeout server 5m\n".to_owned();
     for (number, bind) in binds.iter().enumerate() {
         text += &format!(
             "frontend f{number}\n bind {bind}\n http-request return status 200 hdr X-Source \"%[src]\" \
@@ -50,14 +49,14 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
     // The name of the URL leads nowhere.
     let url = "http://nowhere.invalid/";
     for (words, requests) in
-        [("-c 4 -n 400", 400), ("-c 4 -n 100 --no-keepalive", 100), ("-R 500 -d 1s", 500)]
+        [("-c 4 -n 400", 400), ("-c 4 -n 100 --no-keepalive", 100), ("-R 500 -n 500", 500)]
     {
         let output = run(url, &format!("--unix-socket {path} {words}"))?;
         let trial = completed(&output, requests)?;
         ensure!(trial.plan.targets.is_empty(), "{:?}", trial.plan.targets);
     }
     let output = run(url, &format!("--unix-socket {path} -c 2 -n 50 --proxy-protocol"))?;
-    let failed = output.trial_even_if_crowded(1)?.counts.failed;
+    let failed = output.counted(1)?.counts.failed;
     ensure!(failed == 50, "this frontend takes no such line: {}", output.described());
     completed(&run(url, &format!("--unix-socket {told} -c 2 -n 50 --proxy-protocol"))?, 50)?;
     let output = run(url, &format!("--unix-socket {} -n 5 -c 1", folder.file("missing.sock")))?;
@@ -70,7 +69,7 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
     let gone = folder.file("gone.sock");
     drop(UnixListener::bind(&gone)?);
     let output = run(url, &format!("--unix-socket {gone} -n 5 -c 1"))?;
-    let trial = output.trial_even_if_crowded(1)?;
+    let trial = output.counted(1)?;
     ensure!(trial.errors.of(ErrorClass::ConnectRefused) == 5, "{}", output.described());
     let output = run(url, &format!("--unix-socket {path} --connect-to 127.0.0.1:1 -n 5"))?;
     ensure!(output.code == Some(2) && output.stderr.contains("--connect-to: "), "{}", output.described());
@@ -104,7 +103,7 @@ fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<
         completed(&output, 30)?;
         // The control: without the line, HAProxy takes no request.
         let output = run(&url, &words.replace("--proxy-protocol", ""))?;
-        let trial = output.trial_even_if_crowded(1)?;
+        let trial = output.counted(1)?;
         ensure!(trial.counts.completed == 0 && trial.counts.failed == 30, "{}", output.described());
     }
     Ok(())
@@ -118,7 +117,7 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
     let (proxy, closed) = (free_address()?, free_address()?);
     let log = folder.file("log");
     let config = format!(
-        "Port {}\nListen 127.0.0.1\nTimeout 60\nMaxClients 50\nLogFile \"{log}\"\nLogLevel Connect\nBasicAuth ann secret\n",
+        "Port {}\nListen 127.0.0.1\nTimeout 600\nMaxClients 50\nLogFile \"{log}\"\nLogLevel Connect\nBasicAuth ann secret\n",
         proxy.port()
     );
     fs::write(folder.file("tinyproxy.conf"), config)?;
@@ -141,22 +140,18 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
     }
     for login in ["", "ann:wrong@"] {
         let output = run(&nginx.url("/"), &format!("-x http://{login}{proxy} -c 1 -n 5"))?;
-        let trial = output.trial_even_if_crowded(1)?;
+        let trial = output.counted(1)?;
         ensure!(trial.errors.of(ErrorClass::ProxyLogin) == 5, "{}", output.described());
         ensure!(output.stdout.contains("requires a login"), "{}", output.described());
     }
     // Nothing listens where the tunnel leads.
     let output = run(&format!("http://{closed}/"), &format!("-x http://ann:secret@{proxy} -c 1 -n 5"))?;
-    ensure!(
-        output.trial_even_if_crowded(1)?.errors.of(ErrorClass::ProxyUnreachable) == 5,
-        "{}",
-        output.described()
-    );
+    ensure!(output.counted(1)?.errors.of(ErrorClass::ProxyUnreachable) == 5, "{}", output.described());
     // The kernel still takes connections for a proxy that has stopped.
     tinyproxy.signal(Signal::STOP);
-    let output = run(&nginx.url("/"), &format!("-x http://ann:secret@{proxy} -c 2 -n 4 --timeout 300ms"))?;
+    let output = run(&nginx.url("/"), &format!("-x http://ann:secret@{proxy} -c 2 -n 4 --timeout 5s"))?;
     tinyproxy.signal(Signal::CONT);
-    let trial = output.trial_even_if_crowded(1)?;
+    let trial = output.counted(1)?;
     ensure!(trial.errors.of(ErrorClass::ProxyTimeout) == 4, "{}", output.described());
     Ok(())
 }
@@ -169,28 +164,26 @@ fn connections_live_as_long_as_they_are_told() -> Result<()> {
     ensure!(completed(&output, 400)?.counts.reconnects == 0, "the target has closed nothing");
     ensure!(serve.stop()?.connections_accepted == 40, "10 requests on each of 40 connections");
     let serve = Serve::start("")?;
-    let output = run(&serve.url(), "-c 2 -R 200 -d 1s --connection-lifetime 100ms")?;
-    let trial = completed(&output, 200)?;
-    let (opened, accepted) = (trial.counts.connections_opened, serve.stop()?.connections_accepted);
-    ensure!(
-        opened == accepted && (12..=24).contains(&opened),
-        "{opened}, {accepted}: {}",
-        output.described()
-    );
+    // These take at least two seconds, however slow the machine is.
+    let output = run(&serve.url(), "-c 2 -R 20 -n 40 --connection-lifetime 100ms")?;
+    let opened = completed(&output, 40)?.counts.connections_opened;
+    let address = serve.addresses()[0].parse()?;
+    until("the target has seen the end of all connections", || unread_bytes(address).is_empty());
+    let accepted = serve.stop()?.connections_accepted;
+    ensure!(opened == accepted && opened > 2, "{opened}, {accepted}: {}", output.described());
     Ok(())
 }
 
 #[test]
 fn an_answer_that_takes_too_long_fails_before_the_whole_request_would() -> Result<()> {
     let _shared = beside_others();
-    let serve = Serve::start("--delay 400ms")?;
-    let begun = Instant::now();
+    let serve = Serve::start("--delay 1h")?;
     let output = run(&serve.url(), "-c 2 -n 6 --answer-timeout 100ms")?;
-    let trial = output.trial_even_if_crowded(1)?;
+    let trial = output.counted(1)?;
     ensure!(trial.errors.of(ErrorClass::Timeout) == 6, "{}", output.described());
     ensure!(output.stdout.contains("within 100 ms"), "{}", output.described());
-    ensure!(begun.elapsed().as_secs() < 20, "it waited for the timeout of the whole request");
-    completed(&run(&serve.url(), "-c 2 -n 4 --answer-timeout 10s")?, 4)?;
+    let serve = Serve::start("--delay 400ms")?;
+    completed(&run(&serve.url(), "-c 2 -n 4 --answer-timeout 4m")?, 4)?;
     Ok(())
 }
 
@@ -203,13 +196,14 @@ fn a_connection_that_ends_between_steps_neither_repeats_nor_hurries_them() -> Re
     let (study, out) = (folder.file("study.toml"), folder.file("out"));
     // An open load with a pool: a lost connection is opened again at once, and a step waits for its pause.
     let text = format!(
-        "title = \"t\"\n[workload.http]\nurl = \"{}\"\nrate = 50\nconnections = 8\nduration = \"1s\"\nconnection_requests = 1\n\
+        "title = \"t\"\n[workload.http]\nurl = \"{}\"\nrate = 50\nrequests = 50\nconnections = 8\ndrain = \"5m\"\ntimeout = \"5m\"\nconnection_requests = 1\n\
          [[workload.http.steps]]\nrequest = \"GET /a\"\npause = \"40ms\"\n[[workload.http.steps]]\nrequest = \"GET /b\"\n[trial]\nvoid_attempts = 0\n",
         serve.url()
     );
     fs::write(&study, text)?;
     let output = Proofload::new(&format!("run {study} --out {out} -q"))?.run()?;
-    ensure!(matches!(output.code, Some(0 | 3)), "{}", output.described());
+    // Whether its times may be believed is another matter.
+    ensure!(output.code != Some(2), "{}", output.described());
     let report = serve.stop()?;
     let targets = fs::read_to_string(&record)?;
     let count = |target: &str| targets.matches(&format!("\"target\":\"{target}\"")).count();

@@ -1,20 +1,16 @@
 //! Daemons in namespaces of their own, and what others do to their devices, addresses and disks.
 
-use std::{fs, process::Command, thread::JoinHandle, time::Duration};
+use std::{fs, process::Command, thread::JoinHandle};
 
 use aya::maps::{Array, Map, MapData, MapInfo};
-use rustix::time::{ClockId, clock_gettime};
 use testing::until;
 use undo::Folder;
 
 use super::*;
 use crate::{
-    Change, ServerName, Statistics, Values, ask,
+    Change, ServerName, Statistics, Values, alone, ask,
     layout::{SERVICES, ServerBytes, SettingsBytes},
 };
-
-/// Set in the process that a test starts in namespaces of its own.
-const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
 
 /// A device, and a server behind it that has the VIP.
 const NETWORK: &str = "set -e
@@ -27,7 +23,8 @@ ip -n web address add 10.0.0.11/24 dev eth0; ip -n web address add 10.0.0.100/32
 ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up
 ";
 
-const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"200ms\" }";
+/// A server that is there answers or refuses, however late.
+const CHECK: &str = "check = { kind = \"tcp\", interval = \"200ms\", timeout = \"60s\" }";
 const PLAIN: &str = "check = { kind = \"none\" }";
 
 fn file(of_balancer: &str, of_vip: &str) -> String {
@@ -43,24 +40,12 @@ fn shell(script: &str) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// Runs a test in namespaces of its own, with the network above.
+/// Runs a test, whose name begins with `as_root_`, in namespaces of its own with the network above.
 fn alone(name: &str, test: impl Fn(&Folder)) {
-    if std::env::var_os(INSIDE).is_some() {
+    alone::run(&format!("daemon::tests::as_root_{name}"), || {
         shell(NETWORK);
-        return test(&Folder::at("/run/state").unwrap());
-    }
-    if !rustix::process::geteuid().is_root() {
-        println!("not run: only root may make network namespaces");
-        return;
-    }
-    let inside = format!(
-        "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && exec \"$0\" --exact daemon::tests::{name} --nocapture"
-    );
-    let mut done = Command::new("unshare");
-    // The end of the first process ends the others.
-    done.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &inside]);
-    let done = done.arg(std::env::current_exe().unwrap()).env(INSIDE, "1").output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+        test(&Folder::at("/run/state").unwrap());
+    });
 }
 
 /// A daemon that runs in a thread.
@@ -96,13 +81,8 @@ impl Running {
         *statistics
     }
 
-    fn change(&self, server: &str, change: Change) -> Answer {
-        let server = ServerName { vip: "10.0.0.100".parse().unwrap(), port: None, server: server.to_owned() };
-        self.ask(&Request::Server { server, change })
-    }
-
     fn weigh(&self, weight: u32) -> Answer {
-        self.change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
+        self.ask(&weigh(weight))
     }
 
     fn weight(&self) -> u32 {
@@ -123,6 +103,15 @@ impl Running {
         let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
         (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
     }
+}
+
+fn change(server: &str, change: Change) -> Request {
+    let server = ServerName { vip: "10.0.0.100".parse().unwrap(), port: None, server: server.to_owned() };
+    Request::Server { server, change }
+}
+
+fn weigh(weight: u32) -> Request {
+    change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
 }
 
 /// Makes it look as if the process of all journals were dead.
@@ -169,19 +158,14 @@ impl Drop for Listener {
     }
 }
 
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 #[test]
-fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
+fn as_root_a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
     alone("a_disk_that_takes_nothing_keeps_no_state_from_the_tables", |folder| {
         let listener = Listener::start();
+        // What was refused goes after the handshakes.
         let daemon = Running::start(folder, "eth0", &file("handshake = \"1s\"", CHECK));
         until("the server is up", || daemon.statistics().vips[0].servers[0].is_up);
         let (up, _) = daemon.tables();
-        // The second change of the ring waits for the end of handshakes.
         assert!(
             matches!(daemon.weigh(2), Answer::Done { .. }) && matches!(daemon.weigh(3), Answer::Done { .. })
         );
@@ -193,11 +177,8 @@ fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
         assert!(why.contains("state.new") || why.contains("state.json"), "{why}");
         assert!(why.ends_with("the former configuration stays in effect"), "{why}");
         assert_eq!(daemon.weight(), 3);
-        refusal(daemon.change("10.0.0.12", Change::Add { name: None, values: Values::default() }));
-        let before = processor_time();
-        std::thread::sleep(Duration::from_secs(2));
-        let used = processor_time() - before;
-        assert!(used < Duration::from_millis(700), "waits without pause: {used:?} in 2 s");
+        let add = Change::Add { name: None, values: Values::default() };
+        refusal(daemon.ask(&change("10.0.0.12", add)));
         let listener = Listener::start();
         until("the table knows that the server is up", || daemon.tables().0 == up);
         fs::remove_dir(&beside).unwrap();
@@ -210,13 +191,42 @@ fn a_disk_that_takes_nothing_keeps_no_state_from_the_tables() {
 }
 
 #[test]
-fn a_device_may_change_go_and_come_back() {
+fn as_root_a_step_waits_with_what_could_not_be_written() {
+    alone("a_step_waits_with_what_could_not_be_written", |folder| {
+        let mut daemon =
+            Daemon::start(options(folder, "eth0", &file("handshake = \"600s\"", PLAIN))).unwrap();
+        for weight in [2, 3] {
+            assert!(matches!(daemon.answer(weigh(weight)), Answer::Done { .. }));
+        }
+        // Nothing else is due in this hour.
+        let later = Instant::now() + Duration::from_secs(3_600);
+        daemon.next_look = later;
+        daemon.sweeper.begin(&daemon.sweeps, 0);
+        assert!(daemon.deadline() < later, "the second change of the ring waits for the end of handshakes");
+        fs::create_dir(daemon.instance.state().with_extension("new")).unwrap();
+        refusal(daemon.answer(weigh(9)));
+        daemon.retry_at = Some(later);
+        assert!(daemon.balancer.next_step_ns().is_some());
+        assert_eq!(daemon.deadline(), later, "a step that is due would wake it again and again");
+    });
+}
+
+#[test]
+fn as_root_a_device_may_change_go_and_come_back() {
     alone("a_device_may_change_go_and_come_back", |folder| {
         let as_it_was = addresses();
-        let _listener = Listener::start();
-        let daemon = Running::start(folder, "eth0", &file("", CHECK));
+        let mut listener = Listener::start();
+        // What is under way while the device changes gets no answer.
+        let daemon = Running::start(folder, "eth0", &file("", &CHECK.replace("60s", "5s")));
         let is_up = || daemon.statistics().vips[0].servers[0].is_up;
         until("the server is up", is_up);
+        let probed_again = |listener: Listener| {
+            drop(listener);
+            until("the server is seen to be down", || !is_up());
+            let listener = Listener::start();
+            until("the server is seen to be up", is_up);
+            listener
+        };
         assert!(addresses().contains("eth0    inet 10.0.0.100/32"), "{}", addresses());
         let knows = |mac: [u8; 6]| daemon.tables().1.windows(6).any(|bytes| bytes == mac);
         assert!(knows([2, 0, 0, 0, 0, 1]));
@@ -226,8 +236,8 @@ fn a_device_may_change_go_and_come_back() {
             "ip address flush dev eth0 scope global; ip address add 10.0.0.2/24 dev eth0; ip -n web neigh flush dev eth0",
         );
         until("the VIP is given again", || addresses().contains("eth0    inet 10.0.0.100/32"));
-        std::thread::sleep(Duration::from_millis(1_500));
-        until("probes come from the other address", is_up);
+        // They come from the other address: nobody has the former one.
+        listener = probed_again(listener);
 
         let pins = daemon.instance.pins();
         let has_link = |index: &str| {
@@ -236,6 +246,7 @@ fn a_device_may_change_go_and_come_back() {
         let former = shell("ip -o link show eth0 | cut -d: -f1").trim().to_owned();
         assert!(has_link(&former));
         shell("ip link del eth0");
+        // It looks each second.
         std::thread::sleep(Duration::from_millis(1_500));
         shell(
             "ip link add eth0 address 02:00:00:00:00:03 type veth peer name eth0 address 02:00:00:00:00:12 netns web
@@ -249,14 +260,14 @@ fn a_device_may_change_go_and_come_back() {
         let found = [2, 0, 0, 0, 0, 0x12];
         until("the server is found there", || daemon.tables().0.windows(6).any(|bytes| bytes == found));
         until("the tables have its address", || knows([2, 0, 0, 0, 0, 3]));
-        until("the server is probed there", is_up);
+        drop(probed_again(listener));
         daemon.end(Order::Stop).unwrap();
         assert!(!addresses().contains("10.0.0.100") && !pins.exists(), "{as_it_was}{}", addresses());
     });
 }
 
 #[test]
-fn a_device_that_is_down_is_announced_when_it_is_up() {
+fn as_root_a_device_that_is_down_is_announced_when_it_is_up() {
     alone("a_device_that_is_down_is_announced_when_it_is_up", |folder| {
         // A host takes no word of its own addresses.
         shell("ip link set eth0 down; ip -n web address del 10.0.0.100/32 dev lo");
@@ -272,7 +283,7 @@ fn a_device_that_is_down_is_announced_when_it_is_up() {
 }
 
 #[test]
-fn a_device_with_another_name_is_put_back() {
+fn as_root_a_device_with_another_name_is_put_back() {
     alone("a_device_with_another_name_is_put_back", |folder| {
         let silent = file("answer_arp = false", PLAIN);
         let setting = "/proc/sys/net/ipv4/conf/wan0/arp_ignore";
@@ -302,7 +313,7 @@ fn a_device_with_another_name_is_put_back() {
 }
 
 #[test]
-fn a_vip_of_another_balancer_is_refused() {
+fn as_root_a_vip_of_another_balancer_is_refused() {
     alone("a_vip_of_another_balancer_is_refused", |folder| {
         let first = Running::start(folder, "first", &file("", PLAIN));
         let refused =
@@ -323,7 +334,7 @@ fn a_vip_of_another_balancer_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_refused_is_read_at_the_next_start() {
+fn as_root_a_file_that_is_refused_is_read_at_the_next_start() {
     alone("a_file_that_is_refused_is_read_at_the_next_start", |folder| {
         let ports = |from: u16| {
             let ports: Vec<u16> = (from..from + 9_000).collect();
@@ -361,7 +372,7 @@ fn a_file_that_is_refused_is_read_at_the_next_start() {
 }
 
 #[test]
-fn a_start_that_fails_gives_no_address_and_keeps_what_was_left() {
+fn as_root_a_start_that_fails_gives_no_address_and_keeps_what_was_left() {
     alone("a_start_that_fails_gives_no_address_and_keeps_what_was_left", |folder| {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let metrics = file(&format!("metrics = \"{}\"", taken.local_addr().unwrap()), PLAIN);
@@ -397,7 +408,7 @@ fn a_start_that_fails_gives_no_address_and_keeps_what_was_left() {
 }
 
 #[test]
-fn xdp_that_the_file_asks_for_needs_no_driver() {
+fn as_root_xdp_that_the_file_asks_for_needs_no_driver() {
     alone("xdp_that_the_file_asks_for_needs_no_driver", |folder| {
         shell("ip link add plain type bridge; ip link set plain up; ip address add 10.7.0.1/24 dev plain");
         let text = file("hook = \"xdp\"", PLAIN).replace("eth0", "plain");

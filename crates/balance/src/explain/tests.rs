@@ -6,6 +6,7 @@ use super::{
     facts::{DeviceFacts, OwnAddress},
     *,
 };
+use crate::alone;
 
 fn own(interface: &str, address: &str, prefix: u8) -> OwnAddress {
     OwnAddress { interface: interface.to_owned(), address: address.parse().unwrap(), prefix }
@@ -235,23 +236,9 @@ fn a_server_is_judged() {
     assert!(wrong(&of_server(&vip, &silent))[0].starts_with("missing  no program listens on 10.0.0.100"));
 }
 
-/// Set in the process that the test starts in a namespace of its own.
-const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
-
 #[test]
-fn a_host_is_explained() {
-    if std::env::var_os(INSIDE).is_some() {
-        return in_a_namespace_of_its_own();
-    }
-    if !rustix::process::geteuid().is_root() {
-        println!("not run: only root may make network namespaces");
-        return;
-    }
-    let mut done = Command::new("unshare");
-    let done = done.arg("--net").arg(std::env::current_exe().unwrap());
-    let done =
-        done.args(["--exact", "explain::tests::a_host_is_explained"]).env(INSIDE, "1").output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+fn as_root_a_host_is_explained() {
+    alone::run("explain::tests::as_root_a_host_is_explained", in_a_namespace_of_its_own);
 }
 
 fn in_a_namespace_of_its_own() {

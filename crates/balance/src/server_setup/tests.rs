@@ -1,4 +1,5 @@
 use super::*;
+use crate::alone;
 
 fn link(index: u32, name: &str) -> Link {
     Link {
@@ -71,49 +72,30 @@ fn what_is_unsafe_is_refused_at_once() {
     assert!(planned(&[], &[], "0", "0").is_err());
 }
 
-/// Set in the process that the test starts in a namespace of its own, and in the one that it kills.
-const INSIDE: &str = "PROOFLOAD_TEST_IS_INSIDE";
-const FOLDER: &str = "PROOFLOAD_TEST_FOLDER";
+/// What another process of the test does: it fails, or waits until it is killed.
+const ROLE: &str = "BALANCE_TEST_ROLE";
+const FOLDER: &str = "BALANCE_TEST_FOLDER";
 const VIPS: [&str; 2] = ["10.0.0.100", "fd00::100"];
+const NAME: &str = "server_setup::tests::as_root_a_host_is_as_it_was_after_the_end_and_after_a_kill";
 
 #[test]
-fn a_host_is_as_it_was_after_the_end_and_after_a_kill() {
-    match std::env::var(INSIDE).as_deref() {
-        Ok("1") => return in_a_namespace_of_its_own(),
-        Ok("fails") => {
-            let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
-            let vips = VIPS.map(|vip| vip.parse().unwrap());
-            let failed = ServerSetup::start(&vips, &["eth0".to_owned()], &folder).unwrap_err();
-            return assert!(failed[0].contains("give fd00::100 to lo"), "{failed:?}");
-        }
-        Ok(_) => {
-            let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
-            let _setup = start(&folder, &VIPS);
-            std::fs::write(folder.path().join("ready"), "").unwrap();
-            std::thread::park();
-        }
-        Err(_) => {}
+fn as_root_a_host_is_as_it_was_after_the_end_and_after_a_kill() {
+    let Ok(role) = std::env::var(ROLE) else { return alone::run(NAME, in_a_namespace_of_its_own) };
+    let folder = Folder::at(std::env::var(FOLDER).unwrap()).unwrap();
+    if role == "fails" {
+        let vips = VIPS.map(|vip| vip.parse().unwrap());
+        let failed = ServerSetup::start(&vips, &["eth0".to_owned()], &folder).unwrap_err();
+        return assert!(failed[0].contains("give fd00::100 to lo"), "{failed:?}");
     }
-    if !rustix::process::geteuid().is_root() {
-        println!("not run: only root may make network namespaces");
-        return;
-    }
-    let done = again("1", &tempfile::tempdir().unwrap()).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+    let _setup = start(&folder, &VIPS);
+    std::fs::write(folder.path().join("ready"), "").unwrap();
+    std::thread::park();
 }
 
-/// This test in another process, in a namespace of its own if it is the first one.
-fn again(inside: &str, folder: &tempfile::TempDir) -> std::process::Command {
-    let own = std::env::current_exe().unwrap();
-    let name = "server_setup::tests::a_host_is_as_it_was_after_the_end_and_after_a_kill";
-    let mut command = if inside == "1" {
-        let mut command = std::process::Command::new("unshare");
-        command.arg("--net").arg(own);
-        command
-    } else {
-        std::process::Command::new(own)
-    };
-    command.args(["--exact", name]).env(INSIDE, inside).env(FOLDER, folder.path());
+/// This test in another process.
+fn again(role: &str, folder: &Folder) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME]).env(ROLE, role).env(FOLDER, folder.path());
     command
 }
 
@@ -155,8 +137,7 @@ fn in_a_namespace_of_its_own() {
     for is_resumed in [true, false] {
         let kept = tempfile::tempdir_in(&temporary).unwrap();
         let journals = Folder::at(kept.path().join("state")).unwrap();
-        let mut command = again("2", &kept);
-        let mut child = command.env(FOLDER, journals.path()).spawn().unwrap();
+        let mut child = again("waits", &journals).spawn().unwrap();
         testing::until("the server is set up", || journals.path().join("ready").exists());
         std::fs::remove_file(journals.path().join("ready")).unwrap();
         child.kill().unwrap();
@@ -172,8 +153,9 @@ fn in_a_namespace_of_its_own() {
             // One that fails leaves what there was.
             let switch = kernel::sysctl_path("net.ipv6.conf.lo.disable_ipv6");
             Setting::write(&switch, "1").unwrap();
-            let failed = again("fails", &kept).env(FOLDER, journals.path()).output().unwrap();
-            assert!(failed.status.success(), "{}", String::from_utf8_lossy(&failed.stdout));
+            let failed = again("fails", &journals).output().unwrap();
+            let text = String::from_utf8_lossy(&failed.stdout);
+            assert!(failed.status.success() && text.contains("1 passed"), "{text}");
             Setting::write(&switch, "0").unwrap();
             let now = state();
             assert!(now.0 == "1212" && now.1.contains(&addresses[0]), "{now:?}");

@@ -4,7 +4,6 @@ use balance::Reason;
 
 use crate::{
     frames::{ACK, Ends, Header, SYN, TCP, ethernet, fragment_header, ip, tcp},
-    may_load,
     world::{BY_RING, BY_TURNS, Fate, OURS, ROUTER, World, from_v4, from_v6, on_both},
 };
 
@@ -27,10 +26,7 @@ fn fragments(ends: Ends, identification: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn later_fragments_follow_the_first() {
-    if !may_load() {
-        return;
-    }
+fn as_root_later_fragments_follow_the_first() {
     on_both(|hook| {
         let world = World::new(hook);
         // By turns, the ring alone would send some of them elsewhere.
@@ -53,10 +49,7 @@ fn later_fragments_follow_the_first() {
 }
 
 #[test]
-fn a_first_fragment_chooses_as_a_whole_packet_does() {
-    if !may_load() {
-        return;
-    }
+fn as_root_a_first_fragment_chooses_as_a_whole_packet_does() {
     on_both(|hook| {
         let world = World::new(hook);
         for ends in [from_v4(1, 5000, BY_RING), from_v6(1, 5000, BY_RING)] {

@@ -9,7 +9,6 @@ use crate::{
         ACK, Ends, FIN, Header, ICMP, ICMPV6, RST, SYN, TCP, UDP, ethernet, fragment_header, framed, icmp,
         ip, tcp, udp,
     },
-    may_load,
     world::{BY_RING, BY_TURNS, Fate, OURS, ROUTER, World, from_v4, from_v6, on_both, segment, v4},
 };
 
@@ -285,10 +284,7 @@ fn may_come(hook: Hook, frame: &[u8]) -> bool {
 }
 
 #[test]
-fn each_frame_alone_has_its_fate() {
-    if !may_load() {
-        return;
-    }
+fn as_root_each_frame_alone_has_its_fate() {
     on_both(|hook| {
         let world = World::with_one(hook);
         let cases: Vec<Case> =

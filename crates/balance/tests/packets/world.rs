@@ -12,7 +12,8 @@ use crate::frames::{ACK, Ends, FIN, Header, RST, SYN, TCP, ethernet, ip, tcp};
 
 pub(crate) const OURS: Mac = [2, 0, 0, 0, 0, 1];
 pub(crate) const ROUTER: Mac = [2, 0, 0, 0, 0, 2];
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(3);
+/// No handshake of these tests takes longer.
+const HANDSHAKE: Duration = Duration::from_secs(3_600);
 
 /// VIPs: by the ring, by turns, by turns and persistent, by the ring and persistent. The first has port 80, the others all ports.
 pub(crate) const BY_RING: u32 = 1;
@@ -36,6 +37,7 @@ pub(crate) struct World {
     pub(crate) hook: Hook,
     pub(crate) program: Program,
     pub(crate) table: Table,
+    settings: Settings,
 }
 
 /// What has been counted: by server, and by VIP.
@@ -48,8 +50,11 @@ pub(crate) struct Counts {
 impl World {
     /// All VIPs have rings with all of their servers.
     pub(crate) fn new(hook: Hook) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(is_root, "root is needed: make test leaves this out without root");
         let (program, table) = Program::load(hook, &Sizes::default(), None).unwrap();
-        let mut world = Self { hook, program, table };
+        let settings = Settings { mac: OURS, inserts_per_second: 0, sweep: 1, handshake: HANDSHAKE, seed: 7 };
+        let mut world = Self { hook, program, table, settings };
         world.set_budget(1_000_000);
         for vip in BY_RING..=BY_RING_PERSISTENT {
             let schedule = if [BY_TURNS, BY_TURNS_PERSISTENT].contains(&vip) {
@@ -85,8 +90,8 @@ impl World {
     }
 
     pub(crate) fn set_budget(&mut self, inserts_per_second: u32) {
-        let settings = Settings { mac: OURS, inserts_per_second, sweep: 1, handshake: HANDSHAKE, seed: 7 };
-        self.table.set_settings(&settings).unwrap();
+        self.settings.inserts_per_second = inserts_per_second;
+        self.table.set_settings(&self.settings).unwrap();
     }
 
     pub(crate) fn set_state(&mut self, number: u16, state: State) {
@@ -95,9 +100,16 @@ impl World {
         self.table.set_server(number, Some(&entry)).unwrap();
     }
 
-    /// The ring changes from one server to another, some time ago.
-    pub(crate) fn change(&mut self, vip: u32, from: u16, to: u16, ago: Duration) {
-        let changed_ns = monotonic_ns() - ago.as_nanos() as u64;
+    /// The ring changes from one server to another, less than a handshake ago or longer.
+    pub(crate) fn change(&mut self, vip: u32, from: u16, to: u16, is_recent: bool) {
+        let now_ns = monotonic_ns();
+        // The machine may have started a moment ago.
+        let (handshake, changed_ns) = match is_recent {
+            true => (HANDSHAKE, now_ns.saturating_sub(1_000_000_000)),
+            false => (Duration::from_nanos(now_ns / 2), now_ns / 4),
+        };
+        self.settings.handshake = handshake;
+        self.table.set_settings(&self.settings).unwrap();
         self.table.set_ring(vip, &ring(to..to + 1), &ring(from..from + 1), changed_ns).unwrap();
     }
 

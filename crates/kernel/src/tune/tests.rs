@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -108,30 +108,25 @@ fn the_table_is_in_order_and_its_counters_are_those_of_the_kernel() {
     let (network, machine) = (of_network(&read_own), of_machine(&read_own));
     for Known { name, counter, .. } in KNOWN.iter().filter(|known| !known.counter.is_empty()) {
         let is_read = network.get(counter).or(machine.get(counter)).is_some();
-        assert!(is_read || counter.starts_with("conntrack."), "{name}: {counter}");
+        if !is_read && counter.starts_with("conntrack.") {
+            testing::skipped(counter, "the kernel follows no connections");
+        } else {
+            assert!(is_read, "{name}: {counter}");
+        }
     }
 }
 
 #[test]
 fn a_namespace_of_its_own_has_what_the_table_says() {
-    const CHILD: &str = "TUNE_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
-        for known in
-            KNOWN.iter().filter(|known| known.rule != Rule::Obsolete && known.name.starts_with("net."))
-        {
-            let path = path_of(known.name).unwrap();
-            let mode = std::fs::metadata(&path).map(|file| std::os::unix::fs::MetadataExt::mode(&file));
-            let is_writable = mode.is_ok_and(|mode| mode & 0o200 > 0);
-            assert_eq!(is_writable, known.scope == Scope::Namespace, "{}", known.name);
-        }
+    if crate::is_run_again("tune::tests::a_namespace_of_its_own_has_what_the_table_says", &["-Urn"]) {
         return;
     }
-    let test = "tune::tests::a_namespace_of_its_own_has_what_the_table_says";
-    let own = std::env::current_exe().unwrap();
-    let mut child = Command::new("unshare");
-    let output = child.args(["-Urn"]).arg(own).args([test, "--exact"]).env(CHILD, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    for known in KNOWN.iter().filter(|known| known.rule != Rule::Obsolete && known.name.starts_with("net.")) {
+        let path = path_of(known.name).unwrap();
+        let mode = std::fs::metadata(&path).map(|file| std::os::unix::fs::MetadataExt::mode(&file));
+        let is_writable = mode.is_ok_and(|mode| mode & 0o200 > 0);
+        assert_eq!(is_writable, known.scope == Scope::Namespace, "{}", known.name);
+    }
 }
 
 #[test]

@@ -72,7 +72,10 @@ fn cpu_numbers(cpus: &CpuSet) -> impl Iterator<Item = usize> + use<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::process::CommandExt, process::Command};
+    use std::{
+        os::unix::process::CommandExt,
+        process::{Command, Stdio},
+    };
 
     use rustix::process::{Signal, kill_process_group};
 
@@ -81,8 +84,11 @@ mod tests {
     #[test]
     fn children_that_pin_themselves_are_seen() {
         let cpu = cpu_numbers(&sched_getaffinity(None).unwrap()).last().unwrap();
-        let script = format!("taskset -c {cpu} sleep 60 & wait");
-        let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
+        // It ends with its input, which a shell keeps from programs in the background.
+        let script = format!("exec 3<&0; taskset -c {cpu} cat <&3 & wait");
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", &script]).process_group(0).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
         let is_seen = || descendant_affinities(&[shell.id()]).iter().any(|cpus| cpu_numbers(cpus).eq([cpu]));
         let found = testing::find(testing::PATIENCE, || is_seen().then_some(()));
         kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();

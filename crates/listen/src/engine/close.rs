@@ -10,8 +10,6 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Maximum time to discard what a client sends after its connection was closed.
-const LINGER_NS: u64 = 2_000_000_000;
 /// Minimum number of bytes to discard before a client that goes on sending is reset, which can cost it the answer.
 const LINGER_BYTES: u64 = 1 << 20;
 
@@ -34,7 +32,8 @@ impl<'a> Engine<'a> {
         connection.phase = Phase::Lingering;
         // The linger time begins now, whatever the connection waited for before.
         (connection.wait, connection.since_ns) = (Wait::Linger, self.now_ns);
-        self.timers.at(self.now_ns + LINGER_NS, connection.token);
+        self.set_deadline(connection);
+        self.timers.at(connection.deadline_ns, connection.token);
         Step::Continue
     }
 
@@ -77,7 +76,7 @@ impl<'a> Engine<'a> {
             Wait::Head => timeouts.head,
             Wait::Body => timeouts.body,
             Wait::Storage => timeouts.store,
-            Wait::Linger => return connection.deadline_ns = connection.since_ns.saturating_add(LINGER_NS),
+            Wait::Linger => timeouts.linger,
         };
         let mut time_ns = time.as_nanos() as u64;
         if let (Wait::Body, Some(incoming)) = (wait, &connection.incoming) {

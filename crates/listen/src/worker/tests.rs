@@ -6,8 +6,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::sockopt::set_socket_linger,
+};
 use segments::{Level, Store};
+use testing::{PATIENCE, http::post_json, until};
 
 use super::*;
 use crate::{
@@ -35,13 +39,20 @@ fn with_helper_of(
     let folder = tempfile::TempDir::new().unwrap();
     let template = format!("{}/${{tag}}", folder.path().display()).parse().unwrap();
     let mut config = Config::new(segments::Config::new(template));
+    let timeouts = &mut config.timeouts;
+    for time in
+        [&mut timeouts.head, &mut timeouts.body, &mut timeouts.idle, &mut timeouts.store, &mut timeouts.drain]
+    {
+        *time = PATIENCE;
+    }
+    config.store.close_wait = PATIENCE;
     change(&mut config);
     let mut listeners = Listeners::open(&config, Vec::new()).unwrap();
     let (store, mut ports, _) = Store::open(config.store.clone(), 1).unwrap();
     let shared = Shared::new(config, store).unwrap();
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let client = TcpStream::connect(listeners.addresses[0]).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
     let (body_reader_queue, helper) = BodyReaderQueue::new(&shared).unwrap();
     let mut worker =
         Worker::new(&shared, 0, epoll, listeners.threads.remove(0), ports.remove(0), body_reader_queue);
@@ -58,6 +69,176 @@ fn rounds_until(worker: &mut Worker<'_>, what: &str, holds: impl Fn(&Worker<'_>)
         worker.round(&mut events);
     }
     panic!("never: {what}");
+}
+
+/// The engine and the only connection.
+fn connection<'w, 'a>(worker: &'w mut Worker<'a>) -> (&'w mut Engine<'a>, &'w mut Connection<'a>) {
+    let token = worker.connections.tokens()[0];
+    (&mut worker.engine, worker.connections.find(token).unwrap())
+}
+
+/// Lets the connection in; the time of that.
+fn let_in(worker: &mut Worker<'_>) -> u64 {
+    rounds_until(worker, "it is let in", |worker| !worker.connections.is_empty());
+    worker.engine.now_ns
+}
+
+/// Sends bytes and waits until the kernel has them for the worker.
+fn send(worker: &mut Worker<'_>, mut client: &TcpStream, bytes: impl AsRef<[u8]>) {
+    client.write_all(bytes.as_ref()).unwrap();
+    let (_, connection) = connection(worker);
+    until("it has come", || {
+        let mut asked = [PollFd::from_borrowed_fd(connection.stream.as_fd(), PollFlags::IN)];
+        poll(&mut asked, Some(&Timespec::default())).unwrap() == 1
+    });
+}
+
+/// Has the worker take bytes at a time of the test's choice.
+fn take_at(now_ns: u64, worker: &mut Worker<'_>, client: &TcpStream, bytes: impl AsRef<[u8]>) {
+    send(worker, client, bytes);
+    let (engine, connection) = connection(worker);
+    engine.now_ns = now_ns;
+    let mut next = engine.event(connection, EventFlags::IN);
+    while next == NextStep::Continue {
+        next = engine.proceed(connection);
+    }
+    assert_eq!(next, NextStep::Wait);
+}
+
+/// What becomes of the connection when its deadline is looked at then.
+fn check_at(now_ns: u64, worker: &mut Worker<'_>) -> NextStep {
+    let (engine, connection) = connection(worker);
+    engine.now_ns = now_ns;
+    engine.check_deadline(connection)
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn a_head_has_its_time_however_often_a_part_of_it_comes() {
+    with_worker_of(
+        |config| config.timeouts.head = Duration::from_millis(200),
+        |worker, mut client| {
+            let begin_ns = let_in(worker);
+            take_at(begin_ns + 1_000 * MS, worker, &client, "POST /a HT");
+            take_at(begin_ns + 1_199 * MS, worker, &client, "TP/1.1\r\nHo");
+            assert_eq!(check_at(begin_ns + 1_200 * MS - 1, worker), NextStep::Wait);
+            check_at(begin_ns + 1_200 * MS, worker);
+            let mut answer = [0; 12];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 408");
+        },
+    );
+}
+
+#[test]
+fn a_body_is_read_to_its_end_as_long_as_it_keeps_its_rate() {
+    let change = |config: &mut Config| {
+        config.timeouts.body = Duration::from_millis(200);
+        config.timeouts.body_bytes_per_s = 1_000;
+    };
+    let head = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
+    let body = format!("{{\"a\":\"{}\"}}", "x".repeat(992));
+    with_worker_of(change, |worker, client| {
+        let begin_ns = let_in(worker);
+        take_at(begin_ns, worker, &client, head);
+        // Long after the grace.
+        for (number, part) in (1..).zip(body.as_bytes().chunks(125)) {
+            let now_ns = begin_ns + number * 100 * MS;
+            assert_eq!(check_at(now_ns, worker), NextStep::Wait);
+            take_at(now_ns, worker, &client, part);
+        }
+        assert_eq!(connection(worker).1.phase, Phase::Storing);
+        rounds_until(worker, "it is stored", |worker| worker.engine.is_done());
+    });
+    with_worker_of(change, |worker, mut client| {
+        let begin_ns = let_in(worker);
+        take_at(begin_ns, worker, &client, [head, &body[..10]].concat());
+        assert_eq!(check_at(begin_ns + 210 * MS - 1, worker), NextStep::Wait);
+        check_at(begin_ns + 210 * MS, worker);
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 408");
+    });
+}
+
+#[test]
+fn an_idle_connection_is_kept_as_long_as_it_may_be() {
+    with_worker_of(
+        |config| config.timeouts.idle = Duration::from_millis(300),
+        |worker, client| {
+            let begin_ns = let_in(worker);
+            for number in 1..=4 {
+                let now_ns = begin_ns + number * 299 * MS;
+                assert_eq!(check_at(now_ns, worker), NextStep::Wait);
+                take_at(now_ns, worker, &client, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+            }
+            let end_ns = begin_ns + 4 * 299 * MS + 300 * MS;
+            assert_eq!(check_at(end_ns - 1, worker), NextStep::Wait);
+            assert_eq!(check_at(end_ns, worker), NextStep::Close);
+        },
+    );
+}
+
+#[test]
+fn the_rest_of_a_refused_body_is_discarded_from_the_close_on() {
+    with_worker(|worker, client| {
+        // Longer than a closed connection is drained.
+        let closed_ns = let_in(worker) + 5_000 * MS;
+        let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+        take_at(closed_ns, worker, &client, [&post_json("/a", "", b"x")[..], refused].concat());
+        assert_eq!(connection(worker).1.phase, Phase::Lingering);
+        let end_ns = closed_ns + worker.shared.config.timeouts.linger.as_nanos() as u64;
+        for now_ns in [closed_ns + 500 * MS, end_ns - 1] {
+            assert_eq!(check_at(now_ns, worker), NextStep::Wait);
+            take_at(now_ns, worker, &client, "the rest of a body that is not wanted");
+        }
+        assert_eq!(check_at(end_ns, worker), NextStep::Close);
+    });
+}
+
+/// A delay before a sync that only a stop ends.
+fn synced_later(config: &mut Config) {
+    config.level = Level::Synced;
+    config.store.sync_delay = Duration::from_secs(3_600);
+}
+
+#[test]
+fn a_client_that_is_answered_after_the_stop_is_not_waited_for() {
+    with_worker_of(synced_later, |worker, mut client| {
+        client.write_all(post("1").as_bytes()).unwrap();
+        rounds_until(worker, "the storage has it", |worker| !worker.engine.is_done());
+        worker.shared.drain();
+        // The client keeps its connection, and says nothing more.
+        rounds_until(worker, "it ends", |worker| worker.is_over());
+        assert!(worker.connections.is_empty());
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 204 ") && answer.contains("Connection: close"), "{answer}");
+    });
+}
+
+#[test]
+fn what_has_come_behind_a_request_is_answered_after_the_stop_too() {
+    for in_one_piece in [true, false] {
+        with_worker_of(synced_later, |worker, mut client| {
+            let (first, second) = (post("1"), post("2"));
+            client.write_all(if in_one_piece { first + &second } else { first }.as_bytes()).unwrap();
+            rounds_until(worker, "the storage has it", |worker| !worker.engine.is_done());
+            if !in_one_piece {
+                send(worker, &client, second);
+            }
+            worker.shared.drain();
+            rounds_until(worker, "it ends", |worker| worker.is_over());
+            let mut answers = String::new();
+            client.read_to_string(&mut answers).unwrap();
+            let [first, second] = answers.split("HTTP/1.1 ").skip(1).collect::<Vec<_>>()[..] else {
+                panic!("{answers}")
+            };
+            assert!(first.starts_with("204 ") && !first.contains("Connection: close"), "{first}");
+            assert!(second.starts_with("204 ") && second.contains("Connection: close"), "{second}");
+        });
+    }
 }
 
 fn post(key: &str) -> String {

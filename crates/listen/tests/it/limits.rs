@@ -117,8 +117,7 @@ fn compressed_bodies_are_inflated_within_their_limit() {
     );
     assert_eq!(testbed.connect().post_with("/a", gzipped, "{}").status, 400);
     assert_eq!(testbed.stored("a").len(), 50_000);
-    // A refusal may be told just before what its request had is given back.
-    until("the budget is free", || testbed.handle.statistics().budget_used_bytes == 0);
+    testbed.has_free_budget();
 }
 
 #[test]
@@ -156,7 +155,7 @@ fn an_answer_to_what_is_no_request_is_not_destroyed_by_a_reset() {
         // The rest, bit by bit, as a client sends it that writes all before it reads.
         for _ in 0..20 {
             client.send("x".repeat(4_000));
-            std::thread::sleep(Duration::from_millis(5));
+            testbed.has_read();
         }
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (status, Some("close")));
@@ -184,51 +183,26 @@ fn a_small_compressed_body_in_chunks_fits_a_small_budget() {
 }
 
 #[test]
-fn slow_heads_and_bodies_are_not_waited_for() {
-    let testbed = Testbed::with(|config| {
-        config.timeouts.head = Duration::from_millis(200);
-        config.timeouts.body = Duration::from_millis(200);
-        config.timeouts.body_bytes_per_s = 1_000;
-        config.timeouts.idle = Duration::from_millis(600);
-    });
-    let mut head = testbed.connect();
-    head.send("POST /a HTTP/1.1\r\nHo");
-    let mut body = testbed.connect();
-    body.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{");
-    let mut idle = testbed.connect();
-    // Keeps 1,000 bytes a second and is read to its end, long after the grace.
-    let mut steady = testbed.connect();
-    let event = event(1_000);
-    steady.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
-    for part in event.as_bytes().chunks(125) {
-        steady.send(part);
-        std::thread::sleep(Duration::from_millis(60));
-    }
-    assert_eq!(steady.answer().status, 204);
-    for mut client in [head, body] {
+fn slow_heads_and_bodies_and_idle_connections_are_not_waited_for() {
+    const SHORT: Duration = Duration::from_millis(50);
+    let slow = |change: fn(&mut listen::Timeouts), bytes: &str, reason: &str| {
+        let testbed = Testbed::with(|config| change(&mut config.timeouts));
+        let mut client = testbed.connect();
+        client.send(bytes);
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
         assert!(client.is_closed());
-    }
-    assert!(idle.is_closed());
-    let (report, _folder) = testbed.stop();
-    let refused = &report.statistics.refused;
-    assert_eq!((refused["slow_head"], refused["slow_body"]), (1, 1));
-}
-
-#[test]
-fn an_idle_connection_is_kept_as_long_as_it_may_be() {
-    let testbed = Testbed::with(|config| config.timeouts.idle = Duration::from_millis(300));
-    let mut client = testbed.connect();
+        drop(client);
+        let (report, _folder) = testbed.stop();
+        assert_eq!(report.statistics.refused[reason], 1);
+    };
+    slow(|timeouts| timeouts.head = SHORT, "POST /a HTTP/1.1\r\nHo", "slow_head");
+    let body = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{";
+    slow(|timeouts| timeouts.body = SHORT, body, "slow_body");
+    let testbed = Testbed::with(|config| config.timeouts.idle = SHORT);
     let start = Instant::now();
-    for _ in 0..4 {
-        std::thread::sleep(Duration::from_millis(150));
-        assert_eq!(client.post("/a", "{}").status, 204);
-    }
-    let last = Instant::now();
-    assert!(client.is_closed());
-    assert!(last.elapsed() >= Duration::from_millis(290), "{:?}", last.elapsed());
-    assert!(start.elapsed() >= Duration::from_millis(850));
+    assert!(testbed.connect().is_closed());
+    assert!(start.elapsed() >= SHORT, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -271,18 +245,14 @@ fn the_admin_address_has_seats_of_its_own_and_not_many() {
 
 #[test]
 fn an_answer_behind_another_is_not_destroyed_by_a_reset() {
-    // Connections are looked at as often as that.
-    let testbed = Testbed::with(|config| config.timeouts.head = Duration::from_millis(100));
+    let testbed = Testbed::start();
     let mut client = testbed.connect();
-    // Longer than a closed connection is drained.
-    std::thread::sleep(Duration::from_millis(2_300));
     let refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
     client.send([&post_json("/a", "", b"x")[..], refused].concat());
-    // Looked at a few times since.
-    std::thread::sleep(Duration::from_millis(500));
+    until("it is answered", || testbed.handle.statistics().requests.contains_key(&404));
     for _ in 0..3 {
         client.send("the rest of a body that is not wanted");
-        std::thread::sleep(Duration::from_millis(20));
+        testbed.has_read();
     }
     assert_eq!((client.answer().status, client.answer().status), (400, 404));
     assert!(client.is_closed());

@@ -1,9 +1,6 @@
 //! More than can be taken: of bytes in flight, and of the storage.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -41,8 +38,8 @@ fn what_does_not_fit_the_budget_is_refused_before_its_body() {
     large.send(format!("{}\"}}", "x".repeat(90_000 - 89_000 - 8)));
     assert_eq!(large.answer().status, 204);
     assert_eq!(third.post("/a", &body).status, 204);
-    let statistics = testbed.handle.statistics();
-    assert_eq!((statistics.refused["budget"], statistics.budget_used_bytes), (2, 0));
+    assert_eq!(testbed.handle.statistics().refused["budget"], 2);
+    testbed.has_free_budget();
 }
 
 #[test]
@@ -77,7 +74,7 @@ fn a_small_body_that_becomes_more_lines_than_all_may_have_is_told_that_it_never_
     assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
     assert!(answer.text().contains("send it in parts"), "{answer:?}");
     assert_eq!(testbed.connect().post(&path, "{}\n".repeat(500)).status, 204);
-    assert_eq!(testbed.handle.statistics().budget_used_bytes, 0);
+    testbed.has_free_budget();
 }
 
 #[test]
@@ -94,27 +91,23 @@ fn a_key_that_finds_no_room_beside_its_lines_never_will() {
     let answer = client.post_with("/a", &key, &body);
     assert_eq!((answer.status, answer.header("retry-after")), (413, None), "{answer:?}");
     assert_eq!(client.post("/a", &body).status, 204);
-    assert_eq!(testbed.handle.statistics().budget_used_bytes, 0);
+    testbed.has_free_budget();
 }
 
 /// A small filesystem that only the threads of one test see.
 struct Small(TempDir);
 
 impl Small {
-    /// Runs a test on one; not where this process may not mount.
+    /// Runs a test on one. Only root may mount: `make test` leaves these tests out without root.
     fn run(bytes: u64, test: impl FnOnce(&Self) + Send) {
-        let alone = || {
+        let run = || {
             // For this thread and those that it starts.
-            unshare(CloneFlags::CLONE_NEWNS)?;
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-            mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
             let small = Self(TempDir::new().unwrap());
-            small.mount(MsFlags::empty(), bytes)?;
-            Ok::<_, nix::Error>(small)
-        };
-        let run = || match alone() {
-            Ok(small) => test(&small),
-            Err(error) => eprintln!("not tested: this process may not mount a filesystem ({error})"),
+            small.mount(MsFlags::empty(), bytes).unwrap();
+            test(&small);
         };
         let outcome = std::thread::scope(|scope| scope.spawn(run).join());
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -138,7 +131,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_is_told_and_goes_by_without_a_restart() {
+fn as_root_a_full_disk_is_told_and_goes_by_without_a_restart() {
     Small::run(256 * 1024, full_disk);
 }
 
@@ -148,9 +141,8 @@ fn full_disk(small: &Small) {
     let mut client = testbed.connect();
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
     let mut acknowledged = Vec::new();
-    let start = Instant::now();
     let full = loop {
-        assert!(start.elapsed() < Duration::from_secs(10), "the disk is never full");
+        assert!(acknowledged.len() < 100, "the disk is never full");
         let answer = client.post("/a", &body);
         if answer.status != 204 {
             break answer;
@@ -159,14 +151,13 @@ fn full_disk(small: &Small) {
     };
     assert_eq!((full.status, full.header("retry-after")), (507, Some("1")), "{full:?}");
     assert!(acknowledged.len() >= 15, "{}", acknowledged.len());
-    // From now on most requests are refused before their body.
-    let mut early = 0;
-    for _ in 0..20 {
+    // From now on requests are refused before their body, but for one now and then.
+    until("one is refused early", || {
         let mut client = testbed.connect();
         client.send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10010\r\n\r\n");
-        early += usize::from(client.answer().status == 507);
-    }
-    assert!(early >= 15, "{early}");
+        client.answer().status == 507
+    });
+    let mut refused = 2;
     let health = client.get("/health");
     assert_eq!((health.status, health.json()["status"].as_str()), (503, Some("storage_full")));
     let path = small.path().join("a.log");
@@ -180,16 +171,17 @@ fn full_disk(small: &Small) {
     until("events are taken again", || {
         let answer = client.post("/a", &body);
         assert!(matches!(answer.status, 204 | 507), "{answer:?}");
+        refused += u64::from(answer.status == 507);
         answer.status == 204
     });
     assert_eq!(client.get("/health").status, 200);
     drop(client);
     let (report, _folder) = testbed.stop();
-    assert!(report.statistics.refused["storage_full"] >= 16);
+    assert_eq!(report.statistics.refused["storage_full"], refused);
 }
 
 #[test]
-fn what_was_accepted_and_is_lost_is_counted() {
+fn as_root_what_was_accepted_and_is_lost_is_counted() {
     Small::run(256 * 1024, large_body_on_a_full_disk);
 }
 
@@ -208,7 +200,7 @@ fn large_body_on_a_full_disk(small: &Small) {
 }
 
 #[test]
-fn a_read_only_disk_is_told() {
+fn as_root_a_read_only_disk_is_told() {
     Small::run(4 << 20, read_only_disk);
 }
 

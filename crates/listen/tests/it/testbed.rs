@@ -1,15 +1,18 @@
 //! A listener under test with a folder of its own.
 
-use std::{net::SocketAddr, path::Path, thread::JoinHandle};
+use std::{net::SocketAddr, path::Path, thread::JoinHandle, time::Duration};
 
-use listen::{Config, Handle, Report, Server};
+use listen::{Config, Handle, Report, Server, Timeouts};
 use tempfile::TempDir;
-use testing::http::Client;
+use testing::{http::Client, unread_bytes, until};
 
-/// Stores by tag below that folder, times in UTC.
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Stores by tag below that folder, times in UTC, however slow the disk is.
 pub(crate) fn store(folder: &Path) -> segments::Config {
     let template = format!("{}/${{tag}}", folder.display()).parse().unwrap();
-    segments::Config { utc: true, ..segments::Config::new(template) }
+    segments::Config { utc: true, descriptor_wait: LONG, close_wait: LONG, ..segments::Config::new(template) }
 }
 
 /// A listener that runs.
@@ -22,7 +25,7 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// By default: JSON lines, no compat, one thread.
+    /// By default: JSON lines, no compat, one thread, no time limit that a slow machine could reach.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
@@ -34,6 +37,15 @@ impl Testbed {
     pub(crate) fn at(folder: TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(store(folder.path()));
         config.format = events::LineFormat::Json;
+        config.timeouts = Timeouts {
+            head: LONG,
+            body: LONG,
+            idle: LONG,
+            store: LONG,
+            drain: LONG,
+            linger: LONG,
+            ..Timeouts::default()
+        };
         change(&mut config);
         let server = Server::bind(config, Vec::new()).unwrap();
         Self::run(server, folder)
@@ -47,6 +59,16 @@ impl Testbed {
 
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address).unwrap()
+    }
+
+    /// Waits until it has read all that was sent.
+    pub(crate) fn has_read(&self) {
+        until("all is read", || unread_bytes(self.address).iter().all(|&bytes| bytes == 0));
+    }
+
+    /// Waits until nothing of the budget is used: an answer may come just before what its request had is given back.
+    pub(crate) fn has_free_budget(&self) {
+        until("the budget is free", || self.handle.statistics().budget_used_bytes == 0);
     }
 
     pub(crate) fn folder(&self) -> &Path {

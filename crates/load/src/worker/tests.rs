@@ -2,6 +2,7 @@
 
 mod absences;
 mod connections;
+mod ending;
 mod events;
 mod failures;
 mod handshakes;

@@ -235,7 +235,7 @@ fn serve(
                     stops = 1;
                     stop(&handle, &mut service, stops);
                 }
-                watch.update(statistics).iter().for_each(watch::Change::log);
+                watch.update(statistics, Instant::now()).iter().for_each(watch::Change::log);
                 service.alive();
                 if running.is_finished() {
                     // The report may have come after the timeout.

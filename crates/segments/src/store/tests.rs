@@ -3,6 +3,11 @@
 use super::*;
 use crate::{Batch, Level, Part, locator::OpenedFile, segment::Segment, syncer::Request};
 
+/// Settings for a disk of any speed.
+fn patient(template: crate::Template) -> Config {
+    Config { close_wait: testing::PATIENCE, ..Config::new(template) }
+}
+
 #[test]
 fn a_hanging_disk_blocks_no_caller() {
     let folder = tempfile::tempdir().unwrap();
@@ -33,7 +38,7 @@ fn a_hanging_disk_blocks_no_caller() {
 fn closing_reports_what_could_not_be_synced() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
-    let (store, _, _) = Store::open(Config::new(template), 0).unwrap();
+    let (store, _, _) = Store::open(patient(template), 0).unwrap();
     // A pipe cannot be synced.
     let found = OpenedFile {
         file: std::fs::File::from(rustix::pipe::pipe().unwrap().1),
@@ -61,7 +66,7 @@ fn closing_reports_failed_parts() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
     let template = folder.path().join("${tag}/x").to_str().unwrap().parse().unwrap();
-    let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
+    let (store, mut ports, _) = Store::open(patient(template), 1).unwrap();
     // Simulates that closing has begun; otherwise the part might fail earlier.
     store.failed_before.set(0).unwrap();
     let key = store.key("file", 0, &|_| None).unwrap();
@@ -75,7 +80,7 @@ fn closing_reports_failed_parts() {
 fn parts_are_answered_when_the_writer_panics() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("x").to_str().unwrap().parse().unwrap();
-    let (store, mut ports, _) = Store::open(Config::new(template), 1).unwrap();
+    let (store, mut ports, _) = Store::open(patient(template), 1).unwrap();
     let key = store.key("", 0, &|_| None).unwrap();
     let batch = |level| {
         let part = Part { token: 3, key: key.clone(), range: 0..5, level };

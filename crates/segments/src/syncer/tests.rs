@@ -147,7 +147,7 @@ fn ending_pauses_and_closing_end_the_sync_delay() {
     for end in [Mailbox::end_pauses, Mailbox::close] {
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::new(folder.path());
-        rig.shared.config.sync_delay = Duration::from_secs(60);
+        rig.shared.config.sync_delay = Duration::from_secs(3_600);
         let file = segment_file(File::create(folder.path().join("x.log")).unwrap(), Vec::new());
         rig.ask(&file, 4, 4);
         thread::scope(|scope| {

@@ -162,7 +162,7 @@ fn descriptors_stay_bounded_while_syncs_are_pending() {
         let shared = rig.writer.shared.clone();
         move || syncer::run(&shared)
     });
-    rig.writer.table.descriptor_wait = Duration::from_secs(20);
+    rig.writer.table.descriptor_wait = testing::PATIENCE;
     for key in ["c", "d", "e", "f"] {
         rig.try_put(key, "line\n").unwrap();
     }
@@ -192,29 +192,21 @@ fn a_panic_of_the_writer_fails_its_parts() {
 
 #[test]
 fn a_long_part_delays_only_its_own_segment() {
-    const LONG_BYTES: usize = 128 << 20;
+    const LONG_BYTES: usize = 4 << 20;
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(folder.path());
     let mut long = "x".repeat(LONG_BYTES - 1);
     long.push('\n');
     rig.port.submit(batch("x", &[&long]));
-    let shared = rig.writer.shared.clone();
-    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.reply_queues[0].clone());
-    let file = folder.path().join("x.log");
+    rig.round.take(Duration::ZERO);
     // While the long part is being written, lines arrive for another segment and for the same one.
-    let comes = std::thread::spawn(move || {
-        while fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
-            std::hint::spin_loop();
-        }
-        let mut lines = batch("y", &["y\n"]);
-        lines.parts[0].token = 1;
-        other.submit(lines);
-        let mut lines = batch("x", &["behind\n"]);
-        lines.parts[0].token = 2;
-        other.submit(lines);
-    });
-    rig.writer.run_once(&mut rig.round, Duration::ZERO);
-    comes.join().unwrap();
+    for (token, key, line) in [(1, "y", "y\n"), (2, "x", "behind\n")] {
+        let mut lines = batch(key, &[line]);
+        lines.parts[0].token = token;
+        rig.port.submit(lines);
+    }
+    let round = std::mem::replace(&mut rig.round, Round::new(rig.writer.shared.clone()));
+    rig.writer.write_unheld(round);
     rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let mut done = Vec::new();
     rig.port.drain(&mut done);
@@ -278,23 +270,15 @@ fn opening_many_files_delays_no_other_segment() {
         all.parts.push(Part { token: number, key, range, level: Level::Written });
     }
     rig.port.submit(all);
-    let shared = rig.writer.shared.clone();
-    let mut other = Port::new(0, shared.queue.clone(), shared.queued.clone(), shared.reply_queues[0].clone());
-    let folder = folder.path().to_owned();
-    let comes = std::thread::spawn(move || {
-        while !fs::read_dir(&folder)
-            .unwrap()
-            .any(|file| file.unwrap().file_name().as_encoded_bytes()[0] == b'x')
-        {}
-        // One line for an open file, and one for a file that is being opened.
-        for (token, key, line) in [(FILES, "y", "y\n"), (FILES + 1, "x0", "behind\n")] {
-            let mut lines = batch(key, &[line]);
-            lines.parts[0].token = token;
-            other.submit(lines);
-        }
-    });
-    rig.writer.run_once(&mut rig.round, Duration::ZERO);
-    comes.join().unwrap();
+    rig.round.take(Duration::ZERO);
+    // Meanwhile, one line arrives for an open file, and one for a file that is being opened.
+    for (token, key, line) in [(FILES, "y", "y\n"), (FILES + 1, "x0", "behind\n")] {
+        let mut lines = batch(key, &[line]);
+        lines.parts[0].token = token;
+        rig.port.submit(lines);
+    }
+    let round = std::mem::replace(&mut rig.round, Round::new(rig.writer.shared.clone()));
+    rig.writer.write_unheld(round);
     rig.writer.run_once(&mut rig.round, Duration::ZERO);
     rig.writer.run_once(&mut rig.round, Duration::ZERO);
     let mut done = Vec::new();

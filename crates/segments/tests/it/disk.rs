@@ -19,55 +19,35 @@ pub(crate) fn inside() -> Option<PathBuf> {
     env::var_os(INSIDE).map(PathBuf::from)
 }
 
-/// Runs the test `name` again after the shell command `wrap`, in which `$0` is the folder.
+/// Runs the test `name` again after the shell command `wrap`, in which `$0` is the folder. `wrapped` runs both.
 pub(crate) fn run_again(name: &str, folder: &Path, wrapped: &mut Command, wrap: &str) {
+    // Where Debian has the programs that make filesystems.
+    let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
     // Its output goes through pipes, because the file size limit would apply to a log file too.
     let output = wrapped
         .args(["sh", "-c", &format!("{wrap} && exec \"$@\"")])
         .arg(folder)
         .arg(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, folder)
+        .envs([("PATH", path.as_ref()), (INSIDE, folder.as_os_str())])
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{name} failed inside: {}\n{}{}",
-        output.status,
-        text(&output.stdout),
-        text(&output.stderr)
-    );
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{name} inside: {}\n{text}", output.status);
 }
 
-/// The command `unshare` with a new mount namespace. Prints why and returns `None` where that is not allowed.
-fn unshare_mounts() -> Option<Command> {
-    let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--mount", "--"]);
-    let mut probe = Command::new("unshare");
-    let probed =
-        probe.args(["--map-root-user", "--mount", "--", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    match probed {
-        Ok(output) if output.status.success() => Some(command),
-        Ok(output) => {
-            println!("skipped: no mounts here: {}", String::from_utf8_lossy(&output.stderr).trim());
-            None
-        }
-        Err(cause) => {
-            println!("skipped: unshare: {cause}");
-            None
-        }
-    }
+/// The same in a mount namespace of its own, which only root may make: `make test` leaves these tests out without root.
+pub(crate) fn run_with_mounts(name: &str, folder: &Path, wrap: &str) {
+    run_again(name, folder, Command::new("unshare").args(["--mount", "--"]), wrap);
 }
 
 #[test]
-fn a_full_disk_is_reported_and_recovered_from_without_a_restart() {
+fn as_root_a_full_disk_is_reported_and_recovered_from_without_a_restart() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = unshare_mounts() else { return };
-        let name = "disk::a_full_disk_is_reported_and_recovered_from_without_a_restart";
-        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
+        let name = "disk::as_root_a_full_disk_is_reported_and_recovered_from_without_a_restart";
+        return run_with_mounts(name, folder.path(), "mount -t tmpfs -o size=1m none \"$0\"");
     };
     let ballast = folder.join("ballast");
     fs::write(&ballast, vec![1; 256 << 10]).unwrap();
@@ -100,12 +80,11 @@ fn a_full_disk_is_reported_and_recovered_from_without_a_restart() {
 }
 
 #[test]
-fn a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again() {
+fn as_root_a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = unshare_mounts() else { return };
-        let name = "disk::a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again";
-        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=1m none \"$0\"");
+        let name = "disk::as_root_a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again";
+        return run_with_mounts(name, folder.path(), "mount -t tmpfs -o size=1m none \"$0\"");
     };
     // Closed segments stay in the journal until they are packed.
     let settings = Config { compress: Compression::Gzip, ..config(&folder, "${tag}") };
@@ -126,12 +105,11 @@ fn a_store_opens_on_a_full_disk_and_notices_when_it_has_room_again() {
 }
 
 #[test]
-fn parts_that_fit_are_stored_when_the_batch_does_not_fit() {
+fn as_root_parts_that_fit_are_stored_when_the_batch_does_not_fit() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = unshare_mounts() else { return };
-        let name = "disk::parts_that_fit_are_stored_when_the_batch_does_not_fit";
-        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs -o size=256k none \"$0\"");
+        let name = "disk::as_root_parts_that_fit_are_stored_when_the_batch_does_not_fit";
+        return run_with_mounts(name, folder.path(), "mount -t tmpfs -o size=256k none \"$0\"");
     };
     let mut rig = Rig::open(config(&folder, "x"), 1);
     let key = rig.key("");
@@ -148,12 +126,11 @@ fn parts_that_fit_are_stored_when_the_batch_does_not_fit() {
 }
 
 #[test]
-fn a_read_only_filesystem_is_reported_and_recovered_from() {
+fn as_root_a_read_only_filesystem_is_reported_and_recovered_from() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
-        let Some(mut wrapped) = unshare_mounts() else { return };
-        let name = "disk::a_read_only_filesystem_is_reported_and_recovered_from";
-        return run_again(name, folder.path(), &mut wrapped, "mount -t tmpfs none \"$0\"");
+        let name = "disk::as_root_a_read_only_filesystem_is_reported_and_recovered_from";
+        return run_with_mounts(name, folder.path(), "mount -t tmpfs none \"$0\"");
     };
     let state = tempfile::tempdir().unwrap();
     let idle = Duration::from_millis(20);
@@ -225,39 +202,15 @@ fn a_truncation_is_synced_too() {
     rig.until("synced", |rig| rig.store.statistics().syncs == 4);
 }
 
-/// The command `unshare` with a new mount namespace, in which this process stays root, as `wrap` needs. Prints why
-/// and returns `None` where `wrap` fails.
-pub(crate) fn as_root(wrap: &str) -> Option<Command> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut probe = Command::new("unshare");
-    probe.args(["--mount", "--", "sh", "-c", wrap]).arg(folder.path());
-    match probe.output() {
-        Ok(output) if output.status.success() => {
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "--"]);
-            Some(command)
-        }
-        Ok(output) => {
-            println!("skipped: not allowed here: {}", String::from_utf8_lossy(&output.stderr).trim());
-            None
-        }
-        Err(cause) => {
-            println!("skipped: unshare: {cause}");
-            None
-        }
-    }
-}
-
 #[test]
-fn data_that_the_disk_rejects_is_never_answered_as_synced() {
+fn as_root_data_that_the_disk_rejects_is_never_answered_as_synced() {
     let Some(folder) = inside() else {
         let folder = tempfile::tempdir().unwrap();
         // A filesystem in an image file, which is on a filesystem smaller than the image.
         let wrap = "mount -t tmpfs -o size=12m none \"$0\" && truncate -s 64M \"$0/image\" && \
                     mkdir \"$0/disk\" && mkfs.ext4 -q \"$0/image\" && mount -o loop \"$0/image\" \"$0/disk\"";
-        let Some(mut wrapped) = as_root(wrap) else { return };
-        let name = "disk::data_that_the_disk_rejects_is_never_answered_as_synced";
-        return run_again(name, folder.path(), &mut wrapped, wrap);
+        let name = "disk::as_root_data_that_the_disk_rejects_is_never_answered_as_synced";
+        return run_with_mounts(name, folder.path(), wrap);
     };
     // The filesystem accepts more than its device can store.
     let mut rig = Rig::open(config(&folder.join("disk"), "x"), 1);

@@ -3,10 +3,11 @@
 use std::{
     collections::HashSet,
     env, fs,
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Mutex,
+    thread,
     time::Duration,
 };
 
@@ -28,27 +29,42 @@ fn child(name: &str, folder: &Path, start: usize) -> Child {
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, folder)
         .env(START, start.to_string())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
 }
 
-/// Kills the child and returns the lines that it has reported, without the last if that is torn.
-fn killed(mut child: Child) -> Vec<String> {
-    // The pipe contains all that the child has written, and nothing more comes.
+/// Waits to be killed, or until the parent has gone.
+fn wait_for_the_end() {
+    io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
+}
+
+/// Kills the child when it has reported so many lines that begin like that, and some microseconds have gone by. Returns
+/// all that it has reported, without what is torn.
+fn killed(mut child: Child, reports: usize, prefix: &str, more: Duration) -> Vec<String> {
     let mut output = BufReader::new(child.stdout.take().unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
     let mut reported = Vec::new();
     let mut line = String::new();
-    while output.read_line(&mut line).unwrap() > 0 {
-        if line.ends_with('\n') {
-            reported.push(line.trim_end().to_owned());
+    let mut is_alive = true;
+    loop {
+        if is_alive && reported.len() >= reports {
+            thread::sleep(more);
+            // From now on the pipe contains all that the child has written, and nothing more comes.
+            child.kill().unwrap();
+            child.wait().unwrap();
+            is_alive = false;
         }
         line.clear();
+        if output.read_line(&mut line).unwrap() == 0 {
+            assert!(!is_alive, "the child has ended by itself");
+            return reported;
+        }
+        if line.ends_with('\n') && line.starts_with(prefix) {
+            reported.push(line.trim_end().to_owned());
+        }
     }
-    reported
 }
 
 fn settings(folder: &Path) -> Config {
@@ -66,8 +82,8 @@ fn write_for_ever(folder: &Path) {
     let start = env::var(START).unwrap();
     let rig = Rig::open(settings(folder), 3);
     let keys: Vec<_> = ["a", "b", "c"].map(|tag| rig.key(tag)).into();
-    let reported = Mutex::new(std::io::stdout());
-    std::thread::scope(|scope| {
+    let reported = Mutex::new(io::stdout());
+    thread::scope(|scope| {
         for (number, mut port) in rig.ports.into_iter().enumerate() {
             let (keys, reported, start) = (&keys, &reported, &start);
             scope.spawn(move || {
@@ -110,21 +126,18 @@ fn at_any_moment_what_was_answered_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(11);
     let mut reported = Vec::new();
-    let mut started = 0;
     for start in 0..12 {
         let child = child("killed::at_any_moment_what_was_answered_is_there_once", folder.path(), start);
-        std::thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        let before = reported.len();
-        let answered = |line: &String| line.starts_with(&format!("{start}-"));
-        reported.extend(killed(child).into_iter().filter(answered));
-        started += usize::from(reported.len() > before);
+        // One in four while it recovers, or a little later.
+        let reports = if start % 4 == 3 { 0 } else { rng.random_range(1..1_500) };
+        let more = Duration::from_micros(rng.random_range(0..30_000));
+        reported.extend(killed(child, reports, &format!("{start}-"), more));
         // Every second time the next child does the recovery.
         if start % 2 == 0 {
             let rig = Rig::open(settings(folder.path()), 0);
             rig.store.close().unwrap();
         }
     }
-    assert!(started >= 6, "only {started} children of 12 came to write");
     let rig = Rig::open(settings(folder.path()), 0);
     rig.store.close().unwrap();
     let stored = lines(folder.path());
@@ -151,8 +164,7 @@ fn torn_ends_are_cut_and_what_is_whole_stays() {
         submit(&mut rig.ports[0], &[(0, &key, Level::Synced, "one\ntwo\n")]);
         answers(&mut rig.ports[0], 1);
         println!("\nwritten");
-        std::thread::sleep(Duration::from_secs(20));
-        return;
+        return wait_for_the_end();
     }
     let name = "killed::torn_ends_are_cut_and_what_is_whole_stays";
     for (tail, kept, cut) in [
@@ -189,8 +201,7 @@ fn nul_bytes_that_were_lines_survive() {
         rig.store.reopen();
         rig.put(&key, Level::Written, "c\n").unwrap();
         println!("\nwritten");
-        std::thread::sleep(Duration::from_secs(20));
-        return;
+        return wait_for_the_end();
     }
     let folder = tempfile::tempdir().unwrap();
     let mut child = child("killed::nul_bytes_that_were_lines_survive", folder.path(), 0);

@@ -115,7 +115,7 @@ fn a_port_is_readable_exactly_while_there_are_answers() {
     assert!(!readable(&rig, 0));
     let key = rig.key("");
     submit(&mut rig.ports[0], &[(1, &key, Level::Written, "one\n")]);
-    assert!(readable(&rig, 10));
+    assert!(readable(&rig, testing::PATIENCE.as_secs() as i64));
     let mut done = Vec::new();
     rig.ports[0].drain(&mut done);
     assert_eq!(done.len(), 1);

@@ -73,8 +73,10 @@ fn what_had_not_ended_is_packed_after_a_later_start() {
     rig.put(&rig.key("x"), Level::Written, "one\n").unwrap();
     rig.store.close().unwrap();
     assert_eq!(names(folder.path()), ["x_0.log"], "closing packs nothing");
-    let mut rig = Rig::open(Config { append: false, idle: SHORT, ..settings }, 1);
+    let mut rig = Rig::open(Config { append: false, ..settings.clone() }, 1);
     assert_eq!(&*rig.put(&rig.key("x"), Level::Written, "two\n").unwrap().segment, "x_0.log");
+    rig.store.close().unwrap();
+    let rig = Rig::open(Config { append: false, idle: SHORT, ..settings }, 1);
     rig.until("packed", |rig| names(&rig.folder) == ["x_0.log.zst"]);
     assert_eq!(rig.text("x_0.log.zst"), "one\ntwo\n");
 }
@@ -82,14 +84,16 @@ fn what_had_not_ended_is_packed_after_a_later_start() {
 #[test]
 fn a_packed_file_that_is_there_is_never_touched() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Config { idle: SHORT, ..packing(folder.path(), "x", Compression::Gzip) };
+    let settings = Config { rotate_bytes: Some(4), ..packing(folder.path(), "x", Compression::Gzip) };
     let mut rig = Rig::open(settings, 1);
     let key = rig.key("");
     rig.put(&key, Level::Written, "one\n").unwrap();
     fs::write(folder.path().join("x.log.gz"), "somebody's").unwrap();
-    // Idle for long enough: it would be packed.
-    std::thread::sleep(4 * SHORT);
-    assert_eq!(&*rig.put(&key, Level::Written, "two\n").unwrap().segment, "x_1.log");
+    for (lines, segment) in [("two\n", "x_1.log"), ("six\n", "x_2.log")] {
+        assert_eq!(&*rig.put(&key, Level::Written, lines).unwrap().segment, segment);
+    }
+    // Packed in the order in which they ended.
+    rig.until("the second is packed", |rig| names(&rig.folder).contains(&"x_1.log.gz".to_owned()));
     assert_eq!(fs::read(folder.path().join("x.log.gz")).unwrap(), b"somebody's");
     assert_eq!(rig.text("x.log"), "one\n");
 }
@@ -105,8 +109,10 @@ fn relative_folders_and_a_journal_elsewhere_are_the_same_files() {
     let mut rig = Rig::open(settings.clone(), 1);
     rig.put(&rig.key(""), Level::Written, "one\n").unwrap();
     rig.store.close().unwrap();
-    let mut rig = Rig::open(Config { idle: SHORT, ..settings }, 1);
+    let mut rig = Rig::open(settings.clone(), 1);
     assert_eq!(rig.put(&rig.key(""), Level::Written, "two\n").unwrap().offset, 4);
+    rig.store.close().unwrap();
+    let rig = Rig::open(Config { idle: SHORT, ..settings }, 1);
     rig.until("packed", |rig| names(&rig.folder) == ["x.log.gz"]);
     assert_eq!(rig.text("x.log.gz"), "one\ntwo\n");
 }

@@ -9,7 +9,7 @@ use rustix::fs::{IFlags, ioctl_setflags};
 use segments::{Compression, Config, Level};
 
 use crate::{
-    disk::{as_root, inside, run_again},
+    disk::{inside, run_with_mounts},
     rig::{Rig, config, names},
 };
 
@@ -23,11 +23,8 @@ fn with_folder(name: &str, test: impl FnOnce(&Path)) {
         return test(&folder);
     }
     let folder = tempfile::tempdir().unwrap();
-    let wrap = "mount -t tmpfs none \"$0\" && touch \"$0/.probe\" && chattr +a \"$0/.probe\" && \
-                trap '' XFSZ && ulimit -f 64";
-    if let Some(mut wrapped) = as_root(wrap) {
-        run_again(&format!("remainder::{name}"), folder.path(), &mut wrapped, wrap);
-    }
+    let wrap = "mount -t tmpfs none \"$0\" && trap '' XFSZ && ulimit -f 64";
+    run_with_mounts(&format!("remainder::{name}"), folder.path(), wrap);
 }
 
 fn line() -> String {
@@ -55,8 +52,8 @@ fn torn(folder: &Path, compress: Compression) -> Rig {
 }
 
 #[test]
-fn it_is_truncated_as_soon_as_the_disk_allows_it() {
-    with_folder("it_is_truncated_as_soon_as_the_disk_allows_it", |folder| {
+fn as_root_it_is_truncated_as_soon_as_the_disk_allows_it() {
+    with_folder("as_root_it_is_truncated_as_soon_as_the_disk_allows_it", |folder| {
         let mut rig = torn(folder, Compression::None);
         set_truncatable(&folder.join("x.log"), true);
         rig.until("cut", |rig| rig.text("x.log") == line().repeat(FITTING_LINES));
@@ -70,8 +67,8 @@ fn it_is_truncated_as_soon_as_the_disk_allows_it() {
 }
 
 #[test]
-fn it_is_truncated_when_the_store_is_closed() {
-    with_folder("it_is_truncated_when_the_store_is_closed", |folder| {
+fn as_root_it_is_truncated_when_the_store_is_closed() {
+    with_folder("as_root_it_is_truncated_when_the_store_is_closed", |folder| {
         let mut rig = Rig::open(config(folder, "x"), 1);
         let key = rig.key("");
         rig.put(&key, Level::Synced, &line()).unwrap();
@@ -84,8 +81,8 @@ fn it_is_truncated_when_the_store_is_closed() {
 }
 
 #[test]
-fn it_is_truncated_by_the_next_start_if_not_before() {
-    with_folder("it_is_truncated_by_the_next_start_if_not_before", |folder| {
+fn as_root_it_is_truncated_by_the_next_start_if_not_before() {
+    with_folder("as_root_it_is_truncated_by_the_next_start_if_not_before", |folder| {
         let rig = torn(folder, Compression::None);
         rig.store.close().unwrap();
         // The whole lines of `x.log` are synced once more, because something was written after them.
@@ -100,8 +97,8 @@ fn it_is_truncated_by_the_next_start_if_not_before() {
 }
 
 #[test]
-fn it_is_not_packed() {
-    with_folder("it_is_not_packed", |folder| {
+fn as_root_it_is_not_packed() {
+    with_folder("as_root_it_is_not_packed", |folder| {
         let rig = torn(folder, Compression::Gzip);
         // Time for several sweeps.
         std::thread::sleep(Duration::from_millis(100));

@@ -23,7 +23,9 @@ pub(crate) struct Rig {
 /// Settings for files `<folder>/<path>`.
 pub(crate) fn config(folder: &Path, path: &str) -> Config {
     let template = format!("{}/{path}", folder.display());
-    Config { utc: true, ..Config::new(template.parse().unwrap()) }
+    // However slow the disk is.
+    let (descriptor_wait, close_wait) = (2 * PATIENCE, 2 * PATIENCE);
+    Config { utc: true, descriptor_wait, close_wait, ..Config::new(template.parse().unwrap()) }
 }
 
 impl Rig {

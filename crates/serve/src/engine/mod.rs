@@ -7,6 +7,8 @@ mod attention;
 mod close;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Mutex;
 

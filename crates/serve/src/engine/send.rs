@@ -151,7 +151,7 @@ impl Engine<'_> {
 
     /// Ends an answer that the kernel has taken completely.
     #[inline]
-    fn sent_whole(&mut self, connection: &mut Connection) -> Step {
+    pub(super) fn sent_whole(&mut self, connection: &mut Connection) -> Step {
         // A client that closed its sending side may still read. If it does not, its reset has arrived by now (at once
         // on the loopback, after a round trip elsewhere).
         if connection.peer_closed && !matches!(sockopt::socket_error(&connection.socket), Ok(Ok(()))) {

@@ -12,7 +12,8 @@ pub(crate) fn url(scheme: &str, address: SocketAddr, path: &str) -> String {
 
 /// Runs curl with these arguments.
 pub(crate) fn curl(arguments: &[&str]) -> Output {
-    let common = ["--silent", "--show-error", "--max-time", "20", "--noproxy", "*"];
+    let patience = testing::PATIENCE.as_secs().to_string();
+    let common = ["--silent", "--show-error", "--max-time", &patience, "--noproxy", "*"];
     Command::new("curl").args(common).args(arguments).output().expect("curl is installed")
 }
 

@@ -1,8 +1,10 @@
 //! Misbehaviour: what the client sees, and that it is counted.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use http1::{ErrorKind, HeadCache, Limits, ResponseReader};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use serve::{Body, Config, Misbehaviour, Report};
 use testing::http::{Client, NoAnswer};
 
@@ -102,15 +104,13 @@ fn malformed_and_bad_framing_and_huge_head_are_faults_of_their_class() {
 #[test]
 fn silent_never_answers_and_goes_when_the_client_does() {
     let target = Target::start(misbehaving(Misbehaviour::Silent));
-    let mut client = target.connect();
-    client.send(GET).timeout(Duration::from_millis(200));
-    assert_eq!(client.try_answer().unwrap_err(), NoAnswer::Nothing);
-    drop(client);
+    target.connect().send(GET);
     target.has_closed();
     let mut second = target.connect();
-    second.send(GET).timeout(Duration::from_millis(100));
-    assert_eq!(second.try_answer().unwrap_err(), NoAnswer::Nothing);
+    second.send(GET);
+    target.has_read();
     let report = target.stop();
+    assert_eq!(second.try_answer().unwrap_err(), NoAnswer::Fin(0));
     only(&report, Misbehaviour::Silent, 2);
     assert_eq!((report.answers, report.clients_gone, report.unanswered), (0, 0, 0));
     assert_eq!(report.connections_peak, 1, "the first connection must be closed when its client is gone");
@@ -132,55 +132,54 @@ fn unsolicited_is_a_correct_answer_and_stray_bytes() {
 }
 
 #[test]
-fn a_mixture_is_counted_as_the_client_sees_it() {
-    let share = |kind| (kind, 0.08);
-    let config = Config {
-        misbehave: Misbehaviour::ALL.iter().map(|&kind| share(kind)).collect(),
-        threads: 2,
-        seed: 7,
-        ..Config::default()
-    };
-    let target = Target::start(config);
-    let address = target.address;
-    // Many at once: those who get no answer wait in vain for a while.
-    let clients = (0..48).map(|_| std::thread::spawn(move || seen(address, 25))).collect::<Vec<_>>();
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for client in clients {
-        for (what, count) in client.join().unwrap() {
-            *counts.entry(what).or_default() += count;
+fn a_mixture_comes_as_the_seed_draws_it() {
+    const SHARE: f64 = 0.08;
+    let misbehave = Misbehaviour::ALL.iter().map(|&kind| (kind, SHARE)).collect();
+    let target = Target::start(Config { misbehave, seed: 7, ..Config::default() });
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let (mut open, mut drawn) = (Vec::new(), BTreeMap::new());
+    for _ in 0..300 {
+        let kind = Misbehaviour::ALL.get((rng.random::<f64>() / SHARE) as usize).copied();
+        let mut client = target.connect();
+        client.send(GET);
+        if kind == Some(Misbehaviour::Silent) {
+            target.has_read();
+        } else {
+            assert_eq!(seen(&mut client, kind == Some(Misbehaviour::Unsolicited)), kind);
+        }
+        if let Some(kind) = kind {
+            *drawn.entry(kind).or_default() += 1;
+        }
+        if matches!(kind, None | Some(Misbehaviour::Error | Misbehaviour::Silent)) {
+            open.push(client);
         }
     }
     let report = target.stop();
-    assert_eq!((report.requests, report.connections_accepted), (1_200, 1_200));
-    for &kind in Misbehaviour::ALL {
-        assert_eq!(counts.get(kind.name()), report.misbehaved.get(&kind), "{kind} {counts:?} {report}");
+    // Nothing came later.
+    for client in &mut open {
+        assert_eq!(client.try_answer().unwrap_err(), NoAnswer::Fin(0));
     }
-    assert_eq!(counts["sound"] + counts["unsolicited"], report.answers_by_status[&200]);
+    assert_eq!((report.requests, report.connections_accepted, &report.misbehaved), (300, 300, &drawn));
+    assert_eq!(drawn.len(), Misbehaviour::ALL.len());
 }
 
-/// What a client sees in `n` requests, each on its own connection, under the name of the misbehaviour.
-fn seen(address: std::net::SocketAddr, n: u32) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for _ in 0..n {
-        let mut client = Client::connect(address).unwrap();
-        client.send(GET).timeout(Duration::from_millis(400));
-        let what = match client.try_answer() {
-            Ok(answer) if answer.status == 503 => "error",
-            Ok(_) => match client.timeout(Duration::from_millis(5)).try_answer() {
-                Err(NoAnswer::Wrong(_)) => "unsolicited",
-                _ => "sound",
-            },
-            Err(NoAnswer::Reset) => "reset",
-            Err(NoAnswer::Fin(0)) => "close",
-            Err(NoAnswer::Fin(_)) => "truncate",
-            Err(NoAnswer::Nothing) => "silent",
-            Err(NoAnswer::Wrong(bytes)) => match fault_of(&bytes) {
-                ErrorKind::Malformed => "malformed",
-                ErrorKind::Framing => "bad-framing",
-                _ => "huge-head",
-            },
-        };
-        *counts.entry(what.to_owned()).or_default() += 1;
+/// What a client sees that waits for stray bytes or does not.
+fn seen(client: &mut Client, is_stray_expected: bool) -> Option<Misbehaviour> {
+    match client.try_answer() {
+        Ok(answer) if answer.status == 503 => Some(Misbehaviour::Error),
+        Ok(_) if is_stray_expected => {
+            assert!(matches!(client.try_answer(), Err(NoAnswer::Wrong(_))));
+            Some(Misbehaviour::Unsolicited)
+        }
+        Ok(_) => None,
+        Err(NoAnswer::Reset) => Some(Misbehaviour::Reset),
+        Err(NoAnswer::Fin(0)) => Some(Misbehaviour::Close),
+        Err(NoAnswer::Fin(_)) => Some(Misbehaviour::Truncate),
+        Err(NoAnswer::Nothing) => Some(Misbehaviour::Silent),
+        Err(NoAnswer::Wrong(bytes)) => Some(match fault_of(&bytes) {
+            ErrorKind::Malformed => Misbehaviour::Malformed,
+            ErrorKind::Framing => Misbehaviour::BadFraming,
+            _ => Misbehaviour::HugeHead,
+        }),
     }
-    counts
 }

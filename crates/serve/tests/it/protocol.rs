@@ -3,7 +3,7 @@
 use std::{io::Write, net::Shutdown, time::Duration};
 
 use serve::{Body, Config};
-use testing::http::NoAnswer;
+use testing::{http::NoAnswer, until};
 
 use crate::target::{GET, GET_CLOSE, Target};
 
@@ -46,8 +46,7 @@ fn a_request_may_come_byte_by_byte() {
     let mut client = target.connect();
     for byte in GET {
         client.send([*byte]);
-        // Most bytes are read alone then.
-        std::thread::sleep(Duration::from_micros(500));
+        target.has_read();
     }
     assert_eq!(client.answer().status, 200);
     let report = target.stop();
@@ -159,14 +158,19 @@ fn large_bodies_arrive_whole_however_slowly_they_are_read() {
     let target = Target::start(Config { body: Body::Size(30_000_000), ..Config::default() });
     let mut client = target.connect();
     client.send(GET);
-    // By then the buffers of both kernels are full.
-    std::thread::sleep(Duration::from_millis(50));
+    // The buffers of both kernels are full when nothing more comes.
+    let (mut before, mut buffer) = (0, vec![0; 1 << 20]);
+    until("nothing more comes", || {
+        let come = client.socket.peek(&mut buffer).unwrap();
+        std::mem::replace(&mut before, come) == come
+    });
     let answer = client.answer();
     assert_eq!(answer.body.len(), 30_000_000);
     assert!(answer.body.chunks(16).all(|c| c == &b"proofload-serve\n"[..c.len()]));
     client.send(GET);
     target.has_read();
     drop(client);
+    target.has_closed();
     // Looked at behind the close.
     target.connect().send("HEAD / HTTP/1.1\r\nHost: target\r\n\r\n").answer();
     let report = target.stop();
@@ -216,8 +220,9 @@ fn what_is_no_request_gets_400_and_a_close() {
     ] {
         let target = Target::start(Config::default());
         let mut client = target.connect();
-        // What comes behind must not turn the FIN into a reset.
-        client.send(GET).send(bad).send([b'x'; 10_000]);
+        // What comes behind, more than is read at once, must not turn the FIN into a reset. In one piece: the target
+        // waits 2 s for more.
+        client.send([GET, bad, &[b'x'; 80_000]].concat());
         assert_eq!(client.answer().status, 200);
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (400, Some("close")));

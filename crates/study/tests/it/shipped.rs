@@ -36,7 +36,7 @@ fn quickstart_finds_the_limit_of_a_target_whose_limit_is_known() {
 }
 
 #[test]
-fn the_example_of_the_design_balances_over_25_web_hosts() {
+fn as_root_the_example_of_the_design_balances_over_25_web_hosts() {
     let text = include_str!("../sound/design-example.toml");
     let study = study::file::read("design.toml", text, &[], &HOST).unwrap();
     let of = |level: &str| {

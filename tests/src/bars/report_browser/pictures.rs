@@ -3,9 +3,10 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
+use testing::PATIENCE;
 use zune_png::zune_core::{bytestream::ZCursor, options::DecoderOptions};
 
-use super::{TemporaryFolder, chromium, seconds};
+use super::{TemporaryFolder, chromium};
 
 /// Width of the browser's window.
 const WIDTH: u32 = 1_000;
@@ -79,7 +80,7 @@ fn blank_ones<'a>(folder: &TemporaryFolder, style: &str, shown: &[&Picture<'a>])
         .arg(format!("--window-size={WIDTH},{height}"))
         .arg(format!("--screenshot={file}"))
         .arg(format!("file://{}", page.display()));
-    let finished = browser.run(seconds(60))?;
+    let finished = browser.run(PATIENCE)?;
     ensure!(finished.code == Some(0), "chromium ended with {:?}:\n{}", finished.code, finished.stderr);
     let rows = coloured_by_row(Path::new(&file)).context("chromium left no screenshot")?;
     // The next screenshot is not to be taken for this one.

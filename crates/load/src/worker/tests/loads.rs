@@ -22,7 +22,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 const OK: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
-fn trial(plan: HttpPlan, result: WorkerResult) -> HttpTrial {
+pub(super) fn trial(plan: HttpPlan, result: WorkerResult) -> HttpTrial {
     let context =
         TrialContext { started_unix_s: 0.0, command: Vec::new(), version: String::new(), series: Vec::new() };
     conclude(plan, result, context).http().unwrap().clone()

@@ -48,8 +48,8 @@ impl Watch {
         Self { logged: now.clone(), seen: now, logged_at: None }
     }
 
-    /// Takes new statistics and returns the changes to log.
-    pub(super) fn update(&mut self, now: Statistics) -> Vec<Change> {
+    /// Takes the statistics of a time and returns the changes to log.
+    pub(super) fn update(&mut self, now: Statistics, at: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         if now.storage != self.seen.storage {
             changes.push(match now.storage.as_str() {
@@ -68,11 +68,11 @@ impl Watch {
             ));
         }
         self.seen = now;
-        if self.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= REFUSAL_INTERVAL)
+        if self.logged_at.is_none_or(|logged_at| at - logged_at >= REFUSAL_INTERVAL)
             && let Some(message) = self.refusals()
         {
             changes.push(Change::new(Level::WARN, message));
-            self.logged_at = Some(Instant::now());
+            self.logged_at = Some(at);
             self.logged = self.seen.clone();
         }
         changes
@@ -117,7 +117,7 @@ mod tests {
     fn nothing_is_logged_while_nothing_changes() {
         let mut watch = Watch::new(calm());
         let busy = Statistics { received_bytes: 5, requests: [(204, 7)].into(), ..calm() };
-        assert_eq!(watch.update(busy), []);
+        assert_eq!(watch.update(busy, Instant::now()), []);
     }
 
     #[test]
@@ -125,15 +125,18 @@ mod tests {
         let mut watch = Watch::new(calm());
         let full = Statistics { storage: "full".into(), accepted_events_lost: 3, ..calm() };
         assert_eq!(
-            messages(&watch.update(full.clone())),
+            messages(&watch.update(full.clone(), Instant::now())),
             [
                 (Level::ERROR, "nothing can be stored: full; requests are refused until it can"),
                 (Level::ERROR, "3 events that were acknowledged as accepted could not be stored")
             ]
         );
-        assert_eq!(watch.update(full.clone()), []);
+        assert_eq!(watch.update(full.clone(), Instant::now()), []);
         let again = Statistics { storage: "ok".into(), ..full };
-        assert_eq!(messages(&watch.update(again)), [(Level::INFO, "events can be stored again")]);
+        assert_eq!(
+            messages(&watch.update(again, Instant::now())),
+            [(Level::INFO, "events can be stored again")]
+        );
     }
 
     #[test]
@@ -145,16 +148,20 @@ mod tests {
             accept_errors: 4,
             ..calm()
         };
+        let first = Instant::now();
+        let next = first + REFUSAL_INTERVAL;
         assert_eq!(
-            messages(&watch.update(refused(5))),
+            messages(&watch.update(refused(5), first)),
             [(
                 Level::WARN,
                 "refused: 5 requests (budget), 2 requests (storage full), 1 connections (--max-connections), 4 failed \
                  accepts (see ulimit -n)"
             )]
         );
-        assert_eq!(watch.update(refused(9)), []);
-        watch.logged_at = Instant::now().checked_sub(REFUSAL_INTERVAL);
-        assert_eq!(messages(&watch.update(refused(10))), [(Level::WARN, "refused: 5 requests (budget)")]);
+        assert_eq!(watch.update(refused(9), next - Duration::from_nanos(1)), []);
+        assert_eq!(
+            messages(&watch.update(refused(10), next)),
+            [(Level::WARN, "refused: 5 requests (budget)")]
+        );
     }
 }
