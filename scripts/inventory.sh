@@ -24,10 +24,13 @@ sed 's/^/user /' /etc/passwd /etc/group
     named /tmp /var/tmp /dev/shm /run /var/lib /var/log
     all /etc /var/log/nginx /run/netns "${HOME:-/root}/.ssh" "${HOME:-/root}/.local/state" -maxdepth 2
 } | sed 's/^/file /'
-# This shell and its children are no leftovers; what ends while it is looked at is none.
+# The children of this shell, and of the script that asks, are no leftovers: those have another parent. What ends while it is
+# looked at is none.
+parent_of() { cut -d ' ' -f 4 "/proc/$1/stat" 2>/dev/null; }
+askers=" $$ $PPID $(parent_of "$PPID") "
 for environment in $(grep -lsxzF "$1" /proc/[0-9]*/environ); do
     process=${environment#/proc/} process=${process%/environ}
-    parent=$(cut -d ' ' -f 4 "/proc/$process/stat" 2>/dev/null) || continue
-    [[ $process == "$$" || $parent == "$$" ]] ||
+    parent=$(parent_of "$process") || continue
+    [[ $askers == *" $process "* || $askers == *" $parent "* ]] ||
         echo "process $process $(tr '\0' ' ' 2>/dev/null <"/proc/$process/cmdline")"
 done

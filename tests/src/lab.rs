@@ -217,7 +217,7 @@ impl Labs {
             if difference.is_empty() || begun.elapsed() > PATIENCE {
                 return Ok(difference);
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

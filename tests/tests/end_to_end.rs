@@ -19,7 +19,12 @@ mod stages;
 mod study;
 mod ways;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
@@ -29,7 +34,7 @@ use proofload_tests::{
     Bar, Nginx, Output, Proofload, Scale, Serve,
     bars::{By, Verdict},
     link::LinkedHosts,
-    nginx::{self, free_address},
+    nginx,
     process::{Launch, children_of},
     proofload::{accepts_void, adds_up, binary, parse_trial},
     temporary::TemporaryFolder,
@@ -117,6 +122,14 @@ samples! {
     }
 }
 
+/// An address where nobody else listens. A free port of 127.0.0.1 may be another test's a moment later.
+fn own_address() -> Result<SocketAddr> {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high | 128, low, COUNT.fetch_add(1, Ordering::Relaxed));
+    Ok(TcpListener::bind((address, 0))?.local_addr()?)
+}
+
 fn run(url: &str, words: &str) -> Result<Output> {
     Proofload::http(url, words)?.arg("-q").run()
 }
@@ -173,7 +186,7 @@ fn every_mistake_on_the_command_line_is_named_at_once() -> Result<()> {
 
 #[test]
 fn nobody_listening_is_a_refused_connection() -> Result<()> {
-    let output = run(&format!("http://{}/", free_address()?), "-c 2 -n 20")?;
+    let output = run(&format!("http://{}/", own_address()?), "-c 2 -n 20")?;
     let trial = output.counted(1)?;
     let counted = (trial.errors.of(ErrorClass::ConnectRefused), trial.counts.failed_unsent);
     ensure!(counted == (20, 20) && trial.counts.sent == 0, "{}", output.described());

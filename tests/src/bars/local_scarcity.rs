@@ -245,7 +245,10 @@ impl Place {
             None => Proofload::new(&format!("{words} --out {out}"))?.arg(&self.serve.url()),
         };
         if self.want == Processes {
-            proofload = proofload.with(|launch| launch.program(self.folder.file("proofload")));
+            let state = self.folder.file("state");
+            proofload = proofload.with(|launch| {
+                launch.program(self.folder.file("proofload")).env("PROOFLOAD_STATE_DIR", &state)
+            });
         }
         let limited = proofload.with(|launch| self.short_of(launch));
         let mut output = limited.arg("-q").timeout(seconds(600)).run()?;

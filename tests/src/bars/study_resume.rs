@@ -99,7 +99,7 @@ fn run(scale: Scale) -> Result<Outcome> {
 
 fn call(file: &str, out: &str, resume: bool) -> Result<Proofload> {
     let words = format!("run {file} --out {out} -q{}", if resume { " --resume" } else { "" });
-    Ok(Proofload::new(&words)?)
+    Proofload::new(&words)
 }
 
 /// Moments from 0 to 2.5 s, drawn evenly, the same in every run.

@@ -8,13 +8,14 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{
     Output, Proofload, Serve, machine,
-    nginx::free_address,
     process::{Launch, Process, children_of},
     temporary::TemporaryFolder,
 };
 use record::{AuditFinding, AuditResult};
 use rustix::process::{Pid, Signal, kill_process};
 use testing::{PATIENCE, until};
+
+use super::own_address;
 
 /// nginx that stores every body as a line of its log.
 struct BodyLog {
@@ -27,9 +28,9 @@ impl BodyLog {
     fn start() -> Result<Self> {
         let program = machine::program("nginx").context("nginx is missing: apt-get install nginx-light")?;
         let folder = TemporaryFolder::new()?;
-        let address = free_address()?;
+        let address = own_address()?;
         let file = folder.file("nginx.conf");
-        fs::write(&file, configuration(address))?;
+        fs::write(&file, configuration(address, &folder.file("inner.sock")))?;
         let launch = Launch::new(program.display().to_string()).args(["-e", "stderr", "-c", &file]);
         let launch = launch.args(["-p", &folder.file("")]);
         let mut process = launch.start()?;
@@ -55,7 +56,7 @@ impl BodyLog {
 }
 
 /// `$request_body` is only known where the body goes somewhere: here to a server of the same nginx.
-fn configuration(address: SocketAddr) -> String {
+fn configuration(address: SocketAddr, inner: &str) -> String {
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     format!(
         "{user}
@@ -74,7 +75,7 @@ http {{
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
     keepalive_requests 1000000;
-    upstream inner {{ server unix:inner.sock; keepalive 16; }}
+    upstream inner {{ server unix:{inner}; keepalive 16; }}
     server {{
         listen {address};
         access_log stored.log body;
@@ -85,7 +86,7 @@ http {{
         }}
     }}
     server {{
-        listen unix:inner.sock;
+        listen unix:{inner};
         access_log off;
         location / {{ return 204; }}
     }}

@@ -79,7 +79,8 @@ fn receipts_that_cannot_be_written_are_no_success() -> Result<()> {
     // What goes beyond the largest file is refused, as on a full disk.
     let lost =
         with_output(events("--json /dev/null", "lost")?, r#"trap '' XFSZ; ulimit -f 4; exec "$0" "$@""#)?;
-    let is_told = lost.stderr.contains("proofload: --receipts: ") && lost.stdout.contains("requests/s");
+    let is_told =
+        lost.stderr.contains("proofload: --receipts: ") && lost.stdout.contains(" 1,000 completed, ");
     ensure!(lost.code == Some(2) && is_told, "{}", lost.described());
     Ok(())
 }

@@ -10,11 +10,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use proofload_tests::{nginx::free_address, process::Launch, proofload::binary, temporary::TemporaryFolder};
+use proofload_tests::{process::Launch, proofload::binary, temporary::TemporaryFolder};
 use rustix::process::Signal;
 use testing::{PATIENCE, find, until};
 
-use super::{EVENT, running::curl};
+use super::{super::own_address, EVENT, running::curl};
 
 /// Ended when dropped.
 struct Ended(Child);
@@ -63,7 +63,7 @@ fn a_socket_handed_in_is_listened_on() -> Result<()> {
 #[test]
 fn systemd_activates_it_by_its_socket() -> Result<()> {
     let folder = TemporaryFolder::new()?;
-    let address = free_address()?;
+    let address = own_address()?;
     let mut process = Launch::new("systemd-socket-activate")
         .args(["--listen", &address.to_string(), &binary()?.display().to_string(), "listen", "-q", "--path"])
         .arg(folder.file("stored/x.log"))
@@ -115,7 +115,7 @@ fn a_log_that_cannot_be_written_holds_nobody_up() -> Result<()> {
         ("full pipe", OwnedFd::from(full)),
     ] {
         let folder = TemporaryFolder::new()?;
-        let address = free_address()?;
+        let address = own_address()?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", &binary()?.display().to_string(), "listen", "-q", "--listen"])
             .args([&address.to_string(), "--path", &folder.file("stored/x.log"), "--ack", "accepted"])

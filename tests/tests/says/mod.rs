@@ -3,12 +3,10 @@
 use std::{net::TcpListener, path::Path};
 
 use anyhow::{Result, ensure};
-use proofload_tests::{
-    Nginx, NginxOptions, Output, Proofload, Serve, nginx::free_address, temporary::TemporaryFolder,
-};
+use proofload_tests::{Nginx, NginxOptions, Output, Proofload, Serve, temporary::TemporaryFolder};
 use record::ResultFolder;
 
-use super::{beside_others, run};
+use super::{beside_others, own_address, run};
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
@@ -129,7 +127,7 @@ fn one_sentence_answers_a_trial() -> Result<()> {
 fn what_is_void_is_not_decided() -> Result<()> {
     let _shared = beside_others();
     let serve = Serve::start("")?;
-    let output = run(&serve.url(), "-R 100 -c 4 -d 1s --inject-fault drop:2")?;
+    let output = run(&serve.url(), "-R 100 -c 4 -n 100 --inject-fault drop:2")?;
     ensure!(output.code == Some(3), "{}", output.described());
     ensure!(first_line(&output.stdout).starts_with("Not decided: "), "{}", output.described());
     ensure!(
@@ -157,7 +155,7 @@ fn connections_go_to_each_address_in_turn_and_the_one_that_fails_is_named() -> R
     let _shared = beside_others();
     let (first, second) = (Serve::start("")?, Serve::start("")?);
     let address = |serve: &Serve| serve.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
-    let (one, two, closed) = (address(&first), address(&second), free_address()?);
+    let (one, two, closed) = (address(&first), address(&second), own_address()?);
     let run = |to: &str| {
         Proofload::http("http://example.test/", &format!("-u 1 -n 30 --no-keepalive -q --connect-to {to}"))?
             .run()

@@ -2,15 +2,12 @@
 
 use anyhow::{Result, ensure};
 use proofload_tests::{
-    Nginx, NginxOptions, Proofload, Trial,
-    nginx::{Secure, free_address},
-    process::Launch,
-    temporary::TemporaryFolder,
+    Nginx, NginxOptions, Proofload, Trial, nginx::Secure, process::Launch, temporary::TemporaryFolder,
 };
 use record::{ErrorClass, ResultFolder, TrialEntry};
 use testing::until;
 
-use super::{beside_others, completed, run};
+use super::{beside_others, completed, own_address, run};
 
 fn nginx() -> Result<Nginx> {
     Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })
@@ -81,7 +78,7 @@ fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
     let nginx = nginx()?;
     let authority = nginx.authority_file();
     let file = |name: &str| authority.replace("ca.pem", name);
-    let address = free_address()?;
+    let address = own_address()?;
     let server = Launch::new("openssl").args(["s_server", "-quiet", "-www", "-Verify", "1"]).args([
         "-accept",
         &address.to_string(),
@@ -94,12 +91,12 @@ fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
     ]);
     let _server = server.start()?;
     until("openssl listens", || std::net::TcpStream::connect(address).is_ok());
-    let url = format!("https://{address}/");
-    let words = format!("-c 1 -n 10 --no-keepalive --cacert {authority}");
-    let output = run(&url, &words)?;
+    let url = "https://localhost/";
+    let words = format!("-c 1 -n 10 --no-keepalive --connect-to {address} --cacert {authority}");
+    let output = run(url, &words)?;
     let trial = output.counted(1)?;
     ensure!(trial.errors.of(ErrorClass::TlsClientRequired) == 10, "{}", output.described());
     let certificate = format!("--cert {} --key {}", file("cert.pem"), file("key.pem"));
-    completed(&run(&url, &format!("{words} {certificate}"))?, 10)?;
+    completed(&run(url, &format!("{words} {certificate}"))?, 10)?;
     Ok(())
 }

@@ -7,14 +7,12 @@ mod listeners;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
-use proofload_tests::{
-    Output, Proofload, nginx::free_address, proofload::binary, temporary::TemporaryFolder,
-};
+use proofload_tests::{Output, Proofload, proofload::binary, temporary::TemporaryFolder};
 use record::{BoundKind, Ending, ResultFolder, StudyResult, TrialEntry};
 use rustix::process::Signal;
 use testing::until;
 
-use super::beside_others;
+use super::{beside_others, own_address};
 
 /// Two hosts, nginx on one, the load from the other; two levels, two repeats, no search.
 const SWEEP: &str = r#"
@@ -80,7 +78,7 @@ fn report(folder: &TemporaryFolder, words: &str) -> Result<String> {
 #[test]
 fn a_study_without_goals_that_nothing_answers_fails() -> Result<()> {
     let _shared = beside_others();
-    let closed = free_address()?;
+    let closed = own_address()?;
     let text = format!(
         "title = \"nobody\"\n[workload.http]\nurl = \"http://{closed}/\"\nusers = 2\nrequests = 10\n[trial]\nvoid_attempts = 5\n"
     );
@@ -267,12 +265,23 @@ fn an_interrupted_study_says_what_it_knows_and_goes_on() -> Result<()> {
 #[test]
 fn a_target_that_dies_is_told_with_the_end_of_its_output() -> Result<()> {
     let _shared = beside_others();
-    let port = free_address()?.port();
-    let study = format!(
-        "title = \"dies\"\n[targets.broken]\ncommand = [\"sh\", \"-c\", \"echo out of luck; exit 7\"]\nport = {port}\n\
-         ready = \"tcp:{port}\"\nready_timeout = \"10m\"\n[workload.http]\npath = \"/\"\nusers = 1\n"
-    );
-    let (folder, output) = run_study(&study, "")?;
+    // On a host of its own, nobody else listens on the port.
+    let study = r#"
+title = "dies"
+[hosts]
+host = {}
+[targets.broken]
+on = "host"
+command = ["sh", "-c", "echo out of luck; exit 7"]
+port = 8080
+ready = "tcp:8080"
+ready_timeout = "10m"
+[workload.http]
+from = "host"
+path = "/"
+users = 1
+"#;
+    let (folder, output) = run_study(study, "")?;
     ensure!(output.code == Some(2), "{}", output.described());
     let result = result(&folder)?;
     ensure!(result.ending == Ending::Failed);

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use proofload_tests::{
     Nginx, NginxOptions, Proofload, Serve,
-    nginx::{Secure, free_address},
+    nginx::Secure,
     process::{Launch, Process},
     temporary::TemporaryFolder,
 };
@@ -17,7 +17,7 @@ use record::ErrorClass;
 use rustix::process::Signal;
 use testing::{unread_bytes, until};
 
-use super::{beside_others, completed, run};
+use super::{beside_others, completed, own_address, run};
 
 /// HAProxy with frontends that answer by themselves, each with the address that it takes for the client's.
 fn haproxy(folder: &TemporaryFolder, binds: &[String]) -> Result<Process> {
@@ -87,7 +87,7 @@ fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<
         fs::read(authority.replace("ca.pem", "key.pem"))?,
     ];
     fs::write(folder.file("both.pem"), both.concat())?;
-    let (plain, secure) = (free_address()?, free_address()?);
+    let (plain, secure) = (own_address()?, own_address()?);
     let binds = [
         format!("{plain} accept-proxy"),
         format!("{secure} accept-proxy ssl crt {}", folder.file("both.pem")),
@@ -114,11 +114,12 @@ fn tunnels_of_a_real_proxy_carry_plain_requests_and_tls() -> Result<()> {
     let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let nginx = Nginx::start(&NginxOptions { secure: Some(Secure::Usual), ..Default::default() })?;
-    let (proxy, closed) = (free_address()?, free_address()?);
+    let (proxy, closed) = (own_address()?, own_address()?);
     let log = folder.file("log");
     let config = format!(
-        "Port {}\nListen 127.0.0.1\nTimeout 600\nMaxClients 50\nLogFile \"{log}\"\nLogLevel Connect\nBasicAuth ann secret\n",
-        proxy.port()
+        "Port {}\nListen {}\nTimeout 600\nMaxClients 50\nLogFile \"{log}\"\nLogLevel Connect\nBasicAuth ann secret\n",
+        proxy.port(),
+        proxy.ip()
     );
     fs::write(folder.file("tinyproxy.conf"), config)?;
     let mut tinyproxy =
