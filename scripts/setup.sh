@@ -100,7 +100,9 @@ find_missing() {
         has llvm-strip || packages+=(llvm)
         [[ -e /usr/include/bpf/bpf_helpers.h ]] || packages+=(libbpf-dev)
         has xz || packages+=(xz-utils)
-        has python3 || packages+=(python3-minimal)
+        # What Debian calls minimal lacks modules.
+        python3 -c "import resource, socket" 2>/dev/null || packages+=(python3)
+        has sysctl || packages+=(procps)
         has openssl || packages+=(openssl)
         has systemd-socket-activate || packages+=(systemd)
         # The instructions of the measuring loop are counted by it.
