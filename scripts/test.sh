@@ -88,7 +88,8 @@ told() {
     local kind
     for kind in "void accepted" skipped; do
         echo "$kind: $(grep -c "^$kind: " "$PROOFLOAD_TEST_NOTES") times"
-        sed -n "s/^$kind: //p" "$PROOFLOAD_TEST_NOTES" | sort | uniq -c | sort -rn
+        # The reason stands last.
+        sed -n "s/^$kind: .*: //p" "$PROOFLOAD_TEST_NOTES" | sort | uniq -c | sort -rn
     done
 }
 
