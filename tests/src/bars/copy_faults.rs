@@ -89,7 +89,11 @@ use Fault::{
 const FAULTS: [(Fault, &str, &[&str]); 11] = [
     (LinkGone, "link_gone", &["not responding", "does not respond", "timed out", "timeout"]),
     // An end that has given up answers with a reset once the link is back.
-    (LinkPause, "link_down_10_s", &["not responding", "does not respond", "timed out", "timeout", "reset"]),
+    (
+        LinkPause,
+        "link_down_10_s",
+        &["not responding", "does not respond", "timed out", "timeout", "reset", "Broken pipe"],
+    ),
     (Killed, "killed", &[""]),
     (SshKilled, "ssh_killed", &["ssh was killed by signal 9", "ssh ended without a message"]),
     (

@@ -86,7 +86,10 @@ impl Case {
             Load::OnDemand(rate) => format!("-R {rate}"),
             Load::Users => format!("-u {}", self.connections),
         };
-        let words = format!("{load} -d {SECONDS}s --threads 1 --cpus {} -q", cores.generator);
+        let words = format!(
+            "{load} -d {SECONDS}s --timeout 30s --drain 2s --threads 1 --cpus {} -q",
+            cores.generator
+        );
         let mut running = Proofload::http(&target.url(), &words)?.start()?;
         let _taken = take(self.trouble, &mut running.process, cores)?;
         let output = running.finish()?;

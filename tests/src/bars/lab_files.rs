@@ -152,7 +152,7 @@ fn run(_scale: Scale) -> Result<Outcome> {
     let mut clear = 0;
     for (number, (process, parts)) in PROCESSES.iter().enumerate() {
         let text = format!(
-            "[hosts]\nh = {{}}\nother = {{ cpu_quota = 1 }}\n[[links]]\nbetween = [\"h\", \"other\"]\n\
+            "[hosts]\nh = {{}}\nother = {{ cpu_quota = 0.2 }}\n[[links]]\nbetween = [\"h\", \"other\"]\n\
              [[processes]]\non = \"other\"\nrun = \"serve\"\n[[processes]]\non = \"h\"\n{process}"
         );
         let up = labs.path(&format!("up{number}"));
