@@ -65,7 +65,7 @@ check: setup-test
 
 prove: setup-test build
 	@echo "make prove: the bars at their full size; durations are in the list"
-	@$(RUST) $(BINARY) cargo build --profile test --workspace --target $$host -q --bin prove && \
+	@$(RUST) $(BINARY) cargo test -q --workspace --target $$host --test end_to_end --no-run && \
 	  $(TARGET_DIR)/$$host/debug/prove $(NAME)
 
 bench: setup-bench build

@@ -30,7 +30,7 @@ fn run(_: Scale) -> Result<Outcome> {
         .modules(["veth", "bridge", "ip_vs", "ip_vs_rr", "sch_ingress", "cls_bpf", "tcp_diag"])
         .file(STUDY, study)
         .proofload()?
-        .run(&format!("STUDY={STUDY}\n{}", include_str!("balance_vm.sh")), seconds(300))?;
+        .run(&format!("STUDY={STUDY}\n{}", include_str!("balance_vm.sh")), seconds(1_800))?;
     let (said, trials) = ran.succeeded()?.split_once("== trials\n").context("no trials")?;
     let trials: Vec<TrialEntry> = trials
         .lines()

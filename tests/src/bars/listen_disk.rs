@@ -166,7 +166,7 @@ fn standing_still(scale: Scale, outcome: &mut Outcome) -> Result<()> {
 /// A machine whose clock is set back and forth while events come in.
 fn jumping_clock(scale: Scale, outcome: &mut Outcome) -> Result<()> {
     let script = format!("JUMPS={}\n{}", scale.pick(6, 40), include_str!("listen_disk_clock.sh"));
-    let ran = Vm::default().proofload()?.run(&script, seconds(scale.pick(600, 1_200)))?;
+    let ran = Vm::default().proofload()?.run(&script, seconds(1_800))?;
     let output = ran.succeeded()?;
     let (_, json) = output.split_once("== audit\n").context("the machine wrote no audit")?;
     let result: AuditResult = serde_json::from_str(json).with_context(|| format!("no audit: {json}"))?;

@@ -33,7 +33,7 @@ fn run(scale: Scale) -> Result<Outcome> {
             .chain(lists_sockets.then_some("tcp_diag"));
         let script = format!("ENTRIES={entries} USERS={users}\n{SCRIPT}");
         let ran =
-            Vm::default().tools(["ip", "nft"]).modules(modules).proofload()?.run(&script, seconds(600))?;
+            Vm::default().tools(["ip", "nft"]).modules(modules).proofload()?.run(&script, seconds(1_800))?;
         let (_, trials) = ran.succeeded()?.split_once("== trials\n").context("no trial")?;
         let verdict = verdict_in(trials.trim_end())?;
         let cause = cause_of(&verdict);

@@ -38,7 +38,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         .tools(["ip", "tc", "ping", "iperf3"])
         .modules(["veth", "tun", "sch_netem", "sch_tbf"])
         .proofload()?
-        .run(&script, seconds(scale.pick(1_200, 2_400)))?;
+        .run(&script, seconds(2_400))?;
     let output = ran.succeeded()?;
 
     let mut outcome = Outcome::default();
