@@ -39,85 +39,37 @@ trial exponential -R 200 --arrivals poisson -c 256 -d 8s --seed 1
 serve 8004
 trial paced -R 500 -c 16 -d 2s
 
-# What each study's bottleneck is.
+# What the bottleneck of a lab with one target is. $2 are keys of the target, $3 those of the workload.
 study() {
-    cat >/tmp/$1.toml
+    cat >/tmp/$1.toml <<END
+title = "verdict"
+[hosts]
+client = {}
+web = {}
+[[links]]
+between = ["client", "web"]
+[targets.web]
+on = "web"
+run = "serve"
+$2
+[workload.http]
+from = "client"
+$3
+[[goals]]
+errors = 0.0
+END
     proofload run /tmp/$1.toml --out /tmp/$1 -q >/tmp/said 2>&1 || true
     echo "== $1 trials"
     cat /tmp/$1/trials.jsonl || cat /tmp/said
 }
-study slow_handler <<END
-title = "verdict"
-[hosts]
-client = {}
-web = {}
-[[links]]
-between = ["client", "web"]
-[targets.web]
-on = "web"
-run = "serve"
-args = ["--capacity", "2", "--service-time", "40ms"]
-[workload.http]
-from = "client"
-users = 12
-duration = "3s"
-[[goals]]
-errors = 0.0
-END
-study accept_queue <<END
-title = "verdict"
-[hosts]
-client = {}
-web = {}
-[[links]]
-between = ["client", "web"]
-[targets.web]
-on = "web"
-run = "serve"
-args = ["--backlog", "4", "--stall", "1s,150ms"]
-[workload.http]
-from = "client"
-users = 60
+study slow_handler 'args = ["--capacity", "2", "--service-time", "40ms"]' 'users = 12
+duration = "3s"'
+study accept_queue 'args = ["--backlog", "4", "--stall", "1s,150ms"]' 'users = 60
 think_time = "exp:200ms"
 keepalive = false
-duration = "4s"
-[[goals]]
-errors = 0.0
-END
-study descriptors <<END
-title = "verdict"
-[hosts]
-client = {}
-web = {}
-[[links]]
-between = ["client", "web"]
-[targets.web]
-on = "web"
-run = "serve"
-descriptors = 24
-[workload.http]
-from = "client"
-users = 40
+duration = "4s"'
+study descriptors 'descriptors = 24' 'users = 40
 think_time = "100ms"
-duration = "3s"
-[[goals]]
-errors = 0.0
-END
-study offered_load <<END
-title = "verdict"
-[hosts]
-client = {}
-web = {}
-[[links]]
-between = ["client", "web"]
-[targets.web]
-on = "web"
-run = "serve"
-args = ["--capacity", "2", "--service-time", "20ms"]
-[workload.http]
-from = "client"
-rate = 20
-duration = "4s"
-[[goals]]
-errors = 0.0
-END
+duration = "3s"'
+study offered_load 'args = ["--capacity", "2", "--service-time", "20ms"]' 'rate = 20
+duration = "4s"'
