@@ -33,7 +33,7 @@ readonly TIMES=(-Z unstable-options --report-time)
 stage() {
     local name=$1
     shift
-    echo "make $PURPOSE: $name"
+    echo "make $PURPOSE: $name, after $SECONDS s"
     if ! "$@" 2>&1 | tee -a "$log" | sed -u 's/ <[0-9.]*s>$//'; then failed+=("$name"); fi
 }
 
@@ -127,11 +127,12 @@ else
     beside unit-tests "${tests[@]}" --lib --bins -- "${TIMES[@]}" "${root[@]}"
     beside tests-of-crates "${tests[@]}" --test '[!e]*' -- "${TIMES[@]}" "${root[@]}"
     beside examples-in-comments "${tests[@]}" --doc
+    beside virtual-machines "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads="$(nproc)" "${root_outside[@]}" in_a_vm_
     unset PROOFLOAD_UNIT_TESTS
     stage inventories "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=1 "${root_outside[@]}" inventory_
     join
     # These wait more than they work.
-    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) "${root_outside[@]}" --skip inventory_
+    stage end-to-end "${tests[@]}" --test end_to_end -- "${TIMES[@]}" --test-threads=$((3 * $(nproc))) "${root_outside[@]}" --skip inventory_ --skip in_a_vm_
     stage nothing-left nothing_left
     stage loop-cost "$SCRIPTS/loop-cost.sh" check
 fi

@@ -78,7 +78,8 @@ macro_rules! samples {
 
 // Nothing here can be turned by what else runs on the machine: these tests judge what a program did, not when, and run beside each
 // other. `inventory_` at the beginning of a name says that the test has the only lab, and looks for what that leaves; these run
-// one after another, beside the tests of the crates, whose namespaces are left out.
+// one after another, beside the tests of the crates, whose namespaces are left out, and beside those that only make a virtual machine
+// compute: `in_a_vm_`.
 samples! {
     without_other_labs {
         inventory_sample_of_balance_spread "balance-spread",
@@ -90,7 +91,10 @@ samples! {
         inventory_sample_of_study_files "study-files",
     }
     beside_others {
-        sample_of_balance_vm "balance-vm",
+        in_a_vm_sample_of_balance_vm "balance-vm",
+        in_a_vm_sample_of_listen_power_cut "listen-power-cut",
+        in_a_vm_sample_of_verdict_conntrack "verdict-conntrack",
+        in_a_vm_sample_of_vm_netem "vm-netem",
         sample_of_command_figures "command-figures",
         sample_of_copy_faults "copy-faults",
         sample_of_descriptors "descriptors",
@@ -105,7 +109,6 @@ samples! {
         sample_of_listen_disk "listen-disk",
         sample_of_listen_hostile "listen-hostile",
         sample_of_listen_memory "listen-memory",
-        sample_of_listen_power_cut "listen-power-cut",
         sample_of_local_scarcity "local-scarcity",
         sample_of_misbehaviour "misbehaviour",
         sample_of_no_secrets "no-secrets",
@@ -116,8 +119,6 @@ samples! {
         sample_of_study_fresh "study-fresh",
         sample_of_study_resume "study-resume",
         sample_of_templates "templates",
-        sample_of_verdict_conntrack "verdict-conntrack",
-        sample_of_vm_netem "vm-netem",
         sample_of_void_rules "void-rules",
     }
 }

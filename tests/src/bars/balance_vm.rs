@@ -19,18 +19,21 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const STUDY: &str = "/l2dsr-vs-proxy.toml";
-/// With each of both balancers, and in both connection modes.
-const TRIALS: usize = 4;
 const REQUESTS: u64 = 50 * 3;
 
-fn run(_: Scale) -> Result<Outcome> {
+fn run(scale: Scale) -> Result<Outcome> {
+    // With each of both balancers.
+    let (keepalive, trials_due) = scale.pick(("false", 2), ("false,true", 4));
     let study = fs::read(repository().join("studies/l2dsr-vs-proxy.toml"))?;
     let ran = Vm::default()
         .tools(["nginx", "ipvsadm"])
         .modules(["veth", "bridge", "ip_vs", "ip_vs_rr", "sch_ingress", "cls_bpf", "tcp_diag"])
         .file(STUDY, study)
         .proofload()?
-        .run(&format!("STUDY={STUDY}\n{}", include_str!("balance_vm.sh")), seconds(1_800))?;
+        .run(
+            &format!("STUDY={STUDY} KEEPALIVE={keepalive}\n{}", include_str!("balance_vm.sh")),
+            seconds(1_800),
+        )?;
     let (said, trials) = ran.succeeded()?.split_once("== trials\n").context("no trials")?;
     let trials: Vec<TrialEntry> = trials
         .lines()
@@ -38,10 +41,10 @@ fn run(_: Scale) -> Result<Outcome> {
         .collect::<Result<_, _>>()
         .with_context(|| said.to_owned())?;
     let mut outcome = Outcome::default();
-    outcome.equal("trials", trials.len() as u64, TRIALS as u64, "as the study says");
+    outcome.equal("trials", trials.len() as u64, trials_due, "as the study says");
     let http = || trials.iter().filter_map(|entry| entry.trial.http());
     let completed: u64 = http().map(|trial| trial.counts.completed).sum();
-    outcome.equal("completed", completed, TRIALS as u64 * REQUESTS, "3 requests of each user in each trial");
+    outcome.equal("completed", completed, trials_due * REQUESTS, "3 requests of each user in each trial");
     outcome.equal("failed", http().map(|trial| trial.counts.failed).sum(), 0, "of all requests");
     let through = |entry: &&TrialEntry| {
         entry.trial.quantities.get("balancer_packets_in_per_request").is_some_and(|n| *n > 1.0)
@@ -49,7 +52,7 @@ fn run(_: Scale) -> Result<Outcome> {
     outcome.equal(
         "trials_through_a_balancer",
         trials.iter().filter(through).count() as u64,
-        TRIALS as u64,
+        trials_due,
         "of all",
     );
     for entry in &trials {

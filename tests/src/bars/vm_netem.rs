@@ -27,8 +27,8 @@ const OURS: [&str; 2] = ["emulator", "netem_driver"];
 
 /// The machine's time is simulated: no other program can turn what is measured in it.
 fn run(scale: Scale) -> Result<Outcome> {
-    let (pings, omitted_s, flow_s) = scale.pick((5, 2, 3), (200, 5, 60));
-    // Over 3 s, iperf3 counts 6 % more than the rate where a queue counts bytes, as tbf's and ours do. netem's queue counts
+    let (pings, omitted_s, flow_s) = scale.pick((5, 1, 2), (200, 5, 60));
+    // Over a few seconds, iperf3 counts 6 % more than the rate where a queue counts bytes, as tbf's and ours do. netem's queue counts
     // packets, those in the air included, and shows no such surplus. So only long flows are compared with netem alone.
     let kernels = scale.pick(&KERNELS[..1], &KERNELS[..]);
     let links = kernels.iter().chain(&OURS).copied().collect::<Vec<_>>();

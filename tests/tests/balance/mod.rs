@@ -41,7 +41,7 @@ files = { "/file" = 300 }
 "#;
 
 /// Checks that take no machine that stands still for a dead one: three in a row must fail.
-const CHECK: &str = "check = { kind = \"http\", path = \"/file\", interval = \"2s\", timeout = \"10s\" }";
+const CHECK: &str = "check = { kind = \"http\", path = \"/file\", interval = \"250ms\", timeout = \"10s\" }";
 
 fn configure(balanced: &Balanced, of_vip: &str, servers: usize) -> Result<()> {
     let brief = "handshake = \"10s\"\nclosing_timeout = \"1s\"\nmetrics = \"127.0.0.1:9100\"";

@@ -37,7 +37,7 @@ fn near(what: &str, value: f64, truth: f64, share: f64) -> Result<()> {
 }
 
 #[test]
-fn figures_and_verdicts_are_those_of_closed_forms() -> Result<()> {
+fn in_a_vm_figures_and_verdicts_are_those_of_closed_forms() -> Result<()> {
     let vm = Vm::default().tools(["ip"]).modules(["veth", "bridge", "tcp_diag"]).proofload()?;
     let ran = vm.run(SCRIPT, Duration::from_secs(1_800))?;
     let output = ran.succeeded()?;

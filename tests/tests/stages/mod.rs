@@ -63,25 +63,27 @@ fn a_failing_stage_does_not_hide_the_others() -> Result<()> {
         of_the_crates(&format!("--lib --bins -- {TIMES}")),
         of_the_crates(&format!("--test [!e]* -- {TIMES}")),
         of_the_crates("--doc"),
-        from_outside(6, "--skip inventory_"),
+        of_the_crates(&format!("--test end_to_end -- {TIMES} --test-threads=2 in_a_vm_")),
+        from_outside(6, "--skip inventory_ --skip in_a_vm_"),
         "loop-cost check".to_owned(),
     ];
     ensure!(ran == expected, "{ran:?}");
     let each = "  a::b\n      what it says\n";
     let end = format!(
-        "failed stages: clippy build inventories unit-tests tests-of-crates examples-in-comments end-to-end nothing-left\n{}\n\
-         test result: FAILED. 18 passed; 6 failed; 0 ignored;",
-        each.repeat(6)
+        "failed stages: clippy build inventories unit-tests tests-of-crates examples-in-comments virtual-machines \
+         end-to-end nothing-left\n{}\n\
+         test result: FAILED. 21 passed; 7 failed; 0 ignored;",
+        each.repeat(7)
     );
     ensure!(failed.stdout.contains(&end), "{}", failed.stdout);
     ensure!(failed.stdout.contains("on this machine:\n  + group left\n"), "{}", failed.stdout);
     let sound = stages("")?;
     ensure!(sound.code == Some(0) && !sound.stdout.contains("failed stages"), "{sound:?}");
     ensure!(
-        sound.stdout.contains("\ntest result: ok. 24 passed; 0 failed; 12 ignored; 0 measured;"),
+        sound.stdout.contains("\ntest result: ok. 28 passed; 0 failed; 14 ignored; 0 measured;"),
         "{sound:?}"
     );
-    let told = "\nvoid accepted: 6 times\n      6 late\nskipped: 0 times\n";
+    let told = "\nvoid accepted: 7 times\n      7 late\nskipped: 0 times\n";
     ensure!(sound.stdout.contains(told), "{}", sound.stdout);
     ensure!(
         sound.stdout.contains("slowest tests:\n     61.5 s  c::slow\n     61.5 s  c::slow\n"),
