@@ -101,13 +101,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         if !finished {
             fs::remove_file(tiny.join("result.json"))?;
         }
-        let (flips, passed) = flip(&tiny, scale.pick(5, 1), scale.pick(&[0x01], &[0x01, 0x20, 0x80, 0xff]))?;
+        let (flips, passed) = flip(&tiny, scale.pick(13, 1), scale.pick(&[0x01], &[0x01, 0x20, 0x80, 0xff]))?;
         outcome.equal(&format!("wrong_after_flips_{name}"), passed, 0, "read otherwise than written");
         outcome
             .note(format!("{name}: {flips} flips, {:.1} s since the start", begun.elapsed().as_secs_f64()));
     }
 
-    let trials = scale.pick(2_000, 10_000);
+    let trials = scale.pick(1_000, 10_000);
     large(folder.path(), trials)?;
     // A trial of a crowded machine, whose times are spread over more buckets, is longer: what a report needs is held against what is stored.
     let stored_kib = fs::metadata(at("large").join("trials.jsonl"))?.len() / 1024;
