@@ -8,17 +8,22 @@ use std::{
 /// How long a test waits for what must come, however crowded or slow the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Looks again and again until there is something; none if there is nothing within this time.
+/// Shortest and longest pause between two looks.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+
+/// Looks again and again until there is something; none if there is nothing within this time. What takes long to look is looked at less
+/// often: many a look starts a program, and others need the processors.
 pub fn find<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
         // Looked once more after the time: this thread may have been away.
         let is_late = begun.elapsed() >= within;
+        let looked = Instant::now();
         let found = look();
         if found.is_some() || is_late {
             return found;
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep((4 * looked.elapsed()).clamp(PAUSES[0], PAUSES[1]));
     }
 }
 
