@@ -17,6 +17,7 @@ mod saved;
 pub mod senders;
 mod series;
 mod source;
+pub mod ssh;
 pub mod tcp;
 pub mod tune;
 pub mod watch;

@@ -6,7 +6,7 @@ mod source;
 pub mod ss;
 
 use std::{
-    fmt, io,
+    io,
     net::SocketAddr,
     str::FromStr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,7 @@ use std::{
 use session::Session;
 pub(crate) use source::Shell;
 
-use crate::leftovers::Leftover;
+use crate::{leftovers::Leftover, ssh::Login};
 
 /// Longest wait for the first answer of a host: connecting and logging in, perhaps over others.
 const LOGIN_WAIT: Duration = Duration::from_secs(20);
@@ -28,9 +28,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 pub struct Destination {
     /// What the host is called; by default all that was given.
     pub name: String,
-    /// `USER@HOST`, or a name of the user's configuration of ssh.
-    login: String,
-    port: Option<u16>,
+    login: Login,
 }
 
 impl FromStr for Destination {
@@ -54,24 +52,12 @@ impl FromStr for Destination {
                 && !word.starts_with('-')
                 && !word.contains(|c: char| c.is_whitespace() || c.is_control())
         };
-        match port {
-            Ok(port) if is_word(name) && is_word(host) && user.is_none_or(is_word) => {
-                let login = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
-                Ok(Self { name: name.to_owned(), login, port })
-            }
-            _ => Err(format!(
+        let login = port.ok().and_then(|port| Login::new(user, host, port).ok());
+        match login.filter(|_| is_word(name) && user.is_none_or(is_word)) {
+            Some(login) => Ok(Self { name: name.to_owned(), login }),
+            None => Err(format!(
                 "'{text}' is not a host to log in to; write [NAME=]USER@HOST[:PORT], such as admin@web1"
             )),
-        }
-    }
-}
-
-impl fmt::Display for Destination {
-    /// The words after `ssh` with which a user logs in.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => write!(formatter, "-p {port} {}", self.login),
-            None => formatter.write_str(&self.login),
         }
     }
 }
@@ -101,8 +87,8 @@ impl Remote {
     pub fn connect(destination: Destination) -> Result<Self, String> {
         let session = Session::open(&destination, LOGIN_WAIT).map_err(|why| {
             format!(
-                "cannot observe {}: {why}; `ssh {destination} true` must work without a password",
-                destination.name
+                "cannot observe {}: {why}; `ssh {} true` must work without a password",
+                destination.name, destination.login
             )
         })?;
         let looking = Mutex::new(Some(session.own));
@@ -155,7 +141,7 @@ mod tests {
 
     #[test]
     fn destinations_are_those_of_ssh() {
-        let read = |text: &str| text.parse::<Destination>().map(|to| (to.name.clone(), to.to_string()));
+        let read = |text: &str| text.parse::<Destination>().map(|to| (to.name.clone(), to.login.to_string()));
         for (text, name, words) in [
             ("admin@web1", "admin@web1", "admin@web1"),
             ("web=admin@web1:2222", "web", "-p 2222 admin@web1"),
@@ -177,6 +163,9 @@ mod tests {
             "=a@b",
             "a b",
             "a@[::1",
+            "a@`id`",
+            "n=a'b@web1",
+            "x=$(id)",
         ] {
             assert!(read(text).is_err_and(|why| why.contains("USER@HOST")), "{text}");
         }

@@ -1,10 +1,11 @@
 //! A shell on a remote host: commands go in, framed answers come out.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
+    ffi::OsString,
+    io::{self, Read, Write},
     net::{IpAddr, SocketAddr},
     os::{fd::AsRawFd, unix::process::CommandExt},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
@@ -40,6 +41,12 @@ pub(super) const DRIVER: &str = "ethtool ";
 const END: &str = "end";
 /// An answer longer than this is not from our shell.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Such pieces that wait for whoever asks. A machine that says more than it was asked for waits itself.
+const MAX_PIECES: usize = 64;
+/// Last words of `ssh` that are kept.
+const WORDS_BYTES: usize = 4_096;
 /// Time that `ssh` has for its last words.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
@@ -69,20 +76,10 @@ pub(super) struct Part {
 impl Session {
     /// Logs in, and waits for the first answer.
     pub(super) fn open(destination: &Destination, wait: Duration) -> Result<Self, String> {
-        let mut child = Command::new("ssh")
-            .args([
-                "-T",
-                "-x",
-                "-o",
-                "BatchMode=yes",
-                "-o",
-                "ConnectTimeout=5",
-                "-o",
-                "ServerAliveInterval=5",
-            ])
-            .args(["-o", "ClearAllForwardings=yes"])
-            .args(destination.port.iter().flat_map(|port| ["-p".to_owned(), port.to_string()]))
-            .args(["--", &destination.login, "exec sh"])
+        let options = ["BatchMode=yes", "ConnectTimeout=5", "ServerAliveInterval=5"].map(OsString::from);
+        let mut child = destination
+            .login
+            .command(&[], &options, (&[], &[]), "exec sh")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -195,11 +192,11 @@ fn ends(connection: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((end(0)?, end(2)?))
 }
 
-/// What comes from `ssh`, until it ends.
+/// What comes from `ssh`, until it ends: so much at a time as is taken.
 fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<Vec<u8>>> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(MAX_PIECES);
     let work = move || {
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; PIECE_BYTES];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
             if sender.send(buffer[..length].to_vec()).is_err() {
                 return;
@@ -213,33 +210,38 @@ fn received(mut from: impl Read + Send + 'static) -> io::Result<mpsc::Receiver<V
 /// The last line that `ssh` wrote to its standard error.
 #[derive(Debug)]
 struct LastWords {
-    line: Arc<Mutex<String>>,
+    words: Arc<Mutex<Vec<u8>>>,
     /// Disconnected once nothing more comes.
     ended: mpsc::Receiver<()>,
 }
 
 impl LastWords {
-    fn of(stderr: impl Read + Send + 'static) -> io::Result<Self> {
+    fn of(mut stderr: impl Read + Send + 'static) -> io::Result<Self> {
         let (sender, ended) = mpsc::channel();
-        let line = Arc::new(Mutex::new(String::new()));
-        let kept = line.clone();
+        let words = Arc::new(Mutex::new(Vec::new()));
+        let kept = words.clone();
         let work = move || {
             let _sender: mpsc::Sender<()> = sender;
-            for bytes in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&bytes).replace(|c: char| c.is_control(), "");
-                if !line.is_empty() {
-                    *lock(&kept) = line.chars().take(300).collect();
-                }
+            let mut piece = [0; 1_024];
+            while let Ok(length @ 1..) = stderr.read(&mut piece) {
+                let mut kept = lock(&kept);
+                kept.extend_from_slice(&piece[..length]);
+                let surplus = kept.len().saturating_sub(WORDS_BYTES);
+                kept.drain(..surplus);
             }
         };
         thread::Builder::new().name("ssh errors".to_owned()).spawn(work)?;
-        Ok(Self { line, ended })
+        Ok(Self { words, ended })
     }
 
     fn last(&self) -> String {
         // A connection that others share may keep it open.
         let _ = self.ended.recv_timeout(LAST_WORDS_WAIT);
-        match lock(&self.line).trim_end_matches('.') {
+        let words = String::from_utf8_lossy(&lock(&self.words)).into_owned();
+        let mut lines = words.lines().map(|line| line.replace(|c: char| c.is_control(), ""));
+        let last: String =
+            lines.rfind(|line| !line.is_empty()).unwrap_or_default().chars().take(300).collect();
+        match last.trim_end_matches('.') {
             "" => "ssh has ended".to_owned(),
             line => line.to_owned(),
         }
@@ -248,9 +250,53 @@ impl LastWords {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        process::Command,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Says so many bytes, and counts those that were read.
+    struct Talker(usize, Arc<AtomicUsize>);
+
+    impl Read for Talker {
+        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+            let said = space.len().min(self.0 - self.1.load(Ordering::SeqCst));
+            space[..said].fill(b'x');
+            self.1.fetch_add(said, Ordering::SeqCst);
+            Ok(said)
+        }
+    }
+
+    #[test]
+    fn a_machine_that_says_much_waits_until_it_is_read() {
+        let (all, read) = (4 * MAX_PIECES * PIECE_BYTES, Arc::new(AtomicUsize::new(0)));
+        let output = received(Talker(all, Arc::clone(&read))).unwrap();
+        testing::until("it waits", || read.load(Ordering::SeqCst) >= MAX_PIECES * PIECE_BYTES);
+        let mut taken = 0;
+        while let Ok(piece) = output.recv() {
+            taken += piece.len();
+            // One piece has been read and one been given away beyond those that wait.
+            let ahead = read.load(Ordering::SeqCst) - taken;
+            assert!(ahead <= (MAX_PIECES + 2) * PIECE_BYTES, "{ahead} bytes wait");
+        }
+        assert_eq!(taken, all);
+    }
+
+    #[test]
+    fn of_many_words_the_last_are_kept() {
+        let long = Talker(100 << 20, Arc::default());
+        let said = LastWords::of(long.chain(&b"\nssh: no\n\n"[..])).unwrap();
+        let _ = said.ended.recv();
+        assert_eq!(said.last(), "ssh: no");
+        assert!(lock(&said.words).len() <= WORDS_BYTES);
+        let endless = LastWords::of(Talker(100 << 20, Arc::default())).unwrap();
+        let _ = endless.ended.recv();
+        assert_eq!(endless.last().len(), 300);
+    }
 
     const MARK: &str = "0123456789abcdef0123456789abcdef";
 

@@ -1,0 +1,147 @@
+//! The system's `ssh`: who is logged in to, and every command line of it.
+
+use std::{ffi::OsString, fmt, process::Command};
+
+/// What every `ssh` is told, so that nothing of the user's configuration makes more of a login than what it is for: no tunnel, no agent
+/// for whoever is root there, no command of its own. What stands first is what counts.
+pub const OWN_OPTIONS: [&str; 6] = [
+    "ClearAllForwardings=yes",
+    "RemoteCommand=none",
+    "PermitLocalCommand=no",
+    "RequestTTY=no",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+];
+
+/// Whom `ssh` logs in as, and where. What it says goes into the commands of a user's configuration, such as `ProxyCommand`, so that it
+/// has no signs that a shell would take for its own: those that OpenSSH refuses from 9.6 on, whatever version is here.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Login {
+    name: String,
+    port: Option<u16>,
+}
+
+impl Login {
+    /// Judges a user, if one was named, and a host or a name of the user's configuration.
+    ///
+    /// # Errors
+    /// In words, when a name is empty, or OpenSSH refuses it.
+    pub fn new(user: Option<&str>, host: &str, port: Option<u16>) -> Result<Self, String> {
+        let is_odd = |c: char| "'`\";&<>|(){}".contains(c) || c.is_control();
+        let is_of_host = |c: char| !is_odd(c) && !"$\\".contains(c) && !c.is_whitespace();
+        let is_of_user = |user: &str| {
+            let has_option = user.split(char::is_whitespace).skip(1).any(|word| word.starts_with('-'));
+            !user.contains(is_odd) && !has_option && !user.ends_with('\\')
+        };
+        let name = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
+        if host.is_empty() || user == Some("") {
+            return Err("the machine has no name".to_owned());
+        }
+        if name.starts_with('-') || host.starts_with('-') {
+            return Err(format!("'{name}' begins with '-', which no machine does"));
+        }
+        if host.contains(|c| !is_of_host(c)) || user.is_some_and(|user| !is_of_user(user)) {
+            return Err(format!("'{}' has signs that ssh takes in no name", name.escape_debug()));
+        }
+        Ok(Self { name, port })
+    }
+
+    /// `HOST` or `USER@HOST`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port, if one was named.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// An `ssh` that logs in: `flags` are flags of the program, `options` as in ssh_config; `given` is what the user gave for `ssh`, and
+    /// `late` are options for those who say nothing else there. Runs `remote`, or the subsystem of this name with the flag `-s`.
+    pub fn command(
+        &self,
+        flags: &[OsString],
+        options: &[OsString],
+        (given, late): (&[OsString], &[&str]),
+        remote: &str,
+    ) -> Command {
+        let mut command = Command::new("ssh");
+        command.args(["-T", "-x", "-a"]).args(flags);
+        let own = OWN_OPTIONS.iter().map(OsString::from);
+        for option in options.iter().cloned().chain(own) {
+            command.arg("-o").arg(option);
+        }
+        command.args(given);
+        command.args(late.iter().flat_map(|option| ["-o", option]));
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(["--", &self.name, remote]);
+        command
+    }
+
+    /// An `ssh` that logs in to nothing, and shows what these options and the user's configuration say of this login.
+    pub fn shown_command(&self, given: &[OsString]) -> Command {
+        let mut command = Command::new("ssh");
+        command.arg("-G").args(given).args(["--", &self.name]);
+        command
+    }
+}
+
+impl fmt::Display for Login {
+    /// The words after `ssh` with which a user logs in.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(formatter, "-p {port} {}", self.name),
+            None => formatter.write_str(&self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_openssh_takes() {
+        for (user, host) in [
+            (None, "web1"),
+            (Some("me"), "::1"),
+            (Some("DOMAIN\\me"), "web-1.example.org"),
+            (Some("me@home"), "web1"),
+            (Some("$me"), "web1%eth0"),
+            (Some("a b"), "\u{f6}"),
+        ] {
+            let login = Login::new(user, host, None).unwrap();
+            assert_eq!(login.name(), user.map_or(host.to_owned(), |user| format!("{user}@{host}")));
+        }
+        let odd = ["'", "`", "\"", ";", "&", "<", ">", "|", "(", ")", "{", "}", "\n", "\u{1b}"];
+        for sign in odd {
+            assert!(Login::new(None, &format!("a{sign}b"), None).is_err(), "{sign:?}");
+            assert!(Login::new(Some(&format!("a{sign}b")), "web1", None).is_err(), "{sign:?}");
+        }
+        for host in ["", "-oProxyCommand=x", "$(id)", "a$b", "a\\b", "a b", "a\tb"] {
+            assert!(Login::new(None, host, None).is_err(), "{host:?}");
+        }
+        for user in ["", "-x", "a -oProxyCommand=x", "a\\"] {
+            assert!(Login::new(Some(user), "web1", None).is_err(), "{user:?}");
+        }
+        assert!(Login::new(Some("me"), "-x", None).is_err());
+    }
+
+    #[test]
+    fn no_login_takes_more_along_than_it_needs() {
+        let login = Login::new(Some("me"), "far", Some(2222)).unwrap();
+        let [flags, given] = [["-s"], ["-vForwardAgent=yes"]].map(|words| words.map(OsString::from));
+        let command =
+            login.command(&flags, &["BatchMode=yes".into()], (&given, &["ConnectTimeout=30"]), "sftp");
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words = words.join(" ");
+        let at = |part: &str| words.find(part).unwrap_or_else(|| panic!("{part} is not in {words}"));
+        for option in ["ForwardAgent=no", "PermitLocalCommand=no", "RemoteCommand=none", "RequestTTY=no"] {
+            assert!(at(option) < at("-vForwardAgent=yes"), "{words}");
+        }
+        assert!(at("-vForwardAgent=yes") < at("ConnectTimeout=30"), "{words}");
+        assert!(words.starts_with("-T -x -a -s ") && words.ends_with("-p 2222 -- me@far sftp"), "{words}");
+    }
+}
