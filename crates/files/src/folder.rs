@@ -12,7 +12,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2, renameat, statat, unlinkat},
+    fs::{
+        AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, mkdirat, openat2, renameat, statat, symlinkat,
+        unlinkat,
+    },
+    io::Errno,
     process::geteuid,
 };
 
@@ -47,9 +51,13 @@ impl Folder {
     /// When it is missing, is no folder, or its owner and mode are not what `trust` asks for; the message says which.
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
         let follow = if trust == Trust::Anybody { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let descriptor = openat2(CWD, path, FOLDER | follow, Mode::empty(), ResolveFlags::empty())
-            .map_err(io::Error::from)?;
-        Self { descriptor, path: path.to_owned() }.judged(trust)
+        let open = |flags| openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty());
+        let descriptor = match open(FOLDER | follow) {
+            // Names can be made in it, though it cannot be listed.
+            Err(Errno::ACCESS) if trust == Trust::Anybody => open(WAY),
+            opened => opened,
+        };
+        Self { descriptor: descriptor?, path: path.to_owned() }.judged(trust)
     }
 
     /// The same; makes the folder, for this user alone, if it is missing.
@@ -79,11 +87,28 @@ impl Folder {
     /// As for [`below`](Self::below), and when it cannot be made.
     pub fn make_below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
-        let (parent, last) = self.parent(name)?;
-        match mkdirat(parent, last, Mode::RWXU) {
-            Err(error) if error != rustix::io::Errno::EXIST => Err(error.into()),
+        match self.make_new(name, 0o700) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => self.below(name, trust),
         }
+    }
+
+    /// Makes a folder that is not there yet, with these permissions as far as the umask allows.
+    ///
+    /// # Errors
+    /// When the name is taken, by whatever it be.
+    pub fn make_new(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<()> {
+        let (parent, last) = self.parent(name.as_ref())?;
+        Ok(mkdirat(parent, last, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Makes a symbolic link that is not there yet.
+    ///
+    /// # Errors
+    /// When the name is taken, by whatever it be.
+    pub fn make_link(&self, name: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        let (parent, last) = self.parent(name.as_ref())?;
+        Ok(symlinkat(to.as_ref(), parent, last)?)
     }
 
     fn judged(self, trust: Trust) -> io::Result<Self> {
@@ -105,12 +130,12 @@ impl Folder {
         why.map_or(Ok(self), |why| Err(refused(&why)))
     }
 
-    /// Makes a file that is not there yet, to write it.
+    /// Makes a file that is not there yet, to write and to read it.
     ///
     /// # Errors
     /// When the name is taken, by whatever it be.
     pub fn create(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         self.resolve(name.as_ref(), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
@@ -177,8 +202,16 @@ impl Folder {
 
     /// Whether something has this name, a link to nowhere too.
     pub fn has(&self, name: impl AsRef<Path>) -> bool {
-        self.parent(name.as_ref())
-            .is_ok_and(|(parent, last)| statat(parent, last, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+        self.look(name).is_ok()
+    }
+
+    /// What has this name: of a link, the link itself.
+    ///
+    /// # Errors
+    /// When nothing has it, or it leads out.
+    pub fn look(&self, name: impl AsRef<Path>) -> io::Result<Stat> {
+        let (parent, last) = self.parent(name.as_ref())?;
+        Ok(statat(parent, last, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Whether others than the owner and root may write here, so that any name in it may be a trap.
@@ -206,9 +239,9 @@ impl Folder {
         loop {
             match openat2(&self.descriptor, name, flags, mode, beneath) {
                 // A rename elsewhere made the kernel give up the check.
-                Err(rustix::io::Errno::AGAIN) => {}
-                Err(rustix::io::Errno::LOOP) => return Err(refused("is a link")),
-                Err(rustix::io::Errno::XDEV) => return Err(refused("leads out of its folder")),
+                Err(Errno::AGAIN) => {}
+                Err(Errno::LOOP) => return Err(refused("is a link")),
+                Err(Errno::XDEV) => return Err(refused("leads out of its folder")),
                 opened => return Ok(opened?),
             }
         }
@@ -221,7 +254,7 @@ impl Folder {
         };
         match name.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             None => Ok((Parent::Same(self.descriptor.as_fd()), last)),
-            Some(parent) => Ok((Parent::Below(self.resolve(parent, FOLDER, Mode::empty())?), last)),
+            Some(parent) => Ok((Parent::Below(self.resolve(parent, WAY, Mode::empty())?), last)),
         }
     }
 }
@@ -233,6 +266,9 @@ impl AsFd for Folder {
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A folder in which names are looked up, and which need not be readable.
+const WAY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The folder that a name's last component is in.
 enum Parent<'a> {

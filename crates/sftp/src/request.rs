@@ -96,6 +96,13 @@ pub enum Request<'a> {
         /// The name that it gets.
         to: &'a [u8],
     },
+    /// [`Extension::Lsetstat`]: sets attributes of a path itself, even if it is a link.
+    Lsetstat {
+        /// The path.
+        path: &'a [u8],
+        /// What to set; not a size.
+        attributes: Attributes,
+    },
 }
 
 /// What a file is opened for. Combined by `|`.
@@ -176,6 +183,10 @@ impl Request<'_> {
             Request::PosixRename { from, to } => extended(out, id, Extension::PosixRename, |out| {
                 put_string(out, from);
                 put_string(out, to);
+            }),
+            Request::Lsetstat { path, attributes } => extended(out, id, Extension::Lsetstat, |out| {
+                put_string(out, path);
+                attributes.write(out);
             }),
         }
     }

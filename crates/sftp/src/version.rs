@@ -14,11 +14,14 @@ pub enum Extension {
     Fsync,
     /// `posix-rename@openssh.com`: a rename that replaces what is there, at once.
     PosixRename,
+    /// `lsetstat@openssh.com`: sets attributes of a path itself, even if it is a link.
+    Lsetstat,
 }
 
 impl Extension {
     /// All of them.
-    pub const ALL: [Extension; 3] = [Extension::Limits, Extension::Fsync, Extension::PosixRename];
+    pub const ALL: [Extension; 4] =
+        [Extension::Limits, Extension::Fsync, Extension::PosixRename, Extension::Lsetstat];
 
     /// Its name on the wire.
     pub fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl Extension {
             Extension::Limits => "limits@openssh.com",
             Extension::Fsync => "fsync@openssh.com",
             Extension::PosixRename => "posix-rename@openssh.com",
+            Extension::Lsetstat => "lsetstat@openssh.com",
         }
     }
 }

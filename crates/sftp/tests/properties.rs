@@ -102,6 +102,10 @@ fn requests<'a>(
         (Request::Limits, extended("limits@openssh.com")),
         (Request::Fsync { handle: a }, extended("fsync@openssh.com").string(a)),
         (Request::PosixRename { from: a, to: b }, extended("posix-rename@openssh.com").string(a).string(b)),
+        (
+            Request::Lsetstat { path: a, attributes },
+            extended("lsetstat@openssh.com").string(a).attributes(&attributes, 0),
+        ),
     ]
 }
 

@@ -56,11 +56,11 @@ fn extensions_have_versions() {
     let has = |pairs: &[(&str, &str)]| Extension::ALL.map(|extension| server(pairs).has(extension));
     let other =
         [("fsync@openssh.com", "1"), ("posix-rename@openssh.com", "2"), ("limits@openssh.com", "one")];
-    assert_eq!(has(&other), [false, true, false]);
+    assert_eq!(has(&other), [false, true, false, false]);
     // Of one that is named twice, the last counts.
     assert_eq!(
         has(&[("fsync@openssh.com", "1"), ("fsync@openssh.com", ""), ("statvfs@openssh.com", "1")]),
-        [false; 3]
+        [false; 4]
     );
     assert_eq!(server(&[]), Server::default());
 }
