@@ -3,15 +3,17 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs::File,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     rc::Rc,
     sync::Arc,
     time::Instant,
 };
 
+use files::Folder;
 use rustix::fs::{SeekFrom, seek};
+use sftp::Code;
 use tokio::{
     sync::Semaphore,
     task::{spawn_blocking, spawn_local},
@@ -23,12 +25,15 @@ use crate::{
     governor::Governor,
     hash::Sum,
     hasher::Hashers,
-    location::{os, shown},
+    location::shown,
+    parts::Part,
+    place::Held,
     queue::{Queue, Step},
     report::{FileReport, Verified},
     span::Span,
     trouble::{Result, Trouble},
     upload,
+    verify::READING,
 };
 
 /// Bytes after which the target is brought to its disk.
@@ -52,15 +57,16 @@ pub(crate) struct CarryOptions {
     pub(crate) verify: bool,
     pub(crate) sync: bool,
     /// Where journals are; none without resuming.
-    pub(crate) journals: Option<PathBuf>,
-    /// What tells the names of this run's parts from those of others that run at the same time.
+    pub(crate) journals: Option<Rc<Folder>>,
+    /// What tells this run's journals from those of others that run at the same time.
     pub(crate) token: String,
+    /// What the names of this run's parts are drawn from.
+    pub(crate) secret: String,
+    /// The same of runs of this command that were killed.
+    pub(crate) former_secrets: Vec<String>,
     /// The other machine, as journals and reports name it.
     pub(crate) machine: String,
 }
-
-/// The channel over which a part was made, and its name.
-type Part = (Rc<Channel>, Vec<u8>);
 
 /// What all channels share.
 #[derive(Debug)]
@@ -73,8 +79,10 @@ pub(crate) struct Carrier {
     pub(crate) reports: RefCell<Vec<FileReport>>,
     /// What is not as it was asked for, although everything is there.
     pub(crate) warnings: RefCell<BTreeSet<String>>,
-    /// Parts that no later run can use, with the channel that made each; by the numbers of the files.
+    /// Parts that no later run can use, by the numbers of the files.
     pub(crate) parts: RefCell<BTreeMap<u64, Part>>,
+    /// Folders here that files come to.
+    pub(crate) held: Held,
     /// Those that carry.
     pub(crate) channels: RefCell<Vec<Rc<Channel>>>,
     settling: Arc<Semaphore>,
@@ -91,6 +99,7 @@ impl Carrier {
             reports: RefCell::default(),
             warnings: RefCell::default(),
             parts: RefCell::default(),
+            held: Held::default(),
             channels: RefCell::default(),
             settling: Arc::new(Semaphore::new(MAX_SETTLING)),
         })
@@ -166,7 +175,7 @@ impl Carrier {
         }
         let prepared = match self.manner.direction {
             Direction::Up => file.prepared.get_or_try_init(|| self.prepare_up(channel, file)).await?,
-            Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(channel, file)).await?,
+            Direction::Down => file.prepared.get_or_try_init(|| self.prepare_down(file)).await?,
         };
         let known = prepared.known.borrow_mut().remove(&chunk);
         if known.is_some() {
@@ -218,20 +227,7 @@ impl Carrier {
             Sum::default()
         };
         let hash = here.to_string();
-        let is_same = match (self.manner.direction, &known) {
-            (_, Some(known)) if *known != hash => false,
-            (Direction::Up, Some(_)) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
-            (_, None) if !self.manner.verify => true,
-            (Direction::Up, None) => self.hash_up(channel, file, prepared, (begin, here)).await? == hash,
-            // SSH has authenticated what came in this run, where nobody there can tell more. What an earlier run has brought may be of
-            // another source, whose size and time are the same.
-            (Direction::Down, _) => {
-                let there = self.hashers.hash_chunk(&file.item.source, begin, here).await;
-                file.lacks_hash.set(file.lacks_hash.get() || there.is_none() && known.is_none());
-                there.map_or(known.is_none(), |there| there == hash)
-            }
-        };
-        if !is_same {
+        if !self.is_same(channel, file, prepared, (begin, here, known.as_deref())).await? {
             // What an earlier run has brought, and is not there any more, is no sign of a fault.
             if known.is_some() {
                 self.put_back(file, chunk);
@@ -253,11 +249,12 @@ impl Carrier {
             _ => Ok(()),
         };
         if let Err(error) = written {
-            self.warn_of_journal(self.manner.journals.as_deref().unwrap_or(Path::new("")), &error);
+            let folder = self.manner.journals.as_ref();
+            self.warn_of_journal(folder.map_or(Path::new(""), |folder| folder.path()), &error);
             if let Some(journal) = prepared.journal.take() {
                 journal.remove();
             }
-            self.part(channel, file, &prepared.temporary);
+            self.part(file, Part::of(prepared, channel));
         }
         let unsynced_bytes = file.unsynced_bytes.get() + length;
         file.unsynced_bytes.set(unsynced_bytes);
@@ -308,15 +305,6 @@ impl Carrier {
         Ok(())
     }
 
-    pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum> {
-        let file = Arc::clone(file);
-        let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
-        hashed
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(|error| Trouble::local("read the file here", &error))
-    }
-
     pub(crate) fn finished(&self, file: &Rc<FileCopy>, verified: Verified) {
         if !file.close() {
             return;
@@ -328,7 +316,7 @@ impl Carrier {
         self.end(file);
     }
 
-    async fn failed(&self, channel: &Channel, file: &Rc<FileCopy>, trouble: &Trouble) {
+    async fn failed(&self, channel: &Rc<Channel>, file: &Rc<FileCopy>, trouble: &Trouble) {
         // A late answer for a complete file is ignored.
         if !file.close() {
             return;
@@ -338,7 +326,9 @@ impl Carrier {
         // A server refuses what concerns its own side.
         let mut why = match (trouble, self.manner.direction) {
             (Trouble::Refused(_), Direction::Up) => {
-                format!("cannot write {} on the other machine: {trouble}", shown(&file.item.target))
+                let is_denied = trouble.is(Code::PermissionDenied);
+                let advice = if is_denied { "; its folder must be writable" } else { "" };
+                format!("cannot write {} on the other machine: {trouble}{advice}", shown(&file.item.target))
             }
             _ => trouble.to_string(),
         };
@@ -350,9 +340,8 @@ impl Carrier {
         // An interrupt may come while the part is removed.
         self.reports.borrow_mut().push(FileReport::failed(file, why));
         if let Some(prepared) = file.prepared.get().filter(|_| kept.is_none()) {
-            match self.manner.direction {
-                Direction::Up => drop(channel.remove(&prepared.temporary).await),
-                Direction::Down => drop(fs::remove_file(os(&prepared.temporary))),
+            if let Some(removed) = Part::of(prepared, channel).begin_remove(None) {
+                let _ = removed.done().await;
             }
             if let Some(journal) = prepared.journal.take() {
                 journal.remove();
@@ -368,7 +357,7 @@ impl Carrier {
         for channel in self.channels.borrow().iter() {
             // A server has only so many handles.
             let _ = channel.close(file.number);
-            let _ = channel.close(file.number | upload::READING);
+            let _ = channel.close(file.number | READING);
         }
     }
 }
@@ -391,4 +380,9 @@ pub(crate) fn is_hole(file: &File, begin: u64, length: u64) -> bool {
         Err(rustix::io::Errno::NXIO) => true,
         Err(_) => false,
     }
+}
+
+/// Whether all of a file was written.
+pub(crate) fn is_hole_free(file: &File, size_bytes: u64) -> bool {
+    seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole >= size_bytes)
 }

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     governor::{Bounds, Governor},
     handle::Handle,
-    said::{LastWords, Said, Take, owned},
+    said::{LastWords, Said, Take, not_sftp, owned},
     trouble::{Result, Trouble},
     waiting::{InFlight, OnTheWay, Pending, Waiting},
     witness::with_descendants,
@@ -58,6 +58,8 @@ pub(crate) struct Channel {
     has_limits: bool,
     pub(crate) has_fsync: bool,
     pub(crate) has_posix_rename: bool,
+    /// It sets attributes of a path without following a link.
+    pub(crate) has_lsetstat: Cell<bool>,
     /// Most bytes of a READ.
     pub(crate) read_bytes: Cell<usize>,
     /// Most bytes of a WRITE.
@@ -105,6 +107,7 @@ impl Channel {
             has_limits: false,
             has_fsync: false,
             has_posix_rename: false,
+            has_lsetstat: Cell::new(false),
             read_bytes: Cell::new(USUAL_BYTES),
             write_bytes: Cell::new(USUAL_BYTES),
         };
@@ -113,6 +116,7 @@ impl Channel {
         channel.has_fsync = has(Extension::Fsync);
         channel.has_posix_rename = has(Extension::PosixRename);
         channel.has_limits = has(Extension::Limits);
+        channel.has_lsetstat.set(has(Extension::Lsetstat));
         Ok(Rc::new(channel))
     }
 
@@ -340,7 +344,7 @@ async fn receive(
         }
         waiting.borrow_mut().since = Instant::now();
         if let Err(error) = dispatch(&mut frames, &waiting, &mut told) {
-            break Some(format!("the server sent something that is not SFTP: {error}"));
+            break Some(not_sftp(&error, frames.unread()));
         }
         ssh.is_let_in = told.is_none();
     };

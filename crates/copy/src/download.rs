@@ -2,11 +2,10 @@
 
 use std::{
     cell::RefCell,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
     ops::Range,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::{FileExt, PermissionsExt},
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -17,10 +16,10 @@ use sftp::{Attributes, Request};
 use crate::{
     carrier::{Carrier, is_hole, sync_local},
     channel::Channel,
-    file::{FileCopy, Item, MODE_BITS, Prepared},
+    file::{FileCopy, Item, Prepared},
     journal::Known,
-    location::os,
-    parts::temporary_name,
+    parts::{Part, at_first},
+    place::Place,
     remote::to_read,
     report::Verified,
     said::Said,
@@ -29,41 +28,58 @@ use crate::{
 };
 
 impl Carrier {
-    /// Makes the file here, and finds what an earlier run has brought.
-    pub(crate) async fn prepare_down(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
-        let (target, replaced_permissions) = replaced(&file.item)?;
-        let bytes = target.as_os_str().as_encoded_bytes();
+    /// Makes the file here, or takes up what an earlier run has brought.
+    pub(crate) async fn prepare_down(&self, file: &FileCopy) -> Result<Prepared> {
+        let (target, replaced_permissions) = self.held.target(&file.item)?;
+        let mode = at_first(&file.item, replaced_permissions);
         let identity = self.identity(file);
-        let (journal, Known { chunks: mut known, former }) = self.journal(&identity);
-        if let Some(former) = former {
-            let _ = fs::remove_file(os(&temporary_name(&self.manner, &former, bytes)));
-        }
-        let temporary = temporary_name(&self.manner, &identity, bytes);
-        let path = PathBuf::from(os(&temporary));
-        if !path.exists() {
-            known.clear();
-        }
-        if journal.is_none() {
-            self.part(channel, file, &temporary);
-        }
-        let local = match make(&path, &file.item, known.is_empty()) {
-            Ok(local) => local,
-            Err(trouble) => {
-                if let Some(journal) = journal.filter(|_| known.is_empty()) {
-                    journal.remove();
-                }
-                return Err(trouble);
+        let Known { part: former, mut chunks } = self.known(&identity);
+        let former = former.map(|name| (target.beside(&name), name));
+        // Without chunks to go on with, what lies there is worth nothing.
+        let taken_up = match &former {
+            Some((part, _)) if !chunks.is_empty() => {
+                part.take_up(mode).filter(|local| local.set_len(file.item.size_bytes).is_ok())
+            }
+            _ => None,
+        };
+        let (part, name, local) = match (former, taken_up) {
+            (Some((part, name)), Some(local)) => (part, name, local),
+            (former, _) => {
+                let _ = former.map(|(part, _)| part.remove());
+                chunks.clear();
+                let (part, name) = self.new_part_here(file, &target);
+                let local = part.create(mode, file.item.size_bytes)?;
+                (part, name, local)
             }
         };
+        let journal = self.journal(&identity, &name, &chunks);
+        if journal.is_some() {
+            self.parts.borrow_mut().remove(&file.number);
+        } else {
+            self.part(file, Part::Here(part.clone()));
+        }
+        let bytes = |place: &Place| place.path().into_os_string().into_encoded_bytes();
         Ok(Prepared {
             local: Arc::new(local),
-            temporary,
-            target: target.into_os_string().into_encoded_bytes(),
+            temporary: bytes(&part),
+            target: bytes(&target),
+            here: Some([part, target]),
             replaced_permissions,
             journal: RefCell::new(journal),
-            known: RefCell::new(known),
+            known: RefCell::new(chunks),
             former_bytes: 0,
         })
+    }
+
+    /// A part here that is still to be made, and its name. Those of runs that were killed are removed.
+    fn new_part_here(&self, file: &FileCopy, target: &Place) -> (Place, String) {
+        for name in self.former_names(file) {
+            let _ = target.beside(&name).remove();
+        }
+        let name = self.part_name(file);
+        let part = target.beside(&name);
+        self.part(file, Part::Here(part.clone()));
+        (part, name)
     }
 
     pub(crate) async fn span_down(
@@ -171,13 +187,8 @@ impl Carrier {
         prepared: &Prepared,
     ) -> Result {
         self.unchanged_there(channel, file).await?;
-        self.name_down(
-            file,
-            &prepared.local,
-            (&os(&prepared.temporary).into(), &os(&prepared.target).into()),
-            prepared.replaced_permissions,
-        )
-        .await
+        let Some(ends) = &prepared.here else { return Ok(()) };
+        self.name_down(file, &prepared.local, ends, prepared.replaced_permissions).await
     }
 
     /// Refuses a source that is not what it was when it was listed, or that another file has replaced since.
@@ -189,7 +200,7 @@ impl Carrier {
         &self,
         file: &FileCopy,
         local: &Arc<File>,
-        (temporary, target): (&PathBuf, &PathBuf),
+        [part, target]: &[Place; 2],
         replaced_permissions: Option<u32>,
     ) -> Result {
         let item = &file.item;
@@ -202,31 +213,26 @@ impl Carrier {
         let set = set.and_then(|()| if self.manner.preserve { set_times(local, item) } else { Ok(()) });
         if let Err(error) = set {
             // Some file systems, such as FAT, have neither.
-            self.warn(format!("{}: cannot set times and permissions: {error}", target.display()));
+            self.warn(format!("{}: cannot set times and permissions: {error}", target.path().display()));
         }
         if self.manner.sync {
             sync_local(local).await?;
         }
-        fs::rename(temporary, target)
+        part.rename(target)
             .map_err(|error| Trouble::local("rename the temporary file to its final name", &error))?;
-        if self.manner.sync
-            && let Some(folder) = target.parent().and_then(|folder| File::open(folder).ok())
-        {
-            // Some file systems have no way to do this for folders.
-            let _ = folder.sync_all();
+        if self.manner.sync {
+            target.sync_folder();
         }
         Ok(())
     }
 
     /// A small file.
     pub(crate) async fn small_down(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
-        let (target, replaced_permissions) = replaced(&file.item)?;
-        let bytes = target.as_os_str().as_encoded_bytes();
-        let temporary = temporary_name(&self.manner, &self.identity(file), bytes);
-        self.part(channel, file, &temporary);
-        let temporary = PathBuf::from(os(&temporary));
+        let (target, replaced_permissions) = self.held.target(&file.item)?;
+        let (part, _) = self.new_part_here(file, &target);
         let handle = channel.opened(channel.ask(&to_read(&file.item.source)).await?)?;
-        let local = Arc::new(make(&temporary, &file.item, true)?);
+        let local = Arc::new(part.create(at_first(&file.item, replaced_permissions), file.item.size_bytes)?);
+        let ends = [part, target];
         let carried = async {
             let size_bytes = file.item.size_bytes;
             self.fetch(channel, &handle, &local, &Span::new(0, size_bytes)).await?;
@@ -237,55 +243,15 @@ impl Carrier {
             }
             let now = channel.begin(&Request::Fstat(&handle))?;
             unchanged(&file.item, now.attributes().await?)?;
-            let verified = if self.manner.verify {
-                let here = self.local_hash(&local, 0, size_bytes).await?.to_string();
-                match self.hashers.hash(&file.item.source, None).await {
-                    Some(there) if there == here => Verified::ByChecksum,
-                    Some(_) => return Err(Trouble::Differs { offset: 0 }),
-                    None => Verified::HereOnly,
-                }
-            } else {
-                Verified::No
-            };
-            self.name_down(file, &local, (&temporary, &target), replaced_permissions).await?;
+            let verified = self.verify_small(channel, file, (&local, &file.item.source)).await?;
+            self.name_down(file, &local, &ends, replaced_permissions).await?;
             Ok(verified)
         };
         let carried = carried.await;
         if carried.is_err() {
-            let _ = fs::remove_file(&temporary);
+            let _ = ends[0].remove();
         }
         carried
-    }
-}
-
-fn make(path: &Path, item: &Item, is_new: bool) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(is_new).mode(item.permissions & 0o777 | 0o600);
-    // Somebody else's link under this name is not followed.
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    // What is zero stays a hole, also at the end.
-    let made = options.open(path).and_then(|file| {
-        let sized = file.set_len(item.size_bytes).inspect_err(|_| drop(fs::remove_file(path)));
-        sized.map(|()| file)
-    });
-    made.map_err(|error| Trouble::local(&format!("make {}", path.display()), &error))
-}
-
-/// The file behind a target, and the permissions of the one that is there.
-fn replaced(item: &Item) -> Result<(PathBuf, Option<u32>)> {
-    let target = PathBuf::from(os(&item.target));
-    // Below a folder, a link is replaced itself: whoever wrote it must not say where else files come to.
-    let known = if item.is_named { fs::metadata(&target) } else { fs::symlink_metadata(&target) };
-    match known {
-        Ok(known) if known.is_file() => {
-            let behind = if item.is_named { fs::canonicalize(&target) } else { Ok(target) };
-            let behind = behind.map_err(|error| Trouble::local("find the target", &error))?;
-            Ok((behind, Some(known.mode() & MODE_BITS)))
-        }
-        Ok(known) if known.is_symlink() => Ok((target, None)),
-        Ok(_) => Err(Trouble::not_regular(&item.target)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((target, None)),
-        Err(error) => Err(Trouble::local("stat the target", &error)),
     }
 }
 

@@ -9,11 +9,14 @@ use std::{
     time::Instant,
 };
 
+use sftp::Request;
 use tokio::sync::OnceCell;
 
 use crate::{
     hasher::BLOCK_BYTES,
     journal::Journal,
+    location::shown,
+    place::Place,
     trouble::{Result, Trouble},
 };
 
@@ -35,17 +38,37 @@ pub(crate) struct Item {
     pub(crate) target: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) size_bytes: u64,
-    /// The [`MODE_BITS`] of `st_mode`.
+    /// The bits of `st_mode` that are copied: [`permissions`].
     pub(crate) permissions: u32,
     pub(crate) accessed_s: i64,
     pub(crate) modified_s: i64,
-    /// Named by the user, not found in a folder: a link at its target is followed.
-    pub(crate) is_named: bool,
+    /// How much of the target the user named: links there are followed. Below it, none is.
+    pub(crate) named_bytes: usize,
     /// As exact as the side of the source tells it.
     pub(crate) modified_ns: i128,
 }
 
+/// What is copied of a mode. That a folder of everybody protects each one's files is copied as well.
+pub(crate) fn permissions(mode: u32, is_folder: bool) -> u32 {
+    mode & if is_folder { 0o1777 } else { MODE_BITS }
+}
+
 impl Item {
+    /// Whether the user named it: it was not found in a folder.
+    pub(crate) fn is_named(&self) -> bool {
+        self.named_bytes == self.target.len()
+    }
+
+    /// What tells why a folder is not there.
+    pub(crate) fn not_made(&self, why: &str) -> String {
+        format!("{}: cannot make the folder: {why}", shown(&self.target))
+    }
+
+    /// Asks what has the name of the target: of a link that the user did not name, the link itself.
+    pub(crate) fn look(&self) -> Request<'_> {
+        if self.is_named() { Request::Stat(&self.target) } else { Request::Lstat(&self.target) }
+    }
+
     /// Whether SFTP, whose times are 32 bits of seconds, can tell its times.
     pub(crate) fn has_sftp_times(&self) -> bool {
         [self.accessed_s, self.modified_s].iter().all(|time| u32::try_from(*time).is_ok())
@@ -89,6 +112,8 @@ pub(crate) struct Prepared {
     pub(crate) temporary: Vec<u8>,
     /// The name that it gets: the target, or what the target links to.
     pub(crate) target: Vec<u8>,
+    /// The same on this machine, for a download.
+    pub(crate) here: Option<[Place; 2]>,
     /// Permissions of the file that it takes the place of.
     pub(crate) replaced_permissions: Option<u32>,
     pub(crate) journal: RefCell<Option<Journal>>,
@@ -201,7 +226,7 @@ pub(crate) fn item(source: &str, size_bytes: u64) -> Item {
         permissions: 0o644,
         accessed_s: 0,
         modified_s: 0,
-        is_named: true,
+        named_bytes: b"/target".len(),
         modified_ns: 0,
     }
 }

@@ -3,19 +3,18 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fs, io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     rc::Rc,
 };
 
-use sftp::Request;
 use tokio::task::spawn_local;
 
 use crate::{
-    carrier::Direction,
+    carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
     download::set_times,
     file::{Item, Kind},
-    location::{os, shown},
+    location::shown,
     remote::{NAME_IS_TAKEN, final_attributes},
     tree::{ASKED_AT_ONCE, Problem},
     trouble::{Result, Trouble},
@@ -26,6 +25,10 @@ use crate::{
 pub(crate) struct Missing(HashSet<Vec<u8>>);
 
 impl Missing {
+    pub(crate) fn add(&mut self, folder: &Item) {
+        self.0.insert(folder.target.clone());
+    }
+
     /// Whether a folder is one of them, or would come below one.
     pub(crate) fn has(&self, folder: &Item) -> bool {
         self.0.contains(&folder.target) || self.is_above(folder)
@@ -65,23 +68,32 @@ pub(crate) fn one_for_each_target(items: Vec<Item>, problems: &mut Vec<Problem>)
     kept
 }
 
-/// Makes folders, those above first. They can be written to until they are full. Returns those that could not be made.
+/// What came of making folders.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) missing: Missing,
+    /// Targets that were not there before.
+    new: HashSet<Vec<u8>>,
+}
+
+/// Makes folders, those above first. They can be written to until they are full.
 pub(crate) async fn make_folders(
-    direction: Direction,
+    carrier: &Carrier,
     channel: &Channel,
     folders: &[Item],
     notes: &mut Vec<String>,
-) -> Result<Missing> {
-    let mut missing = Missing::default();
+) -> Result<Made> {
+    let mut all = Made::default();
     let depth = |folder: &&Item| folder.target.iter().filter(|byte| **byte == b'/').count();
     let mut sorted: Vec<&Item> = folders.iter().collect();
     sorted.sort_by_key(depth);
     // Those of one depth at once, and those below when it is known what they are made in.
     for level in sorted.chunk_by(|a, b| depth(a) == depth(b)) {
         for some in level.chunks(ASKED_AT_ONCE) {
-            let some: Vec<&Item> = some.iter().copied().filter(|folder| !missing.is_above(folder)).collect();
+            let some: Vec<&Item> =
+                some.iter().copied().filter(|folder| !all.missing.is_above(folder)).collect();
             let mut asked = VecDeque::new();
-            if direction == Direction::Up {
+            if carrier.manner.direction == Direction::Up {
                 for folder in &some {
                     asked.push_back(channel.begin_folder(folder, at_first(folder))?);
                 }
@@ -91,55 +103,49 @@ pub(crate) async fn make_folders(
                     Some(folder) => {
                         Trouble::unless_lost(folder.made().await)?.map_err(|trouble| trouble.to_string())
                     }
-                    None => match fs::DirBuilder::new().mode(at_first(folder)).create(os(&folder.target)) {
-                        // Below the folder that the user named, no link leads elsewhere.
-                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(folder) => {
-                            Ok(())
-                        }
-                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                            Err(NAME_IS_TAKEN.to_owned())
-                        }
-                        made => made.map_err(|error| error.to_string()),
-                    },
+                    None => carrier.held.make_folder(folder, at_first(folder)).map_err(|error| {
+                        let is_taken = error.kind() == io::ErrorKind::AlreadyExists;
+                        if is_taken { NAME_IS_TAKEN.to_owned() } else { error.to_string() }
+                    }),
                 };
-                if let Err(why) = made {
-                    missing.0.insert(folder.target.clone());
-                    let name = shown(&folder.target);
-                    notes.push(format!("{name}: cannot make the folder: {why}"));
+                match made {
+                    Ok(true) => drop(all.new.insert(folder.target.clone())),
+                    Ok(false) => {}
+                    Err(why) => {
+                        all.missing.add(folder);
+                        notes.push(folder.not_made(&why));
+                    }
                 }
             }
         }
     }
-    Ok(missing)
+    Ok(all)
 }
 
 /// Permissions of a folder until all is in it: those of its source, and what is needed to fill it.
 fn at_first(folder: &Item) -> u32 {
-    folder.permissions & 0o777 | 0o700
+    folder.permissions | 0o700
 }
 
-fn is_folder(item: &Item) -> bool {
-    let target = os(&item.target);
-    let known = if item.is_named { fs::metadata(target) } else { fs::symlink_metadata(target) };
-    known.is_ok_and(|known| known.is_dir())
-}
-
-/// Gives folders their attributes, those below first.
+/// Gives folders their attributes, those below first: as scp does, a new one has the permissions of its source, here as far as the
+/// umask allows unless its owner may not fill it.
 pub(crate) async fn finish_folders(
-    preserve: bool,
-    direction: Direction,
+    carrier: &Carrier,
     channel: &Channel,
     folders: &[Item],
+    made: &Made,
     warnings: &mut Vec<String>,
 ) {
-    if !preserve {
-        return;
-    }
-    let from_below: Vec<&Item> = folders.iter().rev().collect();
+    let CarryOptions { preserve, direction, .. } = carrier.manner;
+    let is_set = |folder: &&Item| {
+        let is_umask_kept = direction == Direction::Down && at_first(folder) == folder.permissions;
+        preserve || made.new.contains(&folder.target) && !is_umask_kept
+    };
+    let from_below: Vec<&Item> = folders.iter().rev().filter(is_set).collect();
     for some in from_below.chunks(ASKED_AT_ONCE) {
         let set_up = |folder: &Item| {
-            let attributes = final_attributes(folder, true, None);
-            channel.begin(&Request::Setstat { path: &folder.target, attributes })
+            let attributes = final_attributes(folder, preserve, Some(folder.permissions));
+            channel.begin_set(&folder.target, attributes)
         };
         let asked: Vec<_> = match direction {
             Direction::Up => some.iter().map(|folder| Some(set_up(folder))).collect(),
@@ -147,9 +153,11 @@ pub(crate) async fn finish_folders(
         };
         for (folder, asked) in some.iter().zip(asked) {
             let set = match asked {
-                Some(Ok(asked)) => asked.done().await.map_err(|trouble| trouble.to_string()),
+                Some(Ok(asked)) => {
+                    channel.set(&folder.target, asked).await.map_err(|trouble| trouble.to_string())
+                }
                 Some(Err(trouble)) => Err(trouble.to_string()),
-                None => set_here(folder).map_err(|error| error.to_string()),
+                None => set_here(carrier, folder).map_err(|error| error.to_string()),
             };
             if let Err(why) = set {
                 warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
@@ -158,15 +166,15 @@ pub(crate) async fn finish_folders(
     }
 }
 
-fn set_here(folder: &Item) -> io::Result<()> {
-    let file = fs::File::open(os(&folder.target))?;
-    file.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
-    set_times(&file, folder)
+fn set_here(carrier: &Carrier, folder: &Item) -> io::Result<()> {
+    let opened = carrier.held.open_folder(folder)?;
+    opened.set_permissions(fs::Permissions::from_mode(folder.permissions))?;
+    if carrier.manner.preserve { set_times(&opened, folder) } else { Ok(()) }
 }
 
 /// Makes links, many at once. Returns the sources of those that could not be made, and why.
 pub(crate) async fn make_links(
-    direction: Direction,
+    carrier: &Rc<Carrier>,
     channel: &Rc<Channel>,
     links: Vec<Item>,
 ) -> Vec<(Vec<u8>, String)> {
@@ -175,8 +183,8 @@ pub(crate) async fn make_links(
         let made: Vec<_> = some
             .iter()
             .map(|item| {
-                let (channel, item) = (Rc::clone(channel), item.clone());
-                spawn_local(async move { make_link(direction, &channel, &item).await })
+                let (carrier, channel, item) = (Rc::clone(carrier), Rc::clone(channel), item.clone());
+                spawn_local(async move { make_link(&carrier, &channel, &item).await })
             })
             .collect();
         for (item, made) in some.iter().zip(made) {
@@ -187,9 +195,9 @@ pub(crate) async fn make_links(
     failed
 }
 
-async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Result<(), String> {
+async fn make_link(carrier: &Carrier, channel: &Channel, item: &Item) -> Result<(), String> {
     let words = |trouble: Trouble| trouble.to_string();
-    match (direction, &item.kind) {
+    match (carrier.manner.direction, &item.kind) {
         (Direction::Up, Kind::Link(to)) => {
             if channel.lstat(&item.target).await.map_err(words)?.is_some() {
                 channel.remove(&item.target).await.map_err(words)?;
@@ -198,18 +206,9 @@ async fn make_link(direction: Direction, channel: &Channel, item: &Item) -> Resu
         }
         _ => {
             let to = channel.read_link(&item.source).await.map_err(words)?;
-            link_here(item, &to).map_err(|error| error.to_string())
+            carrier.held.make_link(item, &to).map_err(|error| error.to_string())
         }
     }
-}
-
-/// Makes a link here, in the place of what has its name.
-fn link_here(item: &Item, to: &[u8]) -> io::Result<()> {
-    let target = os(&item.target);
-    if fs::symlink_metadata(&target).is_ok_and(|known| known.is_symlink() || known.is_file()) {
-        fs::remove_file(&target)?;
-    }
-    std::os::unix::fs::symlink(os(to), target)
 }
 
 #[cfg(test)]

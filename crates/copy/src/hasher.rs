@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{hash::Sum, tree::below, waiting::ANSWER_WAIT};
+use crate::{hash::Sum, location::shown, tree::below, waiting::ANSWER_WAIT};
 
 /// What the shell says when it has all that is needed.
 const READY: &str = "proofload: ready";
@@ -25,6 +25,10 @@ const UNREADABLE: &str = "-";
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 /// A shell that has not answered by then is no shell.
 const START_WAIT: Duration = Duration::from_secs(15);
+/// The least time that the first answer of a shell is waited for, where what waits could be read back meanwhile.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+/// Meanwhile, it is looked so often whether that is still so.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A shell that was lost is waited for as long as attempts to log in again take.
 const RETURN_WAIT: Duration = Duration::from_secs(60);
 /// How long a chunk waits for those behind it, to be summed with them: starting programs costs more than summing 4 MiB.
@@ -152,17 +156,55 @@ pub(crate) struct Hashers {
     /// Connections that are not given up, and have a hasher whenever they are open.
     not_given_up: Cell<u32>,
     changed: Notify,
+    /// Since when somebody waits for the first answer of a shell, and of how many bytes the hashes are that are waited for.
+    first_wait: Cell<Option<Instant>>,
+    asked_bytes: Cell<u64>,
+    /// How fast what was written could be read back; none where nothing is.
+    reading_back: Cell<Option<(f64, Duration)>>,
+    /// Nobody is asked any more.
+    is_distrusted: Cell<bool>,
+    /// Why files were not compared by sums of the other machine.
+    why_not: RefCell<Option<String>>,
 }
 
 impl Hashers {
+    /// What was written could be read back at this rate in bytes per second, and with this round trip.
+    pub(crate) fn expect(&self, rate: f64, round_trip: Duration) {
+        if rate > 0.0 {
+            self.reading_back.set(Some((rate, round_trip)));
+        }
+    }
+
+    /// No shell there is asked any more.
+    pub(crate) fn distrust(&self, why: String) {
+        self.is_distrusted.set(true);
+        self.explain(why);
+        self.changed.notify_waiters();
+    }
+
+    fn explain(&self, why: String) {
+        self.why_not.borrow_mut().get_or_insert(why);
+    }
+
+    /// Why files were not compared by sums of the other machine.
+    pub(crate) fn why_not(&self) -> Option<String> {
+        self.why_not.borrow().clone()
+    }
+
     /// Starts another. Those who want a hash meanwhile wait for it.
     pub(crate) async fn start(&self, command: Command) {
         self.starting.set(self.starting.get() + 1);
         let started = timeout(START_WAIT, Hasher::start(command)).await;
+        let is_late = started.is_err();
         if let Some(hasher) = started.ok().flatten() {
             self.ready.borrow_mut().push(Rc::new(hasher));
         } else if self.ready.borrow().is_empty() {
             self.has_worked.set(false);
+            self.explain(if is_late {
+                format!("the shell there has not answered within {} s", START_WAIT.as_secs())
+            } else {
+                "the login there has no shell with cksum and dd".to_owned()
+            });
         }
         self.starting.set(self.starting.get() - 1);
         self.changed.notify_waiters();
@@ -194,14 +236,16 @@ impl Hashers {
         self.busy.get().as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The hash of a file, or of a part of it; none if nobody there can tell.
-    pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
+    /// The hash of a file of so many bytes, or of a part of it; none if nobody there can tell.
+    pub(crate) async fn hash(&self, path: &[u8], part: Option<(u64, u64)>, bytes: u64) -> Option<String> {
+        self.asked_bytes.set(self.asked_bytes.get() + bytes);
         if self.asked.replace(self.asked.get() + 1) == 0 {
             self.since.set(Some(Instant::now()));
         }
         let path = if path.starts_with(b"/") { path.to_vec() } else { below(&self.home.borrow(), path) };
         let hash = self.hash_by_any(&path, part).await;
         self.asked.set(self.asked.get() - 1);
+        self.asked_bytes.set(self.asked_bytes.get() - bytes);
         if let (0, Some(since)) = (self.asked.get(), self.since.get()) {
             self.busy.set(self.busy.get() + since.elapsed());
         }
@@ -209,7 +253,7 @@ impl Hashers {
     }
 
     async fn hash_by_any(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
-        loop {
+        while !self.is_distrusted.get() {
             let changed = self.changed.notified();
             let next = self.next.replace(self.next.get().wrapping_add(1));
             let hasher = {
@@ -226,17 +270,44 @@ impl Hashers {
                     None if hasher.is_gone() => {
                         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, &hasher))
                     }
-                    None => return None,
+                    None => {
+                        self.explain(format!("the shell there cannot read {}", shown(path)));
+                        return None;
+                    }
                 },
-                None if self.may_come() => {
+                None if self.has_worked.get() && self.may_come() => {
                     if timeout(RETURN_WAIT, changed).await.is_err() {
                         // The shell ended by itself. Nobody waits for it again.
                         self.has_worked.set(false);
                     }
                 }
-                None => return None,
+                None if self.may_come() => {
+                    let since = self.first_wait.get().unwrap_or_else(Instant::now);
+                    self.first_wait.set(Some(since));
+                    let wait = self.worthy_wait();
+                    if since.elapsed() >= wait {
+                        self.explain(format!(
+                            "the shell there has not answered within {:.1} s, which slow start-up files can cause",
+                            wait.as_secs_f64()
+                        ));
+                        return None;
+                    }
+                    let _ = timeout(LOOK_AGAIN, changed).await;
+                }
+                None => {
+                    self.explain("the shell there was lost".to_owned());
+                    return None;
+                }
             }
         }
+        None
+    }
+
+    /// How long the first answer of a shell is worth waiting for: as long as it takes to read back what waits for it.
+    fn worthy_wait(&self) -> Duration {
+        let Some((rate, round_trip)) = self.reading_back.get() else { return START_WAIT };
+        let reading = Duration::try_from_secs_f64(self.asked_bytes.get() as f64 / rate).unwrap_or(START_WAIT);
+        (reading + 2 * round_trip).clamp(LEAST_WAIT, START_WAIT)
     }
 
     /// The sum of a chunk of a file, of which `here` is the sum here; none if nobody there can tell.
@@ -270,13 +341,14 @@ impl Hashers {
     async fn hash_run(self: Rc<Self>, run: Vec<Wanted>) {
         let here = run.iter().fold(Sum::default(), |sum, chunk| sum.followed_by(chunk.here));
         let all = Some((run[0].offset, here.bytes));
-        let is_same = run.len() > 1 && self.hash(&run[0].path, all).await == Some(here.to_string());
+        let is_same =
+            run.len() > 1 && self.hash(&run[0].path, all, here.bytes).await == Some(here.to_string());
         for Wanted { path, offset, here, answer } in run {
             // Which of them differs is seen one by one.
             let there = if is_same {
                 Some(here.to_string())
             } else {
-                self.hash(&path, Some((offset, here.bytes))).await
+                self.hash(&path, Some((offset, here.bytes)), here.bytes).await
             };
             let _ = answer.send(there);
         }

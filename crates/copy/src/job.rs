@@ -9,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kernel::ssh::Login;
 use sftp::Request;
 use tokio::{task::LocalSet, time::timeout};
 
 use crate::{
-    Host, Location, Progress, Report,
+    Location, Progress, Report,
     carrier::Direction,
     channel::Channel,
     choice::{Choice, expand},
@@ -21,6 +22,7 @@ use crate::{
     file::{FileCopy, Item, Kind},
     folders::{finish_folders, make_folders, make_links, one_for_each_target},
     location::os,
+    rehearsal::rehearse,
     report::FileReport,
     session::{Session, unless_stopped},
     tree::{ASKED_AT_ONCE, Found, Problem, below, find_here, find_there, last_name},
@@ -134,7 +136,7 @@ fn wait_for<T>(what: impl Future<Output = Result<T, CopyError>>) -> Result<T, Co
 }
 
 /// The other machine, and which way the files go.
-fn sides(job: &Job) -> Result<(Host, Direction), CopyError> {
+fn sides(job: &Job) -> Result<(Login, Direction), CopyError> {
     let wrong = |why: &str| Err(CopyError::WrongUse(why.to_owned()));
     let remote = |location: &Location| match location {
         Location::Remote { host, .. } => Some(host.clone()),
@@ -146,7 +148,9 @@ fn sides(job: &Job) -> Result<(Host, Direction), CopyError> {
         _ if sources.iter().any(|source| source != first) => {
             wrong("the sources are not all on one machine; copy them one machine after the other")
         }
-        (Some(_), Some(_)) => wrong("both ends are other machines; run proofload copy on one of them"),
+        (Some(_), Some(_)) => wrong(
+            "both ends are other machines; run proofload copy on one of them, or write ./NAME for a file of this machine whose name has a colon",
+        ),
         (None, None) => wrong("both ends are on this machine; use cp"),
         (Some(host), None) => Ok((host.clone(), Direction::Down)),
         (None, Some(host)) => Ok((host, Direction::Up)),
@@ -155,7 +159,7 @@ fn sides(job: &Job) -> Result<(Host, Direction), CopyError> {
 
 async fn run(
     job: &Job,
-    host: Host,
+    host: Login,
     direction: Direction,
     stop: &AtomicBool,
     on_progress: &mut dyn FnMut(Progress),
@@ -175,19 +179,18 @@ async fn run(
     report.files = problems.collect();
     report.folders = folders.len() as u64;
     if job.dry_run {
-        let files = items.into_iter().enumerate().map(|(number, item)| FileCopy::new(number as u64, item));
-        report.files.extend(files.map(|file| FileReport::of(&file)));
+        let rehearsed = rehearse(carrier, first, (&folders, &items), &mut report);
+        unless_stopped(stop, rehearsed).await?.map_err(|trouble| session.trouble(&trouble))?;
         report.elapsed_s = began.elapsed().as_secs_f64();
         return Ok(report);
     }
-    let making = make_folders(direction, first, &folders, &mut report.notes);
-    let missing = unless_stopped(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
-    let folders: Vec<Item> = folders.into_iter().filter(|folder| !missing.has(folder)).collect();
+    let making = make_folders(carrier, first, &folders, &mut report.notes);
+    let made = unless_stopped(stop, making).await?.map_err(|trouble| session.trouble(&trouble))?;
+    let folders: Vec<Item> = folders.into_iter().filter(|folder| !made.missing.has(folder)).collect();
     report.folders = folders.len() as u64;
     let (homeless, items): (Vec<Item>, Vec<Item>) =
-        items.into_iter().partition(|item| missing.is_above(item));
-    let no_folder = |item: Item| FileReport::missing(&item.source, "its folder could not be made".to_owned());
-    report.files.extend(homeless.into_iter().map(no_folder));
+        items.into_iter().partition(|item| made.missing.is_above(item));
+    report.files.extend(homeless.iter().map(FileReport::homeless));
     let (links, files): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| matches!(item.kind, Kind::Link(_)));
     let (total_bytes, total_files) =
@@ -217,9 +220,9 @@ async fn run(
         // Links last: nothing is written through them.
         let channel = pool.any().unwrap_or_else(|| Rc::clone(first));
         let end = async {
-            let failed = make_links(direction, &channel, links).await;
+            let failed = make_links(carrier, &channel, links).await;
             report.files.extend(failed.into_iter().map(|(source, why)| FileReport::missing(&source, why)));
-            finish_folders(job.preserve, direction, &channel, &folders, &mut report.warnings).await;
+            finish_folders(carrier, &channel, &folders, &made, &mut report.warnings).await;
         };
         if unless_stopped(stop, end).await.is_err() {
             report.is_interrupted = true;
@@ -235,7 +238,8 @@ async fn run(
         files.iter().filter_map(Weak::upgrade).filter(|file| !file.is_closed()).collect();
     let not_all = || "not copied: the copy ended before all of it was there".to_owned();
     report.files.extend(unfinished.iter().map(|file| FileReport::failed(file, not_all())));
-    let _ = timeout(CLEAN_TIME, carrier.remove_parts()).await;
+    let are_gone = timeout(CLEAN_TIME, carrier.remove_parts()).await.unwrap_or(false);
+    session.run_lock.iter().for_each(|lock| lock.leaves_parts.set(!are_gone));
     report.warnings.extend(carrier.warnings.take());
     if !unfinished.is_empty() {
         let has_parts = carrier.manner.journals.is_some();
@@ -252,7 +256,7 @@ async fn run(
 
 async fn probe_one_way(
     job: &Job,
-    host: Host,
+    host: Login,
     direction: Direction,
     stop: &AtomicBool,
 ) -> Result<Report, CopyError> {
@@ -348,7 +352,7 @@ async fn find(
             find_there(channel, named, target(source), &job.choice, &mut found).await?;
         }
     }
-    let is_file = |item: &Item| item.is_named && item.kind != Kind::Folder;
+    let is_file = |item: &Item| item.is_named() && item.kind != Kind::Folder;
     if must_be_folder && !is_folder && found.items.iter().any(is_file) {
         return Ok(Err(CopyError::WrongUse(format!("{} {NOT_A_FOLDER}", job.destination.in_words()))));
     }

@@ -4,15 +4,18 @@
 //! before it counts: the machines may have lost it since.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    fs::{DirBuilder, File},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::Path,
+    rc::Rc,
 };
 
+use files::{Folder, Trust};
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, Mode, OFlags, fchmod, flock},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -21,6 +24,20 @@ use crate::hash;
 
 /// Copies by the same command at the same time.
 const MAX_RUNS: u32 = 256;
+/// Killed runs of a command whose parts are looked for.
+const MAX_FORMER: usize = 8;
+
+/// Opens the folder of journals, which nobody else may look into; makes it if it is missing.
+///
+/// # Errors
+/// When it cannot be made, or is not this user's.
+pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
+    path.parent().map_or(Ok(()), |above| DirBuilder::new().recursive(true).mode(0o700).create(above))?;
+    // One that others may read is closed to them.
+    let folder = Folder::make(path, Trust::OwnersOnly)?;
+    let _ = fchmod(&folder, Mode::RWXU);
+    Folder::open(path, Trust::Private).map(Rc::new)
+}
 
 /// What a journal is bound to: it says nothing of another file, or of the same after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,60 +49,91 @@ pub(crate) struct Identity {
     pub(crate) chunk_bytes: u64,
 }
 
+/// The first line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    identity: Identity,
+    part: String,
+}
+
 /// What a journal tells.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Chunks that are there, with their hashes.
+    /// The name of the part that an earlier run has left.
+    pub(crate) part: Option<String>,
+    /// Chunks of it that count, with their hashes; none if the file has changed since.
     pub(crate) chunks: BTreeMap<u64, String>,
-    /// What the file was, if it has changed since: what is there of it is worth nothing.
-    pub(crate) former: Option<Identity>,
 }
 
 /// The right to the journals and parts of a command, until it is dropped. A second run of the same command at the same time
 /// gets journals and parts of its own.
 #[derive(Debug)]
 pub(crate) struct RunLock {
+    folder: Rc<Folder>,
     /// Removed when the run ends by itself. That of a killed run stays for the next run of the command.
-    path: PathBuf,
+    name: String,
     _lock: File,
-    /// Tells the run's journals and parts from those of others, on whatever machine.
+    /// Parts are left that only the next run can remove.
+    pub(crate) leaves_parts: Cell<bool>,
+    /// Tells the run's journals from those of others, on whatever machine.
     pub(crate) token: String,
+    /// What the names of the run's parts are drawn from.
+    pub(crate) secret: String,
+    /// The same of runs that were killed.
+    pub(crate) former_secrets: Vec<String>,
 }
 
 impl RunLock {
     /// Takes the first free place of a command, so that a killed run finds its own again whatever else ran meanwhile.
     ///
     /// # Errors
-    /// When the folder cannot be written to.
-    pub(crate) fn take(folder: &Path, command: &str) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let path = folder.join("id");
-        let id = match fs::read_to_string(&path) {
-            Ok(id) if !id.is_empty() => id,
+    /// When the folder cannot be written to, or somebody else may have written there.
+    pub(crate) fn take(folder: &Rc<Folder>, command: &str) -> io::Result<Self> {
+        let id = match read(folder, "id")? {
+            Some(id) if !id.is_empty() => id,
             _ => {
                 let id = kernel::random_hex()?;
-                fs::write(&path, &id)?;
+                folder.replace("id", 0o600, id.as_bytes())?;
                 id
             }
         };
         let command = &hash::of(command.as_bytes())[..16];
         for number in 0..MAX_RUNS {
-            let path = folder.join(format!("place-{command}-{number}"));
+            let name = format!("place-{command}-{number}");
             loop {
-                let lock = File::create(&path)?;
+                let mut lock = match folder.kept(&name, OFlags::RDWR) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => match folder.create(&name, 0o600) {
+                        // Another run was faster.
+                        Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                        made => made?,
+                    },
+                    kept => kept?,
+                };
                 match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                     Ok(()) => {}
                     Err(Errno::WOULDBLOCK) => break,
                     // Some file systems have no locks.
                     Err(error) => {
-                        let _ = fs::remove_file(&path);
+                        let _ = folder.remove(&name);
                         return Err(error.into());
                     }
                 }
                 // Its last owner may have removed it since it was opened.
-                if lock.metadata()?.nlink() > 0 {
-                    return Ok(Self { path, _lock: lock, token: format!("{id}-{command}-{number}") });
+                if lock.metadata()?.nlink() == 0 {
+                    continue;
                 }
+                let (mut text, secret) = (String::new(), kernel::random_hex()?);
+                lock.read_to_string(&mut text)?;
+                writeln!(lock, "{secret}")?;
+                return Ok(Self {
+                    folder: Rc::clone(folder),
+                    token: format!("{id}-{command}-{number}"),
+                    name,
+                    _lock: lock,
+                    leaves_parts: Cell::new(false),
+                    secret,
+                    former_secrets: text.lines().rev().take(MAX_FORMER).map(str::to_owned).collect(),
+                });
             }
         }
         Err(io::Error::other(format!("{MAX_RUNS} copies by the same command are under way")))
@@ -94,40 +142,76 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if !self.leaves_parts.get() {
+            let _ = self.folder.remove(&self.name);
+        }
+    }
+}
+
+/// What a file that we kept says; none if it is missing.
+fn read(folder: &Folder, name: &str) -> io::Result<Option<String>> {
+    let mut text = Vec::new();
+    match folder.kept(name, OFlags::RDONLY).and_then(|mut file| file.read_to_end(&mut text)) {
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 /// The journal of one file.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    path: PathBuf,
+    folder: Rc<Folder>,
+    name: String,
     file: File,
 }
 
 impl Journal {
-    /// Opens the journal of a file in a folder that is there, and tells what is there. Runs at the same time have journals of their own, by their
-    /// tokens.
+    /// Runs at the same time have journals of their own, by their tokens.
+    fn name(token: &str, identity: &Identity) -> String {
+        let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
+        format!("{}.journal", &name[..32])
+    }
+
+    /// What the journal of a file tells; nothing if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or somebody else may have written it.
+    pub(crate) fn known(folder: &Folder, token: &str, identity: &Identity) -> io::Result<Known> {
+        let text = read(folder, &Self::name(token, identity))?.unwrap_or_default();
+        let mut lines = text.split_inclusive('\n').map_while(|line| line.strip_suffix('\n'));
+        let Some(head) = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok()) else {
+            return Ok(Known::default());
+        };
+        let chunk = |line: &str| {
+            let (chunk, hash) = line.split_once(' ')?;
+            Some((chunk.parse().ok()?, hash.to_owned()))
+        };
+        let is_same = head.identity == *identity;
+        let chunks = lines.map_while(chunk).filter(|_| is_same).collect();
+        Ok(Known { part: Some(head.part), chunks })
+    }
+
+    /// Begins the journal of a file anew, so that nothing stands behind a torn line.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn open(folder: &Path, token: &str, identity: &Identity) -> io::Result<(Self, Known)> {
-        let name = hash::of(format!("{token}\0{}\0{}", identity.source, identity.target).as_bytes());
-        let path = folder.join(format!("{}.journal", &name[..32]));
-        let known =
-            fs::read(&path).map(|text| read(&String::from_utf8_lossy(&text), identity)).unwrap_or_default();
-        // Written anew, so that nothing stands behind a torn line.
-        let mut text = serde_json::to_string(identity).expect("an identity is JSON") + "\n";
-        for (chunk, hash) in &known.chunks {
+    pub(crate) fn begin(
+        folder: &Rc<Folder>,
+        token: &str,
+        identity: &Identity,
+        part: &str,
+        chunks: &BTreeMap<u64, String>,
+    ) -> io::Result<Self> {
+        let name = Self::name(token, identity);
+        let head = Head { identity: identity.clone(), part: part.to_owned() };
+        let mut text = serde_json::to_string(&head).expect("a head is JSON") + "\n";
+        for (chunk, hash) in chunks {
             text += &format!("{chunk} {hash}\n");
         }
-        let fresh = path.with_extension("new");
-        if let Err(error) = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)) {
-            let _ = fs::remove_file(&fresh);
-            return Err(error);
-        }
-        let file = OpenOptions::new().append(true).open(&path)?;
-        Ok((Self { path, file }, known))
+        folder.replace(&name, 0o600, text.as_bytes())?;
+        let file = folder.kept(&name, OFlags::WRONLY | OFlags::APPEND)?;
+        Ok(Self { folder: Rc::clone(folder), name, file })
     }
 
     /// A chunk has arrived.
@@ -137,25 +221,17 @@ impl Journal {
 
     /// The file is whole.
     pub(crate) fn remove(self) {
-        let _ = fs::remove_file(self.path);
+        let _ = self.folder.remove(self.name);
     }
-}
-
-fn read(text: &str, identity: &Identity) -> Known {
-    let mut lines = text.split_inclusive('\n').map_while(|line| line.strip_suffix('\n'));
-    let of_file = lines.next().and_then(|line| serde_json::from_str::<Identity>(line).ok());
-    if of_file.as_ref() != Some(identity) {
-        return Known { former: of_file, ..Known::default() };
-    }
-    let chunk = |line: &str| {
-        let (chunk, hash) = line.split_once(' ')?;
-        Some((chunk.parse().ok()?, hash.to_owned()))
-    };
-    Known { chunks: lines.map_while(chunk).collect(), former: None }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
     use super::*;
 
     fn identity() -> Identity {
@@ -168,39 +244,98 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_what_is_said_of_the_same_file_counts() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut journal, known) = Journal::open(folder.path(), "a", &identity()).unwrap();
-        assert!(known.chunks.is_empty() && known.former.is_none());
-        journal.add_chunk(3, "cc").unwrap();
-        journal.add_chunk(0, "aa").unwrap();
-        let open = |identity: &Identity| Journal::open(folder.path(), "a", identity).unwrap();
-        let known = open(&identity()).1.chunks;
-        assert_eq!(known, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
-        // It is as good as before after it was opened, and a torn line takes nothing along.
-        let (journal, _) = open(&identity());
-        write!(&journal.file, "1 b").unwrap();
-        assert_eq!(open(&identity()).1.chunks, known);
-        let changed = Identity { modified_ns: 2, ..identity() };
-        let of_changed = open(&changed).1;
-        assert!(of_changed.chunks.is_empty() && of_changed.former == Some(identity()));
-        open(&changed).0.remove();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    /// A folder, and the one for journals in it.
+    fn state() -> (tempfile::TempDir, Rc<Folder>) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = open_state(&place.path().join("deep/state")).unwrap();
+        (place, folder)
+    }
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let entries = fs::read_dir(folder.path()).unwrap().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
     #[test]
-    fn a_killed_run_finds_its_place_whatever_ran_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let take = |command| RunLock::take(folder.path(), command).unwrap();
+    fn only_what_is_said_of_the_same_file_counts() {
+        let (_place, folder) = state();
+        let known = |identity: &Identity| Journal::known(&folder, "a", identity).unwrap();
+        let begin = |identity: &Identity, part: &str, chunks: &BTreeMap<u64, String>| {
+            Journal::begin(&folder, "a", identity, part, chunks).unwrap()
+        };
+        let first = known(&identity());
+        assert!(first.chunks.is_empty() && first.part.is_none());
+        let mut journal = begin(&identity(), "p", &first.chunks);
+        journal.add_chunk(3, "cc").unwrap();
+        journal.add_chunk(0, "aa").unwrap();
+        let Known { part, chunks } = known(&identity());
+        assert_eq!(chunks, BTreeMap::from([(0, "aa".to_owned()), (3, "cc".to_owned())]));
+        assert_eq!(part.as_deref(), Some("p"));
+        // It is as good as before after it was begun anew, and a torn line takes nothing along.
+        let journal = begin(&identity(), "p", &chunks);
+        write!(&journal.file, "1 b").unwrap();
+        assert_eq!(known(&identity()).chunks, chunks);
+        // Of a file that has changed, the part is known, to be removed.
+        let changed = Identity { modified_ns: 2, ..identity() };
+        let of_changed = known(&changed);
+        assert!(of_changed.chunks.is_empty() && of_changed.part.as_deref() == Some("p"));
+        begin(&changed, "q", &BTreeMap::new()).remove();
+        assert!(names(&folder).is_empty());
+    }
+
+    #[test]
+    fn a_killed_run_finds_its_place_and_its_names_whatever_ran_beside_it() {
+        let (_place, folder) = state();
+        let take = |command| RunLock::take(&folder, command).unwrap();
         let (first, other) = (take("a"), take("b"));
         let second = take("a");
-        assert!(first.token != second.token && first.token != other.token);
+        assert!(first.token != second.token && first.token != other.token && first.secret != second.secret);
         let tokens = [&first, &other].map(|place| place.token.clone());
         drop((first, other, second));
-        let places = fs::read_dir(&folder).unwrap().filter_map(Result::ok);
-        assert_eq!(places.filter(|entry| entry.file_name() != "id").count(), 0);
+        assert_eq!(names(&folder), ["id"]);
         let other = take("b");
-        assert_eq!([take("a").token.clone(), other.token.clone()], tokens);
+        let first = take("a");
+        assert_eq!([&first.token, &other.token].map(String::clone), tokens);
+        assert!(first.former_secrets.is_empty());
+        // Killed, it leaves its place; the next run knows what its names were drawn from, and draws others.
+        let secret = first.secret.clone();
+        first.leaves_parts.set(true);
+        drop(first);
+        let next = take("a");
+        assert_eq!((&next.token, &next.former_secrets), (&tokens[0], &vec![secret.clone()]));
+        assert_ne!(next.secret, secret);
+        drop(next);
+        assert!(take("a").former_secrets.is_empty());
+    }
+
+    #[test]
+    fn nobody_else_is_believed_and_no_link_is_followed() {
+        let (place, folder) = state();
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        drop(open_state(folder.path()).unwrap());
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        let elsewhere = place.path().join("elsewhere");
+        for name in ["id", &*format!("place-{}-0", &hash::of(b"a")[..16])] {
+            symlink(&elsewhere, folder.path().join(name)).unwrap();
+            assert!(RunLock::take(&folder, "a").is_err(), "{name}");
+            fs::remove_file(folder.path().join(name)).unwrap();
+            assert!(!elsewhere.exists(), "{name}");
+        }
+        symlink(&elsewhere, folder.path().join(Journal::name("a", &identity()))).unwrap();
+        assert!(Journal::known(&folder, "a", &identity()).is_err());
+        // A journal that is begun takes the place of the link.
+        drop(Journal::begin(&folder, "a", &identity(), "p", &BTreeMap::new()).unwrap());
+        assert!(!elsewhere.exists() && Journal::known(&folder, "a", &identity()).is_ok());
+        // Whoever may write there could have planted anything.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(open_state(folder.path()).is_err());
+    }
+
+    #[test]
+    fn as_root_state_of_another_user_is_refused() {
+        let (_place, folder) = state();
+        std::os::unix::fs::chown(folder.path(), Some(61_234), None).unwrap();
+        assert!(open_state(folder.path()).is_err());
     }
 }

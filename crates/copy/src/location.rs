@@ -6,6 +6,8 @@ use std::{
     path::PathBuf,
 };
 
+use kernel::ssh::Login;
+
 /// A source or a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -14,19 +16,10 @@ pub enum Location {
     /// A path of another machine; without a leading `/` below the home folder there.
     Remote {
         /// The machine.
-        host: Host,
+        host: Login,
         /// The path, in whatever encoding the machine has; `.` if there was none.
         path: Vec<u8>,
     },
-}
-
-/// A machine that `ssh` reaches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// `HOST` or `USER@HOST`, as `ssh` takes it.
-    pub login: String,
-    /// The port, if one was named.
-    pub port: Option<u16>,
 }
 
 impl Location {
@@ -44,16 +37,16 @@ impl Location {
         }
         let Some(colon) = colon(bytes) else { return Ok(Self::Local(PathBuf::from(word))) };
         let (login, path) = (&bytes[..colon], &bytes[colon + 1..]);
-        let login = checked_login(login).map_err(|why| format!("{}: {why}", word.display()))?;
+        let host = checked_login(login, None).map_err(|why| format!("{}: {why}", word.display()))?;
         let path = below_home(path).map_err(|why| format!("{}: {why}", word.display()))?;
-        Ok(Self::Remote { host: Host { login, port: None }, path })
+        Ok(Self::Remote { host, path })
     }
 
     /// The words that it is shown by.
     pub fn in_words(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
-            Self::Remote { host, path } => format!("{}:{}", host.login, shown(path)),
+            Self::Remote { host, path } => format!("{}:{}", host.name(), shown(path)),
         }
     }
 }
@@ -87,7 +80,7 @@ fn url(rest: &[u8]) -> Result<Location, String> {
         _ => (machine, None),
     };
     let path = below_home(&decoded(path)?)?;
-    Ok(Location::Remote { host: Host { login: checked_login(login)?, port }, path })
+    Ok(Location::Remote { host: checked_login(login, port)?, path })
 }
 
 /// Takes `%41` for `A`.
@@ -126,20 +119,13 @@ fn below_home(path: &[u8]) -> Result<Vec<u8>, String> {
     Ok(if path.is_empty() { b"." } else { path }.to_vec())
 }
 
-/// The name of a machine that `ssh` cannot take for an option.
-fn checked_login(login: &[u8]) -> Result<String, String> {
+/// A machine, with its address out of brackets.
+fn checked_login(login: &[u8], port: Option<u16>) -> Result<Login, String> {
     let login = str::from_utf8(login).map_err(|_| "the name of the machine is not UTF-8".to_owned())?;
     let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    if name.is_empty() || user == Some("") {
-        return Err(
-            "the machine has no name; write HOST:PATH, or ./NAME for a local file with a colon".to_owned()
-        );
-    }
-    if login.starts_with('-') || name.starts_with('-') {
-        return Err(format!("'{login}' begins with '-', which no machine does"));
-    }
-    Ok(user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}")))
+    Login::new(user, name, port)
+        .map_err(|why| format!("{why}; write HOST:PATH, or ./NAME for a local file with a colon"))
 }
 
 /// A path in words: bytes that are not UTF-8 as `\xff`.
@@ -166,7 +152,9 @@ mod tests {
     }
 
     fn remote(login: &str, port: Option<u16>, path: &str) -> Result<Location, String> {
-        Ok(Location::Remote { host: Host { login: login.to_owned(), port }, path: path.as_bytes().to_vec() })
+        let (user, name) = login.rsplit_once('@').map_or((None, login), |(user, name)| (Some(user), name));
+        let host = Login::new(user, name, port).unwrap();
+        Ok(Location::Remote { host, path: path.as_bytes().to_vec() })
     }
 
     #[test]
@@ -201,6 +189,9 @@ mod tests {
             "me@-x:a",
             "scp://web/%4",
             "web:~me/a",
+            "$(id):a",
+            "a'b:x",
+            "me;x@web:a",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

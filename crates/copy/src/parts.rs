@@ -1,17 +1,51 @@
 //! Files that are not whole: the names that they have, what is remembered of them, and their end.
 
-use std::{fs, io, path::Path, rc::Rc};
+use std::{collections::BTreeMap, fmt::Display, path::Path, rc::Rc};
 
 use sftp::Request;
 
 use crate::{
-    carrier::{Carrier, CarryOptions, Direction},
+    carrier::Carrier,
     channel::Channel,
-    file::{CHUNK_BYTES, FileCopy},
+    file::{CHUNK_BYTES, FileCopy, Item, Prepared},
     hash,
     journal::{Identity, Journal, Known},
-    location::os,
+    place::Place,
+    trouble::Trouble,
+    waiting::Pending,
 };
+
+/// What is there of a file that is not whole.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// On the other machine, where a channel made it.
+    There(Rc<Channel>, Vec<u8>),
+    Here(Place),
+}
+
+impl Part {
+    pub(crate) fn of(prepared: &Prepared, channel: &Rc<Channel>) -> Self {
+        match &prepared.here {
+            Some([part, _]) => Self::Here(part.clone()),
+            None => Self::There(Rc::clone(channel), prepared.temporary.clone()),
+        }
+    }
+
+    /// Removes it, or asks to, over another channel if its own is lost. A server takes the requests of a channel one after the other,
+    /// so that a part which it is still to make is removed as well.
+    pub(crate) fn begin_remove(self, other: Option<&Rc<Channel>>) -> Option<Pending> {
+        match self {
+            Self::Here(place) => {
+                let _ = place.remove();
+                None
+            }
+            Self::There(channel, path) => {
+                let remove = |channel: &Rc<Channel>| channel.begin(&Request::Remove(&path)).ok();
+                remove(&channel).or_else(|| remove(other?))
+            }
+        }
+    }
+}
 
 impl Carrier {
     /// Who a file is.
@@ -26,19 +60,28 @@ impl Carrier {
         }
     }
 
-    /// The journal of a file, with what it knows. Who cannot write one copies without it.
-    pub(crate) fn journal(&self, identity: &Identity) -> (Option<Journal>, Known) {
-        let Some(folder) = &self.manner.journals else { return Default::default() };
-        match Journal::open(folder, &self.manner.token, identity) {
-            Ok((journal, known)) => (Some(journal), known),
-            Err(error) => {
-                self.warn_of_journal(folder, &error);
-                Default::default()
-            }
-        }
+    /// What an earlier run has left of a file.
+    pub(crate) fn known(&self, identity: &Identity) -> Known {
+        let Some(folder) = &self.manner.journals else { return Known::default() };
+        Journal::known(folder, &self.manner.token, identity).unwrap_or_else(|error| {
+            self.warn_of_journal(folder.path(), &error);
+            Known::default()
+        })
     }
 
-    pub(crate) fn warn_of_journal(&self, folder: &Path, error: &io::Error) {
+    /// The journal of a file whose part has this name, and these chunks. Who cannot write one copies without it.
+    pub(crate) fn journal(
+        &self,
+        identity: &Identity,
+        part: &str,
+        chunks: &BTreeMap<u64, String>,
+    ) -> Option<Journal> {
+        let folder = self.manner.journals.as_ref()?;
+        let journal = Journal::begin(folder, &self.manner.token, identity, part, chunks);
+        journal.inspect_err(|error| self.warn_of_journal(folder.path(), error)).ok()
+    }
+
+    pub(crate) fn warn_of_journal(&self, folder: &Path, error: &impl Display) {
         self.warn(format!(
             "cannot write a journal in {}: {error}; after a break, files begin anew",
             folder.display()
@@ -50,32 +93,73 @@ impl Carrier {
     }
 
     /// A part is made with which no later run goes on.
-    pub(crate) fn part(&self, channel: &Rc<Channel>, file: &FileCopy, temporary: &[u8]) {
-        self.parts.borrow_mut().insert(file.number, (Rc::clone(channel), temporary.to_vec()));
+    pub(crate) fn part(&self, file: &FileCopy, part: Part) {
+        self.parts.borrow_mut().insert(file.number, part);
     }
 
-    /// Removes the parts with which no later run goes on, as far as their connections live. A server takes the requests of a channel
-    /// one after the other, so that a part which it is still to make is removed as well.
-    pub(crate) async fn remove_parts(&self) {
-        let mut asked = Vec::new();
+    /// Removes the parts with which no later run goes on, as far as their connections live. Tells whether all are gone.
+    pub(crate) async fn remove_parts(&self) -> bool {
         let other = self.channels.borrow().first().cloned();
-        for (channel, path) in self.parts.take().into_values() {
-            let remove = |channel: &Rc<Channel>| channel.begin(&Request::Remove(&path)).ok();
-            match self.manner.direction {
-                Direction::Up => asked.extend(remove(&channel).or_else(|| remove(other.as_ref()?))),
-                Direction::Down => drop(fs::remove_file(os(&path))),
-            }
+        let mut are_gone = true;
+        let mut asked = Vec::new();
+        for part in self.parts.take().into_values() {
+            let is_there = matches!(part, Part::There(..));
+            let removed = part.begin_remove(other.as_ref());
+            are_gone &= !is_there || removed.is_some();
+            asked.extend(removed);
         }
         for removed in asked {
-            let _ = removed.done().await;
+            are_gone &= !matches!(removed.done().await, Err(Trouble::Lost(_)));
         }
+        are_gone
+    }
+
+    /// The name of a file's part. Nobody else can know it before: it is drawn, for all files of a run at once.
+    pub(crate) fn part_name(&self, file: &FileCopy) -> String {
+        part_name(&self.manner.secret, &self.identity(file))
+    }
+
+    /// The names that the parts of a file had in runs that were killed.
+    pub(crate) fn former_names(&self, file: &FileCopy) -> Vec<String> {
+        let identity = self.identity(file);
+        self.manner.former_secrets.iter().map(|secret| part_name(secret, &identity)).collect()
     }
 }
 
-/// The name that a target has until it is whole: the same for the same source and the same user, so that it is found again.
-pub(crate) fn temporary_name(manner: &CarryOptions, identity: &Identity, target: &[u8]) -> Vec<u8> {
-    let folder = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let Identity { source, target: of, size_bytes, modified_ns, .. } = identity;
-    let hash = hash::of(format!("{}\0{source}\0{of}\0{size_bytes}\0{modified_ns}", manner.token).as_bytes());
-    [&target[..folder], b".proofload-", &hash.as_bytes()[..16], b".part"].concat()
+fn part_name(secret: &str, Identity { source, target, size_bytes, modified_ns, .. }: &Identity) -> String {
+    let hash = hash::of(format!("{secret}\0{source}\0{target}\0{size_bytes}\0{modified_ns}").as_bytes());
+    format!(".proofload-{}.part", &hash[..16])
+}
+
+/// A name in the folder of a path there.
+pub(crate) fn beside(path: &[u8], name: &str) -> Vec<u8> {
+    let folder = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    [&path[..folder], name.as_bytes()].concat()
+}
+
+/// What a new file may be read and written by until it is whole: no more than the one that it takes the place of.
+pub(crate) fn at_first(item: &Item, replaced_permissions: Option<u32>) -> u32 {
+    item.permissions & replaced_permissions.unwrap_or(0o777) | 0o600
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::item;
+
+    #[test]
+    fn a_part_is_no_more_readable_than_what_it_replaces() {
+        let of = |mode: u32, replaced: Option<u32>| {
+            let item = Item { permissions: mode, ..item("source", 1) };
+            at_first(&item, replaced)
+        };
+        assert_eq!([of(0o644, Some(0o600)), of(0o644, None), of(0o640, Some(0o666))], [0o600, 0o644, 0o640]);
+        assert_eq!(of(0o4, None), 0o604);
+    }
+
+    #[test]
+    fn a_name_of_a_part_tells_its_folder_alone() {
+        assert_eq!(beside(b"a/b", "part"), b"a/part");
+        assert_eq!([beside(b"/b", "part"), beside(b"b", "part")], [b"/part".to_vec(), b"part".to_vec()]);
+    }
 }

@@ -30,18 +30,25 @@ pub(crate) struct NewFolder {
 }
 
 impl NewFolder {
-    /// Waits until it is there.
-    pub(crate) async fn made(self) -> Result {
+    /// Waits until it is there; tells whether it is new.
+    pub(crate) async fn made(self) -> Result<bool> {
         match self.made.done().await {
             Err(Trouble::Refused(refusal)) => match self.known.answer().await {
-                Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(()),
+                Ok(Said::Attributes(known)) if known.file_type() == Some(FileType::Directory) => Ok(false),
                 Ok(Said::Attributes(_)) => Err(Trouble::Local(NAME_IS_TAKEN.to_owned())),
                 Err(trouble @ Trouble::Lost(_)) => Err(trouble),
                 _ => Err(Trouble::Refused(refusal)),
             },
-            made => made,
+            made => made.map(|()| true),
         }
     }
+}
+
+/// Attributes that a path is to get.
+pub(crate) struct NewAttributes {
+    attributes: Attributes,
+    is_link_safe: bool,
+    set: Pending,
 }
 
 impl Channel {
@@ -90,8 +97,36 @@ impl Channel {
         let attributes = Attributes { permissions: Some(permissions), ..Attributes::default() };
         let made = self.begin(&Request::Mkdir { path, attributes })?;
         // Below the folder that the user named, no link leads elsewhere.
-        let known = if folder.is_named { Request::Stat(path) } else { Request::Lstat(path) };
-        Ok(NewFolder { made, known: self.begin(&known)? })
+        Ok(NewFolder { made, known: self.begin(&folder.look())? })
+    }
+
+    /// Asks to set attributes of a file or folder. Of a link that somebody has put in its place, the server sets them itself, if it can
+    /// tell both apart.
+    pub(crate) fn begin_set(&self, path: &[u8], attributes: Attributes) -> Result<NewAttributes> {
+        let is_link_safe = self.has_lsetstat.get();
+        let request = if is_link_safe {
+            Request::Lsetstat { path, attributes }
+        } else {
+            Request::Setstat { path, attributes }
+        };
+        Ok(NewAttributes { attributes, is_link_safe, set: self.begin(&request)? })
+    }
+
+    /// Waits until attributes are set of what has this path now.
+    pub(crate) async fn set(&self, path: &[u8], asked: NewAttributes) -> Result {
+        let NewAttributes { attributes, is_link_safe, set } = asked;
+        match set.done().await {
+            // With an older libc, a server cannot change permissions in this way.
+            Err(trouble) if is_link_safe && (trouble.is(Code::Failure) || trouble.is(Code::Unsupported)) => {
+                let known = self.lstat(path).await?;
+                if known.is_none_or(|known| known.file_type() == Some(FileType::Symlink)) {
+                    return Err(trouble);
+                }
+                self.has_lsetstat.set(false);
+                self.done(Request::Setstat { path, attributes }).await
+            }
+            set => set,
+        }
     }
 
     /// Asks to bring a file to the disk, where the server can.

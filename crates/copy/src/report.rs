@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{HeldBack, Shown, file::FileCopy, location::shown};
+use crate::{
+    HeldBack, Shown,
+    file::{FileCopy, Item},
+    location::shown,
+};
 
 /// How it was made sure that a target is what its source was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -64,6 +68,8 @@ pub struct Report {
     pub rate_bytes_per_s: Vec<f64>,
     /// What held it back; none if nothing was carried.
     pub held_back: Option<HeldBack>,
+    /// Why files were not compared by checksums of the other machine; none if all were.
+    pub no_checksum_because: Option<String>,
     /// What this machine has shown meanwhile.
     pub here: Option<Shown>,
     /// What the other machine has shown, if a shell there has answered.
@@ -102,6 +108,11 @@ impl FileReport {
 
     pub(crate) fn failed(file: &FileCopy, error: String) -> Self {
         Self { error: Some(error), ..Self::of(file) }
+    }
+
+    /// A file whose folder is not there.
+    pub(crate) fn homeless(item: &Item) -> Self {
+        Self::missing(&item.source, "its folder could not be made".to_owned())
     }
 
     /// A source that cannot be copied.

@@ -52,6 +52,20 @@ pub(crate) fn owned(answer: Answer<'_>, take: Option<Take>) -> Result<Said> {
     })
 }
 
+/// What a server sent that is not SFTP, in words.
+pub(crate) fn not_sftp(error: &sftp::Error, sent: &[u8]) -> String {
+    let sftp::Error::TextBeforeSftp { .. } = error else {
+        return format!("the server sent something that is not SFTP: {error}");
+    };
+    let text = String::from_utf8_lossy(sent);
+    let line: String = text.lines().next().unwrap_or_default().chars().take(100).collect();
+    format!(
+        "the server sent the text '{}' before SFTP: the user needs a login shell there that runs commands (nologin does not), and \
+         start-up files (such as .bashrc) that print nothing without a terminal",
+        line.escape_debug()
+    )
+}
+
 /// What `ssh` says before it ends.
 #[derive(Debug)]
 pub(crate) struct LastWords(tokio::task::JoinHandle<Vec<u8>>);

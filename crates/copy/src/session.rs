@@ -10,12 +10,12 @@ use std::{
 use tokio::{task::spawn_local, time::interval};
 
 use crate::{
-    CopyError, Host, Job, Report,
+    CopyError, Job, Report,
     carrier::{Carrier, CarryOptions, Direction},
     channel::Channel,
     governor::{Bounds, Governor, TICK},
     held::{FAST_CIPHER, HeldBack, REACHED_SHARE, Seen, judge},
-    journal::RunLock,
+    journal::{RunLock, open_state},
     pool::Pool,
     quiet::Quiet,
     ssh::Login,
@@ -35,38 +35,39 @@ pub(crate) struct Session {
     pub(crate) began: Instant,
     pub(crate) login_s: f64,
     /// The right to the journals of this run.
-    _run_lock: Option<RunLock>,
+    pub(crate) run_lock: Option<RunLock>,
 }
 
 impl Session {
     pub(crate) async fn login(
         job: &Job,
-        host: Host,
+        host: kernel::ssh::Login,
         direction: Direction,
         stop: &AtomicBool,
     ) -> Result<Self, CopyError> {
         let began = Instant::now();
-        // Whoever cannot write there copies without resuming.
-        let journals = job.state.as_ref().filter(|_| job.resume && !job.dry_run);
-        let run_lock = journals.map(|folder| RunLock::take(folder, &command(job)));
-        let (run_lock, unwritable) = match run_lock.transpose() {
-            Ok(run_lock) => (run_lock, None),
-            Err(error) => (None, Some(error)),
-        };
+        let path = job.state.as_ref().filter(|_| !job.dry_run);
+        let state = path.map(|path| open_state(path)).transpose();
+        let journals = state.as_ref().ok().and_then(Clone::clone).filter(|_| job.resume);
+        let run_lock = journals.as_ref().map(|folder| RunLock::take(folder, &command(job))).transpose();
+        // Whoever cannot write there, or does not own it, copies without resuming.
+        let unwritable = state.as_ref().err().filter(|_| job.resume).or(run_lock.as_ref().err());
+        let unwritable = unwritable.map(ToString::to_string);
+        let (state, run_lock) = (state.ok().flatten(), run_lock.ok().flatten());
         let failed = |why: String| CopyError::Failed(why);
-        let token = match &run_lock {
-            Some(run_lock) => run_lock.token.clone(),
-            None => kernel::random_hex()
-                .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?,
-        };
+        let drawn = kernel::random_hex()
+            .map_err(|error| failed(format!("the kernel has no random numbers: {error}")))?;
+        let of_run = |what: fn(&RunLock) -> &String| run_lock.as_ref().map_or(&drawn, what).clone();
         let manner = CarryOptions {
-            token,
+            token: of_run(|run_lock| &run_lock.token),
+            secret: of_run(|run_lock| &run_lock.secret),
+            former_secrets: run_lock.as_ref().map_or_else(Vec::new, |run| run.former_secrets.clone()),
             direction,
             preserve: job.preserve,
             verify: job.verify,
             sync: job.sync,
-            journals: journals.cloned().filter(|_| run_lock.is_some()),
-            machine: format!("{}:{}", host.login, host.port.unwrap_or(0)),
+            journals: journals.filter(|_| run_lock.is_some()),
+            machine: format!("{}:{}", host.name(), host.port().unwrap_or(0)),
         };
         let governor = Governor::new(
             Bounds::path(job.in_flight_bytes),
@@ -74,13 +75,13 @@ impl Session {
             direction == Direction::Down,
         );
         let carrier = Carrier::new(manner, governor);
-        if let (Some(folder), Some(error)) = (journals.filter(|folder| folder.exists()), unwritable) {
-            carrier.warn_of_journal(folder, &error);
+        if let (Some(path), Some(error)) = (path.filter(|path| path.exists()), unwritable) {
+            carrier.warn_of_journal(path, &error);
         }
         let witness = Witness::new(direction == Direction::Down);
         let login = unless_stopped(stop, Login::new(host, job.ssh_options.clone())).await?;
         let machine = login.name().to_owned();
-        let quiet = Quiet::of(job.state.as_deref().filter(|_| !job.dry_run), &login);
+        let quiet = Quiet::of(state, &login);
         let pool = Pool::new(login, quiet, Rc::clone(&carrier), Rc::clone(&witness))
             .map_err(|error| failed(format!("cannot make a folder for ssh's sockets in /tmp: {error}")))?;
         let first =
@@ -89,7 +90,7 @@ impl Session {
                 trouble => failed(trouble.to_string()),
             })?;
         let login_s = began.elapsed().as_secs_f64();
-        Ok(Self { pool, carrier, witness, first, machine, began, login_s, _run_lock: run_lock })
+        Ok(Self { pool, carrier, witness, first, machine, began, login_s, run_lock })
     }
 
     /// Measures the round trip, begins as many logins as it needs, and asks where relative paths begin.
@@ -137,6 +138,9 @@ impl Session {
             let now = Instant::now();
             governor.tick(now, 0);
             queue.expect(governor.rate(), governor.round_trip());
+            if carrier.manner.direction == Direction::Up {
+                carrier.hashers.expect(governor.rate(), governor.round_trip());
+            }
             let bound_bytes = pool.bound_bytes().min(governor.bound_bytes());
             in_flight_bytes = if bound_bytes > 0 { bound_bytes } else { in_flight_bytes };
             let delivered_bytes = governor.delivered_bytes();
@@ -164,6 +168,7 @@ impl Session {
         report.in_flight_bytes = in_flight_bytes as u64;
         report.round_trip_s = governor.round_trip().as_secs_f64();
         report.login_s = self.login_s;
+        report.no_checksum_because = carrier.hashers.why_not();
         (report.connections, report.channels) = pool.most();
         (report.here, report.there) = (Some(self.witness.here()), self.witness.there());
         report.held_back = self.held_back(job, report, began.elapsed());

@@ -7,21 +7,11 @@ use std::{
     process::Stdio,
 };
 
+use kernel::ssh::{self, OWN_OPTIONS};
 use tokio::process::Command;
 
-use crate::{Host, hasher::quoted};
+use crate::hasher::quoted;
 
-/// What the first connection is told, so that nothing of the user's configuration bends a copy: not a tunnel, not another
-/// master, not a command of its own. What stands first is what counts.
-const OWN_OPTIONS: [&str; 7] = [
-    "ControlPersist=no",
-    "ClearAllForwardings=yes",
-    "RemoteCommand=none",
-    "PermitLocalCommand=no",
-    "RequestTTY=no",
-    "ForwardAgent=no",
-    "ForwardX11=no",
-];
 /// What is said for those who did not say otherwise, behind what `ssh -G` shows of them: the command line stands before their files.
 const LATE_OPTIONS: [(&str, &str); 2] =
     [("serveraliveinterval 0", "ServerAliveInterval=15"), ("connecttimeout none", "ConnectTimeout=30")];
@@ -29,7 +19,7 @@ const LATE_OPTIONS: [(&str, &str); 2] =
 /// How a machine is reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
-    host: Host,
+    to: ssh::Login,
     /// Options for `ssh`, as the user gave them.
     options: Vec<OsString>,
     late_options: Vec<&'static str>,
@@ -39,15 +29,14 @@ pub(crate) struct Login {
 
 impl Login {
     /// A login that says nothing for the user.
-    pub(crate) fn of(host: Host, options: Vec<OsString>) -> Self {
-        Self { host, options, late_options: Vec::new(), jumps: None }
+    pub(crate) fn of(to: ssh::Login, options: Vec<OsString>) -> Self {
+        Self { to, options, late_options: Vec::new(), jumps: None }
     }
 
     /// Asks `ssh` for what the user's configuration says.
-    pub(crate) async fn new(host: Host, options: Vec<OsString>) -> Self {
-        let mut login = Self::of(host, options);
-        let mut command = Command::new("ssh");
-        command.arg("-G").args(&login.options).args(["--", &login.host.login]);
+    pub(crate) async fn new(to: ssh::Login, options: Vec<OsString>) -> Self {
+        let mut login = Self::of(to, options);
+        let mut command = Command::from(login.to.shown_command(&login.options));
         let shown = command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output().await;
         // What hinders ssh from telling is seen when it logs in.
         let shown = shown.map(|output| output.stdout).unwrap_or_default();
@@ -58,12 +47,12 @@ impl Login {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.host.login
+        self.to.name()
     }
 
     /// All that tells this login from another.
     pub(crate) fn words(&self) -> String {
-        format!("{}\0{:?}\0{:?}", self.host.login, self.host.port, self.options)
+        format!("{}\0{:?}\0{:?}", self.to.name(), self.to.port(), self.options)
     }
 
     /// A connection of its own with an SFTP channel. Later channels find it at `control`. Asks nobody anything if `is_quiet`.
@@ -74,7 +63,7 @@ impl Login {
             quiet.extend(["BatchMode=yes", "LogLevel=ERROR"].map(OsString::from));
             quiet.extend(self.quiet_jump());
         }
-        let mut command = self.command(control, "ControlMaster=yes", &quiet, &["-s"], "sftp");
+        let mut command = self.command(control, "ControlMaster=yes", &quiet, "sftp");
         if is_quiet {
             ignore_interrupts(&mut command);
         }
@@ -83,14 +72,14 @@ impl Login {
 
     /// Another SFTP channel of the connection at `control`.
     pub(crate) fn channel(&self, control: &Path) -> Command {
-        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), &["-s"], "sftp");
+        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), "sftp");
         ignore_interrupts(&mut command);
         command
     }
 
     /// A shell over the connection at `control`.
     pub(crate) fn shell(&self, control: &Path) -> Command {
-        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), &[], "exec sh");
+        let mut command = self.command(control, "ControlMaster=no", &no_other_way(), "exec sh");
         // A shell whose complaints nobody takes would be killed by them.
         command.stderr(Stdio::null());
         command
@@ -104,6 +93,9 @@ impl Login {
             jumps.rsplit_once(',').map_or((None, jumps.as_str()), |(before, last)| (Some(before), last));
         let config = self.options.iter().skip_while(|option| *option != "-F").nth(1);
         let mut words = b"ProxyCommand=ssh -o BatchMode=yes".to_vec();
+        for option in OWN_OPTIONS {
+            words.extend_from_slice(format!(" -o {option}").as_bytes());
+        }
         for (flag, word) in [
             (" -F ", config.map(|config| config.as_bytes())),
             (" -J ", before.map(str::as_bytes)),
@@ -117,31 +109,12 @@ impl Login {
         Some(OsString::from_vec(words))
     }
 
-    fn command(
-        &self,
-        control: &Path,
-        master: &str,
-        first_options: &[OsString],
-        flags: &[&str],
-        remote: &str,
-    ) -> Command {
-        let mut command = Command::new("ssh");
-        command.args(["-T", "-x", "-a", "-S"]).arg(control);
-        command.args(["-o", master]);
-        for option in first_options {
-            command.arg("-o").arg(option);
-        }
-        for option in OWN_OPTIONS {
-            command.args(["-o", option]);
-        }
-        command.args(&self.options);
-        for option in &self.late_options {
-            command.args(["-o", option]);
-        }
-        if let Some(port) = self.host.port {
-            command.args(["-p", &port.to_string()]);
-        }
-        command.args(flags).args(["--", &self.host.login, remote]);
+    fn command(&self, control: &Path, master: &str, more: &[OsString], remote: &str) -> Command {
+        let mut flags = vec![OsString::from("-S"), control.into()];
+        flags.extend((remote == "sftp").then(|| "-s".into()));
+        let own = [master, "ControlPersist=no"].map(OsString::from);
+        let given = (&self.options[..], &self.late_options[..]);
+        let mut command = Command::from(self.to.command(&flags, &[&own, more].concat(), given, remote));
         // It ends with its standard input.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -188,14 +161,17 @@ mod tests {
 
     #[test]
     fn a_jump_host_is_reached_by_an_ssh_that_asks_nobody() {
-        let host = Host { login: "far".to_owned(), port: None };
+        let far = ssh::Login::new(None, "far", None).unwrap();
         let login = Login {
             jumps: Some("one,me@two:2222".to_owned()),
-            ..Login::of(host, ["-F", "a'%b"].map(OsString::from).to_vec())
+            ..Login::of(far, ["-F", "a'%b"].map(OsString::from).to_vec())
         };
         let words = login.quiet_jump().unwrap().into_string().unwrap();
-        let expected =
-            r"ProxyCommand=ssh -o BatchMode=yes -F 'a'\''%%b' -J 'one' -W '[%h]:%p' 'ssh://me@two:2222'";
-        assert_eq!(words, expected);
+        let end = r" -F 'a'\''%%b' -J 'one' -W '[%h]:%p' 'ssh://me@two:2222'";
+        assert!(
+            words.starts_with("ProxyCommand=ssh -o BatchMode=yes -o ") && words.ends_with(end),
+            "{words}"
+        );
+        assert!(words.contains(" -o ForwardAgent=no ") && words.contains(" -o PermitLocalCommand=no "));
     }
 }

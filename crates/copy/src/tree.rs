@@ -16,14 +16,11 @@ use tokio::{sync::Semaphore, task::spawn_local};
 use crate::{
     channel::Channel,
     choice::Choice,
-    file::{Item, Kind, MODE_BITS},
+    file::{Item, Kind, permissions},
     location::shown,
     trouble::{Result, Trouble},
     waiting::Pending,
 };
-
-/// Folders in folders beyond this are a loop of links that nothing else has shown.
-const MAX_DEPTH: usize = 200;
 
 /// Folders that are listed at once: a server opens only so many.
 pub(crate) const LISTINGS: usize = 64;
@@ -115,7 +112,7 @@ fn here(
                 target,
                 Kind::Link(to.as_os_str().as_bytes().to_vec()),
                 &metadata,
-                false,
+                relative,
             )),
             Err(error) => problem(error.to_string()),
         }
@@ -131,7 +128,7 @@ fn here(
         return;
     }
     if behind.is_file() {
-        return found.items.push(local_item(path, target, Kind::File, &behind, relative.is_empty()));
+        return found.items.push(local_item(path, target, Kind::File, &behind, relative));
     }
     if !behind.is_dir() {
         return problem("not a regular file".to_owned());
@@ -155,7 +152,7 @@ fn here(
         }
     }
     names.sort();
-    found.items.push(local_item(path, target.clone(), Kind::Folder, &behind, relative.is_empty()));
+    found.items.push(local_item(path, target.clone(), Kind::Folder, &behind, relative));
     ancestors.push(identity);
     for name in names {
         let bytes = name.as_bytes();
@@ -165,14 +162,14 @@ fn here(
     ancestors.pop();
 }
 
-fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, is_named: bool) -> Item {
+fn local_item(source: &[u8], target: Vec<u8>, kind: Kind, metadata: &Metadata, relative: &[u8]) -> Item {
     Item {
-        is_named,
+        named_bytes: target.len() - relative.len(),
         source: source.to_vec(),
+        permissions: permissions(metadata.mode(), kind == Kind::Folder),
         target,
         kind,
         size_bytes: metadata.len(),
-        permissions: metadata.mode() & MODE_BITS,
         accessed_s: metadata.atime(),
         modified_s: metadata.mtime(),
         modified_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
@@ -210,10 +207,10 @@ pub(crate) async fn find_there(
     };
     let mut folders = Vec::new();
     let bounds = Rc::new(Bounds { left: Cell::new(MAX_ITEMS), at_once: Semaphore::new(LISTINGS) });
-    let named = source.clone();
     let first = Folder { source, relative: Vec::new(), target, above: Vec::new() };
     take(first, attributes, choice, &mut folders, found);
-    for _ in 0..MAX_DEPTH {
+    // It ends, since no path is longer than a bound.
+    loop {
         let listings: Vec<_> = folders
             .drain(..)
             .map(|folder| spawn_local(list(Rc::clone(channel), folder, choice.links, Rc::clone(&bounds))))
@@ -239,9 +236,6 @@ pub(crate) async fn find_there(
             }
         }
     }
-    let why = format!("folders are more than {MAX_DEPTH} deep; a link may lead back to one above");
-    found.problems.push(Problem::new(&named, why));
-    Ok(())
 }
 
 #[derive(Debug, Default)]
@@ -368,12 +362,13 @@ fn take(
     found.items.push(Item {
         source: entry.source.clone(),
         target: entry.target.clone(),
-        is_named: entry.relative.is_empty(),
+        named_bytes: entry.target.len() - entry.relative.len(),
         kind,
         size_bytes: attributes.size.unwrap_or(0),
-        permissions: attributes
-            .permissions
-            .map_or(if is_folder { 0o755 } else { 0o644 }, |mode| mode & MODE_BITS),
+        permissions: permissions(
+            attributes.permissions.unwrap_or(if is_folder { 0o755 } else { 0o644 }),
+            is_folder,
+        ),
         accessed_s: times.map_or(0, |times| i64::from(times.accessed_s)),
         modified_s,
         modified_ns: i128::from(modified_s) * 1_000_000_000,

@@ -79,7 +79,8 @@ impl fmt::Display for Trouble {
                 let words = if message.is_empty() { "failure" } else { message };
                 write!(
                     f,
-                    "the server says '{words}' and gives no reason; check whether its disk is full, and read its log"
+                    "the server says '{words}' and gives no reason; check there whether the file system is full (df, df -i) or \
+                     read-only (mount), and read its log"
                 )
             }
             Self::Refused(Refusal { code, message }) if message.is_empty() => {

@@ -3,7 +3,9 @@
 use std::{
     cell::RefCell,
     fs::{self, File},
+    mem::swap,
     os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
     rc::Rc,
     sync::Arc,
 };
@@ -11,75 +13,90 @@ use std::{
 use sftp::{Attributes, Code, FileType, OpenFlags, Request};
 
 use crate::{
-    carrier::{Carrier, is_hole},
+    carrier::{Carrier, is_hole, is_hole_free},
     channel::Channel,
     file::{FileCopy, Item, MODE_BITS, Prepared},
     handle::Handle,
-    hash::Sum,
     journal::Known,
     location::{os, shown},
-    parts::temporary_name,
-    remote::{final_attributes, to_read},
+    parts::{Part, at_first, beside},
+    remote::final_attributes,
     report::Verified,
     span::Span,
     trouble::{Result, Trouble},
+    verify::READING,
 };
 
 /// Parts of a small file that lost connections may have left.
 const MAX_PARTS: u32 = 8;
-/// Handles for reading back have numbers of their own.
-pub(crate) const READING: u64 = 1 << 63;
-
 impl Carrier {
-    /// Opens the source, and finds what an earlier run has brought.
+    /// Opens the source, and makes the file there, or takes up what an earlier run has brought.
     pub(crate) async fn prepare_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Prepared> {
         let local = open_source(file)?;
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
+        let mode = at_first(&file.item, replaced_permissions);
         let identity = self.identity(file);
-        let (journal, Known { chunks, former }) = self.journal(&identity);
-        if let Some(former) = former {
-            let _ = channel.remove(&temporary_name(&self.manner, &former, &target)).await;
-        }
-        let temporary = temporary_name(&self.manner, &identity, &target);
-        let mut flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        if chunks.is_empty() {
-            flags = flags | OpenFlags::EXCLUSIVE;
-        }
-        let open = Request::Open { path: &temporary, flags, attributes: at_first(file) };
-        if journal.is_none() {
-            self.part(channel, file, &temporary);
-        }
+        let Known { part: former, mut chunks } = self.known(&identity);
+        let (mut name, mut former_bytes) = (self.part_name(file), 0);
+        let mut temporary = beside(&target, &name);
+        self.part(file, Part::There(Rc::clone(channel), temporary.clone()));
+        self.remove_former(channel, file, (&target, former.as_deref()));
+        let open = to_make(&temporary, mode);
         let opened = match channel.handle(file.number, &open).await {
-            // Without chunks to go on with, what lies there under this name is worth nothing.
+            // An attempt of this run over a connection that was lost has made it.
             Err(Trouble::Refused(_)) if channel.remove(&temporary).await.is_ok() => {
                 channel.handle(file.number, &open).await
             }
             opened => opened,
         };
-        let handle = match Trouble::unless_lost(opened)? {
-            Ok(handle) => handle,
-            Err(trouble) => {
-                if let Some(journal) = journal.filter(|_| chunks.is_empty()) {
-                    journal.remove();
-                }
-                return Err(trouble);
+        let made = opened?;
+        if let Some(former) = former {
+            let mut surplus = beside(&target, &former);
+            let bytes = if chunks.is_empty() {
+                None
+            } else {
+                Trouble::unless_lost(former_size(channel, &surplus, &made, mode).await)?.ok().flatten()
+            };
+            drop(made);
+            if let Some(bytes) = bytes {
+                (former_bytes, name) = (bytes, former);
+                swap(&mut temporary, &mut surplus);
+                channel.close(file.number)?;
+            } else {
+                chunks.clear();
             }
-        };
-        let former_bytes = if chunks.is_empty() {
-            0
+            let _ = channel.begin(&Request::Remove(&surplus))?;
+        }
+        let journal = self.journal(&identity, &name, &chunks);
+        if journal.is_some() {
+            self.parts.borrow_mut().remove(&file.number);
         } else {
-            let known = channel.begin(&Request::Fstat(&handle))?.attributes().await;
-            Trouble::unless_lost(known)?.ok().and_then(|known| known.size).unwrap_or(u64::MAX)
-        };
-        Ok(Prepared {
+            self.part(file, Part::There(Rc::clone(channel), temporary.clone()));
+        }
+        let prepared = Prepared {
             local: Arc::new(local),
             temporary,
             target,
+            here: None,
             replaced_permissions,
             journal: RefCell::new(journal),
             known: RefCell::new(chunks),
             former_bytes,
-        })
+        };
+        // A hole at the end of what is summed is not there before the file has its size.
+        if !is_hole_free(&prepared.local, file.item.size_bytes) {
+            let handle = self.handle_up(channel, file, &prepared).await?;
+            let attributes = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
+            channel.begin(&Request::Fsetstat { handle: &handle, attributes })?.done().await?;
+        }
+        Ok(prepared)
+    }
+
+    /// Has the parts of runs that were killed removed, but for one.
+    fn remove_former(&self, channel: &Channel, file: &FileCopy, (target, kept): (&[u8], Option<&str>)) {
+        for name in self.former_names(file).into_iter().filter(|name| Some(&**name) != kept) {
+            let _ = channel.begin(&Request::Remove(&beside(target, &name)));
+        }
     }
 
     async fn handle_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result<Rc<Handle>> {
@@ -143,35 +160,12 @@ impl Carrier {
         Ok(())
     }
 
-    /// The hash of a chunk that was written: by a shell there, else of what is read back.
-    pub(crate) async fn hash_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        prepared: &Prepared,
-        (begin, here): (u64, Sum),
-    ) -> Result<String> {
-        let length = here.bytes;
-        // A hole at its end is not there before the file has its size.
-        let has_hole = is_hole(&prepared.local, begin + length - 1, 1);
-        if !has_hole && let Some(hash) = self.hashers.hash_chunk(&prepared.temporary, begin, here).await {
-            return Ok(hash);
-        }
-        let handle = channel.handle(file.number | READING, &to_read(&prepared.temporary)).await?;
-        let mut bytes = self.read(channel, &handle, begin..begin + length).await?;
-        file.lacks_hash.set(true);
-        if has_hole {
-            bytes.resize(length as usize, 0);
-        }
-        Ok(Sum::of(&mut bytes).to_string())
-    }
-
     pub(crate) async fn sync_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
         channel.sync(&handle).await
     }
 
-    /// Gives a file that is whole its size, its attributes and its name.
+    /// Gives a file that is whole its attributes and its name.
     pub(crate) async fn finish_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let may_have_name = file.may_have_name.get();
         match self.give_name_up(channel, file, prepared).await {
@@ -180,7 +174,12 @@ impl Carrier {
                 let size_bytes = file.item.size_bytes;
                 let there = channel.stat(&prepared.target).await?.and_then(|there| there.size);
                 let is_whole = there == Some(size_bytes)
-                    && match self.hashers.hash(&prepared.target, None).await.filter(|_| self.manner.verify) {
+                    && match self
+                        .hashers
+                        .hash(&prepared.target, None, size_bytes)
+                        .await
+                        .filter(|_| self.manner.verify)
+                    {
                         Some(there) => {
                             there == self.local_hash(&prepared.local, 0, size_bytes).await?.to_string()
                         }
@@ -194,18 +193,11 @@ impl Carrier {
 
     async fn give_name_up(&self, channel: &Channel, file: &FileCopy, prepared: &Prepared) -> Result {
         let handle = self.handle_up(channel, file, prepared).await?;
-        // All at once: a server takes the requests of a channel one after the other. What was written has given the file its size,
-        // but for a hole at its end.
-        let size = Attributes { size: Some(file.item.size_bytes), ..Attributes::default() };
-        let sized = if is_hole(&prepared.local, file.item.size_bytes - 1, 1) {
-            Some(channel.begin(&Request::Fsetstat { handle: &handle, attributes: size })?)
-        } else {
-            None
-        };
+        // All at once: a server takes the requests of a channel one after the other.
         let synced = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
         drop(handle);
         let closed = [channel.close(file.number)?, channel.close(file.number | READING)?];
-        for answer in sized.into_iter().chain(synced).chain(closed.into_iter().flatten()) {
+        for answer in synced.into_iter().chain(closed.into_iter().flatten()) {
             answer.done().await?;
         }
         unchanged(file, &prepared.local)?;
@@ -225,16 +217,16 @@ impl Carrier {
         let set = if attributes == Attributes::default() {
             None
         } else {
-            Some(channel.begin(&Request::Setstat { path: temporary, attributes })?)
+            Some(channel.begin_set(temporary, attributes)?)
         };
         channel.rename(temporary, target).await?;
         let Some(set) = set else { return Ok(()) };
-        let target = shown(target);
         if self.manner.preserve && !file.item.has_sftp_times() {
+            let target = shown(target);
             self.warn(format!("{target}: SFTP has times from 1970 to 2106; it got the nearest one"));
         }
-        if let Err(trouble) = Trouble::unless_lost(set.done().await)? {
-            self.warn(format!("{target}: cannot set times and permissions: {trouble}"));
+        if let Err(trouble) = Trouble::unless_lost(channel.set(target, set).await)? {
+            self.warn(format!("{}: cannot set times and permissions: {trouble}", shown(target)));
         }
         Ok(())
     }
@@ -243,8 +235,10 @@ impl Carrier {
     pub(crate) async fn small_up(&self, channel: &Rc<Channel>, file: &FileCopy) -> Result<Verified> {
         let local = Arc::new(open_source(file)?);
         let (target, replaced_permissions) = replaced(channel, &file.item).await?;
-        let temporary = temporary_name(&self.manner, &self.identity(file), &target);
-        let (earlier, temporary, handle) = self.make_there(channel, file, temporary).await?;
+        self.remove_former(channel, file, (&target, None));
+        let temporary = beside(&target, &self.part_name(file));
+        let mode = at_first(&file.item, replaced_permissions);
+        let (earlier, temporary, handle) = self.make_there(channel, file, (temporary, mode)).await?;
         let carried = async {
             self.write(channel, &handle, &local, &Span::new(0, file.item.size_bytes), u64::MAX).await?;
             let sync = if self.manner.sync { channel.begin_sync(&handle)? } else { None };
@@ -253,7 +247,7 @@ impl Carrier {
                 sync.done().await?;
             }
             closed.done().await?;
-            let verified = self.verify_small_up(channel, file, (&local, &temporary)).await;
+            let verified = self.verify_small(channel, file, (&local, &temporary)).await;
             unchanged(file, &local)?;
             let verified = verified?;
             self.name_up(channel, file, (&temporary, &target), replaced_permissions).await?;
@@ -276,15 +270,13 @@ impl Carrier {
         &self,
         channel: &Rc<Channel>,
         file: &FileCopy,
-        first: Vec<u8>,
+        (first, mode): (Vec<u8>, u32),
     ) -> Result<(Vec<Vec<u8>>, Vec<u8>, Handle)> {
         let (mut earlier, mut path) = (Vec::new(), first.clone());
         let mut number = 1;
         loop {
-            let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-            let open = Request::Open { path: &path, flags, attributes: at_first(file) };
-            self.part(channel, file, &path);
-            match channel.ask(&open).await {
+            self.part(file, Part::There(Rc::clone(channel), path.clone()));
+            match channel.ask(&to_make(&path, mode)).await {
                 Err(Trouble::Refused(_)) if number < MAX_PARTS && channel.remove(&path).await.is_ok() => {}
                 opened => return Ok((earlier, path, channel.opened(opened?)?)),
             }
@@ -293,37 +285,35 @@ impl Carrier {
             number += 1;
         }
     }
-
-    async fn verify_small_up(
-        &self,
-        channel: &Channel,
-        file: &FileCopy,
-        (local, temporary): (&Arc<File>, &[u8]),
-    ) -> Result<Verified> {
-        if !self.manner.verify {
-            return Ok(Verified::No);
-        }
-        let size_bytes = file.item.size_bytes;
-        let here = self.local_hash(local, 0, size_bytes).await?.to_string();
-        let (there, verified) = match self.hashers.hash(temporary, None).await {
-            Some(hash) => (hash, Verified::ByChecksum),
-            None => {
-                let handle = channel.opened(channel.ask(&to_read(temporary)).await?)?;
-                let mut bytes = self.read(channel, &handle, 0..size_bytes).await?;
-                (Sum::of(&mut bytes).to_string(), Verified::ReadBack)
-            }
-        };
-        if there == here { Ok(verified) } else { Err(Trouble::Differs { offset: 0 }) }
-    }
 }
 
+/// Opens a source. What is no file any more, such as a FIFO, holds nobody.
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
-    File::open(os(&file.item.source)).map_err(|error| Trouble::local("read the source", &error))
+    files::open(Path::new(&os(&file.item.source))).map_err(|error| Trouble::local("read the source", &error))
 }
 
-/// What the new file may be read and written by until it is whole.
-fn at_first(file: &FileCopy) -> Attributes {
-    Attributes { permissions: Some(file.item.permissions & 0o777 | 0o600), ..Attributes::default() }
+/// Opens a file that is not there yet.
+fn to_make(path: &[u8], mode: u32) -> Request<'_> {
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    let attributes = Attributes { permissions: Some(mode), ..Attributes::default() };
+    Request::Open { path, flags, attributes }
+}
+
+/// The size of a part that an earlier run has left, if it is ours: a file of the owner of the one that was just `made`, with which
+/// nobody can do more than with one of this mode.
+async fn former_size(channel: &Channel, path: &[u8], made: &[u8], mode: u32) -> Result<Option<u64>> {
+    // A server would wait for the other end of a FIFO.
+    if channel.lstat(path).await?.is_none_or(|known| known.file_type() != Some(FileType::Regular)) {
+        return Ok(None);
+    }
+    let open = Request::Open { path, flags: OpenFlags::WRITE, attributes: Attributes::default() };
+    let opened = channel.opened(channel.ask(&open).await?)?;
+    let asked = [channel.begin(&Request::Fstat(&opened))?, channel.begin(&Request::Fstat(made))?];
+    let [former, made] = asked;
+    let (former, made) = (former.attributes().await?, made.attributes().await?);
+    let user = |known: &Attributes| known.owner.map(|owner| owner.uid);
+    let is_ours = user(&former) == user(&made) && former.permissions.unwrap_or(0) & 0o077 & !mode == 0;
+    Ok(is_ours.then(|| former.size.unwrap_or(u64::MAX)))
 }
 
 /// The file behind a target, and the permissions of the one that is there.
@@ -332,7 +322,7 @@ async fn replaced(channel: &Channel, item: &Item) -> Result<(Vec<u8>, Option<u32
     let Some(known) = channel.lstat(target).await? else { return Ok((target.to_vec(), None)) };
     let (target, known) = if known.file_type() == Some(FileType::Symlink) {
         // Below a folder, a link is replaced itself.
-        if !item.is_named {
+        if !item.is_named() {
             return Ok((target.clone(), None));
         }
         // The file is replaced, not the link. A link to nothing is.

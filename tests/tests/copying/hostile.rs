@@ -50,13 +50,17 @@ def requests():
             continue
         path = strings(packet[5:])[:1] if len(packet) > 9 else []
         is_forbidden = packet[0] == 17 and path[0].endswith(b"forbidden")
-        if mode == "refuse" and (packet[0] in (9, 10) or is_forbidden):
+        sets = packet[0] in (9, 10) or packet[0] == 200 and packet[9:].startswith(b"lsetstat")
+        if mode == "refuse" and (sets or is_forbidden):
             answer(b"\x65" + packet[1:5] + struct.pack(">I", 3) + string(b"Permission denied") + string(b""))
             continue
         if mode == "replace" and packet[0] == 3 and path[0].endswith(b"source") and not once():
             try: os.replace(folder + "/new", path[0])
             except FileNotFoundError: pass
         while mode == "replace" and packet[0] == 5 and os.path.exists(folder + "/new"): time.sleep(0.01)
+        # Somebody else does something at this moment.
+        if mode == "act-%d" % packet[0] and once():
+            subprocess.run(["sh", folder + "/act", str(os.getppid())], check=True)
         passes(packet)
         if mode == "die-before-name" and is_naming(packet) and once():
             server.stdin.close(); server.wait(); os._exit(0)
@@ -82,7 +86,7 @@ for packet in packets(server.stdout):
 
 impl Place {
     /// A server behind the filter; with a shell, if it is to have one.
-    fn hostile(mode: &str, server: &str, has_shell: bool) -> Result<Self> {
+    pub(super) fn hostile(mode: &str, server: &str, has_shell: bool) -> Result<Self> {
         let labs = Labs::new()?;
         let (filter, folder) = (labs.file("filter.py", FILTER)?, labs.path(""));
         let shell = match mode {
@@ -97,13 +101,13 @@ impl Place {
         Ok(Self { labs, path })
     }
 
-    fn has_parts(&self, folder: &str) -> Result<bool> {
+    pub(super) fn has_parts(&self, folder: &str) -> Result<bool> {
         let mut names = fs::read_dir(self.at(folder))?.flatten().map(|entry| entry.file_name());
         Ok(names.any(|name| name.to_string_lossy().contains(".part")))
     }
 }
 
-fn contents(bytes: u32) -> Vec<u8> {
+pub(super) fn contents(bytes: u32) -> Vec<u8> {
     (0..bytes).map(|at| (at / 17) as u8).collect()
 }
 
@@ -323,7 +327,7 @@ fn journals(place: &Place) -> Vec<PathBuf> {
 }
 
 /// Begins a copy by a server that stands still once chunks have arrived, and kills it then.
-fn kill_with_chunks(place: &Place, ends: [&String; 2]) -> Result<()> {
+pub(super) fn kill_with_chunks(place: &Place, ends: [&String; 2]) -> Result<()> {
     let mut copy = place.labs.command("copy -q")?.args(ends).env("PATH", &place.path).start()?;
     let has_chunks = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.lines().count() >= 4);
     until("chunks have arrived", || journals(place).iter().any(has_chunks));

@@ -21,6 +21,9 @@ use testing::PATIENCE;
 use super::*;
 
 mod hostile;
+mod others;
+mod places;
+mod shells;
 
 /// In the place of `ssh`: Debian's server without a shell, and without the extensions of OpenSSH.
 const BARE_SERVER: &str =

@@ -33,10 +33,17 @@ fn rate_in_words(bytes_per_s: f64) -> String {
     format!("{:.1} Mbit/s", bytes_per_s * 8.0 / 1e6)
 }
 
+/// A name in one line, whatever is in it.
+fn one_line(name: &str) -> String {
+    name.replace('\n', "\\n")
+}
+
 /// What is not there, a line each.
 pub(super) fn problems(report: &Report) -> Vec<String> {
-    let failed =
-        report.files.iter().filter_map(|file| Some(format!("{}: {}", file.source, file.error.as_ref()?)));
+    let failed = report
+        .files
+        .iter()
+        .filter_map(|file| Some(format!("{}: {}", one_line(&file.source), file.error.as_ref()?)));
     let mut lines: Vec<_> = failed.collect();
     // Of what an interrupt has left undone, nobody reads it all.
     let more = lines.len().saturating_sub(MAX_SHOWN);
@@ -88,12 +95,15 @@ pub(super) fn render(report: &Report, is_dry: bool) -> String {
     let ways = [
         (Verified::ByChecksum, "compared by checksums of the other machine"),
         (Verified::ReadBack, "read back over the connection"),
-        (Verified::HereOnly, "not compared, only read again on this machine: the other one gave no checksum"),
+        (Verified::HereOnly, "not compared, only read again on this machine"),
         (Verified::No, "not verified"),
     ];
     for (how, words) in ways {
+        let lacks_sum = matches!(how, Verified::ReadBack | Verified::HereOnly);
+        let why = report.no_checksum_because.as_ref().filter(|_| lacks_sum);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
         if of(how) > 0 {
-            text += &format!("{} {words}\n", counted(of(how), "file"));
+            text += &format!("{} {words}{why}\n", counted(of(how), "file"));
         }
     }
     text

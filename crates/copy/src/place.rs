@@ -1,0 +1,291 @@
+//! Where files come to on this machine: a name beneath a folder that is held.
+//!
+//! A path that the user named is followed once, as scp does. Beneath it no link is followed, whatever others rename meanwhile.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, ErrorKind},
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use files::{Folder, Trust};
+use rustix::{
+    fs::{FileType, OFlags, fsync},
+    process::geteuid,
+};
+
+use crate::{
+    file::{Item, MODE_BITS},
+    location::os,
+    trouble::{Result, Trouble},
+};
+
+/// Folders that the user named, or that hold what he named, by their paths.
+#[derive(Debug, Default)]
+pub(crate) struct Held(RefCell<HashMap<PathBuf, Rc<Folder>>>);
+
+impl Held {
+    fn folder(&self, path: &Path) -> io::Result<Rc<Folder>> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        if let Some(folder) = self.0.borrow().get(path) {
+            return Ok(Rc::clone(folder));
+        }
+        let folder = Rc::new(Folder::open(path, Trust::Anybody)?);
+        self.0.borrow_mut().insert(path.to_owned(), Rc::clone(&folder));
+        Ok(folder)
+    }
+
+    fn place(&self, item: &Item) -> io::Result<Place> {
+        if !item.is_named() {
+            let (named, below) = item.target.split_at(item.named_bytes);
+            let below = &below[below.iter().take_while(|byte| **byte == b'/').count()..];
+            return Ok(Place { folder: self.folder(Path::new(&os(named)))?, name: os(below).into() });
+        }
+        let target = PathBuf::from(os(&item.target));
+        // The file is replaced, not the link. A link to nothing is.
+        let target = fs::canonicalize(&target).unwrap_or(target);
+        let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
+            return Err(io::Error::new(ErrorKind::IsADirectory, "is a folder"));
+        };
+        Ok(Place { folder: self.folder(folder)?, name: name.into() })
+    }
+
+    /// Where a file comes to, and the permissions of the one that is there.
+    pub(crate) fn target(&self, item: &Item) -> Result<(Place, Option<u32>)> {
+        let failed = |error: &io::Error| Trouble::local("find the place of the target", error);
+        let place = self.place(item).map_err(|error| failed(&error))?;
+        let found = match place.folder.look(&place.name) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((place, None)),
+            Err(error) => return Err(failed(&error)),
+        };
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile => Ok((place, Some(found.st_mode & MODE_BITS))),
+            // It is replaced itself: whoever wrote it must not say where else files come to.
+            FileType::Symlink => Ok((place, None)),
+            _ => Err(Trouble::not_regular(&item.target)),
+        }
+    }
+
+    /// What is where an item comes to.
+    pub(crate) fn found(&self, item: &Item) -> Option<sftp::FileType> {
+        let found = self.place(item).and_then(|place| place.folder.look(&place.name)).ok()?;
+        sftp::Attributes { permissions: Some(found.st_mode), ..Default::default() }.file_type()
+    }
+
+    /// Makes a folder, unless it is there; tells whether it is new. One that the user named is held from now on.
+    pub(crate) fn make_folder(&self, item: &Item, mode: u32) -> io::Result<bool> {
+        let path = os(&item.target);
+        if item.is_named() && self.folder(Path::new(&path)).is_ok() {
+            return Ok(false);
+        }
+        let place = self.place(item)?;
+        let is_new = match place.folder.make_new(&place.name, mode) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && place.is(FileType::Directory) => false,
+            made => made.map(|()| true)?,
+        };
+        if item.is_named() {
+            self.folder(Path::new(&path))?;
+        }
+        Ok(is_new)
+    }
+
+    /// Opens a folder that is there.
+    pub(crate) fn open_folder(&self, item: &Item) -> io::Result<File> {
+        let opened = if item.is_named() {
+            self.folder(Path::new(&os(&item.target)))?.as_fd().try_clone_to_owned()?
+        } else {
+            let place = self.place(item)?;
+            place.folder.below(&place.name, Trust::Anybody)?.as_fd().try_clone_to_owned()?
+        };
+        Ok(opened.into())
+    }
+
+    /// Makes a link, in the place of a file or link that has its name.
+    pub(crate) fn make_link(&self, item: &Item, to: &[u8]) -> io::Result<()> {
+        let place = self.place(item)?;
+        if place.is(FileType::Symlink) || place.is(FileType::RegularFile) {
+            place.remove()?;
+        }
+        place.folder.make_link(&place.name, os(to))
+    }
+}
+
+/// A name beneath a folder that is held.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    folder: Rc<Folder>,
+    name: PathBuf,
+}
+
+impl Place {
+    /// The path, for messages.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    /// Another name in the same folder.
+    pub(crate) fn beside(&self, name: &str) -> Self {
+        Self { folder: Rc::clone(&self.folder), name: self.name.with_file_name(name) }
+    }
+
+    fn is(&self, kind: FileType) -> bool {
+        self.folder.look(&self.name).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == kind)
+    }
+
+    /// Makes a new file of this size here, in the place of what has the name: an attempt of this run may have left it.
+    pub(crate) fn create(&self, mode: u32, size_bytes: u64) -> Result<File> {
+        let made = match self.folder.create(&self.name, mode) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.remove().and_then(|()| self.folder.create(&self.name, mode))
+            }
+            made => made,
+        };
+        // What is zero stays a hole, also at the end.
+        let made = made.and_then(|file| {
+            file.set_len(size_bytes).inspect_err(|_| drop(self.remove()))?;
+            Ok(file)
+        });
+        made.map_err(|error| {
+            let advice = if error.kind() == ErrorKind::PermissionDenied {
+                "; its folder must be writable"
+            } else {
+                ""
+            };
+            Trouble::Local(format!("cannot make {}: {error}{advice}", self.path().display()))
+        })
+    }
+
+    /// Opens what an earlier run has left, if it is ours and nobody can do more with it than with one that is made with this mode.
+    pub(crate) fn take_up(&self, mode: u32) -> Option<File> {
+        let file = self.folder.file(&self.name, OFlags::RDWR).ok()?;
+        let about = file.metadata().ok()?;
+        let is_ours = about.uid() == geteuid().as_raw() && about.nlink() == 1;
+        (is_ours && about.mode() & 0o077 & !mode == 0).then_some(file)
+    }
+
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.folder.remove(&self.name)
+    }
+
+    /// Gives what is here the name of another place in the same folder.
+    pub(crate) fn rename(&self, to: &Self) -> io::Result<()> {
+        self.folder.rename(&self.name, &to.name)
+    }
+
+    /// Brings the folder to its disk. Some file systems have no way to do this.
+    pub(crate) fn sync_folder(&self) {
+        let _ = match self.name.parent().filter(|parent| *parent != Path::new("")) {
+            Some(parent) => self.folder.below(parent, Trust::Anybody).map(fsync),
+            None => Ok(fsync(&self.folder)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::Permissions,
+        os::unix::fs::{PermissionsExt, symlink},
+        process::Command,
+    };
+
+    use super::*;
+    use crate::file::{Kind, item};
+
+    /// An item below a folder that the user named.
+    fn below(named: &Path, name: &str, kind: Kind) -> Item {
+        let target = named.join(name);
+        Item {
+            named_bytes: if name.is_empty() { target.as_os_str().len() } else { named.as_os_str().len() },
+            target: target.into_os_string().into_encoded_bytes(),
+            kind,
+            ..item("source", 1)
+        }
+    }
+
+    #[test]
+    fn nothing_below_a_named_folder_follows_a_link_or_waits_for_a_pipe() {
+        let place = tempfile::tempdir().unwrap();
+        let [named, link, elsewhere] = ["named", "link", "elsewhere"].map(|name| place.path().join(name));
+        for folder in [&named, &elsewhere] {
+            fs::create_dir(folder).unwrap();
+        }
+        symlink(&named, &link).unwrap();
+        let held = Held::default();
+        // The link that the user named is followed.
+        assert!(!held.make_folder(&below(&link, "", Kind::Folder), 0o755).unwrap());
+        for name in ["a", "b", "c"] {
+            assert!(held.make_folder(&below(&link, name, Kind::Folder), 0o700).unwrap());
+            assert!(!held.make_folder(&below(&link, name, Kind::Folder), 0o700).unwrap());
+            assert!(held.open_folder(&below(&link, name, Kind::Folder)).is_ok());
+        }
+        for name in ["a", "b"] {
+            fs::remove_dir(named.join(name)).unwrap();
+        }
+        symlink(&elsewhere, named.join("a")).unwrap();
+        assert!(Command::new("mkfifo").arg(named.join("b")).status().unwrap().success());
+        for name in ["a", "b"] {
+            assert!(held.make_folder(&below(&link, name, Kind::Folder), 0o700).is_err(), "{name}");
+            assert!(held.open_folder(&below(&link, name, Kind::Folder)).is_err(), "{name}");
+            assert!(held.target(&below(&link, &format!("{name}/file"), Kind::File)).is_err(), "{name}");
+        }
+        // The folder that was named is the one that was found, although its name leads elsewhere now.
+        fs::remove_file(&link).unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        let (target, replaced) = held.target(&below(&link, "c/file", Kind::File)).unwrap();
+        assert!(replaced.is_none());
+        drop(target.beside("part").create(0o600, 5).unwrap());
+        target.beside("part").rename(&target).unwrap();
+        target.sync_folder();
+        assert_eq!(fs::metadata(named.join("c/file")).unwrap().len(), 5);
+        held.make_link(&below(&link, "c/file", Kind::Link(Vec::new())), b"to").unwrap();
+        assert_eq!(fs::read_link(named.join("c/file")).unwrap(), Path::new("to"));
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_a_part_of_our_own_is_taken_up() {
+        let place = tempfile::tempdir().unwrap();
+        let item = below(place.path(), "file", Kind::File);
+        let (target, _) = Held::default().target(&item).unwrap();
+        let part = target.beside("part");
+        let path = part.path();
+        drop(part.create(0o640, 5).unwrap());
+        assert!(part.take_up(0o640).is_some());
+        // Of another mode, with a second name, or no file at all.
+        assert!(part.take_up(0o600).is_none());
+        for mode in [0o642, 0o644, 0o660] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert!(part.take_up(0o640).is_none(), "{mode:o}");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert!(part.take_up(0o640).is_some());
+        fs::hard_link(&path, place.path().join("second")).unwrap();
+        assert!(part.take_up(0o640).is_none());
+        fs::remove_file(&path).unwrap();
+        symlink("second", &path).unwrap();
+        assert!(part.take_up(0o640).is_none());
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(part.take_up(0o640).is_none());
+        // What is made in its place is new.
+        assert_eq!(part.create(0o600, 7).unwrap().metadata().unwrap().len(), 7);
+        assert!(fs::metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn as_root_a_part_of_another_user_is_not_taken_up() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, _) = Held::default().target(&below(place.path(), "file", Kind::File)).unwrap();
+        let part = target.beside("part");
+        drop(part.create(0o600, 5).unwrap());
+        assert!(part.take_up(0o600).is_some());
+        std::os::unix::fs::chown(part.path(), Some(61_234), None).unwrap();
+        assert!(part.take_up(0o600).is_none());
+    }
+}

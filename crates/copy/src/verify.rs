@@ -1,0 +1,127 @@
+//! Whether what is on the other machine is what is here.
+//!
+//! A shell there sums it. SFTP has the last word: some servers show SFTP other files than a shell, under the same names.
+
+use std::{fs::File, io, rc::Rc, sync::Arc};
+
+use tokio::task::spawn_blocking;
+
+use crate::{
+    carrier::{Carrier, Direction},
+    channel::Channel,
+    file::{FileCopy, Prepared},
+    hash::Sum,
+    location::shown,
+    remote::to_read,
+    report::Verified,
+    trouble::{Result, Trouble},
+};
+
+/// Handles for reading back have numbers of their own.
+pub(crate) const READING: u64 = 1 << 63;
+
+impl Carrier {
+    pub(crate) async fn local_hash(&self, file: &Arc<File>, begin: u64, length: u64) -> Result<Sum> {
+        let file = Arc::clone(file);
+        let hashed = spawn_blocking(move || Sum::of_part(&file, begin, length)).await;
+        hashed
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|error| Trouble::local("read the file here", &error))
+    }
+
+    /// Whether a chunk of a file is the same on both sides, of which `here` is the sum here. Of one that an earlier run has brought,
+    /// `was` was the sum.
+    pub(crate) async fn is_same(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        prepared: &Prepared,
+        (begin, here, was): (u64, Sum, Option<&str>),
+    ) -> Result<bool> {
+        let is_up = self.manner.direction == Direction::Up;
+        if was.is_some_and(|was| was != here.to_string()) {
+            return Ok(false);
+        }
+        if was.is_none() && !self.manner.verify {
+            return Ok(true);
+        }
+        let path = if is_up { &prepared.temporary } else { &file.item.source };
+        let there = self.hashers.hash_chunk(path, begin, here).await;
+        if !is_up && was.is_some() {
+            // What an earlier run has brought may be of another source, whose size and time are the same.
+            return Ok(there == Some(here.to_string()));
+        }
+        if let Some(is_same) = self.shell_agrees(channel, file, path, (begin, here), there).await? {
+            return Ok(is_same);
+        }
+        file.lacks_hash.set(true);
+        // SSH has authenticated what came down in this run, where nobody there can tell more.
+        Ok(!is_up || self.read_there(channel, file, path, (begin, here)).await? == here)
+    }
+
+    /// Verifies a small file, whose end on this machine is `local`, and on the other `path`.
+    pub(crate) async fn verify_small(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        (local, path): (&Arc<File>, &[u8]),
+    ) -> Result<Verified> {
+        if !self.manner.verify {
+            return Ok(Verified::No);
+        }
+        let here = self.local_hash(local, 0, file.item.size_bytes).await?;
+        let there = self.hashers.hash(path, None, here.bytes).await;
+        let verified = match self.shell_agrees(channel, file, path, (0, here), there).await? {
+            Some(true) => Verified::ByChecksum,
+            None if self.manner.direction == Direction::Down => Verified::HereOnly,
+            None if self.read_there(channel, file, path, (0, here)).await? == here => Verified::ReadBack,
+            _ => return Err(Trouble::Differs { offset: 0 }),
+        };
+        Ok(verified)
+    }
+
+    /// Whether a shell that has summed something there agrees; none if nobody there can tell.
+    async fn shell_agrees(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        path: &[u8],
+        (begin, here): (u64, Sum),
+        there: Option<String>,
+    ) -> Result<Option<bool>> {
+        let Some(there) = there else { return Ok(None) };
+        if there == here.to_string() {
+            return Ok(Some(true));
+        }
+        if self.read_there(channel, file, path, (begin, here)).await? != here {
+            return Ok(Some(false));
+        }
+        self.hashers.distrust(format!(
+            "the shell there sees another {} than SFTP does; give both the same root folder to have sums compared",
+            shown(path)
+        ));
+        Ok(None)
+    }
+
+    /// The sum of what SFTP reads there: at the end of a file, also of what is behind it.
+    async fn read_there(
+        &self,
+        channel: &Channel,
+        file: &FileCopy,
+        path: &[u8],
+        (begin, here): (u64, Sum),
+    ) -> Result<Sum> {
+        let number = file.number | READING;
+        let handle: Rc<_> = channel.handle(number, &to_read(path)).await?;
+        let end = begin + here.bytes;
+        let behind = u64::from(end == file.item.size_bytes);
+        let bytes = self.read(channel, &handle, begin..end + behind).await;
+        // A small file that is carried again has another part.
+        if file.is_small() {
+            drop(handle);
+            let _ = channel.close(number)?;
+        }
+        Ok(Sum::of(&mut bytes?))
+    }
+}
