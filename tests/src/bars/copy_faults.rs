@@ -101,7 +101,7 @@ const FAULTS: [(Fault, &str, &[&str]); 11] = [
         "sshd_restarted",
         &["closed", "reset", "refused", "Broken pipe", "ssh ended without a message"],
     ),
-    (DiskFull, "disk_full", &["No space left", "check whether its disk is full"]),
+    (DiskFull, "disk_full", &["No space left", "whether the file system is full"]),
     (SourceChanged, "source_changed", &["the source changed while it was copied"]),
     (Bare, "no_extensions", &[]),
     (OneSession, "max_sessions_1", &[]),
