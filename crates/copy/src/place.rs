@@ -34,9 +34,13 @@ impl Held {
         if let Some(folder) = self.0.borrow().get(path) {
             return Ok(Rc::clone(folder));
         }
-        let folder = Rc::new(Folder::open(path, Trust::Anybody)?);
+        Ok(self.hold(path, Folder::open(path, Trust::Anybody)?))
+    }
+
+    fn hold(&self, path: &Path, folder: Folder) -> Rc<Folder> {
+        let folder = Rc::new(folder);
         self.0.borrow_mut().insert(path.to_owned(), Rc::clone(&folder));
-        Ok(folder)
+        folder
     }
 
     fn place(&self, item: &Item) -> io::Result<Place> {
@@ -79,8 +83,8 @@ impl Held {
 
     /// Makes a folder, unless it is there; tells whether it is new. One that the user named is held from now on.
     pub(crate) fn make_folder(&self, item: &Item, mode: u32) -> io::Result<bool> {
-        let path = os(&item.target);
-        if item.is_named() && self.folder(Path::new(&path)).is_ok() {
+        let path = PathBuf::from(os(&item.target));
+        if item.is_named() && self.folder(&path).is_ok() {
             return Ok(false);
         }
         let place = self.place(item)?;
@@ -89,20 +93,20 @@ impl Held {
             made => made.map(|()| true)?,
         };
         if item.is_named() {
-            self.folder(Path::new(&path))?;
+            self.hold(&path, place.folder.below(&place.name, Trust::Anybody)?);
         }
         Ok(is_new)
     }
 
     /// Opens a folder that is there.
     pub(crate) fn open_folder(&self, item: &Item) -> io::Result<File> {
-        let opened = if item.is_named() {
-            self.folder(Path::new(&os(&item.target)))?.as_fd().try_clone_to_owned()?
+        let folder = if item.is_named() {
+            self.folder(Path::new(&os(&item.target)))?
         } else {
             let place = self.place(item)?;
-            place.folder.below(&place.name, Trust::Anybody)?.as_fd().try_clone_to_owned()?
+            Rc::new(place.folder.below(&place.name, Trust::Anybody)?)
         };
-        Ok(opened.into())
+        Ok(folder.as_fd().try_clone_to_owned()?.into())
     }
 
     /// Makes a link, in the place of a file or link that has its name.

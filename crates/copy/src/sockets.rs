@@ -1,16 +1,12 @@
 //! The folder of ssh's control sockets.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{self, File},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::{
-    fs::{FlockOperation, OFlags, flock},
-    process::geteuid,
-};
+use rustix::fs::{FlockOperation, flock};
 
 /// What the names of folders for sockets begin with.
 const FOLDER: &str = "proofload-copy-";
@@ -70,12 +66,9 @@ fn sweep(folder: &Path) {
         }
         let path = entry.path();
         // Anybody may give names there: a pipe is not waited for, a link not followed, and what others have made stays.
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);
-        let is_own = |opened: &File| opened.metadata().is_ok_and(|known| known.uid() == geteuid().as_raw());
         let is_left =
-            |opened: &File| is_own(opened) && flock(opened, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if opened.is_ok_and(|opened| is_left(&opened)) {
+            |opened: files::Folder| flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if files::Folder::open(&path, files::Trust::Private).is_ok_and(is_left) {
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -92,7 +85,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(format!("{FOLDER}{name}"));
         for name in ["left", "used", "elsewhere"] {
-            fs::create_dir(at(name)).unwrap();
+            files::Folder::make(&at(name), files::Trust::Private).unwrap();
         }
         let elsewhere = folder.path().join("elsewhere");
         fs::rename(at("elsewhere"), &elsewhere).unwrap();

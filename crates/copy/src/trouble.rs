@@ -97,3 +97,15 @@ impl fmt::Display for Trouble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_without_a_reason_may_be_more_than_a_full_disk() {
+        let trouble = Trouble::Refused(Refusal::new(Code::Failure, b"Failure"));
+        let words = trouble.to_string();
+        assert!(words.contains("full (df, df -i)") && words.contains("read-only (mount)"), "{words}");
+    }
+}

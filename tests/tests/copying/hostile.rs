@@ -54,6 +54,9 @@ def requests():
         if mode == "refuse" and (sets or is_forbidden):
             answer(b"\x65" + packet[1:5] + struct.pack(">I", 3) + string(b"Permission denied") + string(b""))
             continue
+        if mode == "deny" and packet[0] == 3:
+            answer(b"\x65" + packet[1:5] + struct.pack(">I", 3) + string(b"Permission denied") + string(b""))
+            continue
         if mode == "replace" and packet[0] == 3 and path[0].endswith(b"source") and not once():
             try: os.replace(folder + "/new", path[0])
             except FileNotFoundError: pass

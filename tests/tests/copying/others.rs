@@ -101,32 +101,64 @@ fn files_of_a_folder_that_becomes_a_link_come_nowhere_else() -> Result<()> {
     Ok(())
 }
 
+/// Breaks a copy off, changes a replacement of its part, and runs the same copy again.
+fn replace_part(is_up: bool, change: impl Fn(&Path) -> std::io::Result<()>) -> Result<()> {
+    let place = Place::hostile("stall", "", true)?;
+    fs::write(place.at("source"), contents(60_000_000))?;
+    fs::create_dir(place.at("to"))?;
+    let [source, target] = ["source", "to/target"].map(|name| place.labs.path(name));
+    let [from, to] =
+        if is_up { [source, format!("any:{target}")] } else { [format!("any:{source}"), target] };
+    kill_with_chunks(&place, [&from, &to])?;
+    // It has all that has arrived, but is not what the copy has left.
+    let part = part(&place.at("to"))?;
+    fs::rename(&part, place.at("to/old"))?;
+    fs::copy(place.at("to/old"), &part)?;
+    change(&part)?;
+    let planted = fs::File::open(&part)?;
+    fs::remove_file(place.at("to/old"))?;
+    let (finished, report) = place.copy(&[&from, &to])?;
+    let words = format!("{is_up} {}{report:#}", finished.stderr);
+    ensure!(finished.code == Some(0) && report["files"][0]["resumed_bytes"] == 0, "{words}");
+    let target = place.at("to/target");
+    ensure!(fs::metadata(&target)?.ino() != planted.metadata()?.ino(), "{words}");
+    ensure!(mode(&target)? == 0o644 && fs::read(target)? == contents(60_000_000), "{words}");
+    ensure!(fs::read_dir(place.at("to"))?.count() == 1, "something is left: {words}");
+    Ok(())
+}
+
 #[test]
-fn a_part_that_somebody_has_replaced_is_not_taken_up() -> Result<()> {
+fn a_part_that_anybody_may_write_to_is_not_taken_up() -> Result<()> {
     let _shared = beside_others();
     for is_up in [true, false] {
-        let place = Place::hostile("stall", "", true)?;
-        fs::write(place.at("source"), contents(60_000_000))?;
-        fs::create_dir(place.at("to"))?;
-        let [source, target] = ["source", "to/target"].map(|name| place.labs.path(name));
-        let [from, to] =
-            if is_up { [source, format!("any:{target}")] } else { [format!("any:{source}"), target] };
-        kill_with_chunks(&place, [&from, &to])?;
-        // With all that has arrived; only anybody may write to it.
-        let part = part(&place.at("to"))?;
-        fs::rename(&part, place.at("to/old"))?;
-        fs::copy(place.at("to/old"), &part)?;
-        fs::set_permissions(&part, fs::Permissions::from_mode(0o666))?;
-        let planted = fs::File::open(&part)?;
-        fs::remove_file(place.at("to/old"))?;
-        let (finished, report) = place.copy(&[&from, &to])?;
-        let words = format!("{is_up} {}{report:#}", finished.stderr);
-        ensure!(finished.code == Some(0) && report["files"][0]["resumed_bytes"] == 0, "{words}");
-        let target = place.at("to/target");
-        ensure!(fs::metadata(&target)?.ino() != planted.metadata()?.ino(), "{words}");
-        ensure!(mode(&target)? == 0o644 && fs::read(target)? == contents(60_000_000), "{words}");
-        ensure!(fs::read_dir(place.at("to"))?.count() == 1, "something is left: {words}");
+        replace_part(is_up, |part| fs::set_permissions(part, fs::Permissions::from_mode(0o666)))?;
     }
+    Ok(())
+}
+
+#[test]
+fn as_root_a_part_of_another_user_is_not_taken_up() -> Result<()> {
+    let _shared = beside_others();
+    for is_up in [true, false] {
+        replace_part(is_up, |part| std::os::unix::fs::chown(part, Some(61_234), None))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn as_root_state_in_the_home_of_another_user_is_left_alone() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(FULL_SERVER)?;
+    let state = place.at(".local/state/proofload/copy");
+    fs::create_dir_all(&state)?;
+    symlink(place.at("made"), state.join("id"))?;
+    std::os::unix::fs::chown(&state, Some(61_234), None)?;
+    fs::write(place.at("source"), contents(3_000_000))?;
+    let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+    let (finished, _) = place.copy(&[&source, &format!("any:{target}")])?;
+    ensure!(finished.code == Some(0) && fs::read(&target)? == contents(3_000_000), "{}", finished.stderr);
+    ensure!(finished.stderr.contains("belongs to user 61234"), "{}", finished.stderr);
+    ensure!(!place.at("made").exists() && fs::read_dir(&state)?.count() == 1, "{}", finished.stderr);
     Ok(())
 }
 

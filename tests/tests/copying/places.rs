@@ -111,3 +111,18 @@ fn a_dry_run_looks_where_files_would_come_to() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_folder_that_cannot_be_written_to_and_a_name_of_two_lines_are_named() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::hostile("deny", "", false)?;
+    fs::write(place.at("source"), "x")?;
+    let [source, missing] = ["source", "of two\nlines"].map(|name| place.labs.path(name));
+    fs::create_dir(place.at("to"))?;
+    let (finished, _) = place.copy(&[&source, &missing, &format!("any:{}", place.labs.path("to"))])?;
+    ensure!(finished.code == Some(1), "{}", finished.stderr);
+    for words in ["Permission denied'; its folder must be writable", "of two\\nlines: No such file"] {
+        ensure!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
+    }
+    Ok(())
+}
