@@ -88,7 +88,7 @@ impl Held {
             return Ok(false);
         }
         let place = self.place(item)?;
-        let is_new = match place.folder.make_new(&place.name, mode) {
+        let is_new = match place.folder.make_folder(&place.name, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists && place.is(FileType::Directory) => false,
             made => made.map(|()| true)?,
         };
