@@ -16,6 +16,17 @@ pub enum Error {
         /// Number of the process, from the lock file.
         pid: String,
     },
+    /// The journal's folder, or a file in it, may be another user's.
+    #[error(
+        "{path} {cause}: what a journal says is done to files, so its folder must be this user's alone. Look at what is there, and \
+         move it away, or name another folder with --state"
+    )]
+    NotOurs {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it is.
+        cause: io::Error,
+    },
     /// A file or a folder cannot be read or written.
     #[error("cannot {what} {path}: {cause}")]
     File {
@@ -47,6 +58,16 @@ pub enum Error {
 impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, cause: impl Into<io::Error>) -> Self {
         Self::File { what, path: path.into(), cause: cause.into() }
+    }
+
+    /// An error of the journal's folder. What `files` refuses has no number of the kernel's.
+    pub(crate) fn state(what: &'static str, path: impl Into<PathBuf>, cause: io::Error) -> Self {
+        match cause.raw_os_error() {
+            None if cause.kind() == io::ErrorKind::PermissionDenied => {
+                Self::NotOurs { path: path.into(), cause }
+            }
+            _ => Self::file(what, path, cause),
+        }
     }
 }
 
