@@ -16,17 +16,6 @@ pub enum Error {
         /// Number of the process, from the lock file.
         pid: String,
     },
-    /// The journal's folder, or a file in it, may be another user's.
-    #[error(
-        "{path} {cause}: what a journal says is done to files, so its folder must be this user's alone. Look at what is there, and \
-         move it away, or name another folder with --state"
-    )]
-    NotOurs {
-        /// The file or folder.
-        path: PathBuf,
-        /// What it is.
-        cause: io::Error,
-    },
     /// A file or a folder cannot be read or written.
     #[error("cannot {what} {path}: {cause}")]
     File {
@@ -62,12 +51,15 @@ impl Error {
 
     /// An error of the journal's folder. What `files` refuses has no number of the kernel's.
     pub(crate) fn state(what: &'static str, path: impl Into<PathBuf>, cause: io::Error) -> Self {
-        match cause.raw_os_error() {
-            None if cause.kind() == io::ErrorKind::PermissionDenied => {
-                Self::NotOurs { path: path.into(), cause }
-            }
-            _ => Self::file(what, path, cause),
+        let path = path.into();
+        if cause.raw_os_error().is_some() || cause.kind() != io::ErrorKind::PermissionDenied {
+            return Self::file(what, path, cause);
         }
+        Self::Config(format!(
+            "{} {cause}: what a journal says is done to files, so its folder must be this user's alone. Look at what is there, \
+             and move it away, or name another folder with --state",
+            path.display()
+        ))
     }
 }
 

@@ -52,10 +52,8 @@ impl Base {
         let parent = parent.filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match Folder::open(&self.path, Trust::Anybody).and_then(|base| base.below(parent, Trust::Anybody)) {
             Ok(folder) => Ok(Some((folder, name))),
-            Err(cause) => match barred(cause) {
-                cause if is_gone(&cause) => Ok(None),
-                cause => Err(cause),
-            },
+            Err(cause) if is_gone(&cause) => Ok(None),
+            Err(cause) => Err(cause),
         }
     }
 
@@ -75,8 +73,13 @@ impl Base {
             }
             folder = match (folder.below(component, Trust::Anybody), made) {
                 (Ok(folder), _) => folder,
-                (Err(_), _) if is_link(&folder, component.as_os_str())? => return Err(Errno::LOOP.into()),
-                (Err(cause), Ok(()) | Err(Errno::EXIST)) => return Err(barred(cause)),
+                // That number concerns the files below the link, and not the disk.
+                (Err(cause), _)
+                    if cause.raw_os_error().is_none() || is_link(&folder, component.as_os_str())? =>
+                {
+                    return Err(Errno::LOOP.into());
+                }
+                (Err(cause), Ok(()) | Err(Errno::EXIST)) => return Err(cause),
                 (Err(_), Err(cause)) => return Err(cause.into()),
             };
         }
@@ -89,18 +92,13 @@ impl Base {
             Some(below) => Folder::open(&self.path, Trust::Anybody)?.below(below, Trust::Anybody),
             None => Folder::open(folder, Trust::Anybody),
         };
-        Ok(fsync(opened.map_err(barred)?)?)
+        Ok(fsync(opened?)?)
     }
-}
-
-/// The kernel's number for a folder that may not be entered: it concerns the files below it, and not the disk.
-fn barred(cause: io::Error) -> io::Error {
-    if cause.raw_os_error().is_none() { Errno::LOOP.into() } else { cause }
 }
 
 /// Whether a folder is missing, or is no folder that may be entered.
 pub(crate) fn is_gone(cause: &io::Error) -> bool {
-    matches!(Errno::from_io_error(cause), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+    matches!(Errno::from_io_error(cause), None | Some(Errno::NOENT | Errno::NOTDIR))
 }
 
 /// Whether a link has a name in a folder.

@@ -85,10 +85,12 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
             if let Phase::Packing(packed) = &phase {
                 let packed = packed_as(name, packed);
-                if finish_packing(&folder, name, packed.as_deref(), &segment, &mut recovery).map_err(fails)? {
+                if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
+                    recovery.compressions_finished += 1;
                     journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
                     continue;
                 }
+                recovery.compressions_undone += 1;
                 journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
                 // Until the journal is rewritten, the hidden file shows that the packed file is a foreign one.
                 if let Some(packed) = packed.filter(|_| !journal.needs_rewrite()) {
@@ -123,24 +125,15 @@ fn packed_as(plain: &OsStr, packed: &str) -> Option<OsString> {
 }
 
 /// Finishes packing if the packed file is complete. Returns whether it is.
-fn finish_packing(
-    folder: &Folder,
-    plain: &OsStr,
-    packed: Option<&OsStr>,
-    segment: &Segment,
-    recovery: &mut Recovery,
-) -> io::Result<bool> {
+fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: u64) -> io::Result<bool> {
     // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
-    if let Some(packed) = packed
-        && is_renamed(folder, packed)?
-    {
+    let Some(packed) = packed else { return Ok(false) };
+    let is_complete = is_renamed(folder, packed)?;
+    if is_complete {
         let _ = folder.remove(hidden_name(packed));
-        remove_plain(folder, plain, segment.inode)?;
-        recovery.compressions_finished += 1;
-        return Ok(true);
+        remove_plain(folder, plain, inode)?;
     }
-    recovery.compressions_undone += 1;
-    Ok(false)
+    Ok(is_complete)
 }
 
 /// Truncates the torn end of a segment that was open, syncs the segment and returns its length, and that before if it was
