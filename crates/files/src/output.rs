@@ -44,14 +44,8 @@ pub fn secret(path: &Path, append: bool) -> io::Result<File> {
     if !about.is_file() {
         return Ok(opened);
     }
-    if append && is_shared && about.uid() != geteuid().as_raw() {
-        return Err(refused(&format!(
-            "belongs to user {}, in a folder that others may write to",
-            about.uid()
-        )));
-    }
-    if append && is_shared && about.nlink() > 1 {
-        return Err(refused("has a second name, in a folder that others may write to"));
+    if append && is_shared && (about.uid() != geteuid().as_raw() || about.nlink() > 1) {
+        return Err(refused("is another user's or has a second name, in a folder that others may write to"));
     }
     let named = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_link = FileType::from_raw_mode(named.st_mode) == FileType::Symlink;
