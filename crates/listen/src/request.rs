@@ -23,6 +23,8 @@ const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND P
                        REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
                        UNLINK";
 
+const AUTHORIZATION: &str = "Authorization";
+
 /// The headers that the listener uses, besides those of the wire protocol.
 #[derive(Default)]
 struct Headers<'h> {
@@ -80,7 +82,7 @@ fn check_head<'a>(
         return refused(Refusal::Host);
     }
     // Fluentd takes the last one; it checks no credentials.
-    if let Some(name) = headers.repeated.filter(|&name| strict || name == "Authorization") {
+    if let Some(name) = headers.repeated.filter(|&name| strict || name == AUTHORIZATION) {
         return refused(Refusal::Repeated(name));
     }
     let (path, query) = split(head.target);
@@ -147,47 +149,42 @@ impl<'h> Headers<'h> {
     #[inline]
     fn read(head: &RequestHead<'h>) -> Self {
         let mut read = Self::default();
-        let mut repeated = None;
-        let mut once = |field: &mut Option<&'h [u8]>, name: &'static str, value| {
-            if field.replace(value).is_some() && repeated != Some("Authorization") {
-                repeated = Some(name);
-            }
-        };
         for header in head.headers {
             let (name, value) = (header.name, header.value);
             // Comparing lengths first rules out most names.
-            match name.len() {
-                4 if name.eq_ignore_ascii_case("host") => read.hosts += 1,
+            let (field, once) = match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => {
+                    read.hosts += 1;
+                    continue;
+                }
                 6 if name.eq_ignore_ascii_case("expect") => {
                     let is_other = |element: &[u8]| !element.eq_ignore_ascii_case(b"100-continue");
                     read.expects_other |= http1::list(value).any(is_other);
+                    continue;
                 }
-                6 if name.eq_ignore_ascii_case("origin") => read.origin = Some(value),
-                12 if name.eq_ignore_ascii_case("content-type") => {
-                    once(&mut read.content_type, "Content-Type", value);
-                }
-                13 if name.eq_ignore_ascii_case("authorization") => {
-                    once(&mut read.authorization, "Authorization", value);
-                }
-                13 if name.eq_ignore_ascii_case("proofload-ack") => {
-                    once(&mut read.ack, "Proofload-Ack", value);
-                }
+                6 if name.eq_ignore_ascii_case("origin") => (&mut read.origin, ""),
+                12 if name.eq_ignore_ascii_case("content-type") => (&mut read.content_type, ""),
+                13 if name.eq_ignore_ascii_case("authorization") => (&mut read.authorization, AUTHORIZATION),
+                13 if name.eq_ignore_ascii_case("proofload-ack") => (&mut read.ack, ""),
                 15 if name.eq_ignore_ascii_case("idempotency-key") => {
-                    once(&mut read.idempotency_key, "Idempotency-Key", value);
+                    (&mut read.idempotency_key, "Idempotency-Key")
                 }
                 16 if name.eq_ignore_ascii_case("content-encoding") => {
-                    once(&mut read.content_encoding, "Content-Encoding", value);
+                    (&mut read.content_encoding, "Content-Encoding")
                 }
                 29 if name.eq_ignore_ascii_case("access-control-request-method") => {
-                    read.requested_method = Some(value);
+                    (&mut read.requested_method, "")
                 }
                 30 if name.eq_ignore_ascii_case("access-control-request-headers") => {
-                    read.requested_headers = Some(value);
+                    (&mut read.requested_headers, "")
                 }
-                _ => {}
+                _ => continue,
+            };
+            let is_repeated = field.replace(value).is_some() && !once.is_empty();
+            if is_repeated && read.repeated != Some(AUTHORIZATION) {
+                read.repeated = Some(once);
             }
         }
-        read.repeated = repeated;
         read
     }
 }
@@ -328,7 +325,7 @@ fn set_media_type(
         (Mode::Strict, only, _) => only.unwrap_or_default(),
         _ => coding,
     };
-    let encoding = Encoding::of_header(only, mode).map_err(|_| refused())?;
+    let encoding = Encoding::of_header(only, mode).ok_or_else(refused)?;
     incoming.coding = match encoding {
         Encoding::Identity => return Ok(()),
         Encoding::Gzip => "gzip",

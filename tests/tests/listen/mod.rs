@@ -205,14 +205,14 @@ fn a_journal_that_others_could_write_is_not_obeyed() -> Result<()> {
     );
     ensure!(fs::read_dir(&state)?.count() == 0, "something was written");
     fs::remove_dir(&state)?;
-    std::os::unix::fs::symlink(".", &state)?;
+    fs::create_dir(folder.path().join("secret"))?;
+    std::os::unix::fs::symlink("../secret", &state)?;
     let refused = command(&folder, words)?.run(PATIENCE)?;
     ensure!(refused.code == Some(2) && refused.stderr.contains("is a link"), "{refused:?}");
     fs::remove_file(&state)?;
     // As earlier versions made it, with a umask of 002; and a folder of a tag that leads elsewhere.
     fs::create_dir(&state)?;
     fs::set_permissions(&state, fs::Permissions::from_mode(0o775))?;
-    fs::create_dir(folder.path().join("secret"))?;
     std::os::unix::fs::symlink("../secret", folder.path().join("stored/web"))?;
     let listen = Running::start_in(folder, "--path stored/${tag[0]}/x.log")?;
     let refused = listen.post("/web/a", EVENT, "")?;

@@ -113,7 +113,7 @@ fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
     }
     assert_eq!(status("Content-Encoding: gzip, gzip\r\n"), 415);
     assert_eq!(status("Expect: 100-continue, a pony\r\n"), 417);
-    for name in ["Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key", "Proofload-Ack"] {
+    for name in ["Authorization", "Content-Encoding", "Idempotency-Key"] {
         let two = format!("{name}: a\r\n{}: a\r\n", name.to_lowercase());
         let mut client = testbed.connect();
         client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{two}Content-Length: 2\r\n\r\n{{}}"));
