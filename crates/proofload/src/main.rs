@@ -7,7 +7,7 @@ mod output;
 mod readme;
 mod short_help;
 #[cfg(test)]
-mod texts;
+mod text_tests;
 
 use clap::{
     CommandFactory, Parser, Subcommand,
