@@ -18,7 +18,7 @@ use std::{
 
 use clock::monotonic_ns;
 use tracing::{error, info, warn};
-use undo::Journal;
+use undo::{Journal, Pins};
 
 pub use start::Options;
 
@@ -78,6 +78,8 @@ pub struct Daemon {
     failure: Option<String>,
     /// When to write everything again after a failure.
     retry_at: Option<Instant>,
+    /// Before the journal, whose end removes what they hold.
+    pins: Pins,
     journal: Journal,
     _lock: File,
 }
@@ -170,7 +172,7 @@ impl Daemon {
     }
 
     fn end(self, is_kept: bool) -> Result<(), Vec<Error>> {
-        drop(self.checker);
+        drop((self.checker, self.pins));
         if is_kept {
             info!("stopped; the tables, the program and the addresses stay for the next start");
             self.journal.keep();

@@ -20,6 +20,9 @@ const MAX_XDP_MTU: u32 = 3_498;
 /// What XDP needs on veth.
 pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
 
+/// What makes pins possible.
+const OWN_BPF: &str = "run this as root, or with a BPF file system of this user's own at /sys/fs/bpf, as docs/balance.md shows it";
+
 /// How a fact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -108,11 +111,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
     all.check(rights.is_empty(), fact, "run this as root, or give this user these capabilities");
     match (facts.has_bpf_file_system, facts.may_pin, facts.may_mount) {
         (true, true, _) => all.good("a BPF file system is at /sys/fs/bpf"),
-        (true, false, _) => all.add(
-            Verdict::Missing,
-            "this user may not write to /sys/fs/bpf",
-            "run this as root, or, as root: chown USER /sys/fs/bpf",
-        ),
+        (true, false, _) => all.add(Verdict::Missing, "this user may not write to /sys/fs/bpf", OWN_BPF),
         (false, _, true) => all.add(
             Verdict::Note,
             "no BPF file system is at /sys/fs/bpf",
@@ -121,7 +120,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
         (false, _, false) => all.add(
             Verdict::Missing,
             "no BPF file system is at /sys/fs/bpf, and this user may not mount one",
-            "as root: mount -t bpf bpf /sys/fs/bpf, then chown USER /sys/fs/bpf",
+            OWN_BPF,
         ),
     }
     let Some(link) = &facts.link else {
@@ -197,11 +196,11 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
         check(link.mtu <= MAX_XDP_MTU, format!("the MTU of {name} is {}", link.mtu), next);
         check(
-            !link.has_xdp || facts.is_running,
-            xdp_fact(name, facts, link.has_xdp),
+            link.xdp.is_none() || facts.is_running,
+            xdp_fact(name, facts, link.xdp.is_some()),
             format!("ip link set dev {name} xdp off, if it is not needed"),
         );
-    } else if link.has_xdp {
+    } else if link.xdp.is_some() {
         all.add(
             Verdict::Note,
             format!("an XDP program is attached to {name}"),

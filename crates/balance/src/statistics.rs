@@ -39,6 +39,9 @@ pub struct Statistics {
     pub uptime_s: f64,
     /// The last look at all flows.
     pub sweep: SweepStatistics,
+    /// What is wrong with the device, such as that the program is not attached to it, and is tried again each second.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Frames that no VIP could be read from, and which were passed to the kernel.
     pub unreadable_frames: u64,
     /// What is balanced, with VIPs that are leaving.

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::fd::AsFd,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -150,8 +151,8 @@ fn clean_one(
     Ok(())
 }
 
-/// Locks a file, within the time that a killed owner may take to release it.
-pub(crate) fn try_lock(file: &File, time: Duration) -> bool {
+/// Locks a file or a folder, within the time that a killed owner may take to release it.
+pub(crate) fn try_lock(file: &impl AsFd, time: Duration) -> bool {
     let deadline = Instant::now() + time;
     while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {

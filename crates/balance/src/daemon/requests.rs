@@ -110,6 +110,7 @@ impl Daemon {
                 flows: swept.flows,
                 forgotten: swept.forgotten,
             },
+            trouble: self.device_trouble.clone(),
             unreadable_frames: self.table.vip_counts(0)?.of(Reason::Malformed),
             vips: statistics::vips(&self.balancer, &self.table)?,
         })

@@ -2,7 +2,10 @@
 
 use std::{fs, process::Command, thread::JoinHandle};
 
-use aya::maps::{Array, Map, MapData, MapInfo};
+use aya::{
+    maps::{Array, Map, MapData, MapInfo},
+    programs::{SchedClassifier, TcAttachType},
+};
 use testing::until;
 use undo::Folder;
 
@@ -320,7 +323,7 @@ fn as_root_a_vip_of_another_balancer_is_refused() {
             Daemon::start(options(folder, "second", &file("", PLAIN))).map(drop).unwrap_err().to_string();
         assert!(refused.starts_with("the balancer 'first', process "), "{refused}");
         assert!(refused.contains("has the VIP 10.0.0.100"), "{refused}");
-        assert!(!folder.path().join("balance/second").exists());
+        assert!(!options(folder, "second", &file("", PLAIN)).instance.folder.exists());
         // Another VIP on the same device is sound.
         let other = file("", PLAIN).replace("0.100", "0.101");
         let second = Running::start(folder, "second", &other);
@@ -415,5 +418,109 @@ fn as_root_xdp_that_the_file_asks_for_needs_no_driver() {
         let daemon = Running::start(folder, "plain", &text);
         assert!(shell("ip link show plain").contains("xdpgeneric"));
         daemon.end(Order::Stop).unwrap();
+    });
+}
+
+/// Whether frames of eth0 come to a program.
+fn is_attached() -> bool {
+    match SchedClassifier::query_tcx("eth0", TcAttachType::Ingress) {
+        Ok((_, programs)) => !programs.is_empty(),
+        // Links came with Linux 6.6.
+        Err(_) => shell("tc filter show dev eth0 ingress").contains("l2dsr"),
+    }
+}
+
+#[test]
+fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
+    alone("tables_of_a_balancer_that_runs_are_nobody_elses", |folder| {
+        let (text, other_text) = (file("", PLAIN), file("", PLAIN).replace("0.100", "0.101"));
+        let first = Running::start(folder, "eth0", &text);
+        let pins = first.instance.pins();
+        // With other state it cannot know of the first one.
+        let other = Folder::at("/run/other").unwrap();
+        let refused =
+            Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
+        for part in [&*pins.to_string_lossy(), "a balancer that runs uses it", "(--name)"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(!other.path().join("balance").exists(), "a refusal leaves a folder");
+        assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
+        assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
+
+        // What it leaves goes on with its state; without that, the tables are nobody's.
+        first.end(Order::Keep).unwrap();
+        orphan(folder);
+        let again = Running::start(folder, "eth0", &text);
+        assert!(is_attached());
+        again.end(Order::Keep).unwrap();
+        let second = Running::start(&other, "eth0", &other_text);
+        assert!(is_attached());
+        second.end(Order::Stop).unwrap();
+        until("nothing is attached", || !is_attached());
+        assert!(!pins.exists());
+    });
+}
+
+/// Which container this process is.
+const CONTAINER: &str = "BALANCE_TEST_CONTAINER";
+
+#[test]
+fn as_root_balancers_of_two_containers_share_a_bpf_file_system() {
+    let name = "balancers_of_two_containers_share_a_bpf_file_system";
+    if let Ok(container) = std::env::var(CONTAINER) {
+        return in_a_container(&container);
+    }
+    alone(name, |_| {
+        let start = |container: &str| {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+            unshare.arg(std::env::current_exe().unwrap()).arg("--exact");
+            let started = unshare.arg(format!("daemon::tests::as_root_{name}")).env(CONTAINER, container).spawn();
+            until("it balances", || fs::exists(format!("/run/{container}/ready")).unwrap());
+            started.unwrap()
+        };
+        let mut containers = ["one", "two"].map(|container| (container, start(container)));
+        for (container, process) in &mut containers {
+            fs::write(format!("/run/{container}/end"), "").unwrap();
+            assert!(process.wait().unwrap().success(), "{container}");
+        }
+    });
+}
+
+fn in_a_container(container: &str) {
+    shell("ip link add eth0 type veth peer name far; ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up");
+    let folder = Folder::at(format!("/run/{container}")).unwrap();
+    let daemon = Running::start(&folder, "eth0", &file("", PLAIN));
+    fs::write(folder.path().join("ready"), "").unwrap();
+    until("it is to end", || folder.path().join("end").exists());
+    assert!(is_attached() && daemon.instance.pins().join("rings").exists(), "another one has taken its tables");
+    daemon.end(Order::Stop).unwrap();
+}
+
+#[test]
+fn as_root_a_program_that_somebody_removes_is_attached_again() {
+    alone("a_program_that_somebody_removes_is_attached_again", |folder| {
+        let daemon = Running::start(folder, "eth0", &file("", PLAIN));
+        let pins = daemon.instance.pins();
+        let shown = pins.display();
+        shell(&format!("rm {shown}/cls-link-* || tc qdisc del dev eth0 clsact"));
+        until("it is attached again", is_attached);
+        shell(&format!("rm -r {shown}"));
+        until("it is attached once more", || is_attached() && pins.exists());
+        // As long as it cannot be, who asks is told.
+        shell(&format!(
+            "until mkdir /sys/fs/bpf/other && chown 61234 /sys/fs/bpf/other && rm -r {shown} && mv -T /sys/fs/bpf/other {shown}
+             do rmdir /sys/fs/bpf/other || true; done"
+        ));
+        until("the statistics say so", || {
+            daemon.statistics().trouble.is_some_and(|what| {
+                what.contains("until then no frame is balanced") && what.contains("belongs to user 61234")
+            })
+        });
+        assert!(!is_attached());
+        shell(&format!("rmdir {shown}"));
+        until("all is well", || daemon.statistics().trouble.is_none() && is_attached());
+        daemon.end(Order::Stop).unwrap();
+        assert!(!pins.exists());
     });
 }

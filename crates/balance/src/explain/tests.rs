@@ -29,7 +29,7 @@ fn facts() -> BalancerFacts {
         is_up: true,
         has_carrier: true,
         kind: None,
-        has_xdp: false,
+        xdp: None,
     };
     BalancerFacts {
         kernel: (6, 12, 48),
@@ -114,14 +114,14 @@ fn each_fact_that_is_missing_is_named() {
         ),
         (
             "hook = \"xdp\"",
-            |facts| link(facts).has_xdp = true,
+            |facts| link(facts).xdp = Some(7),
             "missing  another XDP program is attached to eth0",
         ),
         ("", |facts| facts.may_pin = false, "missing  this user may not write to /sys/fs/bpf"),
         (
             "",
             |facts| (facts.has_bpf_file_system, facts.may_mount) = (false, false),
-            "missing  no BPF file system is at /sys/fs/bpf, and this user may not mount one: as root",
+            "missing  no BPF file system is at /sys/fs/bpf, and this user may not mount one: run this as root",
         ),
         (
             "",
