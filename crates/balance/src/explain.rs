@@ -7,6 +7,7 @@ use std::{fmt, net::IpAddr};
 
 use settings::Network;
 
+use self::facts::OwnAddress;
 pub(crate) use self::facts::{BalancerFacts, ServerFacts, rivals};
 use self::server::of_server;
 use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
@@ -219,6 +220,21 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
     }
 }
 
+/// Without a link-local address, the kernel looks for a neighbour only when a packet of a known address waits for it.
+fn link_local(all: &mut Findings, device: &str, addresses: &[OwnAddress]) {
+    let has = has_link_local(device, addresses);
+    let fact = if has { "has a link-local address" } else { "has no link-local address" };
+    let next = format!(
+        "ip address add fe80::1/64 dev {device}, with a number that no other host has: neighbours are not found without it"
+    );
+    all.check(has, format!("{device} {fact}"), next);
+}
+
+fn has_link_local(device: &str, addresses: &[OwnAddress]) -> bool {
+    let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    addresses.iter().any(|assigned| assigned.interface == device && is_link_local(assigned.address))
+}
+
 /// Somebody else answers for a VIP.
 pub(crate) fn rival_fact(vip: IpAddr, mac: Mac, device: &str) -> String {
     format!("another host ({}) answers for {vip} on {device}, and clients may go there", mac_text(&mac))
@@ -252,6 +268,12 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             fact,
             "give it one of the servers' network: health checks and ARP need it",
         );
+        if !is_v4 {
+            link_local(all, name, &facts.addresses);
+        }
+    }
+    if !config.vips.is_empty() {
+        all.good("clients are other hosts: this one is refused at its own VIPs, since what it sends there does not leave it");
     }
     for vip in &config.vips {
         let address = vip.address;
@@ -336,7 +358,12 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
                 all.add(Verdict::Missing, format!("the server {server} is in no network of {name}"), next);
             }
             None => {
-                let next = "check that it is up, on this segment, and that its arp_ignore is not 8";
+                let next = match server {
+                    IpAddr::V6(_) if !has_link_local(name, &facts.addresses) => {
+                        "nobody has asked it: give the device a link-local address first"
+                    }
+                    _ => "check that it is up, on this segment, and that its arp_ignore is not 8",
+                };
                 all.add(
                     Verdict::Missing,
                     format!("the server {server} does not answer ARP or neighbour discovery on {name}"),
