@@ -180,6 +180,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         _ => "up",
     };
     let mac = state.mac.as_ref().map(mac_text);
+    let why_down = state.health.as_ref().err().map(|fault| fault.why.clone());
     let unresolved = || "no MAC address: the server answers neither ARP nor neighbour discovery".to_owned();
     ServerStatistics {
         name: state.server.name.clone(),
@@ -188,7 +189,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         weight: state.server.weight,
         state: word.to_owned(),
         is_up: state.lives(),
-        why_down: state.why_down.clone().or_else(|| (!state.is_resolved).then(unresolved)),
+        why_down: why_down.or_else(|| (!state.is_resolved).then(unresolved)),
         max_connections: state.server.max_connections,
         ring_ratio,
         active: state.flows.active,

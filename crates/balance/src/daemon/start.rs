@@ -1,7 +1,7 @@
 //! Starts a daemon, on tables of its own or on those that an earlier one has left.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
     net::TcpListener,
     path::PathBuf,
@@ -134,6 +134,9 @@ impl Daemon {
             last_read: Instant::now(),
             failure: None,
             retry_at: None,
+            unsettled: None,
+            changing: None,
+            waiting: VecDeque::new(),
             pins: held,
             journal,
             _lock: lock,
@@ -152,6 +155,9 @@ impl Daemon {
     fn bring_up(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
         self.write_settings()?;
         self.settle_tables()?;
+        while self.balancer.is_unfinished() {
+            self.settle_tables()?;
+        }
         self.attach(&self.device.clone())?;
         self.settle()?;
         let asked = self.sender.clone();

@@ -97,15 +97,18 @@ impl Running {
         self.thread.join().unwrap()
     }
 
-    /// The entry of the first server, and the settings.
     fn tables(&self) -> (ServerBytes, SettingsBytes) {
-        let map = |name: &str| {
-            Map::from_map_data(MapData::from_pin(self.instance.pins().join(name)).unwrap()).unwrap()
-        };
-        let servers: Array<_, ServerBytes> = map("servers").try_into().unwrap();
-        let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
-        (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
+        tables(&self.instance)
     }
+}
+
+/// The entry of the first server, and the settings.
+fn tables(instance: &Instance) -> (ServerBytes, SettingsBytes) {
+    let map =
+        |name: &str| Map::from_map_data(MapData::from_pin(instance.pins().join(name)).unwrap()).unwrap();
+    let servers: Array<_, ServerBytes> = map("servers").try_into().unwrap();
+    let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
+    (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
 }
 
 fn change(server: &str, change: Change) -> Request {
@@ -115,6 +118,18 @@ fn change(server: &str, change: Change) -> Request {
 
 fn weigh(weight: u32) -> Request {
     change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
+}
+
+/// What a daemon that does nothing else answers.
+fn answer(daemon: &mut Daemon, request: Request) -> Answer {
+    let (sender, answers) = std::sync::mpsc::channel();
+    daemon.take_request(PendingRequest::new(request, sender, None));
+    loop {
+        daemon.go_on_changing();
+        if let Ok(answer) = answers.try_recv() {
+            return answer;
+        }
+    }
 }
 
 /// Makes it look as if the process of all journals were dead.
@@ -199,7 +214,7 @@ fn as_root_a_step_waits_with_what_could_not_be_written() {
         let mut daemon =
             Daemon::start(options(folder, "eth0", &file("handshake = \"600s\"", PLAIN))).unwrap();
         for weight in [2, 3] {
-            assert!(matches!(daemon.answer(weigh(weight)), Answer::Done { .. }));
+            assert!(matches!(answer(&mut daemon, weigh(weight)), Answer::Done { .. }));
         }
         // Nothing else is due in this hour.
         let later = Instant::now() + Duration::from_secs(3_600);
@@ -207,7 +222,7 @@ fn as_root_a_step_waits_with_what_could_not_be_written() {
         daemon.sweeper.begin(&daemon.sweeps, 0);
         assert!(daemon.deadline() < later, "the second change of the ring waits for the end of handshakes");
         fs::create_dir(daemon.instance.state().with_extension("new")).unwrap();
-        refusal(daemon.answer(weigh(9)));
+        refusal(answer(&mut daemon, weigh(9)));
         daemon.retry_at = Some(later);
         assert!(daemon.balancer.next_step_ns().is_some());
         assert_eq!(daemon.deadline(), later, "a step that is due would wake it again and again");
@@ -438,8 +453,7 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
         let pins = first.instance.pins();
         // With other state it cannot know of the first one.
         let other = Folder::at("/run/other").unwrap();
-        let refused =
-            Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
+        let refused = Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
         for part in [&*pins.to_string_lossy(), "a balancer that runs uses it", "(--name)"] {
             assert!(refused.contains(part), "{refused}");
         }
@@ -475,7 +489,8 @@ fn as_root_balancers_of_two_containers_share_a_bpf_file_system() {
             let mut unshare = Command::new("unshare");
             unshare.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
             unshare.arg(std::env::current_exe().unwrap()).arg("--exact");
-            let started = unshare.arg(format!("daemon::tests::as_root_{name}")).env(CONTAINER, container).spawn();
+            let started =
+                unshare.arg(format!("daemon::tests::as_root_{name}")).env(CONTAINER, container).spawn();
             until("it balances", || fs::exists(format!("/run/{container}/ready")).unwrap());
             started.unwrap()
         };
@@ -488,12 +503,17 @@ fn as_root_balancers_of_two_containers_share_a_bpf_file_system() {
 }
 
 fn in_a_container(container: &str) {
-    shell("ip link add eth0 type veth peer name far; ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up");
+    shell(
+        "ip link add eth0 type veth peer name far; ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up",
+    );
     let folder = Folder::at(format!("/run/{container}")).unwrap();
     let daemon = Running::start(&folder, "eth0", &file("", PLAIN));
     fs::write(folder.path().join("ready"), "").unwrap();
     until("it is to end", || folder.path().join("end").exists());
-    assert!(is_attached() && daemon.instance.pins().join("rings").exists(), "another one has taken its tables");
+    assert!(
+        is_attached() && daemon.instance.pins().join("rings").exists(),
+        "another one has taken its tables"
+    );
     daemon.end(Order::Stop).unwrap();
 }
 
@@ -522,5 +542,56 @@ fn as_root_a_program_that_somebody_removes_is_attached_again() {
         until("all is well", || daemon.statistics().trouble.is_none() && is_attached());
         daemon.end(Order::Stop).unwrap();
         assert!(!pins.exists());
+    });
+}
+
+/// The VIP of these tests, and many others.
+fn many(vips: usize) -> String {
+    let vip = |at: usize| {
+        let server = "[[vips.servers]]\naddress = \"10.0.0.11\"\n";
+        format!("[[vips]]\naddress = \"10.1.0.{}\"\nport = 80\n{PLAIN}\n{server}", at + 1)
+    };
+    file("", CHECK) + &(0..vips).map(vip).collect::<String>()
+}
+
+#[test]
+fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_for_it() {
+    alone("a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_for_it", |folder| {
+        let mut daemon = Daemon::start(options(folder, "eth0", &many(0))).unwrap();
+        let vips = 3 * RINGS_AT_ONCE;
+        fs::write(folder.path().join("eth0.toml"), many(vips)).unwrap();
+        let (client, balancer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (sender, answers) = std::sync::mpsc::channel();
+        daemon.take_request(PendingRequest::new(Request::Reload, sender, Some(balancer)));
+        daemon.go_on_changing();
+        assert!(daemon.balancer.is_unfinished(), "a part of it is made");
+        // A server is found and answers meanwhile, and the table has it so.
+        let server = "10.0.0.11".parse().unwrap();
+        let entry = |daemon: &Daemon| tables(&daemon.instance).0;
+        let before = entry(&daemon);
+        let id = daemon.balancer.targets()[0].id;
+        daemon.handle_message(Message::Health(Event::Mac { server, mac: Some([2, 0, 0, 0, 0, 0x11]) }));
+        daemon.handle_message(Message::Health(Event::Health { id, health: Ok(()) }));
+        daemon.settle_or_retry();
+        assert!(entry(&daemon) != before && daemon.balancer.is_unfinished());
+        // What is asked for meanwhile waits, but for counts.
+        let (other, others) = std::sync::mpsc::channel();
+        for request in [weigh(3), Request::Statistics] {
+            daemon.take_request(PendingRequest::new(request, other.clone(), None));
+        }
+        assert!(matches!(others.try_recv().unwrap(), Answer::Statistics(_)) && others.try_recv().is_err());
+        drop(client);
+        daemon.go_on_changing();
+        let why = refusal(answers.try_recv().unwrap());
+        assert!(why.contains("has withdrawn it; the former configuration stays in effect"), "{why}");
+        assert_eq!(daemon.config.vips.len(), 1);
+        daemon.go_on_changing();
+        assert!(matches!(others.try_recv().unwrap(), Answer::Done { .. }), "its turn has come");
+        let staying = |daemon: &Daemon| daemon.balancer.vips().iter().filter(|vip| !vip.is_leaving).count();
+        assert_eq!(staying(&daemon), 1);
+        // A sound one is made.
+        let done = answer(&mut daemon, Request::Reload);
+        assert!(matches!(done, Answer::Done { .. }), "{done:?}");
+        assert_eq!((staying(&daemon), daemon.balancer.addresses().len()), (1 + vips, 1 + vips));
     });
 }

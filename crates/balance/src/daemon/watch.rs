@@ -35,7 +35,8 @@ impl Daemon {
         let failed = |error| Error::new(format!("look at the programs of {name}"), &error);
         if !is_other && !self.program.is_attached(&now, &self.instance.pins()).map_err(failed)? {
             self.attach(&now).map_err(|error| {
-                let why = "the balancer's program, which somebody has removed; until then no frame is balanced";
+                let why =
+                    "the balancer's program, which somebody has removed; until then no frame is balanced";
                 Error::Refused(format!("cannot attach {why}: {error}"))
             })?;
             warn!("somebody has removed the balancer's program from {name}; it is attached again");
