@@ -12,7 +12,7 @@ use serde_json::Value;
 /// What each crate may use of the others: DESIGN's order, with what the decisions have added. `files` is for everybody.
 const MAY_USE: [(&str, &[&str]); 32] = [
     ("audit", &["record"]),
-    ("balance", &["clock", "kernel", "record", "settings", "undo"]),
+    ("balance", &["clock", "kernel", "record", "settings", "tls", "undo"]),
     ("clock", &[]),
     ("command", &["clock", "kernel", "record", "undo"]),
     ("copy", &["kernel", "record", "sftp"]),

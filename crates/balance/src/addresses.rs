@@ -67,14 +67,16 @@ impl Addresses {
                 .iter()
                 .any(|assigned| assigned.address == wanted && (answers_arp || assigned.index == LOOPBACK))
         };
-        for &address in wanted.iter().filter(|wanted| !has(**wanted)) {
-            let given = InterfaceAddress { interface: interface.clone(), index, address, network };
-            // One that was recorded and is gone all the same is given once more.
-            let entry = match self.given.get(&address) {
-                Some((entry, _)) => *entry,
-                None => journal.record(Change::Address(given))?,
-            };
-            self.given.insert(address, (entry, index));
+        let lacking: Vec<IpAddr> = wanted.iter().copied().filter(|wanted| !has(*wanted)).collect();
+        // One that was recorded and is gone all the same is given once more.
+        let new: Vec<IpAddr> =
+            lacking.iter().copied().filter(|address| !self.given.contains_key(address)).collect();
+        let change = |&address: &IpAddr| {
+            Change::Address(InterfaceAddress { interface: interface.clone(), index, address, network })
+        };
+        let entries = journal.record_all(new.iter().map(change))?;
+        self.given.extend(new.into_iter().zip(entries.into_iter().map(|entry| (entry, index))));
+        for address in lacking {
             let done = netlink.add_address(index, address, settings::Network::max_prefix(address));
             done.map_err(|error| Error::new(format!("give {address} to {interface}"), &error))?;
             added.push(address);

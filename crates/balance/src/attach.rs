@@ -4,7 +4,7 @@ use std::{error, fs, io, mem, os::unix::net::UnixDatagram, path::Path};
 
 use aya::{
     programs::{
-        LinkOrder, TcAttachType, XdpMode,
+        LinkOrder, SchedClassifier, TcAttachType, XdpMode,
         links::{FdLink, PinnedLink},
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact},
     },
@@ -12,9 +12,9 @@ use aya::{
 };
 
 use rustix::net::netdevice::name_to_index;
-use undo::{CLS_LINK, FILTER, QDISC, XDP_LINK, detach_pins, remove_pins};
+use undo::{CLS_LINK, FILTER, Pins, QDISC, XDP_LINK, detach_pins};
 
-use crate::{Error, Hook, Program};
+use crate::{Device, Error, Hook, Program};
 
 /// Where our filter stands among those of the qdisc: before those that others let the kernel place.
 const PRIORITY: u16 = 1;
@@ -43,6 +43,19 @@ impl Program {
     /// Whether it is attached as a filter of a qdisc, for want of links.
     pub(crate) fn is_by_filter(&self) -> bool {
         self.hook == Hook::Cls && KernelVersion::current().is_ok_and(|version| version < LINKS_SINCE)
+    }
+
+    /// Whether frames of a device come to this program, as the kernel tells; of a filter, whether they come to one of ours.
+    pub(crate) fn is_attached(&self, device: &Device, pins: &Path) -> io::Result<bool> {
+        match self.hook {
+            Hook::Cls if self.is_by_filter() => undo::is_filtered(device.index),
+            Hook::Xdp => Ok(device.link.xdp == Some(self.number)),
+            Hook::Cls => Ok(match SchedClassifier::query_tcx(&device.name, TcAttachType::Ingress) {
+                Ok((_, programs)) => programs.iter().any(|program| program.id() == self.number),
+                // To ask takes CAP_SYS_ADMIN.
+                Err(_) => pins.join(format!("{CLS_LINK}{}", device.index)).exists(),
+            }),
+        }
     }
 
     fn attach_in(&mut self, mode: XdpMode, device: &str, pins: Option<&Path>) -> Result<(), Error> {
@@ -150,9 +163,10 @@ impl Program {
 /// Removes the pins of tables and attachments. What nothing else holds is gone a moment later, attached programs included.
 ///
 /// # Errors
-/// When a pin cannot be removed; not when there is none.
+/// When a pin cannot be removed, or a balancer runs on them; not when there is none.
 pub fn unpin(pins: &Path) -> Result<(), Error> {
-    remove_pins(pins).map_err(|error| Error::new(format!("remove the pins in {}", pins.display()), &*error))
+    let removed = Pins::there(pins).map_err(Cause::from).and_then(|pins| pins.map_or(Ok(()), Pins::remove));
+    removed.map_err(|error| Error::new(format!("remove the pins in {}", pins.display()), &*error))
 }
 
 pub(crate) fn is_there_already(code: Option<i32>) -> bool {

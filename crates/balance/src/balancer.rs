@@ -22,7 +22,7 @@ use crate::{
     config::{Server, Vip, WhenAllDown},
     health::CheckKind,
     layout::{SERVICES, nanoseconds},
-    probe::Fault,
+    probe::{Fault, Outcome},
     sweeps::Swept,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Balancer {
     services: BTreeMap<(IpAddr, u16), Option<Written>>,
     /// The entries that the last step removes.
     removed: Vec<(IpAddr, u16)>,
+    /// Whether the last step has left something to the next one.
+    is_unfinished: bool,
 }
 
 /// A VIP with all that is remembered of it.
@@ -70,13 +72,9 @@ pub(crate) struct ServerState {
     pub is_resolved: bool,
     /// Whether it is checked.
     pub is_checked: bool,
-    /// Whether its checks succeed.
-    pub is_up: bool,
-    /// Whether it does not answer its checks at all, so that its flows are lost, or is not known yet. One that answers badly may serve
-    /// them.
-    pub is_silent: bool,
-    /// Why its checks fail.
-    pub why_down: Option<String>,
+    /// That its checks succeed, or why they do not. One that is silent, or not known yet, does not answer them at all, so that its flows
+    /// are lost; one that answers badly may serve them.
+    pub health: Outcome,
     /// Whether it has reached its maximum, and has not yet fallen below the number to resume at.
     pub is_full: bool,
     /// Its flows at the last sweep.
@@ -107,7 +105,7 @@ impl Balancer {
     }
 
     fn of(vips: Vec<VipState>, numbers: Numbers, services: BTreeMap<(IpAddr, u16), Option<Written>>) -> Self {
-        Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new() }
+        Self { vips, numbers, handshake_ns: 0, services, removed: Vec::new(), is_unfinished: false }
     }
 
     /// Takes what is wanted from now on. What is in the tables stays as it is as far as it can.
@@ -148,9 +146,10 @@ impl Balancer {
         &self.vips
     }
 
-    /// The addresses that this balancer must be reached at, each once.
+    /// The addresses that this balancer must be reached at, each once: those whose VIPs have a ring.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = self.vips.iter().map(|state| state.vip.address).collect();
+        let ready = self.vips.iter().filter(|state| state.ring.is_some());
+        let mut addresses: Vec<IpAddr> = ready.map(|state| state.vip.address).collect();
         addresses.sort();
         addresses.dedup();
         addresses
@@ -167,8 +166,7 @@ impl Balancer {
                 port,
                 server: server.server.address,
                 check: vip.check.clone(),
-                is_up: server.is_up,
-                is_silent: server.is_silent,
+                health: server.health.clone(),
             };
             state.servers.iter().map(target).collect::<Vec<_>>()
         };
@@ -183,16 +181,18 @@ impl Balancer {
         }
     }
 
-    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known, and
-    /// still checked.
-    pub(crate) fn set_health(&mut self, id: u64, fault: Option<Fault>) -> Option<(String, String)> {
+    /// A server's checks succeed again, or fail for this reason. Returns the names of the VIP and the server, if the target is known and
+    /// still checked, and what it counts as has changed, or was not known before.
+    pub(crate) fn set_health(&mut self, id: u64, health: Outcome) -> Option<(String, String)> {
         for state in self.vips.iter_mut().filter(|state| state.vip.check.kind != CheckKind::None) {
-            let vip = state.vip.name();
             if let Some(server) = state.servers.iter_mut().find(|server| server.id() == id) {
-                server.is_up = fault.is_none();
-                server.is_silent = fault.as_ref().is_some_and(|fault| fault.is_silent);
-                server.why_down = fault.map(|fault| fault.why);
-                return Some((vip, server.server.name.clone()));
+                let is_news = match (&server.health, &health) {
+                    (Err(before), Err(now)) => before.is_own || before.is_silent != now.is_silent,
+                    (before, now) => before != now,
+                };
+                server.health = health;
+                let server = server.server.name.clone();
+                return is_news.then(|| (state.vip.name(), server));
             }
         }
         None
@@ -294,9 +294,11 @@ impl VipState {
                 mac: None,
                 is_resolved: false,
                 is_checked: has_checks,
-                is_up: !has_checks,
-                is_silent: has_checks,
-                why_down: has_checks.then(|| "it has not been checked yet".to_owned()),
+                health: if has_checks {
+                    Err(Fault::unknown("it has not been checked yet", true))
+                } else {
+                    Ok(())
+                },
                 is_full: false,
                 flows: Flows::default(),
                 out_ns: None,
@@ -306,10 +308,7 @@ impl VipState {
         }
         self.servers.iter_mut().for_each(|state| state.is_checked = has_checks);
         if !has_checks {
-            let up = (true, false, None);
-            self.servers
-                .iter_mut()
-                .for_each(|state| (state.is_up, state.is_silent, state.why_down) = up.clone());
+            self.servers.iter_mut().for_each(|state| state.health = Ok(()));
         }
         Ok(())
     }
@@ -325,7 +324,7 @@ impl VipState {
             !state.is_leaving && state.is_resolved && !state.server.drain && state.server.weight > 0
         };
         let mut takers = self.servers.iter().filter(takes_new);
-        self.vip.when_all_down == WhenAllDown::All && !takers.any(|state| state.is_up)
+        self.vip.when_all_down == WhenAllDown::All && !takers.any(|state| state.health.is_ok())
     }
 }
 

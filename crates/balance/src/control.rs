@@ -18,6 +18,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
+use tracing::error;
 
 use crate::{Error, Instance, statistics::Statistics};
 
@@ -132,6 +133,18 @@ impl PendingRequest {
         self.hangs_up_within(Duration::ZERO)
     }
 
+    /// That of a signal, whose answer goes to the log.
+    pub(crate) fn of_signal(request: Request) -> Self {
+        Self::new(request, mpsc::channel().0, None)
+    }
+
+    /// Answers. Who has asked may be gone.
+    pub(crate) fn answer(self, answer: Answer) {
+        if let Err(mpsc::SendError(Answer::Refused { why })) = self.answer.send(answer) {
+            why.iter().for_each(|why| error!("not done: {why}"));
+        }
+    }
+
     /// Answers, and waits until that was read, since the process ends then.
     pub(crate) fn answer_at_the_end(self, answer: Answer) {
         if self.answer.send(answer).is_ok() {
@@ -163,14 +176,21 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
             instance.name,
             instance.folder.display()
         )),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::UnexpectedEof => {
             let process = fs::read_to_string(instance.lock_path()).unwrap_or_default();
+            let (name, process) = (&instance.name, process.trim());
+            let what = match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    "has ended the connection without an answer: it is ending, or has given the request up"
+                        .to_owned()
+                }
+                _ => {
+                    format!("has not answered within {} s, and the request was withdrawn", timeout.as_secs())
+                }
+            };
             Error::Refused(format!(
-                "the balancer '{}' (process {}) has not answered within {} s, and the request was withdrawn; check that the process runs \
-                 and is not suspended, then repeat the command",
-                instance.name,
-                process.trim(),
-                timeout.as_secs()
+                "the balancer '{name}' (process {process}) {what}; check that the process runs and is not suspended, then repeat the \
+                 command"
             ))
         }
         _ => Error::new(format!("ask the balancer at {}", path.display()), &error),
@@ -183,7 +203,9 @@ fn ask_within(instance: &Instance, request: &Request, timeout: Duration) -> Resu
         line.push(b'\n');
         (&stream).write_all(&line)?;
         let mut answer = String::new();
-        BufReader::new(&stream).take(MAX_LINE).read_line(&mut answer)?;
+        if BufReader::new(&stream).take(MAX_LINE).read_line(&mut answer)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Ok(serde_json::from_str(&answer)?)
     };
     exchanged().map_err(failed)

@@ -1,5 +1,6 @@
 //! The daemon: waits for orders, requests, checks, sweeps and time, lets [`Balancer`] decide, and writes what it says.
 
+mod changing;
 mod requests;
 mod start;
 mod state;
@@ -8,7 +9,7 @@ mod tests;
 mod watch;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs::File,
     net::IpAddr,
     path::PathBuf,
@@ -18,8 +19,9 @@ use std::{
 
 use clock::monotonic_ns;
 use tracing::{error, info, warn};
-use undo::Journal;
+use undo::{Journal, Pins};
 
+use changing::Changing;
 pub use start::Options;
 
 use crate::{
@@ -31,12 +33,17 @@ use crate::{
     layout::mac_text,
     probe::Fault,
     sweeps::{SweepFor, Sweeper, Sweeps, Swept},
+    table::WRITERS,
 };
 
 /// How often servers with thresholds are looked at between sweeps.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Who has read the counts may do so again for this time.
 const READER_STAYS: Duration = Duration::from_secs(3);
+/// How many rings are made before the daemon looks for what else has happened: those that are written at the same time.
+const RINGS_AT_ONCE: usize = WRITERS;
+/// For so long, it may take what happens without writing what follows from that: things often happen in crowds.
+const SETTLE_WITHIN: Duration = Duration::from_millis(50);
 /// After a failure, everything is written again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -78,6 +85,13 @@ pub struct Daemon {
     failure: Option<String>,
     /// When to write everything again after a failure.
     retry_at: Option<Instant>,
+    /// Since when something has happened from which nothing was written.
+    unsettled: Option<Instant>,
+    /// The change of the configuration that is being made, and those that wait for its end.
+    changing: Option<Changing>,
+    waiting: VecDeque<PendingRequest>,
+    /// Before the journal, whose end removes what they hold.
+    pins: Pins,
     journal: Journal,
     _lock: File,
 }
@@ -147,15 +161,19 @@ impl Daemon {
                 }
                 Ok(message) => {
                     self.handle_message(message);
+                    if self.unsettled.is_some_and(|since| since.elapsed() > SETTLE_WITHIN) {
+                        self.settle_or_retry();
+                    }
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.look_if_due();
-                    self.sweep_if_due();
                     let is_due = self.balancer.next_step_ns().is_some_and(|at| at <= monotonic_ns());
-                    if is_due || self.retry_at.is_some() {
+                    if is_due || self.retry_at.is_some() || self.unsettled.is_some() {
                         self.settle_or_retry();
                     }
+                    self.go_on_changing();
+                    self.look_if_due();
+                    self.sweep_if_due();
                     continue;
                 }
                 // It has a sender itself.
@@ -170,7 +188,7 @@ impl Daemon {
     }
 
     fn end(self, is_kept: bool) -> Result<(), Vec<Error>> {
-        drop(self.checker);
+        drop((self.checker, self.pins));
         if is_kept {
             info!("stopped; the tables, the program and the addresses stay for the next start");
             self.journal.keep();
@@ -181,16 +199,8 @@ impl Daemon {
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::Order(_) => {
-                if let Answer::Refused { why } = self.reload() {
-                    why.iter().for_each(|why| error!("not reloaded: {why}"));
-                }
-            }
-            Message::Asked(PendingRequest { request, answer, .. }) => {
-                // Who has asked may be gone.
-                let _ = answer.send(self.answer(request));
-                return;
-            }
+            Message::Order(_) => return self.take_request(PendingRequest::of_signal(Request::Reload)),
+            Message::Asked(asked) => return self.take_request(asked),
             Message::Health(event) => self.take_event(event),
             Message::Swept(swept) => match swept {
                 Ok(swept) => {
@@ -206,11 +216,11 @@ impl Daemon {
                 }
             },
         }
-        self.settle_or_retry();
+        self.unsettled.get_or_insert_with(Instant::now);
     }
 
     fn take_event(&mut self, event: Event) {
-        let (id, fault) = match event {
+        let (id, health) = match event {
             Event::Mac { server, mac } => {
                 match mac {
                     Some(mac) => info!("{server} is at {}", mac_text(&mac)),
@@ -218,13 +228,12 @@ impl Daemon {
                 }
                 return self.balancer.set_neighbour(server, mac);
             }
-            Event::Up { id } => (id, None),
-            Event::Down { id, fault } => (id, Some(fault)),
+            Event::Health { id, health } => (id, health),
         };
-        let Some((vip, server)) = self.balancer.set_health(id, fault.clone()) else { return };
-        match fault {
-            None => info!("{vip}: {server} is up"),
-            Some(Fault { why, is_silent, .. }) => {
+        let Some((vip, server)) = self.balancer.set_health(id, health.clone()) else { return };
+        match health {
+            Ok(()) => info!("{vip}: {server} is up"),
+            Err(Fault { why, is_silent, .. }) => {
                 let kept = if is_silent { "" } else { "; it answers, so it keeps its connections" };
                 warn!("{vip}: {server} is down: {why}{kept}");
             }
@@ -246,7 +255,7 @@ impl Daemon {
         if self.retry_at.is_some_and(|retry| Instant::now() < retry) {
             return;
         }
-        self.retry_at = None;
+        (self.retry_at, self.unsettled) = (None, None);
         let failure = self.settle().err().map(|error| error.to_string());
         if let Some(error) = &failure {
             if self.failure != failure {
@@ -262,16 +271,18 @@ impl Daemon {
         // Numbers are on the disk before a table has them, and services until no table has them. States of servers wait for no disk.
         let saved = self.save();
         let operations = match &saved {
-            Ok(()) => self.balancer.step(monotonic_ns()),
+            Ok(()) => self.balancer.step(monotonic_ns(), RINGS_AT_ONCE),
             Err(_) => self.balancer.step_of_known_servers(),
         };
-        for operation in operations {
-            if let Err(error) = write(&mut self.table, operation) {
+        let is_ring = |operation: &Operation| matches!(operation, Operation::SetRing { .. });
+        for operations in operations.chunk_by(|one, other| is_ring(one) && is_ring(other)) {
+            if let Err(error) = write(&mut self.table, operations) {
                 self.balancer.distrust_tables();
                 return Err(error);
             }
         }
-        saved.and_then(|()| self.save())
+        // The next part saves what this one has changed.
+        saved.and_then(|()| if self.balancer.is_unfinished() { Ok(()) } else { self.save() })
     }
 
     /// Makes everything as it has to be by now. What fails keeps nothing else from it.
@@ -302,7 +313,9 @@ impl Daemon {
         let step = self.balancer.next_step_ns().filter(|_| self.retry_at.is_none());
         let step = step.map(|at| now + Duration::from_nanos(at.saturating_sub(monotonic_ns())));
         let glance = self.balancer.with_thresholds().next().map(|_| now + POLL_INTERVAL);
-        [sweep, step, glance, self.retry_at].into_iter().flatten().fold(self.next_look, Instant::min)
+        let at_once = (self.changing.is_some() || !self.waiting.is_empty()).then_some(now);
+        let settle = at_once.or_else(|| self.unsettled.filter(|_| self.retry_at.is_none()).map(|_| now));
+        [sweep, step, glance, settle, self.retry_at].into_iter().flatten().fold(self.next_look, Instant::min)
     }
 
     fn sweep_for(&self) -> SweepFor {
@@ -350,17 +363,23 @@ fn end_of(is_kept: bool, ended: &Result<(), Vec<Error>>) -> Answer {
     }
 }
 
-fn write(table: &mut Table, operation: Operation) -> Result<(), Error> {
-    match operation {
-        Operation::SetServer { number, entry } => table.set_server(number, Some(&entry)),
-        Operation::ClearServerCounts { number } => table.clear_server_counts(number),
-        Operation::FreeServer { number } => table.set_server(number, None),
-        Operation::ClearVipCounts { vip } => table.clear_vip_counts(vip),
-        Operation::SetRing { vip, ring, former, changed_ns } => {
-            table.set_ring(vip, &ring, &former, changed_ns)
-        }
-        Operation::SetService { address, port, entry } => table.set_service(address, port, &entry),
-        Operation::SetAddress { address, vip } => table.set_address(address, vip),
-        Operation::RemoveService { address, port } => table.remove_service(address, port),
-    }
+/// Writes one operation, or several that set rings.
+fn write(table: &mut Table, operations: &[Operation]) -> Result<(), Error> {
+    operations.iter().filter(|operation| !matches!(operation, Operation::SetRing { .. })).try_for_each(
+        |operation| match operation {
+            Operation::SetServer { number, entry } => table.set_server(*number, Some(entry)),
+            Operation::ClearServerCounts { number } => table.clear_server_counts(*number),
+            Operation::FreeServer { number } => table.set_server(*number, None),
+            Operation::ClearVipCounts { vip } => table.clear_vip_counts(*vip),
+            Operation::SetService { address, port, entry } => table.set_service(*address, *port, entry),
+            Operation::SetAddress { address, vip } => table.set_address(*address, *vip),
+            Operation::RemoveService { address, port } => table.remove_service(*address, *port),
+            Operation::SetRing { .. } => Ok(()),
+        },
+    )?;
+    let rings = operations.iter().filter_map(|operation| match operation {
+        Operation::SetRing { vip, ring, former, changed_ns } => Some((*vip, &**ring, &**former, *changed_ns)),
+        _ => None,
+    });
+    table.set_rings(&rings.collect::<Vec<_>>())
 }

@@ -7,6 +7,7 @@ use std::{fmt, net::IpAddr};
 
 use settings::Network;
 
+use self::facts::OwnAddress;
 pub(crate) use self::facts::{BalancerFacts, ServerFacts, rivals};
 use self::server::of_server;
 use crate::{Config, Error, Hook, Mac, addresses::is_silent, attach::LINKS_SINCE, layout::mac_text};
@@ -19,6 +20,9 @@ const OLDEST_FOR_XDP: (u8, u8) = (5, 18);
 const MAX_XDP_MTU: u32 = 3_498;
 /// What XDP needs on veth.
 pub(crate) const XDP_ON_VETH: &str = "XDP on veth sends frames back only if the other end has an XDP program, and no checksums are left to hardware there";
+
+/// What makes pins possible.
+const OWN_BPF: &str = "run this as root, or with a BPF file system of this user's own at /sys/fs/bpf, as docs/balance.md shows it";
 
 /// How a fact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,11 +112,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
     all.check(rights.is_empty(), fact, "run this as root, or give this user these capabilities");
     match (facts.has_bpf_file_system, facts.may_pin, facts.may_mount) {
         (true, true, _) => all.good("a BPF file system is at /sys/fs/bpf"),
-        (true, false, _) => all.add(
-            Verdict::Missing,
-            "this user may not write to /sys/fs/bpf",
-            "run this as root, or, as root: chown USER /sys/fs/bpf",
-        ),
+        (true, false, _) => all.add(Verdict::Missing, "this user may not write to /sys/fs/bpf", OWN_BPF),
         (false, _, true) => all.add(
             Verdict::Note,
             "no BPF file system is at /sys/fs/bpf",
@@ -121,7 +121,7 @@ fn of_balancer(config: &Config, facts: &BalancerFacts) -> Vec<Finding> {
         (false, _, false) => all.add(
             Verdict::Missing,
             "no BPF file system is at /sys/fs/bpf, and this user may not mount one",
-            "as root: mount -t bpf bpf /sys/fs/bpf, then chown USER /sys/fs/bpf",
+            OWN_BPF,
         ),
     }
     let Some(link) = &facts.link else {
@@ -197,11 +197,11 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         let next = format!("ip link set {name} mtu {MAX_XDP_MTU}, or hook = \"cls\"");
         check(link.mtu <= MAX_XDP_MTU, format!("the MTU of {name} is {}", link.mtu), next);
         check(
-            !link.has_xdp || facts.is_running,
-            xdp_fact(name, facts, link.has_xdp),
+            link.xdp.is_none() || facts.is_running,
+            xdp_fact(name, facts, link.xdp.is_some()),
             format!("ip link set dev {name} xdp off, if it is not needed"),
         );
-    } else if link.has_xdp {
+    } else if link.xdp.is_some() {
         all.add(
             Verdict::Note,
             format!("an XDP program is attached to {name}"),
@@ -218,6 +218,21 @@ fn device(all: &mut Findings, config: &Config, facts: &BalancerFacts, link: &ker
         let next = "programs before the balancer's in `bpftool net` see frames first; those after it do not see frames to VIPs";
         all.add(Verdict::Note, format!("other programs are attached to {name}: {}", others.join(", ")), next);
     }
+}
+
+/// Without a link-local address, the kernel looks for a neighbour only when a packet of a known address waits for it.
+fn link_local(all: &mut Findings, device: &str, addresses: &[OwnAddress]) {
+    let has = has_link_local(device, addresses);
+    let fact = if has { "has a link-local address" } else { "has no link-local address" };
+    let next = format!(
+        "ip address add fe80::1/64 dev {device}, with a number that no other host has: neighbours are not found without it"
+    );
+    all.check(has, format!("{device} {fact}"), next);
+}
+
+fn has_link_local(device: &str, addresses: &[OwnAddress]) -> bool {
+    let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    addresses.iter().any(|assigned| assigned.interface == device && is_link_local(assigned.address))
 }
 
 /// Somebody else answers for a VIP.
@@ -253,6 +268,12 @@ fn addresses(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
             fact,
             "give it one of the servers' network: health checks and ARP need it",
         );
+        if !is_v4 {
+            link_local(all, name, &facts.addresses);
+        }
+    }
+    if !config.vips.is_empty() {
+        all.good("clients are other hosts: this one is refused at its own VIPs, since what it sends there does not leave it");
     }
     for vip in &config.vips {
         let address = vip.address;
@@ -337,7 +358,12 @@ fn servers(all: &mut Findings, config: &Config, facts: &BalancerFacts) {
                 all.add(Verdict::Missing, format!("the server {server} is in no network of {name}"), next);
             }
             None => {
-                let next = "check that it is up, on this segment, and that its arp_ignore is not 8";
+                let next = match server {
+                    IpAddr::V6(_) if !has_link_local(name, &facts.addresses) => {
+                        "nobody has asked it: give the device a link-local address first"
+                    }
+                    _ => "check that it is up, on this segment, and that its arp_ignore is not 8",
+                };
                 all.add(
                     Verdict::Missing,
                     format!("the server {server} does not answer ARP or neighbour discovery on {name}"),

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::probe::Fault;
+use crate::probe::{Fault, Outcome};
 
 /// How the servers of a VIP are checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,8 @@ pub enum CheckKind {
     Tcp,
     /// That it answers a request of HTTP/1.1.
     Http {
+        /// Whether it is asked in TLS, with whatever certificate it has.
+        tls: bool,
         /// Path of the request, with a slash in front.
         path: String,
         /// Host of the request; none: the address of the VIP.
@@ -58,10 +60,10 @@ impl Default for Check {
 /// Whether a server is up, by the results of its probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
-    is_up: bool,
-    /// Whether it is down and has been silent for as many results in a row as make a server down; one answer ends that.
-    is_silent: bool,
-    /// Nothing is known of a server that has just been added and counts as down.
+    /// What it counts as. Down, it is so for the reason that its last bad probe has found; it is silent if it was so for as many results
+    /// in a row as make a server down, and one answer ends that.
+    now: Outcome,
+    /// No probe of a server that counts as down has ended yet.
     is_new: bool,
     /// Results in a row that speak against what it counts as.
     against: u32,
@@ -70,39 +72,43 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// A server that counts as up or down before its first probe.
-    pub(crate) fn new(is_up: bool, is_silent: bool) -> Self {
-        Self { is_up, is_silent, is_new: !is_up, against: 0, silences: 0 }
+    /// A server that counts as this before its first probe.
+    pub(crate) fn new(now: Outcome) -> Self {
+        Self { is_new: now.is_err(), now, against: 0, silences: 0 }
     }
 
-    pub(crate) fn is_up(&self) -> bool {
-        self.is_up
+    /// What it counts as.
+    pub(crate) fn now(&self) -> &Outcome {
+        &self.now
     }
 
-    pub(crate) fn is_silent(&self) -> bool {
-        self.is_silent
-    }
-
-    /// Counts a result. Says whether what the server counts as has changed.
-    pub(crate) fn count(&mut self, check: &Check, result: Result<(), &Fault>) -> bool {
-        // What keeps the balancer from asking is no fault of the server.
-        if result.is_err_and(|fault| fault.is_own) {
-            return false;
-        }
-        let before = (self.is_up, self.is_silent);
-        let is_new = std::mem::take(&mut self.is_new);
-        self.against = if result.is_ok() == self.is_up { 0 } else { self.against + 1 };
-        // What nothing bad is known of need not prove itself.
-        let needed = if is_new { 1 } else { self.needed(check) };
-        if self.against >= needed {
-            (self.is_up, self.against) = (result.is_ok(), 0);
-        }
-        let is_answered = matches!(result, Err(fault) if !fault.is_silent);
-        self.silences = if result.is_err() && !is_answered { self.silences.saturating_add(1) } else { 0 };
-        // A server that has just begun to answer well stays silent until it is up: a change needs a reason.
-        let is_still = self.is_silent && !is_answered;
-        self.is_silent = !self.is_up && (is_still || self.silences >= check.fall.max(1));
-        before != (self.is_up, self.is_silent)
+    /// Counts a result. Says whether what the server counts as, or the reason for it, has changed.
+    pub(crate) fn count(&mut self, check: &Check, result: Outcome) -> bool {
+        let is_own = |outcome: &Outcome| matches!(outcome, Err(fault) if fault.is_own);
+        let (was_up, was_silent) = (self.now.is_ok(), matches!(&self.now, Err(fault) if fault.is_silent));
+        let now = match result {
+            // What keeps the balancer from asking is no fault of the server, and all that is known of one that was never asked.
+            Err(fault) if fault.is_own && is_own(&self.now) => Err(Fault { is_silent: was_silent, ..fault }),
+            Err(fault) if fault.is_own => self.now.clone(),
+            result => {
+                let is_new = std::mem::take(&mut self.is_new);
+                self.against = if result.is_ok() == was_up { 0 } else { self.against + 1 };
+                // What nothing bad is known of need not prove itself.
+                let is_other = self.against >= if is_new { 1 } else { self.needed(check) };
+                self.against = if is_other { 0 } else { self.against };
+                let is_answered = matches!(&result, Err(fault) if !fault.is_silent);
+                self.silences =
+                    if result.is_err() && !is_answered { self.silences.saturating_add(1) } else { 0 };
+                let is_silent = was_silent && !is_answered || self.silences >= check.fall.max(1);
+                match result {
+                    _ if was_up != is_other => Ok(()),
+                    // One that has just begun to answer well stays as it was until it is up.
+                    Ok(()) => self.now.clone(),
+                    Err(fault) => Err(Fault { is_silent, ..fault }),
+                }
+            }
+        };
+        std::mem::replace(&mut self.now, now) != self.now
     }
 
     /// Time until the next probe; `chance` is from 0 to 1. While results speak against what the server counts as, as many probes as
@@ -113,7 +119,7 @@ impl Health {
     }
 
     fn needed(&self, check: &Check) -> u32 {
-        if self.is_up { check.fall } else { check.rise }.max(1)
+        if self.now.is_ok() { check.fall } else { check.rise }.max(1)
     }
 }
 
@@ -123,16 +129,21 @@ mod tests {
 
     use super::*;
 
+    /// A server of which nothing is known.
+    fn unknown(is_silent: bool) -> Health {
+        Health::new(Err(Fault { is_silent, ..Fault::own("it has not been checked yet") }))
+    }
+
     /// `+` is a good result, `-` a bad answer, `0` silence. Gives `U` for up, `D` for down, `S` for down and silent.
     fn after(health: &mut Health, check: &Check, results: &str) -> String {
         let mut change = |result| {
             let fault = Fault { is_silent: result == '0', ..Fault::answered(String::new()) };
-            let result = if result == '+' { Ok(()) } else { Err(&fault) };
-            match (health.count(check, result), health.is_up(), health.is_silent()) {
-                (false, ..) => '.',
-                (true, true, _) => 'U',
-                (true, false, true) => 'S',
-                (true, false, false) => 'D',
+            let result = if result == '+' { Ok(()) } else { Err(fault) };
+            match (health.count(check, result), health.now()) {
+                (false, _) => '.',
+                (true, Ok(())) => 'U',
+                (true, Err(fault)) if fault.is_silent => 'S',
+                (true, Err(_)) => 'D',
             }
         };
         results.chars().map(&mut change).collect()
@@ -141,9 +152,16 @@ mod tests {
     #[test]
     fn what_the_balancer_cannot_ask_is_no_fault_of_the_server() {
         let check = Check { fall: 1, ..Check::default() };
-        let mut health = Health::new(true, false);
-        assert!(!health.count(&check, Err(&Fault::own("no port is free".to_owned()))) && health.is_up());
-        assert!(health.count(&check, Err(&Fault::answered("refuses".to_owned()))) && !health.is_up());
+        let mut health = Health::new(Ok(()));
+        assert!(!health.count(&check, Err(Fault::own("no port is free"))) && health.now().is_ok());
+        let refuses = Err(Fault::answered("refuses".to_owned()));
+        assert!(health.count(&check, refuses.clone()) && *health.now() == refuses);
+        assert!(!health.count(&check, Err(Fault::own("no port is free"))) && *health.now() == refuses);
+        // Of one that was never asked, it is all that is known.
+        let mut health = unknown(true);
+        assert!(health.count(&check, Err(Fault::own("no port is free"))));
+        let why = |health: &Health| health.now().clone().unwrap_err();
+        assert_eq!((why(&health).why.as_str(), why(&health).is_silent), ("no port is free", true));
     }
 
     #[test]
@@ -153,10 +171,11 @@ mod tests {
             (true, "+--+---+", "......D."),
             (true, "---+-++-", "..D...U."),
             (false, "+", "U"),
-            (false, "-+-++", "....U"),
+            (false, "-+-++", "D...U"),
             (true, "--", ".."),
         ] {
-            assert_eq!(after(&mut Health::new(is_up, false), &check, results), changes, "{is_up} {results}");
+            let mut health = if is_up { Health::new(Ok(())) } else { unknown(false) };
+            assert_eq!(after(&mut health, &check, results), changes, "{is_up} {results}");
         }
     }
 
@@ -172,20 +191,33 @@ mod tests {
             ("0000+0++", "..S....U"),
             ("000+-", "..S.D"),
         ] {
-            assert_eq!(after(&mut Health::new(true, false), &check, results), changes, "{results}");
+            assert_eq!(after(&mut Health::new(Ok(())), &check, results), changes, "{results}");
         }
-        assert_eq!(after(&mut Health::new(false, true), &check, "00-"), "..D", "of a server that is new");
-        assert_eq!(after(&mut Health::new(false, false), &check, "-000"), "...S", "after another start");
+        assert_eq!(after(&mut unknown(true), &check, "00-"), "S.D", "of a server that is new");
+        assert_eq!(after(&mut unknown(false), &check, "-000"), "D..S", "after another start");
+    }
+
+    #[test]
+    fn a_server_that_is_down_is_so_for_what_its_last_probe_has_found() {
+        let (check, mut health) = (Check::default(), unknown(true));
+        let mut told = Vec::new();
+        for why in ["no answer", "no answer", "no ARP", "no answer"] {
+            if health.count(&check, Err(Fault::silent(why))) {
+                told.push(health.now().clone());
+            }
+        }
+        let silent = |why| Err(Fault::silent(why));
+        assert_eq!(told, [silent("no answer"), silent("no ARP"), silent("no answer")]);
     }
 
     #[test]
     fn doubts_are_settled_within_an_interval() {
         let check = Check { interval: Duration::from_secs(3), jitter: 0.2, fall: 3, ..Check::default() };
-        let mut health = Health::new(true, false);
+        let mut health = Health::new(Ok(()));
         assert_eq!(health.wait(&check, 0.5), Duration::from_secs(3));
         assert_eq!(health.wait(&check, 0.0), Duration::from_millis(2_700));
         assert_eq!(health.wait(&check, 1.0), Duration::from_millis(3_300));
-        health.count(&check, Err(&Fault::answered(String::new())));
+        health.count(&check, Err(Fault::answered(String::new())));
         assert_eq!(health.wait(&check, 0.5), Duration::from_secs(1));
     }
 
@@ -196,7 +228,7 @@ mod tests {
             rise in 1_u32..5, fall in 1_u32..5, results in proptest::collection::vec(any::<bool>(), 0..60)
         ) {
             let check = Check { rise, fall, ..Check::default() };
-            let (mut health, mut is_up, mut since) = (Health::new(true, false), true, 0);
+            let (mut health, mut is_up, mut since) = (Health::new(Ok(())), true, 0);
             for (at, result) in results.iter().enumerate() {
                 let needed = if is_up { fall } else { rise } as usize;
                 let last = &results[since.max((at + 1).saturating_sub(needed))..=at];
@@ -206,8 +238,8 @@ mod tests {
                     since = at + 1;
                 }
                 let fault = Fault::answered(String::new());
-                prop_assert_eq!(health.count(&check, if *result { Ok(()) } else { Err(&fault) }), changes);
-                prop_assert_eq!(health.is_up(), is_up);
+                prop_assert_eq!(health.count(&check, if *result { Ok(()) } else { Err(fault) }), changes);
+                prop_assert_eq!(health.now().is_ok(), is_up);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Where a balancer has its state, its control socket and its pins, by its name.
 //!
-//! Names are unique in a network namespace. Outside of the first process's namespace, as in a lab's host, the number of the namespace is
-//! part of them, since folders and the BPF file system are those of the whole machine.
+//! Names are unique in a network namespace. Outside of the kernel's first one, as in a lab's host or a container, the number of the
+//! namespace is part of them, since folders and the BPF file system are those of the whole machine. Whether a balancer lives that has a
+//! name's state or pins, only locks prove.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -36,7 +37,7 @@ const FOLDER: &str = "balance";
 pub struct Instance {
     /// The name, unique in its network namespace.
     pub name: String,
-    /// The name with the number of the network namespace, unless that is the first process's.
+    /// The name with the number of the network namespace, unless that is the kernel's first one.
     pub(crate) label: String,
     /// The folder of its state.
     pub(crate) folder: PathBuf,
@@ -104,6 +105,25 @@ impl Instance {
         let name = format!("{PINS_PREFIX}{}", self.label.replace('.', ":"));
         let bpf_folder = self.folder.join(OWN_BPF);
         if is_bpf(&bpf_folder) { bpf_folder.join(name) } else { Path::new(BPF_FILE_SYSTEM).join(name) }
+    }
+
+    /// Takes the folder of pins by [`Pins::there`](undo::Pins::there) or [`Pins::make`](undo::Pins::make): no other balancer can use it
+    /// then.
+    ///
+    /// # Errors
+    /// When another process has it, or another user could change it.
+    pub(crate) fn take_pins<T>(&self, take: impl Fn(&Path) -> io::Result<T>) -> Result<T, Error> {
+        let path = self.pins();
+        take(&path).map_err(|error| {
+            let next = match error.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    "end that one, or start this one with another name (--name) or with a BPF file system of its own at /sys/fs/bpf"
+                }
+                _ if path.exists() => "if nobody needs it, remove it; or start the balancer with another name (--name)",
+                _ => "run this as root",
+            };
+            Error::Refused(format!("the folder of tables {} cannot be used: {error}; {next}", path.display()))
+        })
     }
 
     /// Makes sure that there is a BPF file system: mounts one in the folder of the state, if the machine has none. It must be there
@@ -210,7 +230,7 @@ fn name_of(label: &str, suffix: &str) -> Option<String> {
 }
 
 fn suffix(network: &Network) -> String {
-    if network.is_of_first_process() { String::new() } else { format!("@{}", network.number()) }
+    if network.is_first() { String::new() } else { format!("@{}", network.number()) }
 }
 
 /// Whether another process sees the same file system there.

@@ -1,7 +1,6 @@
 //! Loads the program, and runs it on frames.
 
 use std::{
-    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,6 +11,7 @@ use aya::{
     programs::{ProgramError, SchedClassifier, TestRun, TestRunOptions, Xdp, links::FdLink},
 };
 
+use files::{Folder, Trust};
 use undo::BALANCER_PROGRAM as NAME;
 
 use crate::{Device, Error, Table, layout::TABLES};
@@ -68,6 +68,8 @@ impl Default for Sizes {
 pub struct Program {
     ebpf: Ebpf,
     pub(crate) hook: Hook,
+    /// By which the kernel knows it.
+    pub(crate) number: u32,
     /// Holds the attachment to a device that is not pinned.
     pub(crate) link: Option<FdLink>,
 }
@@ -97,12 +99,8 @@ impl Program {
         let paths: Vec<(&str, PathBuf)> =
             pins.into_iter().flat_map(|pins| TABLES.map(|(name, ..)| (name, pins.join(name)))).collect();
         if let Some(pins) = pins {
-            fs::create_dir_all(pins).map_err(|error| {
-                let failed = Error::new(format!("make the folder {}", pins.display()), &error);
-                let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
-                let next = "run this as root, or, as root: chown USER /sys/fs/bpf";
-                if is_refused { Error::Refused(format!("{failed}; {next}")) } else { failed }
-            })?;
+            let made = Folder::make(pins, Trust::OwnersOnly);
+            made.map_err(|error| Error::new(format!("use the folder {}", pins.display()), &error))?;
             check_pinned(pins)?;
         }
         let mut loader = EbpfLoader::new();
@@ -113,13 +111,13 @@ impl Program {
         }
         let loaded =
             loader.load(object).map_err(|error| Error::new("load the tables of the balancer", &error));
-        let mut program = Self { ebpf: loaded?, hook, link: None };
+        let mut program = Self { ebpf: loaded?, hook, number: 0, link: None };
         let table = Table::of(&mut program.ebpf)?;
         let loaded = match hook {
-            Hook::Cls => program.cls()?.load(),
-            Hook::Xdp => program.xdp()?.load(),
+            Hook::Cls => program.cls().map(|cls| cls.load().and_then(|()| cls.info()))?,
+            Hook::Xdp => program.xdp().map(|xdp| xdp.load().and_then(|()| xdp.info()))?,
         };
-        loaded.map_err(|error| Error::new("load the program of the balancer", &error))?;
+        program.number = loaded.map_err(|error| Error::new("load the program of the balancer", &error))?.id();
         Ok((program, table))
     }
 

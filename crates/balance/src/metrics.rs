@@ -1,18 +1,23 @@
-//! Answers `/metrics` over HTTP, to one client after another.
+//! Answers `/metrics` over HTTP, to a few clients at once.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    collections::VecDeque,
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::Error;
 
-/// How long a client may take for its request, and for the answer.
+/// How long a client may take for its whole request, and for the whole answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest request, in bytes.
-const MAX_REQUEST: u64 = 16 << 10;
+const MAX_REQUEST: usize = 16 << 10;
+/// How many clients are answered at once. One more ends the oldest of them, so that nobody keeps others out by saying nothing.
+const MAX_CLIENTS: usize = 8;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Takes the address.
 ///
@@ -28,12 +33,29 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 /// When there is no thread for it.
 pub(crate) fn answer_on(
     listener: TcpListener,
-    metrics: impl Fn() -> Option<String> + Send + 'static,
+    metrics: impl Fn() -> Option<String> + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let run = move || {
+        let mut clients: VecDeque<Arc<TcpStream>> = VecDeque::new();
         for stream in listener.incoming().flatten() {
-            // A client that goes away has no answer.
-            let _ = answer(&stream, &metrics);
+            let mut is_told = false;
+            while clients.len() >= MAX_CLIENTS {
+                if !std::mem::replace(&mut is_told, true) {
+                    // One that has just ended is ended once more.
+                    let _ = clients[0].shutdown(Shutdown::Both);
+                }
+                thread::sleep(POLL_INTERVAL);
+                clients.retain(|client| Arc::strong_count(client) > 1);
+            }
+            let client = Arc::new(stream);
+            clients.push_back(Arc::clone(&client));
+            let metrics = metrics.clone();
+            // A client that goes away has no answer, nor has one that no thread is left for. The list holds the stream, too.
+            let answer = move || {
+                let _ = answer(&client, &metrics);
+                let _ = client.shutdown(Shutdown::Both);
+            };
+            let _ = thread::Builder::new().name("scraper".to_owned()).spawn(answer);
         }
     };
     let started = thread::Builder::new().name("metrics".to_owned()).spawn(run);
@@ -41,17 +63,18 @@ pub(crate) fn answer_on(
 }
 
 fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut reader = BufReader::new(stream).take(MAX_REQUEST);
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    // The rest is read, since closing on unread bytes would reset the answer.
-    let mut line = String::new();
-    while reader.read_line(&mut line)? > 2 {
-        line.clear();
+    let (mut request, mut part, deadline) = (Vec::new(), [0; 4_096], Instant::now() + TIMEOUT);
+    // All of it is read, since closing on unread bytes would reset the answer.
+    while !request.ends_with(b"\r\n\r\n") && !request.ends_with(b"\n\n") {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        let read = (&*stream).read(&mut part)?;
+        request.extend(&part[..read]);
+        if read == 0 || request.len() > MAX_REQUEST {
+            break;
+        }
     }
-    let path = first.split_whitespace().nth(1).unwrap_or_default();
+    let first = String::from_utf8_lossy(&request);
+    let path = first.lines().next().unwrap_or_default().split_whitespace().nth(1).unwrap_or_default();
     let text = if path == "/metrics" { metrics() } else { None };
     let head = match (&text, path) {
         (Some(_), _) => "200 OK",
@@ -61,8 +84,61 @@ fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Resu
     let body = text.unwrap_or_default();
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let length = body.len();
-    write!(
-        &*stream,
+    let whole = format!(
         "HTTP/1.0 {head}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
+    );
+    let (mut whole, deadline) = (whole.as_bytes(), Instant::now() + TIMEOUT);
+    while !whole.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let written = (&*stream).write(whole)?;
+        whole = &whole[written..];
+    }
+    Ok(())
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use testing::{PATIENCE, until};
+
+    use super::*;
+
+    fn client(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    #[test]
+    fn clients_that_say_nothing_or_little_keep_nobody_out() {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        answer_on(listener, || Some("x\n# EOF\n".to_owned())).unwrap();
+        let silent: Vec<TcpStream> = (0..3 * MAX_CLIENTS).map(|_| client(address)).collect();
+        for pieces in
+            [&["GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"][..], &["GET /met", "rics HTTP/1.1\r\n\r\n"]]
+        {
+            let mut asks = client(address);
+            pieces.iter().for_each(|piece| asks.write_all(piece.as_bytes()).unwrap());
+            let mut text = String::new();
+            asks.read_to_string(&mut text).unwrap();
+            assert!(
+                text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("\r\n\r\nx\n# EOF\n"),
+                "{text}"
+            );
+        }
+        drop(silent);
+        // However much it still says, it is not waited for.
+        let mut slow = client(address);
+        until("it is given up", || slow.write_all(b"a").is_err());
+        let mut other = client(address);
+        other.write_all(b"GET /other HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        other.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.0 404 "), "{text}");
+    }
 }

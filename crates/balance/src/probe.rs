@@ -1,16 +1,18 @@
-//! One probe of a server: an exchange of TCP, and of HTTP in it, without input or output.
+//! One probe of a server: an exchange of TCP, and what is said in it ([`Talk`]), without input or output.
 //!
 //! The kernel knows nothing of these connections. The probe takes packets, and gives the packets to be sent.
 
+mod talk;
+
 use std::{
     net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TcpHeader, TcpOptionElement, TransportSlice};
 use record::units::show_nominal_time_ns;
 
+use self::talk::{Heard, Talk};
 use crate::{CheckKind, layout::mapped};
 
 /// Fits on every path that IPv6 may take.
@@ -19,9 +21,7 @@ const SEGMENT: u16 = 1_220;
 const WINDOW: u16 = SEGMENT;
 /// To a server of the segment. One that has lost the VIP, and forwards, must not hand a probe to another one.
 const HOPS: u8 = 1;
-/// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
-const STATUS_BYTES: usize = 12;
-/// How often a request is sent at most.
+/// How often what was said first is sent at most.
 const REQUESTS: u32 = 3;
 
 /// A segment of TCP.
@@ -43,11 +43,11 @@ pub(crate) struct Segment<'b> {
 pub(crate) struct Probe {
     own: SocketAddr,
     vip: SocketAddr,
-    /// Number of the next byte to be sent: that after the SYN.
+    /// Number of the first byte that the server has not acknowledged: at first, of that after the SYN.
     next: u32,
     phase: Phase,
-    /// The request, and the statuses that are good; none if a connection is enough.
-    http: Option<(Vec<u8>, RangeInclusive<u16>)>,
+    /// What is said; none if a connection is enough.
+    talk: Option<Talk>,
     resend: Option<Instant>,
     deadline: Instant,
     timeout: Duration,
@@ -57,15 +57,13 @@ pub(crate) struct Probe {
 enum Phase {
     /// SYN is sent.
     Connecting,
-    /// The request is sent.
-    Asked {
+    /// The connection is there.
+    Connected {
         /// Number of the next byte of the server.
         expected: u32,
-        /// Number of our byte that the server expects.
-        acknowledged: u32,
-        /// The begin of the answer.
-        answer: Vec<u8>,
-        /// How often the request has been sent.
+        /// What was said, and is not acknowledged.
+        said: Vec<u8>,
+        /// How often what was said first has been sent.
         requests: u32,
     },
 }
@@ -89,9 +87,14 @@ impl Fault {
         Self { why, is_silent: false, is_own: false }
     }
 
-    /// Of a balancer that could not ask.
-    pub(crate) fn own(why: String) -> Self {
-        Self { is_own: true, ..Self::answered(why) }
+    /// Of a balancer that could not ask, or has not asked yet.
+    pub(crate) fn own(why: impl Into<String>) -> Self {
+        Self { is_own: true, ..Self::answered(why.into()) }
+    }
+
+    /// Of a server of which nothing is known, and which counts as silent or not.
+    pub(crate) fn unknown(why: &str, is_silent: bool) -> Self {
+        Self { is_silent, ..Self::own(why) }
     }
 
     /// Of a server that does not.
@@ -130,6 +133,9 @@ impl<'b> Segment<'b> {
 
 impl Probe {
     /// Begins a probe from an own address and port, with a random number of its first byte. Returns the SYN, too.
+    ///
+    /// # Errors
+    /// When nothing can be said.
     pub(crate) fn begin(
         source: SocketAddr,
         vip: SocketAddr,
@@ -137,19 +143,14 @@ impl Probe {
         timeout: Duration,
         first: u32,
         now: Instant,
-    ) -> (Self, Vec<u8>) {
-        let http = match kind {
-            CheckKind::None | CheckKind::Tcp => None,
-            CheckKind::Http { path, host, status } => {
-                Some((request(path, host.as_deref(), vip), status.clone()))
-            }
-        };
+    ) -> Result<(Self, Vec<u8>), String> {
+        let talk = Talk::of(kind, vip)?;
         let (resend, deadline) = (Some(now + timeout / 2), now + timeout);
         let next = first.wrapping_add(1);
         let probe =
-            Self { own: source, vip, next, phase: Phase::Connecting, http, resend, deadline, timeout };
+            Self { own: source, vip, next, phase: Phase::Connecting, talk, resend, deadline, timeout };
         let syn = probe.syn();
-        (probe, syn)
+        Ok((probe, syn))
     }
 
     /// When [`Self::wake`] wants to be called.
@@ -163,46 +164,45 @@ impl Probe {
             return None;
         }
         let port = self.vip.port();
-        let Phase::Asked { expected, acknowledged, answer, requests } = &mut self.phase else {
+        let Phase::Connected { expected, said, requests } = &mut self.phase else {
             return self.connecting(segment, out);
         };
         if segment.is_reset {
             // One with another number may be anybody's (RFC 9293, 3.10.7.4).
             let is_reset = segment.sequence == *expected;
-            let why = format!("resets the connection to port {port} instead of answering");
+            let hint = self.talk.as_ref().map_or("", Talk::hint);
+            let why = format!("resets the connection to port {port} instead of answering{hint}");
             return is_reset.then_some(Err(Fault::answered(why)));
         }
         if segment.is_syn {
-            // The server has not heard of the request.
+            // The server has not heard what was said.
             if *requests < REQUESTS && segment.sequence.wrapping_add(1) == *expected {
                 *requests += 1;
-                out.extend(self.request_segment());
+                out.extend(self.said_again());
             }
             return None;
         }
-        *acknowledged = segment.acknowledged.unwrap_or(*acknowledged);
+        let heard = segment.acknowledged.map_or(0, |byte| byte.wrapping_sub(self.next) as usize);
+        if heard <= said.len() {
+            said.drain(..heard);
+            self.next = self.next.wrapping_add(heard as u32);
+        }
         // What has come before is cut off; what comes too early is left to be sent again.
         let known = expected.wrapping_sub(segment.sequence) as usize;
         let fresh = segment.payload.get(known..);
         let ends = segment.is_fin && known <= segment.payload.len();
-        if let Some(fresh) = fresh {
-            let taken = fresh.len().min(STATUS_BYTES.saturating_sub(answer.len()));
-            answer.extend(&fresh[..taken]);
-            *expected = expected.wrapping_add(fresh.len() as u32);
+        *expected = expected.wrapping_add(fresh.map_or(0, <[u8]>::len) as u32);
+        let heard = self.talk.as_mut().map(|talk| talk.hear(fresh.unwrap_or_default(), ends));
+        match heard.unwrap_or(Heard::Says(Vec::new())) {
+            Heard::Found(found) => {
+                out.push(self.reset());
+                return Some(found.map_err(Fault::answered));
+            }
+            Heard::Says(bytes) if !bytes.is_empty() => out.push(self.say(&bytes)),
+            Heard::Says(_) if segment.payload.is_empty() => {}
+            Heard::Says(_) => out.push(self.empty(|_| ())),
         }
-        let found = match status(answer) {
-            Ok(Some(status)) => Some(self.judge(status)),
-            Ok(None) if ends => Some(Err(format!("closes the connection to port {port} without a status"))),
-            Ok(None) => None,
-            Err(()) => Some(Err(format!("does not answer in HTTP on port {port}"))),
-        };
-        let found = found.map(|found| found.map_err(Fault::answered));
-        match found {
-            Some(_) => out.push(self.reset()),
-            None if segment.payload.is_empty() => {}
-            None => out.push(self.empty(|_| ())),
-        }
-        found
+        None
     }
 
     /// Sends again what has not been answered, or gives up.
@@ -211,7 +211,7 @@ impl Probe {
             // The server may have answered, and the answer may be lost.
             out.push(self.reset());
             let is_silent = matches!(self.phase, Phase::Connecting);
-            let what = if is_silent { "a SYN" } else { "a request" };
+            let what = if is_silent { "a SYN" } else { self.talk.as_ref().map_or("", Talk::awaited) };
             let timeout = show_nominal_time_ns(self.timeout.as_nanos() as u64);
             let why = format!("does not answer {what} to port {} within {timeout}", self.vip.port());
             return Some(Err(Fault { is_silent, ..Fault::answered(why) }));
@@ -220,8 +220,7 @@ impl Probe {
             self.resend = None;
             match &self.phase {
                 Phase::Connecting => out.push(self.syn()),
-                Phase::Asked { answer, .. } if answer.is_empty() => out.extend(self.request_segment()),
-                Phase::Asked { .. } => {}
+                Phase::Connected { .. } => out.extend(self.said_again()),
             }
         }
         None
@@ -244,40 +243,43 @@ impl Probe {
             return None;
         }
         let expected = segment.sequence.wrapping_add(1);
-        self.phase = Phase::Asked { expected, acknowledged, answer: Vec::new(), requests: 1 };
-        match self.request_segment() {
-            Some(request) => {
-                out.push(request);
-                None
+        self.phase = Phase::Connected { expected, said: Vec::new(), requests: 1 };
+        let found = match self.talk.as_mut().map(|talk| talk.hear(&[], false)) {
+            Some(Heard::Says(bytes)) => {
+                out.push(self.say(&bytes));
+                return None;
             }
-            None => {
-                out.push(self.reset());
-                Some(Ok(()))
-            }
-        }
+            Some(Heard::Found(found)) => found.map_err(Fault::answered),
+            None => Ok(()),
+        };
+        out.push(self.reset());
+        Some(found)
     }
 
-    fn judge(&self, status: u16) -> Result<(), String> {
-        let Some((_, good)) = &self.http else { return Ok(()) };
-        if good.contains(&status) {
-            return Ok(());
-        }
-        let (from, to) = (good.start(), good.end());
-        Err(format!("answers with status {status} on port {}; {from} to {to} are good", self.vip.port()))
+    /// A segment with what was not said before.
+    fn say(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let Phase::Connected { expected, said, .. } = &mut self.phase else { return Vec::new() };
+        let (expected, at) = (*expected, self.next.wrapping_add(said.len() as u32));
+        said.extend(bytes);
+        self.data(expected, at, bytes)
+    }
+
+    /// A segment with what was said, and is not acknowledged.
+    fn said_again(&self) -> Option<Vec<u8>> {
+        let Phase::Connected { expected, said, .. } = &self.phase else { return None };
+        (!said.is_empty()).then(|| self.data(*expected, self.next, said))
+    }
+
+    fn data(&self, expected: u32, at: u32, bytes: &[u8]) -> Vec<u8> {
+        let set = |tcp: &mut TcpHeader| {
+            (tcp.psh, tcp.ack, tcp.acknowledgment_number) = (true, true, expected);
+        };
+        packet(self.own, self.vip, at, set, &[], bytes)
     }
 
     fn syn(&self) -> Vec<u8> {
         let options = [TcpOptionElement::MaximumSegmentSize(SEGMENT)];
         packet(self.own, self.vip, self.next.wrapping_sub(1), |tcp| tcp.syn = true, &options, &[])
-    }
-
-    fn request_segment(&self) -> Option<Vec<u8>> {
-        let (request, _) = self.http.as_ref()?;
-        let Phase::Asked { expected, .. } = self.phase else { return None };
-        let set = |tcp: &mut TcpHeader| {
-            (tcp.psh, tcp.ack, tcp.acknowledgment_number) = (true, true, expected);
-        };
-        Some(packet(self.own, self.vip, self.next, set, &[], request))
     }
 
     /// Ends the connection at the server at once, so that nothing of it stays there.
@@ -287,43 +289,16 @@ impl Probe {
 
     /// A segment without data. Its number is what the server expects: it takes a reset with no other.
     fn empty(&self, set: impl FnOnce(&mut TcpHeader)) -> Vec<u8> {
-        let (sequence, expected) = match &self.phase {
-            Phase::Connecting => (self.next, None),
-            Phase::Asked { expected, acknowledged, .. } => (*acknowledged, Some(*expected)),
+        let expected = match &self.phase {
+            Phase::Connecting => None,
+            Phase::Connected { expected, .. } => Some(*expected),
         };
         let set = |tcp: &mut TcpHeader| {
             set(tcp);
             (tcp.ack, tcp.acknowledgment_number) = (expected.is_some(), expected.unwrap_or_default());
         };
-        packet(self.own, self.vip, sequence, set, &[], &[])
+        packet(self.own, self.vip, self.next, set, &[], &[])
     }
-}
-
-fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8> {
-    let address = match vip.ip() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    };
-    let host = host.unwrap_or(&address);
-    format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: proofload-balance\r\nConnection: close\r\n\r\n"
-    )
-    .into()
-}
-
-/// The status that an answer begins with; none if too little of it has come.
-fn status(answer: &[u8]) -> Result<Option<u16>, ()> {
-    const BEGIN: &[u8; 9] = b"HTTP/1.x ";
-    let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {
-        Some(b'x') | None => byte.is_ascii_digit(),
-        Some(expected) => byte == expected,
-    };
-    let begin = &answer[..answer.len().min(STATUS_BYTES)];
-    if !begin.iter().enumerate().all(fits) {
-        return Err(());
-    }
-    let digits = begin.get(BEGIN.len()..STATUS_BYTES);
-    Ok(digits.map(|digits| digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'))))
 }
 
 /// A segment in a packet of IP, with its checksums.

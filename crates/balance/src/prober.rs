@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use kernel::netlink::Neighbour;
@@ -20,6 +20,9 @@ use crate::{
 
 /// Ports that probes come from: beyond those that Linux gives to connections, if nobody has changed that.
 pub(crate) const PORTS: RangeInclusive<u16> = 61_000..=65_535;
+
+/// The golden ratio, without its whole part.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
 /// What is wrong with a server whose MAC address is not known.
 const UNRESOLVED: &str = "does not answer ARP or neighbour discovery for its own address";
@@ -38,16 +41,13 @@ pub(crate) struct Target {
     /// How it is asked. Of kind `None`, only its MAC address is found out.
     pub(crate) check: Check,
     /// What it counts as until probes say otherwise. One that is down comes up with its first good probe.
-    pub(crate) is_up: bool,
-    /// Whether it is down and does not answer at all.
-    pub(crate) is_silent: bool,
+    pub(crate) health: Outcome,
 }
 
 impl Target {
     /// Whether it is the same, asked in the same way. What it counts as may differ.
     pub(crate) fn is_asked_like(&self, other: &Self) -> bool {
-        let Self { is_up, is_silent, .. } = *other;
-        *other == Self { is_up, is_silent, ..self.clone() }
+        *other == Self { health: other.health.clone(), ..self.clone() }
     }
 }
 
@@ -61,17 +61,12 @@ pub(crate) enum Event {
         /// The address of its device.
         mac: Option<Mac>,
     },
-    /// A server is up.
-    Up {
+    /// A server is up, or down, or down for another reason.
+    Health {
         /// The target.
         id: u64,
-    },
-    /// A server is down, or down in another way.
-    Down {
-        /// The target.
-        id: u64,
-        /// What the last probe found, and whether the server is silent.
-        fault: Fault,
+        /// That it is up, or what the last probe found, and whether the server is silent.
+        health: Outcome,
     },
 }
 
@@ -97,6 +92,8 @@ pub(crate) struct Prober {
     ports: HashMap<u16, u64>,
     next_port: u16,
     servers: HashMap<IpAddr, Neighbour>,
+    /// The phase of the last new target.
+    phase: f64,
     random: Pcg64Mcg,
 }
 
@@ -107,6 +104,8 @@ struct Watched {
     due: Instant,
     /// When the last probe began.
     begun: Instant,
+    /// At which part of an interval after its first probe its second one comes, so that probes of many are spread over it.
+    phase: Option<f64>,
     state: State,
 }
 
@@ -132,6 +131,7 @@ impl Prober {
             ports: HashMap::new(),
             next_port,
             servers: HashMap::new(),
+            phase: 0.0,
             random,
         }
     }
@@ -161,11 +161,10 @@ impl Prober {
                     }
                     // Of one that was not checked, nothing has been found out here.
                     let checked = other.as_ref().filter(|other| other.target.check.kind != CheckKind::None);
-                    let (is_up, is_silent) = match checked {
-                        Some(other) => (other.health.is_up(), other.health.is_silent()),
-                        None => (target.is_up, target.is_silent),
-                    };
-                    let health = Health::new(is_up, is_silent);
+                    let health =
+                        Health::new(checked.map_or(&target.health, |other| other.health.now()).clone());
+                    // Multiples of the golden ratio lie evenly, however many there are.
+                    self.phase = (self.phase + GOLDEN_RATIO).fract();
                     other.into_iter().for_each(|other| self.end(&other));
                     // Not all at the same time.
                     let spread = target.check.interval.mul_f64(target.check.jitter.clamp(0.0, 1.0));
@@ -173,7 +172,7 @@ impl Prober {
                     if target.check.kind != CheckKind::None {
                         self.due.insert((due, id));
                     }
-                    Watched { health, due, begun: now, state: State::Idle, target }
+                    Watched { health, due, begun: now, phase: Some(self.phase), state: State::Idle, target }
                 }
             };
             self.targets.insert(id, watched);
@@ -205,6 +204,10 @@ impl Prober {
         *known = now_known;
         if before != after {
             actions.events.push(Event::Mac { server, mac: after });
+        }
+        if before.is_some() && after.is_some() {
+            // Nobody waits for it.
+            return actions;
         }
         let waiting = self.targets.iter().filter(|(_, watched)| {
             watched.target.server == server && matches!(watched.state, State::Unaddressed { .. })
@@ -259,7 +262,7 @@ impl Prober {
                             .err();
                     }
                     Neighbour::Unknown if now < deadline => watched.state = State::Unaddressed { deadline },
-                    _ => outcome = Some(Err(Fault::silent(UNRESOLVED))),
+                    _ => outcome = Some(Err(unresolved(&self.own, watched.target.server))),
                 }
             }
         }
@@ -278,7 +281,7 @@ impl Prober {
         })?;
         let vip = SocketAddr::new(*vip, watched.target.port);
         let (probe, syn) =
-            Probe::begin(SocketAddr::new(address, port), vip, &check.kind, check.timeout, first, now);
+            Probe::begin(SocketAddr::new(address, port), vip, &check.kind, check.timeout, first, now)?;
         watched.state = State::Probed(Box::new(probe), port);
         self.ports.insert(port, id);
         Ok(syn)
@@ -303,22 +306,20 @@ impl Prober {
                 self.ports.remove(&port);
             }
             watched.state = State::Idle;
-            let has_changed = watched.health.count(&watched.target.check, outcome.as_ref().copied());
-            match outcome {
-                Ok(()) if has_changed => actions.events.push(Event::Up { id }),
-                Err(Fault { why, .. }) if has_changed => {
-                    let is_silent = watched.health.is_silent();
-                    actions
-                        .events
-                        .push(Event::Down { id, fault: Fault { is_silent, ..Fault::answered(why) } });
-                }
-                _ => {}
+            if watched.health.count(&watched.target.check, outcome) {
+                actions.events.push(Event::Health { id, health: watched.health.now().clone() });
             }
         }
         let due = match &watched.state {
             State::Idle => {
                 let wait = watched.health.wait(&watched.target.check, self.random.random());
-                now.max(watched.begun + wait)
+                let (wait, again) = match watched.phase.take() {
+                    Some(phase) => (wait.mul_f64(phase), wait),
+                    None => (wait, Duration::ZERO),
+                };
+                let due = watched.begun + wait;
+                // The first probe may have taken longer than its phase.
+                if due < now { now.max(due + again) } else { due }
             }
             State::Unaddressed { deadline } => *deadline,
             State::Probed(probe, _) => probe.wakes(),
@@ -354,6 +355,17 @@ pub(crate) fn mac_of(known: Neighbour) -> Option<Mac> {
         Neighbour::Known { mac, .. } if mac[0] & 1 == 0 => Some(mac),
         _ => None,
     }
+}
+
+/// Why a server's MAC address is not known. Under IPv6, the kernel asks for nobody without an address of the link alone.
+fn unresolved(own: &[(IpAddr, u8)], server: IpAddr) -> Fault {
+    let is_link_local = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if server.is_ipv4() || own.iter().any(|(address, _)| is_link_local(*address)) {
+        return Fault::silent(UNRESOLVED);
+    }
+    Fault::own(
+        "cannot be found: the balancer's device has no link-local address (ip address add fe80::1/64 dev DEVICE)",
+    )
 }
 
 /// The own address that a server answers to: one of its network, if there is one.

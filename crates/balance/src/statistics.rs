@@ -39,6 +39,9 @@ pub struct Statistics {
     pub uptime_s: f64,
     /// The last look at all flows.
     pub sweep: SweepStatistics,
+    /// What is wrong with the device, such as that the program is not attached to it, and is tried again each second.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Frames that no VIP could be read from, and which were passed to the kernel.
     pub unreadable_frames: u64,
     /// What is balanced, with VIPs that are leaving.
@@ -177,6 +180,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         _ => "up",
     };
     let mac = state.mac.as_ref().map(mac_text);
+    let why_down = state.health.as_ref().err().map(|fault| fault.why.clone());
     let unresolved = || "no MAC address: the server answers neither ARP nor neighbour discovery".to_owned();
     ServerStatistics {
         name: state.server.name.clone(),
@@ -185,7 +189,7 @@ fn server(state: &ServerState, counts: &ServerCounts, ring_ratio: f64) -> Server
         weight: state.server.weight,
         state: word.to_owned(),
         is_up: state.lives(),
-        why_down: state.why_down.clone().or_else(|| (!state.is_resolved).then(unresolved)),
+        why_down: why_down.or_else(|| (!state.is_resolved).then(unresolved)),
         max_connections: state.server.max_connections,
         ring_ratio,
         active: state.flows.active,

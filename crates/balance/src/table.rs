@@ -1,6 +1,15 @@
 //! What the program knows and counts: its tables in the kernel.
 
-use std::{error, io::ErrorKind, net::IpAddr, panic::resume_unwind, path::Path, thread};
+use std::{
+    error,
+    io::{self, ErrorKind},
+    net::IpAddr,
+    os::fd::AsFd,
+    panic::resume_unwind,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 
 use aya::{
     Ebpf, Pod,
@@ -20,7 +29,15 @@ use crate::{
 /// Bytes of stack to read a ring with.
 const READING_STACK: usize = 16 << 20;
 
+/// How many rings are set at the same time. The kernel lets each wait until all programs have done with the former one, some
+/// hundredths of a second, in which others can be set.
+pub(crate) const WRITERS: usize = 64;
+
 type RingMap = Array<MapData, RingBytes>;
+type Rings = ArrayOfMaps<MapData, RingMap>;
+
+/// A VIP by its number, its ring, its former one, and when that changed.
+pub(crate) type RingChange<'a> = (u32, &'a Ring, &'a Ring, u64);
 
 /// The tables of a balancer. The program reads them while they change: each call is one step, and between two of them the program
 /// works with what is there.
@@ -28,7 +45,8 @@ pub struct Table {
     settings: Array<MapData, SettingsBytes>,
     services: HashMap<MapData, ServiceKeyBytes, ServiceBytes>,
     servers: Array<MapData, ServerBytes>,
-    rings: ArrayOfMaps<MapData, RingMap>,
+    /// The same table, once for each writer.
+    rings: Vec<Rings>,
     server_counts: PerCpuArray<MapData, ServerCountsOfCore>,
     vip_counts: PerCpuArray<MapData, [u64; REASONS]>,
     flows: HashMap<MapData, FlowKeyBytes, FlowBytes>,
@@ -42,7 +60,7 @@ impl Table {
             settings: take(ebpf, "settings")?,
             services: take(ebpf, "services")?,
             servers: take(ebpf, "servers")?,
-            rings: take(ebpf, "rings")?,
+            rings: several(ebpf, "rings")?,
             server_counts: take(ebpf, "server_counts")?,
             vip_counts: take(ebpf, "vip_counts")?,
             flows: take(ebpf, "flows")?,
@@ -109,13 +127,29 @@ impl Table {
     /// # Errors
     /// When the number of the VIP is too large, too.
     pub fn set_ring(&mut self, vip: u32, ring: &Ring, former: &Ring, changed_ns: u64) -> Result<(), Error> {
-        check(vip, "VIPs", VIPS)?;
-        let what = format!("set the ring of VIP {vip}");
-        let mut map = RingMap::create(1, 0).map_err(|error| Error::new(&*what, &error))?;
-        // By reference: the bytes are more than a small stack has.
-        let bytes = ring_bytes(ring, former, changed_ns);
-        written(map.set(0, Box::as_ref(&bytes), 0), &what)?;
-        written(self.rings.set(vip, &map, 0), &what)
+        self.set_rings(&[(vip, ring, former, changed_ns)])
+    }
+
+    /// Gives several VIPs other rings.
+    pub(crate) fn set_rings(&mut self, rings: &[RingChange<'_>]) -> Result<(), Error> {
+        let next = AtomicUsize::new(0);
+        let write = |table: &mut Rings| {
+            while let Some(change) = rings.get(next.fetch_add(1, Ordering::Relaxed)) {
+                set_ring(table, change)?;
+            }
+            Ok(())
+        };
+        let Some((own, others)) = self.rings.split_first_mut() else { return Ok(()) };
+        thread::scope(|scope| {
+            let spawn = |table| thread::Builder::new().spawn_scoped(scope, || write(table)).ok();
+            // Where no thread can be had, the others do its work.
+            let helpers: Vec<_> =
+                others.iter_mut().take(rings.len().saturating_sub(1)).map_while(spawn).collect();
+            let written = write(own);
+            let joined =
+                helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            joined.fold(written, Result::and)
+        })
     }
 
     /// The ring of a VIP; none if it has none.
@@ -124,7 +158,8 @@ impl Table {
     /// When the kernel refuses.
     pub fn ring(&self, vip: u32) -> Result<Option<Ring>, Error> {
         let what = format!("read the ring of VIP {vip}");
-        let map = match self.rings.get(&vip, 0) {
+        let Some(rings) = self.rings.first() else { return Ok(None) };
+        let map = match rings.get(&vip, 0) {
             Err(MapError::KeyNotFound) => return Ok(None),
             // By its number, the kernel gives a table only to who has this.
             Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::PermissionDenied => {
@@ -250,6 +285,34 @@ impl FlowTable {
             removed => written(removed, "forget a flow"),
         }
     }
+}
+
+fn set_ring(table: &mut Rings, (vip, ring, former, changed_ns): &RingChange<'_>) -> Result<(), Error> {
+    check(*vip, "VIPs", VIPS)?;
+    let what = format!("set the ring of VIP {vip}");
+    let mut map = RingMap::create(1, 0).map_err(|error| Error::new(&*what, &error))?;
+    // By reference: the bytes are more than a small stack has.
+    let bytes = ring_bytes(ring, former, *changed_ns);
+    written(map.set(0, Box::as_ref(&bytes), 0), &what)?;
+    written(table.set(*vip, &map, 0), &what)
+}
+
+/// A table of the object, opened once for each writer.
+fn several(ebpf: &mut Ebpf, name: &'static str) -> Result<Vec<Rings>, Error> {
+    let failed = |error: &(dyn error::Error + 'static)| Error::new(format!("open the table {name}"), error);
+    let first = match ebpf.take_map(name) {
+        Some(Map::ArrayOfMaps(first)) => first,
+        _ => return Err(failed(&io::Error::from(ErrorKind::NotFound))),
+    };
+    let open = |_| {
+        let descriptor = first.fd().as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let again = MapData::from_fd(descriptor).and_then(Map::from_map_data).and_then(TryFrom::try_from);
+        again.map_err(|error| failed(&error))
+    };
+    let mut all: Vec<Rings> = (1..WRITERS).map(open).collect::<Result<_, _>>()?;
+    // The program, which is not loaded yet, names this one by its descriptor.
+    all.push(Map::ArrayOfMaps(first).try_into().map_err(|error| failed(&error))?);
+    Ok(all)
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
+    net::{IpAddr, Ipv6Addr},
     path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -27,6 +28,8 @@ use crate::{
 
 /// Index of a host's first interface and of a segment's bridge, above the indexes that the kernel assigns itself.
 const FIRST_INDEX: u32 = 1_000;
+/// The network of addresses of a link alone.
+const LINK_LOCAL_PREFIX: u8 = 64;
 /// Number of threads that configure hosts.
 const WORKERS: usize = 4;
 
@@ -168,6 +171,10 @@ impl NetworkBuilder<'_> {
                     netlink.limit_rate(index, rate, link.mtu)?;
                 }
                 netlink.add_address(index, end.address, link.prefix)?;
+                if end.address.is_ipv6() {
+                    // Without one, the kernel looks for a neighbour only from the address of a packet that waits, which a balancer has not.
+                    netlink.add_address(index, link_local(end), LINK_LOCAL_PREFIX)?;
+                }
                 netlink.set_up(index)?;
             }
         }
@@ -212,6 +219,12 @@ impl NetworkBuilder<'_> {
 /// The index of the port of a segment's bridge that leads to the link's end at this position.
 pub(crate) fn port_index(position: usize) -> u32 {
     FIRST_INDEX + 1 + position as u32
+}
+
+/// An address for neighbour discovery that is the same in every run, and unique in the lab.
+fn link_local(end: &End) -> IpAddr {
+    let device = end.device.trim_start_matches("eth").parse().unwrap_or_default();
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, device, end.host as u16 + 1).into()
 }
 
 /// A locally administered MAC address that is the same in every run.

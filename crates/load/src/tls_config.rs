@@ -8,13 +8,9 @@ use std::{
 
 use record::TlsPlan;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, RootCertStore,
+    client::Resumption,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use tls::{Identity, Offer};
 
@@ -62,8 +58,7 @@ impl TlsConfig {
         let builder = if plan.verify {
             builder.with_root_certificates(authorities(plan.authorities.as_deref())?)
         } else {
-            let signatures = ring::default_provider().signature_verification_algorithms;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate { signatures }))
+            builder.dangerous().with_custom_certificate_verifier(tls::any_certificate())
         };
         let mut client = match (&plan.certificate, &plan.key) {
             (Some(certificate), key) => {
@@ -114,45 +109,4 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, FieldMistake> {
 
 fn mistake(field: &'static str, message: String) -> FieldMistake {
     FieldMistake { field, message }
-}
-
-/// Accepts every certificate. The target must still prove that it has the certificate's key.
-#[derive(Debug)]
-struct AnyCertificate {
-    signatures: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.signatures)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.signatures)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signatures.supported_schemes()
-    }
 }

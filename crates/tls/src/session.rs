@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, Read, Write},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use rustls::{
     pki_types::ServerName,
 };
 
-use crate::{Cipher, Failure, Version};
+use crate::{Cipher, Failure, Offer, Version, any_certificate};
 
 /// Maximum number of reads that give no plaintext, before other streams get their turn.
 const ROUNDS: u32 = 8;
@@ -37,6 +37,20 @@ impl Session {
     pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, Failure> {
         let connection = ClientConnection::new(config, name).map_err(|_| Failure::Other)?;
         Ok(Self { connection: Connection::Client(connection), failed: None, filled: true })
+    }
+
+    /// A session of a client that takes any certificate, since it only asks whether a service of this name, or address, works.
+    ///
+    /// # Errors
+    /// [`Failure::Other`] if it is no name.
+    pub fn to_anybody(name: &str) -> Result<Self, Failure> {
+        static CONFIG: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
+            let client = Offer::default().client_builder().ok()?.dangerous();
+            let client = client.with_custom_certificate_verifier(any_certificate());
+            Some(Arc::new(client.with_no_client_auth()))
+        });
+        let config = CONFIG.clone().ok_or(Failure::Other)?;
+        Self::client(config, name.to_owned().try_into().map_err(|_| Failure::Other)?)
     }
 
     /// A session of a server.

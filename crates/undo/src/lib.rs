@@ -36,7 +36,7 @@ pub use clean::{Cleaned, Run, clean, clean_all, runs};
 pub use folder::Folder;
 pub use journal::{Entry, Journal};
 pub use pins::{
-    BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, QDISC, XDP_LINK, detach_pins, remove_pins,
+    BALANCER_PROGRAM, CLS_LINK, FILTER, OWN_BPF, PINS_PREFIX, Pins, QDISC, XDP_LINK, detach_pins,
 };
 pub use process::{ProcessId, kill, parent_pid, proc_shows_own_pids, readable_within};
 pub use qdisc::is_filtered;

@@ -3,9 +3,16 @@
 use std::{error, fs, io, path::Path};
 
 use aya::programs::tc::{TcAttachType, TcError, qdisc_detach_program};
-use rustix::mount::{UnmountFlags, unmount};
+use files::Trust;
+use rustix::{
+    fs::{fstat, stat},
+    mount::{UnmountFlags, unmount},
+};
 
-use crate::{interface_name, qdisc};
+use crate::{
+    clean::{LOCK_TIMEOUT, try_lock},
+    interface_name, qdisc,
+};
 
 /// What the name of the folder of a balancer's pins begins with.
 pub const PINS_PREFIX: &str = "proofload-balance-";
@@ -24,26 +31,69 @@ pub const OWN_BPF: &str = "bpf";
 
 type Cause = Box<dyn error::Error + Send + Sync>;
 
-/// Removes all pins of a folder, and the folder, after ending what they attach. What nothing else holds is gone a moment later.
-///
-/// # Errors
-/// When a pin cannot be removed; not when there is none.
-pub fn remove_pins(pins: &Path) -> Result<(), Cause> {
-    if !pins.exists() {
-        return Ok(());
-    }
-    // Before the tables, without which the program would drop.
-    detach_pins(pins, |_| true)?;
-    remove_rest(pins)
-}
+/// The folder of a balancer's pins, held by a lock of the folder itself: as long as a process has this, no other one takes the folder or
+/// removes what is in it, whatever namespaces and folders of state the two have. The kernel ends the lock with the process.
+#[derive(Debug)]
+pub struct Pins(files::Folder);
 
-/// Removes the pins of tables, and the folder.
-fn remove_rest(pins: &Path) -> Result<(), Cause> {
-    for entry in fs::read_dir(pins)? {
-        let path = entry?.path();
-        if path.is_dir() { fs::remove_dir(path)? } else { fs::remove_file(path)? }
+impl Pins {
+    /// Takes the folder, if it is there.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] when another process has it; when other users can write to it, or it is theirs.
+    pub fn there(path: &Path) -> io::Result<Option<Self>> {
+        match Self::take(|| files::Folder::open(path, Trust::OwnersOnly)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            taken => taken.map(Some),
+        }
     }
-    Ok(fs::remove_dir(pins)?)
+
+    /// Takes the folder, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// As for [`there`](Self::there), and when it cannot be made.
+    pub fn make(path: &Path) -> io::Result<Self> {
+        Self::take(|| files::Folder::make(path, Trust::OwnersOnly))
+    }
+
+    fn take(open: impl Fn() -> io::Result<files::Folder>) -> io::Result<Self> {
+        loop {
+            let pins = Self(open()?);
+            if !try_lock(&pins.0, LOCK_TIMEOUT) {
+                let why = "a balancer that runs uses it, here, in another container or of another user";
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+            // Who had it may have removed it.
+            if pins.is_there() {
+                return Ok(pins);
+            }
+        }
+    }
+
+    /// Whether its path still leads to it.
+    pub fn is_there(&self) -> bool {
+        let (held, there) = (fstat(&self.0), stat(self.0.path()));
+        held.is_ok_and(|held| there.is_ok_and(|it| (it.st_dev, it.st_ino) == (held.st_dev, held.st_ino)))
+    }
+
+    /// Removes the pins and the folder. What nothing else holds is gone a moment later.
+    ///
+    /// # Errors
+    /// When one cannot be removed.
+    pub fn remove(self) -> Result<(), Cause> {
+        // Before the tables, without which the program would drop.
+        detach_pins(self.0.path(), |_| true)?;
+        self.remove_rest()
+    }
+
+    /// Removes the pins of tables, and the folder.
+    fn remove_rest(self) -> Result<(), Cause> {
+        for entry in fs::read_dir(self.0.path())? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir(path)? } else { fs::remove_file(path)? }
+        }
+        Ok(fs::remove_dir(self.0.path())?)
+    }
 }
 
 /// Ends the attachments whose pins have names that are asked for.
@@ -82,7 +132,11 @@ pub fn detach_pins(pins: &Path, is_asked: impl Fn(&str) -> bool) -> Result<(), C
 /// Removes the pins of a balancer, and the folder of its state with the BPF file system that may be mounted there. What is attached to
 /// devices of another network namespace has gone with that.
 pub(crate) fn remove_balancer(pins: &Path, folder: &Path, is_own_network: bool) -> io::Result<()> {
-    let removed = if is_own_network || !pins.exists() { remove_pins(pins) } else { remove_rest(pins) };
+    let removed = match Pins::there(pins)? {
+        Some(pins) if is_own_network => pins.remove(),
+        Some(pins) => pins.remove_rest(),
+        None => Ok(()),
+    };
     removed.map_err(io::Error::other)?;
     let bpf_folder = folder.join(OWN_BPF);
     if bpf_folder.exists() {

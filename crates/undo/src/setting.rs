@@ -22,6 +22,9 @@ use crate::{
     process::{in_initial_pid_namespace, proc_shows_own_pids},
 };
 
+/// The inode of the kernel's own network namespace (NET_NS_INIT_INO in linux/nsfs.h). Earlier kernels give none below 0xf000_0000.
+const FIRST_INODE: u64 = 0xefff_fff9;
+
 /// A network namespace. An inode may be used again when its namespace is gone; a cookie is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
@@ -45,13 +48,11 @@ impl Network {
         self.cookie.unwrap_or(self.inode)
     }
 
-    /// Whether it is that of the first process that `/proc` shows.
-    pub fn is_of_first_process(&self) -> bool {
-        match fs::metadata("/proc/1/ns/net") {
-            // To look at processes of others takes more rights than a balancer needs. The kernel's own namespace has the first cookie.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.cookie == Some(1),
-            file => file.is_ok_and(|file| self.is(&file)),
-        }
+    /// Whether it is the kernel's own, which was there before all others. The first process that `/proc` shows proves nothing: it may be
+    /// that of a container.
+    pub fn is_first(&self) -> bool {
+        // By its inode since Linux 6.18, where cookies are numbers of all kinds of namespaces; before, by the first cookie.
+        self.inode == FIRST_INODE || self.cookie == Some(1)
     }
 
     /// Whether something can be undone here (true), or is gone with its namespace (false).
@@ -309,16 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn as_root_the_first_namespace_is_known_without_the_right_to_look_at_its_processes() {
-        let own_network = Network::own().unwrap();
-        let looked = thread::spawn(move || {
-            crate::become_nobody();
-            let first = Network { cookie: Some(1), ..own_network };
-            let later = Network { cookie: Some(2), ..own_network };
-            assert!(fs::metadata("/proc/1/ns/net").is_err());
-            assert!(first.is_of_first_process() && !later.is_of_first_process());
-        });
-        looked.join().unwrap();
+    fn the_first_namespace_is_known_whatever_process_is_the_first() {
+        let of = |inode, cookie| Network { device: 4, inode, cookie };
+        // Of a kernel of 5.15 or 6.12, and of 6.18.
+        assert!(of(4_026_531_840, Some(1)).is_first() && of(4_026_531_833, Some(3)).is_first());
+        for other in [of(4_026_532_247, Some(2)), of(4_026_532_247, Some(4_097)), of(4_026_532_247, None)] {
+            assert!(!other.is_first(), "{other:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ balancer = {}
 web = { sysctls = { "net.ipv4.conf.all.arp_ignore" = 0, "net.ipv4.conf.all.arp_announce" = 0 } }
 [[links]]
 between = ["balancer", "web"]
+[[links]]
+between = ["balancer", "web"]
+network = "fd00:77::/64"
 [[processes]]
 ready_timeout = "10m"
 on = "web"
@@ -84,6 +87,10 @@ fn inventory_a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     {
         ensure!(facts.code == Some(1) && facts.stdout.contains(line), "{facts:?}");
     }
+    // Without an address of the link alone, the kernel would ask for no server.
+    let file = labs.file("balance6.toml", "device = \"eth1\"\n[[vips]]\naddress = \"fd00:77::100\"\nport = 80\n[[vips.servers]]\naddress = \"fd00:77::2\"\n")?;
+    let facts = labs.run(&format!("lab shell balancer -- {program} balance explain --config {file}"))?;
+    ensure!(facts.stdout.contains("ok       the server fd00:77::2 has the address "), "{facts:?}");
     labs.down(lab)?;
     let left = labs.difference(&before)?;
     ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));

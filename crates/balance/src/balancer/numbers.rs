@@ -13,12 +13,14 @@ pub(crate) struct Numbers {
     /// Of all numbers that have been given.
     last: BTreeMap<u16, u32>,
     used: std::collections::BTreeSet<u16>,
+    /// No number below it is free.
+    lowest: u16,
 }
 
 impl Numbers {
     /// Those that a saved state has, by number.
     pub(crate) fn of(last: BTreeMap<u16, u32>, used: impl IntoIterator<Item = u16>) -> Self {
-        Self { last, used: used.into_iter().collect() }
+        Self { last, used: used.into_iter().collect(), lowest: 1 }
     }
 
     /// The last generation of each number that was given.
@@ -28,8 +30,9 @@ impl Numbers {
 
     /// The lowest free number, and a generation that it has not had.
     pub(crate) fn take(&mut self) -> Result<(u16, u32), Error> {
-        let free = (1..SERVERS as u16).find(|number| !self.used.contains(number));
+        let free = (self.lowest.max(1)..SERVERS as u16).find(|number| !self.used.contains(number));
         let number = free.ok_or(Error::TooMany { what: "servers", most: SERVERS - 1 })?;
+        self.lowest = number + 1;
         let generation = self.last.entry(number).or_default();
         *generation = generation.wrapping_add(1).max(1);
         self.used.insert(number);
@@ -39,12 +42,15 @@ impl Numbers {
     /// Gives a number back.
     pub(crate) fn free(&mut self, number: u16) {
         self.used.remove(&number);
+        self.lowest = self.lowest.min(number);
     }
 }
 
 /// The lowest free number of a VIP.
-pub(crate) fn free_vip(used: impl Iterator<Item = u32> + Clone) -> Result<u32, Error> {
-    let free = (1..VIPS as u32).find(|number| !used.clone().any(|other| other == *number));
+pub(crate) fn free_vip(used: impl Iterator<Item = u32>) -> Result<u32, Error> {
+    let mut is_used = [false; VIPS];
+    used.for_each(|number| is_used[number as usize % VIPS] = true);
+    let free = (1..VIPS as u32).find(|number| !is_used[*number as usize]);
     free.ok_or(Error::TooMany { what: "VIPs", most: VIPS - 1 })
 }
 

@@ -9,6 +9,7 @@ use crate::{
     Error, Mac, Ring, Schedule,
     config::{Persistence, Server, Vip, WhenAllDown, WhenServerDies},
     health::{Check, CheckKind},
+    probe::Fault,
 };
 
 /// Which numbers belong to which VIPs and servers. What they are to do says the configuration.
@@ -86,8 +87,8 @@ impl VipState {
             address: state.server.address,
             mac: state.mac,
             is_resolved: state.is_resolved,
-            is_up: state.is_up,
-            is_silent: state.is_silent,
+            is_up: state.health.is_ok(),
+            is_silent: state.is_silent(),
             is_full: state.is_full,
         };
         SavedVip {
@@ -134,9 +135,12 @@ impl SavedServer {
             mac: self.mac,
             is_resolved: self.is_resolved,
             is_checked: false,
-            is_up: self.is_up,
-            is_silent: self.is_silent,
-            why_down: (!self.is_up).then(|| "it was down before the balancer was started anew".to_owned()),
+            health: match self.is_up {
+                true => Ok(()),
+                false => {
+                    Err(Fault::unknown("it was down before the balancer was started anew", self.is_silent))
+                }
+            },
             is_full: self.is_full,
             flows: Flows::default(),
             out_ns: None,

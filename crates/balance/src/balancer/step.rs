@@ -1,6 +1,10 @@
 //! What is to be written next.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{Balancer, ServerState, VipState};
 use crate::{
@@ -54,16 +58,51 @@ pub(crate) enum Written {
     Address(u32),
 }
 
+/// Rings that a step makes.
+struct Making {
+    /// How many more.
+    left: usize,
+    /// The last new one, and what it was made of: many VIPs have the same servers.
+    last: Option<(Vec<Member>, Ring)>,
+}
+
+impl Making {
+    fn new_ring(&mut self, members: &[Member]) -> Ring {
+        let alike = self.last.as_ref().and_then(|(from, ring)| ring.renumbered(from, members));
+        let ring = alike.unwrap_or_else(|| Ring::new(members));
+        self.last = Some((members.to_vec(), ring.clone()));
+        ring
+    }
+}
+
+impl Written {
+    /// The VIP that it leads to.
+    fn vip(&self) -> u32 {
+        match self {
+            Self::Service(entry) => entry.vip,
+            Self::Address(vip) => *vip,
+        }
+    }
+}
+
 impl Balancer {
     /// What is to be written now, in this order: servers before a ring names them, rings before services use them, and what is gone
-    /// last. The caller writes all of it, or calls [`Self::distrust_tables`].
-    pub(crate) fn step(&mut self, now_ns: u64) -> Vec<Operation> {
-        let mut operations = Vec::new();
-        let wanted = self.wanted_services();
+    /// last. The caller writes all of it, or calls [`Self::distrust_tables`]. No more rings are made than asked for: each takes time, and
+    /// servers may die meanwhile. [`Self::is_unfinished`] says whether more are to be made at once.
+    pub(crate) fn step(&mut self, now_ns: u64, most_rings: usize) -> Vec<Operation> {
+        let (mut operations, mut rings) = (Vec::new(), Vec::new());
+        let mut wanted = self.wanted_services();
+        let (mut making, mut unready) = (Making { left: most_rings, last: None }, BTreeSet::new());
+        self.is_unfinished = false;
         for state in &mut self.vips {
             state.write_servers(true, &mut operations);
-            state.change_ring(now_ns, self.handshake_ns, &mut operations);
+            self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
+            unready.extend(state.ring.is_none().then_some(state.number));
         }
+        // Those of VIPs come before rings, too.
+        operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
+        operations.append(&mut rings);
+        wanted.retain(|_, written| !unready.contains(&written.vip()));
         for (key @ (address, port), written) in &wanted {
             if self.services.get(key) != Some(&Some(written.clone())) {
                 operations.push(match written.clone() {
@@ -74,12 +113,22 @@ impl Balancer {
                 });
             }
         }
+        if self.is_unfinished {
+            // What is to go may still serve what a ring is missing for.
+            self.services.extend(wanted.into_iter().map(|(key, written)| (key, Some(written))));
+            return operations;
+        }
         self.removed = self.services.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
         let gone = self.removed.iter();
         operations.extend(gone.map(|&(address, port)| Operation::RemoveService { address, port }));
         self.services = wanted.into_iter().map(|(key, written)| (key, Some(written))).collect();
         self.free(now_ns, &mut operations);
         operations
+    }
+
+    /// Whether the last step has left something to the next one, which may come at once.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.is_unfinished
     }
 
     /// The part of it that may be written although [`Self::saved`] is not on the disk: how servers are whose numbers are there already.
@@ -91,6 +140,9 @@ impl Balancer {
 
     /// When there is something to write although nothing happens, by the monotonic clock.
     pub(crate) fn next_step_ns(&self) -> Option<u64> {
+        if self.is_unfinished {
+            return Some(0);
+        }
         let waiting =
             |state: &&VipState| !state.is_leaving && state.members.as_ref() != Some(&state.wanted_members());
         let rings = self.vips.iter().filter(waiting).map(|state| state.changed_ns);
@@ -175,30 +227,48 @@ impl VipState {
         }
     }
 
-    /// Gives the VIP the ring that it should have, as soon as the last change is longer ago than a handshake takes.
-    fn change_ring(&mut self, now_ns: u64, handshake_ns: u64, operations: &mut Vec<Operation>) {
+    /// Gives the VIP the ring that it should have, as soon as the last change is longer ago than a handshake takes. Returns false if
+    /// there are no more rings to be made now.
+    fn change_ring(
+        &mut self,
+        now_ns: u64,
+        handshake_ns: u64,
+        making: &mut Making,
+        operations: &mut Vec<Operation>,
+    ) -> bool {
         if self.is_leaving {
             // No service leads to the ring any more.
             self.mark_out(now_ns);
-            return;
+            return true;
         }
         let wanted = self.wanted_members();
-        if self.members.as_ref() == Some(&wanted) {
+        let is_made = self.members.as_ref() == Some(&wanted);
+        let waits = self.members.is_some() && now_ns < self.changed_ns.saturating_add(handshake_ns);
+        if !(is_made && self.is_ring_written || !is_made && waits) {
+            if making.left == 0 {
+                return false;
+            }
+            making.left -= 1;
+        }
+        if is_made {
             if !self.is_ring_written {
                 operations.extend(self.ring_operation());
                 self.is_ring_written = true;
             }
             // Of a configuration that was given up, servers may be leaving that no ring has had.
             self.mark_out(now_ns);
-            return;
+            return true;
         }
         let Some(present) = self.ring.clone() else {
-            let ring = Arc::new(Ring::new(&wanted));
+            let ring = Arc::new(making.new_ring(&wanted));
             operations.push(Operation::ClearVipCounts { vip: self.number });
             self.set_ring(now_ns, (Arc::clone(&ring), ring), wanted);
             operations.extend(self.ring_operation());
-            return;
+            return true;
         };
+        if waits {
+            return true;
+        }
         let ring = present.changed(&wanted);
         if ring == *present && self.members.is_none() {
             // Taken over, and as it should be.
@@ -208,6 +278,7 @@ impl VipState {
             self.set_ring(now_ns, (Arc::new(ring), present), wanted);
             operations.extend(self.ring_operation());
         }
+        true
     }
 
     fn set_ring(&mut self, now_ns: u64, (ring, former): (Arc<Ring>, Arc<Ring>), members: Vec<Member>) {
@@ -242,9 +313,9 @@ impl ServerState {
     /// What the server is ready for.
     pub(crate) fn state(&self, ignores_health: bool, dies: WhenServerDies) -> State {
         let mut state = State::UP;
-        if self.is_unreachable() || self.is_silent && !ignores_health {
+        if self.is_unreachable() || self.is_silent() && !ignores_health {
             state = state | if dies == WhenServerDies::Hold { State::HELD } else { State::DEAD };
-        } else if !self.is_resolved || !self.is_up && !ignores_health {
+        } else if !self.is_resolved || self.health.is_err() && !ignores_health {
             state = state | State::FAILING;
         }
         if self.is_leaving || self.server.drain || self.server.weight == 0 {
@@ -258,18 +329,23 @@ impl ServerState {
 
     /// Whether its checks succeed, and it answers for its address.
     pub(crate) fn lives(&self) -> bool {
-        self.is_up && self.is_resolved
+        self.health.is_ok() && self.is_resolved
+    }
+
+    /// Whether it does not answer its checks at all, or is not known yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(&self.health, Err(fault) if fault.is_silent)
     }
 
     /// Whether its flows are lost.
     fn is_dead(&self) -> bool {
-        self.is_silent || self.is_unreachable()
+        self.is_silent() || self.is_unreachable()
     }
 
     /// Whether nothing can be sent to it. Answers for an address may be lost: of a server that is checked, its checks say soon whether
     /// it died, and until then its last address holds.
     fn is_unreachable(&self) -> bool {
-        self.mac.is_none() || !self.is_resolved && (!self.is_checked || self.is_silent)
+        self.mac.is_none() || !self.is_resolved && (!self.is_checked || self.is_silent())
     }
 }
 

@@ -86,10 +86,10 @@ impl Tables {
                 // A server that answers keeps its flows, however badly its checks go.
                 let is_dead = [State::DEAD, State::DEAD | State::FULL].map(|state| state | State::DRAINING);
                 let is_dead = is_dead.contains(&(entry.state | State::DRAINING));
-                assert!(!is_dead || server.is_silent || !server.is_resolved);
+                assert!(!is_dead || server.is_silent() || !server.is_resolved);
                 if entry.state == State::UP {
                     assert!(takes_new && server.is_resolved && !server.is_full);
-                    assert!(server.is_up || state.ignores_health());
+                    assert!(server.health.is_ok() || state.ignores_health());
                 }
             }
         }
@@ -133,7 +133,7 @@ fn ready(config: &Config) -> (Balancer, Tables) {
     let (mut balancer, mut tables) = (Balancer::new(), Tables::default());
     balancer.configure(config).unwrap();
     (1..10).for_each(|last| balancer.set_neighbour(server_address(last), Some([last; 6])));
-    tables.make(balancer.step(1), 1);
+    tables.make(balancer.step(1, usize::MAX), 1);
     tables.check(&balancer, config);
     (balancer, tables)
 }
@@ -151,7 +151,7 @@ fn a_server_that_is_taken_out_stays_until_its_flows_have_ended() {
     let after = config(vec![vip(100, vec![80], &[(1, 1)])]);
     balancer.configure(&after).unwrap();
     let mut step = |balancer: &mut Balancer, now_ns| {
-        tables.make(balancer.step(now_ns), now_ns);
+        tables.make(balancer.step(now_ns, usize::MAX), now_ns);
         tables.check(balancer, &after);
         (tables.servers.get(&2).map(|entry| entry.state), tables.rings[&1].0.share(2))
     };
@@ -178,9 +178,9 @@ fn a_server_that_comes_back_while_it_leaves_goes_on() {
     let both = config(vec![vip(100, vec![80], &[(1, 1), (2, 1)])]);
     let (mut balancer, mut tables) = ready(&both);
     balancer.configure(&config(vec![vip(100, vec![80], &[(1, 1)])])).unwrap();
-    tables.make(balancer.step(HANDSHAKE_NS + 5), HANDSHAKE_NS + 5);
+    tables.make(balancer.step(HANDSHAKE_NS + 5, usize::MAX), HANDSHAKE_NS + 5);
     balancer.configure(&both).unwrap();
-    tables.make(balancer.step(2 * HANDSHAKE_NS + 5), 2 * HANDSHAKE_NS + 5);
+    tables.make(balancer.step(2 * HANDSHAKE_NS + 5, usize::MAX), 2 * HANDSHAKE_NS + 5);
     tables.check(&balancer, &both);
     assert_eq!((tables.servers[&2].generation, tables.servers[&2].state), (1, State::UP));
     assert!(tables.rings[&1].0.share(2).abs_diff(PLACES / 2) <= 1);
@@ -192,7 +192,7 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     both.vips[1].check = Check { port: Some(8080), ..Check::default() };
     let (mut balancer, mut tables) = ready(&both);
     let id = balancer.targets()[1].id;
-    balancer.set_health(id, None);
+    balancer.set_health(id, Ok(()));
     let one = config(both.vips[..1].to_vec());
     balancer.configure(&one).unwrap();
     let take_over = |balancer: &Balancer, tables: &Tables, config: &Config| {
@@ -204,13 +204,13 @@ fn a_vip_that_leaves_is_not_asked_by_a_later_daemon_what_nobody_asked_before() {
     let mut later = take_over(&balancer, &tables, &one);
     let target = later.targets().into_iter().find(|target| target.id == id).unwrap();
     assert_eq!(target.check.kind, CheckKind::None);
-    tables.make(later.step(HANDSHAKE_NS), HANDSHAKE_NS);
+    tables.make(later.step(HANDSHAKE_NS, usize::MAX), HANDSHAKE_NS);
     assert_eq!(tables.servers[&2].state, State::DRAINING, "it goes on");
     // Wanted again, and without checks, it is up, whatever was found before.
     balancer.set_health(id, silent());
     both.vips[1].check.kind = CheckKind::None;
     let mut later = take_over(&balancer, &tables, &both);
-    tables.make(later.step(2 * HANDSHAKE_NS), 2 * HANDSHAKE_NS);
+    tables.make(later.step(2 * HANDSHAKE_NS, usize::MAX), 2 * HANDSHAKE_NS);
     assert_eq!(tables.servers[&2].state, State::UP);
 }
 
@@ -223,7 +223,7 @@ fn thresholds_are_those_of_ipvs() {
         [(99, State::UP), (100, State::FULL), (75, State::FULL), (74, State::UP), (99, State::UP)]
     {
         sweep(&mut balancer, 2, &[(1, active), (2, 500)]);
-        tables.make(balancer.step(2), 2);
+        tables.make(balancer.step(2, usize::MAX), 2);
         assert_eq!((tables.servers[&1].state, tables.servers[&2].state), (state, State::UP), "{active}");
     }
     sweep(&mut balancer, 3, &[(1, 100)]);
@@ -251,10 +251,10 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         assert_eq!(tables.servers[&1].state, dead, "nobody knows yet");
         let ids: Vec<u64> = balancer.targets().iter().map(|target| target.id).collect();
         let mut states = |balancer: &mut Balancer| {
-            tables.make(balancer.step(2), 2);
+            tables.make(balancer.step(2, usize::MAX), 2);
             [1, 2].map(|number| tables.servers[&number].state)
         };
-        ids.iter().for_each(|id| assert!(balancer.set_health(*id, None).is_some()));
+        ids.iter().for_each(|id| assert!(balancer.set_health(*id, Ok(())).is_some()));
         assert_eq!(states(&mut balancer), [State::UP; 2]);
         balancer.set_neighbour(server_address(1), None);
         assert_eq!(states(&mut balancer), [State::FAILING, State::UP], "answers for its address may be lost");
@@ -268,7 +268,7 @@ fn a_dead_server_is_gone_round_or_waited_for() {
         assert_eq!(states(&mut balancer), [State::UP; 2], "as if all were up");
         balancer.set_neighbour(server_address(1), None);
         assert_eq!(states(&mut balancer), [dead, State::UP], "nothing can be sent there");
-        assert_eq!(balancer.set_health(u64::MAX, None), None);
+        assert_eq!(balancer.set_health(u64::MAX, Ok(())), None);
         checked.vips[0].check.kind = CheckKind::None;
         balancer.configure(&checked).unwrap();
         assert_eq!(balancer.set_health(ids[1], silent()), None, "it comes after checks were put off");
@@ -276,13 +276,13 @@ fn a_dead_server_is_gone_round_or_waited_for() {
     }
 }
 
-fn silent() -> Option<Fault> {
-    Some(Fault::silent("no answer"))
+fn silent() -> Outcome {
+    Err(Fault::silent("no answer"))
 }
 
 /// Of a program that says 503, or of a host on which nothing listens any more.
-fn failing() -> Option<Fault> {
-    Some(Fault::answered("refuses".to_owned()))
+fn failing() -> Outcome {
+    Err(Fault::answered("refuses".to_owned()))
 }
 
 #[test]
@@ -291,16 +291,18 @@ fn a_server_that_answers_badly_keeps_its_flows() {
     (checked.vips[0].check, checked.vips[0].when_server_dies) = (Check::default(), WhenServerDies::Hold);
     let (mut balancer, mut tables) = ready(&checked);
     let ids: Vec<u64> = balancer.targets().iter().map(|target| target.id).collect();
-    ids.iter().for_each(|id| assert!(balancer.set_health(*id, None).is_some()));
+    ids.iter().for_each(|id| assert!(balancer.set_health(*id, silent()).is_some(), "the log says so"));
+    assert_eq!(balancer.set_health(ids[0], Err(Fault::silent("no ARP"))), None, "it is down all the same");
+    ids.iter().for_each(|id| assert!(balancer.set_health(*id, Ok(())).is_some()));
     for (fault, state) in [
         (failing(), State::FAILING),
         (silent(), State::HELD),
         (failing(), State::FAILING),
-        (None, State::UP),
+        (Ok(()), State::UP),
         (failing(), State::FAILING),
     ] {
         balancer.set_health(ids[1], fault);
-        tables.make(balancer.step(2), 2);
+        tables.make(balancer.step(2, usize::MAX), 2);
         assert_eq!(tables.servers[&2].state, state);
     }
     // Nothing listens on a server that is taken out: its flows are waited for, until it is silent.
@@ -316,7 +318,7 @@ fn a_server_that_answers_badly_keeps_its_flows() {
         let now_ns = 1 + at * HANDSHAKE_NS;
         sweep(&mut balancer, now_ns, &[(2, flows)]);
         balancer.set_health(ids[1], fault);
-        tables.make(balancer.step(now_ns), now_ns);
+        tables.make(balancer.step(now_ns, usize::MAX), now_ns);
         assert_eq!(tables.servers.contains_key(&2), is_there, "{at}");
     }
 }
@@ -326,11 +328,11 @@ fn a_changed_mac_is_written_while_flows_wait() {
     let one = config(vec![vip(100, vec![80], &[(1, 1)])]);
     let (mut balancer, mut tables) = ready(&one);
     balancer.set_neighbour(server_address(1), Some([77; 6]));
-    let operations = balancer.step(2);
+    let operations = balancer.step(2, usize::MAX);
     assert_eq!(operations.len(), 3, "{operations:?}");
     tables.make(operations, 2);
     assert_eq!((tables.servers[&1].mac, tables.servers[&1].state), ([77; 6], State::UP));
-    assert_eq!(balancer.step(3), []);
+    assert_eq!(balancer.step(3, usize::MAX), []);
 }
 
 #[test]
@@ -341,7 +343,7 @@ fn ports_may_come_and_go_without_touching_the_ring() {
     for ports in [vec![80, 443], vec![443], vec![0]] {
         let changed = config(vec![vip(100, ports, &[(1, 1), (2, 1)])]);
         balancer.configure(&changed).unwrap();
-        tables.make(balancer.step(2), 2);
+        tables.make(balancer.step(2, usize::MAX), 2);
         tables.check(&balancer, &changed);
         assert!(Arc::ptr_eq(&ring, &tables.rings[&1].0));
     }
@@ -354,15 +356,15 @@ fn a_removal_that_failed_is_made_again() {
     for _ in 0..2 {
         assert!(
             balancer
-                .step(2)
+                .step(2, usize::MAX)
                 .contains(&Operation::RemoveService { address: [10, 0, 0, 100].into(), port: 80 })
         );
         balancer.distrust_tables();
         let saved = serde_json::to_string(&balancer.saved()).unwrap();
         assert!(saved.contains("[\"10.0.0.100\",80]"), "a later daemon removes it, too: {saved}");
     }
-    balancer.step(2);
-    assert_eq!(balancer.step(3), [], "it is made once");
+    balancer.step(2, usize::MAX);
+    assert_eq!(balancer.step(3, usize::MAX), [], "it is made once");
 }
 
 /// The last part of a VIP's address, whether it goes by turns, and its servers: the last part of the address, and the weight.
@@ -423,7 +425,8 @@ proptest! {
                 }
                 Happening::Checked(at, is_up, is_silent) => {
                     let id = balancer.targets().get(at).map_or(0, |target| target.id);
-                    balancer.set_health(id, (!is_up).then(|| Fault { is_silent, ..Fault::answered(String::new()) }));
+                    let fault = Fault { is_silent, ..Fault::answered(String::new()) };
+                    balancer.set_health(id, if is_up { Ok(()) } else { Err(fault) });
                 }
                 Happening::Swept(flows) => sweep(&mut balancer, now_ns, &flows),
                 Happening::TimePassed(ns) => now_ns += ns,
@@ -435,14 +438,14 @@ proptest! {
                     balancer.configure(&wanted).unwrap();
                 }
             }
-            tables.make(balancer.step(now_ns), now_ns);
+            tables.make(balancer.step(now_ns, usize::MAX), now_ns);
             tables.check(&balancer, &wanted);
         }
         // Left to itself, everything comes to rest as it is wanted.
         for _ in 0..4 {
             now_ns += HANDSHAKE_NS;
             sweep(&mut balancer, now_ns, &[]);
-            tables.make(balancer.step(now_ns), now_ns);
+            tables.make(balancer.step(now_ns, usize::MAX), now_ns);
             tables.check(&balancer, &wanted);
         }
         prop_assert_eq!(balancer.next_step_ns(), None);
@@ -458,4 +461,51 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn many_rings_are_made_part_by_part_and_nothing_goes_before_its_successor_is_there() {
+    let before = config(vec![vip(100, vec![80, 81], &[(1, 1)])]);
+    let (mut balancer, mut tables) = ready(&before);
+    let leads_to = |tables: &Tables, last: u8, port| {
+        tables.services.get(&(IpAddr::from([10, 0, 0, last]), port)).map(|entry| entry.vip)
+    };
+    // Port 81 goes to a VIP of its own, which comes last.
+    let wanted = config(
+        [vip(100, vec![80], &[(1, 1)]), vip(101, vec![80], &[(2, 1)]), vip(102, vec![80], &[(3, 1)])]
+            .into_iter()
+            .chain([vip(100, vec![81], &[(4, 1)])])
+            .collect(),
+    );
+    balancer.configure(&wanted).unwrap();
+    (1..10).for_each(|last| balancer.set_neighbour(server_address(last), Some([last; 6])));
+    for ready in [1, 2] {
+        tables.make(balancer.step(2, 1), 2);
+        assert!(balancer.is_unfinished() && balancer.next_step_ns() == Some(0));
+        assert_eq!(tables.rings.len(), 1 + ready);
+        assert_eq!(balancer.addresses().len(), 1 + ready, "no client comes to what has no ring");
+        assert_eq!(leads_to(&tables, 100, 81), Some(1), "it is served as before");
+        // A server that dies meanwhile is gone round at once.
+        balancer.set_neighbour(server_address(ready as u8), None);
+        let operations = balancer.step(2, 0);
+        assert!(
+            matches!(&operations[..], [Operation::SetServer { entry, .. }] if entry.state == State::DEAD),
+            "{operations:?}"
+        );
+        tables.make(operations, 2);
+        balancer.set_neighbour(server_address(ready as u8), Some([ready as u8; 6]));
+    }
+    tables.make(balancer.step(2, 1), 2);
+    assert!(!balancer.is_unfinished() && balancer.next_step_ns() != Some(0));
+    assert_eq!(leads_to(&tables, 100, 81), Some(4));
+    tables.check(&balancer, &wanted);
+
+    // What was not finished can be taken back.
+    let (mut balancer, mut tables) = ready(&before);
+    balancer.configure(&wanted).unwrap();
+    tables.make(balancer.step(2, 1), 2);
+    balancer.configure(&before).unwrap();
+    tables.make(balancer.step(3, 1), 3);
+    assert!(!balancer.is_unfinished());
+    tables.check(&balancer, &before);
 }

@@ -14,6 +14,9 @@ use crate::{
     health::{Check, CheckKind},
 };
 
+/// Kinds of checks.
+const KINDS: [&str; 4] = ["tcp", "http", "https", "none"];
+
 /// Longest name of a device, as the kernel has it.
 const MAX_DEVICE_BYTES: usize = 15;
 
@@ -246,24 +249,25 @@ fn check(reader: &mut Reader<'_>, value: &Value<'_>, ports: &[u16]) -> Check {
     let mut table = reader.table(value, "a table, such as { kind = \"tcp\", interval = \"2s\" }");
     let mut check = Check::default();
     let kind = match table.take("kind") {
-        Some(kind) => choice(reader, kind, &[("tcp", "tcp"), ("http", "http"), ("none", "none")]),
+        Some(kind) => choice(reader, kind, &KINDS.map(|kind| (kind, kind))),
         None => None,
     };
     let (path, host, status) = (table.take("path"), table.take("host"), table.take("status"));
     match kind {
         Some("none") => check.kind = CheckKind::None,
-        Some("http") => {
+        Some(http @ ("http" | "https")) => {
             let path = path.map_or(Some("/"), |value| path_text(reader, value)).unwrap_or("/");
             let host = host.and_then(|value| host_text(reader, value));
             let status = status.and_then(|value| statuses(reader, value)).unwrap_or(200..=399);
-            check.kind = CheckKind::Http { path: path.to_owned(), host: host.map(str::to_owned), status };
+            let (path, host) = (path.to_owned(), host.map(str::to_owned));
+            check.kind = CheckKind::Http { tls: http == "https", path, host, status };
         }
         _ => {}
     }
-    if kind != Some("http") {
+    if !matches!(check.kind, CheckKind::Http { .. }) {
         for (key, value) in [("path", path), ("host", host), ("status", status)] {
             if let Some(value) = value {
-                reader.mistake(value.span(), format!("'{key}' needs kind = \"http\""));
+                reader.mistake(value.span(), format!("'{key}' needs kind = \"http\" or \"https\""));
             }
         }
     }

@@ -152,7 +152,7 @@ proptest! {
         let kind = match ns % 3 {
             0 => CheckKind::None,
             1 => CheckKind::Tcp,
-            _ => CheckKind::Http { path: "/a\"b".to_owned(), host: Some("h".to_owned()), status: status..=399 },
+            _ => CheckKind::Http { tls: status.is_multiple_of(2), path: "/a\"b".to_owned(), host: Some("h".to_owned()), status: status..=399 },
         };
         // What is not checked has no times.
         let usual = Check::default();

@@ -79,8 +79,9 @@ fn check_text(check: &Check) -> String {
     match &check.kind {
         CheckKind::None => return "kind = \"none\"".to_owned(),
         CheckKind::Tcp => parts.push("kind = \"tcp\"".to_owned()),
-        CheckKind::Http { path, host, status } => {
-            parts.push(format!("kind = \"http\", path = {}", quoted(path)));
+        CheckKind::Http { tls, path, host, status } => {
+            let kind = if *tls { "https" } else { "http" };
+            parts.push(format!("kind = \"{kind}\", path = {}", quoted(path)));
             parts.extend(host.iter().map(|host| format!("host = {}", quoted(host))));
             parts.push(format!("status = \"{}-{}\"", status.start(), status.end()));
         }

@@ -3,50 +3,47 @@
 use std::time::Instant;
 
 use clock::monotonic_ns;
-use tracing::info;
 
-use super::{Daemon, RETRY, start::refuse_taken};
+use super::Daemon;
 use crate::{
-    Config, Error, Reason, Vip, changes,
-    control::{Answer, Request},
-    layout::nanoseconds,
+    Config, Error, Reason, changes,
+    control::{Answer, PendingRequest, Request},
     statistics::{self, Statistics, SweepStatistics},
 };
 
 impl Daemon {
-    pub(super) fn answer(&mut self, request: Request) -> Answer {
+    /// Tells what was counted, at once; what is to be changed is changed after what was to be changed before.
+    pub(super) fn take_request(&mut self, asked: PendingRequest) {
+        if asked.request != Request::Statistics {
+            return self.waiting.push_back(asked);
+        }
+        self.last_read = Instant::now();
+        asked.answer(match self.statistics() {
+            Ok(statistics) => Answer::Statistics(Box::new(statistics)),
+            Err(error) => Answer::Refused { why: vec![error.to_string()] },
+        });
+    }
+
+    /// What a request wants: the configuration, the text of its file, and what is done then, in words.
+    pub(super) fn wanted(&self, request: &Request) -> Result<(Config, String, String), Vec<String>> {
         match request {
-            Request::Statistics => {
-                self.last_read = Instant::now();
-                match self.statistics() {
-                    Ok(statistics) => Answer::Statistics(Box::new(statistics)),
-                    Err(error) => Answer::Refused { why: vec![error.to_string()] },
-                }
-            }
             Request::Server { server, change } => {
                 let mut config = self.config.clone();
-                match changes::apply(&mut config, &server, change) {
-                    Ok(what) => self.change_to(config, self.text.clone(), what),
-                    Err(why) => Answer::Refused { why },
-                }
+                let what = changes::apply(&mut config, server, change.clone())?;
+                Ok((config, self.text.clone(), what))
             }
-            Request::Reload => self.reload(),
-            // The loop has taken it.
-            Request::Stop { .. } => Answer::Refused { why: Vec::new() },
+            Request::Reload => self.read_again(),
+            // The loop has taken these.
+            Request::Stop { .. } | Request::Statistics => Err(Vec::new()),
         }
     }
 
     /// Reads the file again. What commands have changed is as the file says it then.
-    pub(super) fn reload(&mut self) -> Answer {
+    fn read_again(&self) -> Result<(Config, String, String), Vec<String>> {
         let name = self.file.display().to_string();
-        let text = match record::input::read_text(&self.file) {
-            Ok(text) => text,
-            Err(why) => return Answer::Refused { why: vec![why] },
-        };
-        let config = match Config::read(&name, &text) {
-            Ok(config) => config,
-            Err(why) => return Answer::Refused { why: why.iter().map(ToString::to_string).collect() },
-        };
+        let text = record::input::read_text(&self.file).map_err(|why| vec![why])?;
+        let config = Config::read(&name, &text);
+        let config = config.map_err(|why| why.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let changed = config.fixed_changes(&self.config).into_iter();
         let why: Vec<String> = changed
             .map(|(key, stop)| {
@@ -55,44 +52,7 @@ impl Daemon {
                 )
             })
             .collect();
-        if !why.is_empty() {
-            return Answer::Refused { why };
-        }
-        self.change_to(config, text, format!("read {name} again"))
-    }
-
-    /// Goes over to another configuration, or stays with the one that there is.
-    fn change_to(&mut self, config: Config, text: String, what: String) -> Answer {
-        let refused = |why: String| Answer::Refused { why: vec![why] };
-        let is_new = |vip: &Vip| self.config.vips.iter().all(|current| current.address != vip.address);
-        let vips = config.vips.iter().filter(|vip| is_new(vip)).cloned().collect();
-        let taken = refuse_taken(&self.instance, &Config { vips, ..config.clone() });
-        if let Err(error) = taken.and_then(|()| self.balancer.configure(&config)) {
-            return refused(error.to_string());
-        }
-        let former = self.hold((config, text));
-        if let Err(error) = self.write_settings().and_then(|()| self.settle_tables()) {
-            let back = self.balancer.configure(&former.0);
-            self.hold(former);
-            self.retry_at = Some(Instant::now());
-            let next = match back.and_then(|()| self.write_settings()) {
-                Ok(()) => "the former configuration stays in effect".to_owned(),
-                Err(error) => format!("the former configuration could not be restored: {error}"),
-            };
-            return refused(format!("{error}; {next}"));
-        }
-        if let Err(error) = self.settle() {
-            self.retry_at = Some(Instant::now() + RETRY);
-            return refused(format!("{error}; the balancer tries again"));
-        }
-        info!("{what}");
-        Answer::Done { what }
-    }
-
-    /// Takes a configuration and the text of its file, and gives the former ones.
-    fn hold(&mut self, (config, text): (Config, String)) -> (Config, String) {
-        self.sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
-        (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.text, text))
+        if why.is_empty() { Ok((config, text, format!("read {name} again"))) } else { Err(why) }
     }
 
     fn statistics(&self) -> Result<Statistics, Error> {
@@ -110,6 +70,7 @@ impl Daemon {
                 flows: swept.flows,
                 forgotten: swept.forgotten,
             },
+            trouble: self.device_trouble.clone(),
             unreadable_frames: self.table.vip_counts(0)?.of(Reason::Malformed),
             vips: statistics::vips(&self.balancer, &self.table)?,
         })

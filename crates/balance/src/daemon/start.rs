@@ -1,7 +1,8 @@
 //! Starts a daemon, on tables of its own or on those that an earlier one has left.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs,
     net::TcpListener,
     path::PathBuf,
     sync::mpsc::{self, Sender},
@@ -11,12 +12,13 @@ use std::{
 
 use clock::monotonic_ns;
 use tracing::{info, warn};
-use undo::{Change, Journal};
+use undo::{Change, Journal, Pins};
 
 use super::{Daemon, Message, state::State};
 use crate::{
     Config, Device, Error, Hook, Instance, Program,
     addresses::Addresses,
+    attach::Cause,
     balancer::Balancer,
     checker::Checker,
     control::{self, Answer, PendingRequest, Request},
@@ -25,7 +27,6 @@ use crate::{
     loader::other_sizes,
     metrics, statistics,
     sweeps::{Sweeper, Sweeps, Swept, newest_mark},
-    unpin,
 };
 
 /// Kind of the journals.
@@ -59,6 +60,13 @@ impl Daemon {
         let pins = instance.pins();
         let is_there =
             |change: &Change| matches!(change, Change::Balancer { pins: there, .. } if *there == pins);
+        let mut there = instance.take_pins(Pins::there).inspect_err(|_| {
+            if changes.is_empty() {
+                // Nothing but the lock is in it.
+                let _ = fs::remove_dir_all(&instance.folder);
+                instance.folder.parent().map(fs::remove_dir);
+            }
+        })?;
         if !changes.iter().any(|(_, change)| is_there(change)) {
             let (folder, network) = (instance.folder.clone(), instance.network);
             journal.record(Change::Balancer { pins: pins.clone(), folder, network })?;
@@ -67,10 +75,12 @@ impl Daemon {
         let device = Device::find(&config.device)?;
         let listener = config.metrics.map(metrics::bind).transpose()?;
         let state = State::read(&instance);
-        if state.is_none() && pins.exists() {
+        if let Some(without_state) = there.take_if(|_| state.is_none()) {
             warn!("the tables in {} have no state beside them, and are removed", pins.display());
-            unpin(&pins)?;
+            let failed = |error: Cause| Error::new(format!("remove {}", pins.display()), &*error);
+            without_state.remove().map_err(failed)?;
         }
+        let held = there.map_or_else(|| instance.take_pins(Pins::make), Ok)?;
         let state = state.filter(|_| pins.join("rings").exists());
         let changed = state.as_ref().and_then(|state| state.config_of(&text));
         // What these are about is not in the tables.
@@ -124,6 +134,10 @@ impl Daemon {
             last_read: Instant::now(),
             failure: None,
             retry_at: None,
+            unsettled: None,
+            changing: None,
+            waiting: VecDeque::new(),
+            pins: held,
             journal,
             _lock: lock,
         };
@@ -141,6 +155,9 @@ impl Daemon {
     fn bring_up(&mut self, listener: Option<TcpListener>) -> Result<(), Error> {
         self.write_settings()?;
         self.settle_tables()?;
+        while self.balancer.is_unfinished() {
+            self.settle_tables()?;
+        }
         self.attach(&self.device.clone())?;
         self.settle()?;
         let asked = self.sender.clone();
@@ -166,6 +183,10 @@ impl Daemon {
     /// Where the file does not say how, and the driver cannot take the program, the kernel does.
     pub(super) fn attach(&mut self, device: &Device) -> Result<(), Error> {
         let pins = self.instance.pins();
+        if !self.pins.is_there() {
+            self.pins = self.instance.take_pins(Pins::make)?;
+            warn!("somebody has removed {}: the tables end with this process", pins.display());
+        }
         if self.program.hook == Hook::Xdp && device.link.kind.as_deref() == Some("veth") {
             warn!("{XDP_ON_VETH}: say hook = \"cls\"");
         }

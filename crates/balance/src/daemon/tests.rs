@@ -2,7 +2,10 @@
 
 use std::{fs, process::Command, thread::JoinHandle};
 
-use aya::maps::{Array, Map, MapData, MapInfo};
+use aya::{
+    maps::{Array, Map, MapData, MapInfo},
+    programs::{SchedClassifier, TcAttachType},
+};
 use testing::until;
 use undo::Folder;
 
@@ -94,15 +97,18 @@ impl Running {
         self.thread.join().unwrap()
     }
 
-    /// The entry of the first server, and the settings.
     fn tables(&self) -> (ServerBytes, SettingsBytes) {
-        let map = |name: &str| {
-            Map::from_map_data(MapData::from_pin(self.instance.pins().join(name)).unwrap()).unwrap()
-        };
-        let servers: Array<_, ServerBytes> = map("servers").try_into().unwrap();
-        let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
-        (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
+        tables(&self.instance)
     }
+}
+
+/// The entry of the first server, and the settings.
+fn tables(instance: &Instance) -> (ServerBytes, SettingsBytes) {
+    let map =
+        |name: &str| Map::from_map_data(MapData::from_pin(instance.pins().join(name)).unwrap()).unwrap();
+    let servers: Array<_, ServerBytes> = map("servers").try_into().unwrap();
+    let settings: Array<_, SettingsBytes> = map("settings").try_into().unwrap();
+    (servers.get(&1, 0).unwrap(), settings.get(&0, 0).unwrap())
 }
 
 fn change(server: &str, change: Change) -> Request {
@@ -112,6 +118,18 @@ fn change(server: &str, change: Change) -> Request {
 
 fn weigh(weight: u32) -> Request {
     change("web", Change::Set(Values { weight: Some(weight), ..Values::default() }))
+}
+
+/// What a daemon that does nothing else answers.
+fn answer(daemon: &mut Daemon, request: Request) -> Answer {
+    let (sender, answers) = std::sync::mpsc::channel();
+    daemon.take_request(PendingRequest::new(request, sender, None));
+    loop {
+        daemon.go_on_changing();
+        if let Ok(answer) = answers.try_recv() {
+            return answer;
+        }
+    }
 }
 
 /// Makes it look as if the process of all journals were dead.
@@ -196,7 +214,7 @@ fn as_root_a_step_waits_with_what_could_not_be_written() {
         let mut daemon =
             Daemon::start(options(folder, "eth0", &file("handshake = \"600s\"", PLAIN))).unwrap();
         for weight in [2, 3] {
-            assert!(matches!(daemon.answer(weigh(weight)), Answer::Done { .. }));
+            assert!(matches!(answer(&mut daemon, weigh(weight)), Answer::Done { .. }));
         }
         // Nothing else is due in this hour.
         let later = Instant::now() + Duration::from_secs(3_600);
@@ -204,7 +222,7 @@ fn as_root_a_step_waits_with_what_could_not_be_written() {
         daemon.sweeper.begin(&daemon.sweeps, 0);
         assert!(daemon.deadline() < later, "the second change of the ring waits for the end of handshakes");
         fs::create_dir(daemon.instance.state().with_extension("new")).unwrap();
-        refusal(daemon.answer(weigh(9)));
+        refusal(answer(&mut daemon, weigh(9)));
         daemon.retry_at = Some(later);
         assert!(daemon.balancer.next_step_ns().is_some());
         assert_eq!(daemon.deadline(), later, "a step that is due would wake it again and again");
@@ -320,7 +338,7 @@ fn as_root_a_vip_of_another_balancer_is_refused() {
             Daemon::start(options(folder, "second", &file("", PLAIN))).map(drop).unwrap_err().to_string();
         assert!(refused.starts_with("the balancer 'first', process "), "{refused}");
         assert!(refused.contains("has the VIP 10.0.0.100"), "{refused}");
-        assert!(!folder.path().join("balance/second").exists());
+        assert!(!options(folder, "second", &file("", PLAIN)).instance.folder.exists());
         // Another VIP on the same device is sound.
         let other = file("", PLAIN).replace("0.100", "0.101");
         let second = Running::start(folder, "second", &other);
@@ -415,5 +433,165 @@ fn as_root_xdp_that_the_file_asks_for_needs_no_driver() {
         let daemon = Running::start(folder, "plain", &text);
         assert!(shell("ip link show plain").contains("xdpgeneric"));
         daemon.end(Order::Stop).unwrap();
+    });
+}
+
+/// Whether frames of eth0 come to a program.
+fn is_attached() -> bool {
+    match SchedClassifier::query_tcx("eth0", TcAttachType::Ingress) {
+        Ok((_, programs)) => !programs.is_empty(),
+        // Links came with Linux 6.6.
+        Err(_) => shell("tc filter show dev eth0 ingress").contains("l2dsr"),
+    }
+}
+
+#[test]
+fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
+    alone("tables_of_a_balancer_that_runs_are_nobody_elses", |folder| {
+        let (text, other_text) = (file("", PLAIN), file("", PLAIN).replace("0.100", "0.101"));
+        let first = Running::start(folder, "eth0", &text);
+        let pins = first.instance.pins();
+        // With other state it cannot know of the first one.
+        let other = Folder::at("/run/other").unwrap();
+        let refused = Daemon::start(options(&other, "eth0", &other_text)).map(drop).unwrap_err().to_string();
+        for part in [&*pins.to_string_lossy(), "a balancer that runs uses it", "(--name)"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(!other.path().join("balance").exists(), "a refusal leaves a folder");
+        assert!(crate::unpin(&pins).unwrap_err().to_string().contains("a balancer that runs uses it"));
+        assert!(is_attached() && pins.join("rings").exists() && first.statistics().trouble.is_none());
+
+        // What it leaves goes on with its state; without that, the tables are nobody's.
+        first.end(Order::Keep).unwrap();
+        orphan(folder);
+        let again = Running::start(folder, "eth0", &text);
+        assert!(is_attached());
+        again.end(Order::Keep).unwrap();
+        let second = Running::start(&other, "eth0", &other_text);
+        assert!(is_attached());
+        second.end(Order::Stop).unwrap();
+        until("nothing is attached", || !is_attached());
+        assert!(!pins.exists());
+    });
+}
+
+/// Which container this process is.
+const CONTAINER: &str = "BALANCE_TEST_CONTAINER";
+
+#[test]
+fn as_root_balancers_of_two_containers_share_a_bpf_file_system() {
+    let name = "balancers_of_two_containers_share_a_bpf_file_system";
+    if let Ok(container) = std::env::var(CONTAINER) {
+        return in_a_container(&container);
+    }
+    alone(name, |_| {
+        let start = |container: &str| {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+            unshare.arg(std::env::current_exe().unwrap()).arg("--exact");
+            let started =
+                unshare.arg(format!("daemon::tests::as_root_{name}")).env(CONTAINER, container).spawn();
+            until("it balances", || fs::exists(format!("/run/{container}/ready")).unwrap());
+            started.unwrap()
+        };
+        let mut containers = ["one", "two"].map(|container| (container, start(container)));
+        for (container, process) in &mut containers {
+            fs::write(format!("/run/{container}/end"), "").unwrap();
+            assert!(process.wait().unwrap().success(), "{container}");
+        }
+    });
+}
+
+fn in_a_container(container: &str) {
+    shell(
+        "ip link add eth0 type veth peer name far; ip address add 10.0.0.1/24 dev eth0; ip link set eth0 up",
+    );
+    let folder = Folder::at(format!("/run/{container}")).unwrap();
+    let daemon = Running::start(&folder, "eth0", &file("", PLAIN));
+    fs::write(folder.path().join("ready"), "").unwrap();
+    until("it is to end", || folder.path().join("end").exists());
+    assert!(
+        is_attached() && daemon.instance.pins().join("rings").exists(),
+        "another one has taken its tables"
+    );
+    daemon.end(Order::Stop).unwrap();
+}
+
+#[test]
+fn as_root_a_program_that_somebody_removes_is_attached_again() {
+    alone("a_program_that_somebody_removes_is_attached_again", |folder| {
+        let daemon = Running::start(folder, "eth0", &file("", PLAIN));
+        let pins = daemon.instance.pins();
+        let shown = pins.display();
+        shell(&format!("rm {shown}/cls-link-* || tc qdisc del dev eth0 clsact"));
+        until("it is attached again", is_attached);
+        shell(&format!("rm -r {shown}"));
+        until("it is attached once more", || is_attached() && pins.exists());
+        // As long as it cannot be, who asks is told.
+        shell(&format!(
+            "until mkdir /sys/fs/bpf/other && chown 61234 /sys/fs/bpf/other && rm -r {shown} && mv -T /sys/fs/bpf/other {shown}
+             do rmdir /sys/fs/bpf/other || true; done"
+        ));
+        until("the statistics say so", || {
+            daemon.statistics().trouble.is_some_and(|what| {
+                what.contains("until then no frame is balanced") && what.contains("belongs to user 61234")
+            })
+        });
+        assert!(!is_attached());
+        shell(&format!("rmdir {shown}"));
+        until("all is well", || daemon.statistics().trouble.is_none() && is_attached());
+        daemon.end(Order::Stop).unwrap();
+        assert!(!pins.exists());
+    });
+}
+
+/// The VIP of these tests, and many others.
+fn many(vips: usize) -> String {
+    let vip = |at: usize| {
+        let server = "[[vips.servers]]\naddress = \"10.0.0.11\"\n";
+        format!("[[vips]]\naddress = \"10.1.0.{}\"\nport = 80\n{PLAIN}\n{server}", at + 1)
+    };
+    file("", CHECK) + &(0..vips).map(vip).collect::<String>()
+}
+
+#[test]
+fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_for_it() {
+    alone("a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_for_it", |folder| {
+        let mut daemon = Daemon::start(options(folder, "eth0", &many(0))).unwrap();
+        let vips = 3 * RINGS_AT_ONCE;
+        fs::write(folder.path().join("eth0.toml"), many(vips)).unwrap();
+        let (client, balancer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (sender, answers) = std::sync::mpsc::channel();
+        daemon.take_request(PendingRequest::new(Request::Reload, sender, Some(balancer)));
+        daemon.go_on_changing();
+        assert!(daemon.balancer.is_unfinished(), "a part of it is made");
+        // A server is found and answers meanwhile, and the table has it so.
+        let server = "10.0.0.11".parse().unwrap();
+        let entry = |daemon: &Daemon| tables(&daemon.instance).0;
+        let before = entry(&daemon);
+        let id = daemon.balancer.targets()[0].id;
+        daemon.handle_message(Message::Health(Event::Mac { server, mac: Some([2, 0, 0, 0, 0, 0x11]) }));
+        daemon.handle_message(Message::Health(Event::Health { id, health: Ok(()) }));
+        daemon.settle_or_retry();
+        assert!(entry(&daemon) != before && daemon.balancer.is_unfinished());
+        // What is asked for meanwhile waits, but for counts.
+        let (other, others) = std::sync::mpsc::channel();
+        for request in [weigh(3), Request::Statistics] {
+            daemon.take_request(PendingRequest::new(request, other.clone(), None));
+        }
+        assert!(matches!(others.try_recv().unwrap(), Answer::Statistics(_)) && others.try_recv().is_err());
+        drop(client);
+        daemon.go_on_changing();
+        let why = refusal(answers.try_recv().unwrap());
+        assert!(why.contains("has withdrawn it; the former configuration stays in effect"), "{why}");
+        assert_eq!(daemon.config.vips.len(), 1);
+        daemon.go_on_changing();
+        assert!(matches!(others.try_recv().unwrap(), Answer::Done { .. }), "its turn has come");
+        let staying = |daemon: &Daemon| daemon.balancer.vips().iter().filter(|vip| !vip.is_leaving).count();
+        assert_eq!(staying(&daemon), 1);
+        // A sound one is made.
+        let done = answer(&mut daemon, Request::Reload);
+        assert!(matches!(done, Answer::Done { .. }), "{done:?}");
+        assert_eq!((staying(&daemon), daemon.balancer.addresses().len()), (1 + vips, 1 + vips));
     });
 }

@@ -32,11 +32,14 @@ impl Daemon {
         let now = Device::find(&self.device.name)?;
         let name = &now.name;
         let is_other = now.index != self.device.index;
-        // A filter goes with its qdisc, and a link only with its device. That ours went while another stayed is not seen.
-        let failed = |error| Error::new(format!("look at the filters of {name}"), &error);
-        if !is_other && self.program.is_by_filter() && !undo::is_filtered(now.index).map_err(failed)? {
-            warn!("somebody has removed the filter from {name}; it is attached again");
-            self.attach(&now)?;
+        let failed = |error| Error::new(format!("look at the programs of {name}"), &error);
+        if !is_other && !self.program.is_attached(&now, &self.instance.pins()).map_err(failed)? {
+            self.attach(&now).map_err(|error| {
+                let why =
+                    "the balancer's program, which somebody has removed; until then no frame is balanced";
+                Error::Refused(format!("cannot attach {why}: {error}"))
+            })?;
+            warn!("somebody has removed the balancer's program from {name}; it is attached again");
         }
         if is_other {
             warn!("{name} is another device than before (made anew, or renamed); attaching to it");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use settings::Network;
 
-use super::{Finding, Findings, ServerFacts, Verdict};
+use super::{Finding, Findings, ServerFacts, Verdict, link_local};
 
 /// What is missing for a server of VIPs.
 pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
@@ -42,6 +42,9 @@ pub(super) fn of_server(vips: &[IpAddr], facts: &ServerFacts) -> Vec<Finding> {
             format!("programs listen on {vip}, ports {}", list.join(", "))
         };
         all.check(!list.is_empty(), fact, "start the server on the VIP or on all addresses");
+    }
+    if vips.iter().any(IpAddr::is_ipv6) {
+        facts.devices.iter().for_each(|device| link_local(&mut all, &device.name, &facts.addresses));
     }
     if !vips.iter().any(IpAddr::is_ipv4) {
         return all.0;

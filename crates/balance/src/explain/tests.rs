@@ -29,7 +29,7 @@ fn facts() -> BalancerFacts {
         is_up: true,
         has_carrier: true,
         kind: None,
-        has_xdp: false,
+        xdp: None,
     };
     BalancerFacts {
         kernel: (6, 12, 48),
@@ -114,14 +114,14 @@ fn each_fact_that_is_missing_is_named() {
         ),
         (
             "hook = \"xdp\"",
-            |facts| link(facts).has_xdp = true,
+            |facts| link(facts).xdp = Some(7),
             "missing  another XDP program is attached to eth0",
         ),
         ("", |facts| facts.may_pin = false, "missing  this user may not write to /sys/fs/bpf"),
         (
             "",
             |facts| (facts.has_bpf_file_system, facts.may_mount) = (false, false),
-            "missing  no BPF file system is at /sys/fs/bpf, and this user may not mount one: as root",
+            "missing  no BPF file system is at /sys/fs/bpf, and this user may not mount one: run this as root",
         ),
         (
             "",
@@ -178,6 +178,39 @@ fn each_fact_that_is_missing_is_named() {
     let text =
         of_balancer(&config("hook = \"cls\""), &old).iter().map(ToString::to_string).collect::<String>();
     assert!(text.contains("by a filter of the qdisc clsact"), "{text}");
+}
+
+#[test]
+fn ipv6_needs_an_address_of_the_link_alone() {
+    let text = "device = \"eth0\"\nhook = \"cls\"\n[[vips]]\naddress = \"fd00::100\"\nport = 80\n\
+                [[vips.servers]]\naddress = \"fd00::11\"\n";
+    let config = Config::read("file", text).unwrap();
+    let (server, vip) = ("fd00::11".parse().unwrap(), "fd00::100".parse().unwrap());
+    for (link_local, mac, lines) in [
+        (Some(own("eth0", "fe80::7", 64)), Some([2, 0, 0, 0, 0, 9]), &[][..]),
+        (
+            None,
+            None,
+            &[
+                "missing  eth0 has no link-local address: ip address add fe80::1/64 dev eth0",
+                "missing  the server fd00::11 does not answer ARP or neighbour discovery on eth0: nobody has asked it",
+            ],
+        ),
+    ] {
+        let mut addresses = vec![own("eth0", "fd00::1", 64), own("lo", "fd00::100", 128)];
+        addresses.extend(link_local);
+        let with = BalancerFacts { addresses: addresses.clone(), servers: [(server, mac)].into(), ..facts() };
+        let wrong = wrong(&of_balancer(&config, &with));
+        let says = |line: &&str| wrong.iter().any(|own| own.starts_with(*line));
+        assert!(lines.iter().all(says), "{wrong:#?}");
+        let of_link = wrong.iter().filter(|own| own.contains("link-local")).count();
+        assert_eq!(of_link, lines.len(), "{wrong:#?}");
+        let device = DeviceFacts { name: "eth0".to_owned(), arp_ignore: 0, arp_announce: 0, rp_filter: 0 };
+        let listeners = vec!["[::]:80".parse().unwrap()];
+        let found =
+            self::wrong(&of_server(&[vip], &ServerFacts { addresses, devices: vec![device], listeners }));
+        assert_eq!(found.len(), lines.len() / 2, "{found:#?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,11 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn http() -> CheckKind {
-    CheckKind::Http { path: "/up".to_owned(), host: None, status: 200..=399 }
+    CheckKind::Http { tls: false, path: "/up".to_owned(), host: None, status: 200..=399 }
+}
+
+fn https() -> CheckKind {
+    CheckKind::Http { tls: true, path: "/up".to_owned(), host: Some("web:443".to_owned()), status: 200..=399 }
 }
 
 /// An own address and a VIP.
@@ -28,7 +32,7 @@ impl Server {
     fn of(kind: &CheckKind, is_v6: bool) -> Self {
         let (own, vip) = ends(is_v6);
         let began = Instant::now();
-        let (probe, syn) = Probe::begin(own, vip, kind, TIMEOUT, u32::MAX, began);
+        let (probe, syn) = Probe::begin(own, vip, kind, TIMEOUT, u32::MAX, began).unwrap();
         Self { probe, began, sent: vec![syn] }
     }
 
@@ -53,7 +57,7 @@ impl Server {
 
     /// Number of the byte after the request.
     fn after_request(&self) -> u32 {
-        self.probe.http.as_ref().unwrap().0.len() as u32
+        self.probe.talk.as_ref().unwrap().request.len() as u32
     }
 
     fn answers(&mut self, at: u32, text: &str) -> Option<Outcome> {
@@ -162,8 +166,84 @@ fn the_status_decides() {
     assert_eq!(server.answers(0, "HTTP/1.1 2"), None);
     let asked = server.after_request();
     let closes = server.says(5_011, asked, |tcp| tcp.fin = true, &[]);
-    assert_eq!(closes, answered("closes the connection to port 80 without a status"));
+    assert_eq!(closes, answered(&format!("closes the connection to port 80 without a status{}", hint())));
     assert_eq!(server.kinds(), "SPAR");
+}
+
+fn hint() -> &'static str {
+    "; if it speaks TLS, use check = { kind = \"https\" }"
+}
+
+#[test]
+fn a_plain_request_to_a_port_of_tls_is_told_of() {
+    let nginx =
+        "HTTP/1.1 400 Bad Request\r\n\r\n<title>400 The plain HTTP request was sent to HTTPS port</title>";
+    for (answer, is_tls) in [
+        (nginx, true),
+        ("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n", true),
+        ("\u{15}\u{3}\u{1}\0\u{2}\u{2}F", true),
+        ("HTTP/1.1 400 Bad Request\r\n\r\nno such host", false),
+        ("HTTP/1.1 503 Wait\r\n\r\nHTTPS is down", false),
+    ] {
+        let mut server = Server::of(&http(), false);
+        server.accepts();
+        let Some(Err(fault)) = server.answers(0, answer) else { panic!("{answer}") };
+        let says = fault.why.ends_with("; looks like TLS; use check = { kind = \"https\" }");
+        assert_eq!(says, is_tls, "{}", fault.why);
+    }
+}
+
+/// A server of TLS behind the packets, which sends a segment when the last one has been acknowledged. Gives what the probe finds.
+fn over_tls(status: u16) -> Option<Outcome> {
+    let identity = tls::Authority::new("test").unwrap().certify(&["a.example"], tls::Validity::default());
+    let mut session =
+        tls::Session::server(tls::Offer::default().server(identity.unwrap(), None).unwrap().into()).unwrap();
+    let mut server = Server::of(&https(), true);
+    assert_eq!(server.accepts(), None);
+    let (mut wire, mut heard, mut said, mut text) = (talk::Wire::default(), 0_u32, 0_u32, Vec::new());
+    for _ in 0..100 {
+        let packets = std::mem::take(&mut server.sent);
+        for packet in &packets {
+            let segment = Segment::parse(packet).unwrap();
+            wire.incoming.extend(segment.payload);
+            heard += segment.payload.len() as u32;
+            assert!(!segment.is_reset && segment.acknowledged == Some(5_001 + said) || segment.is_syn);
+        }
+        let mut buffer = [0; 4_096];
+        if session.handshake(&mut wire).unwrap()
+            && let Ok(read) = session.receive(&mut wire, &mut buffer)
+        {
+            text.extend(&buffer[..read]);
+            let answer = format!("HTTP/1.1 {status} Words\r\n\r\n");
+            session.send(&mut wire, answer.as_bytes()).unwrap();
+        }
+        let length = wire.outgoing.len().min(SEGMENT.into());
+        let segment: Vec<u8> = wire.outgoing.drain(..length).collect();
+        assert!(length > 0, "both wait");
+        let found = server.says(5_001 + said, heard, |_| (), &segment);
+        said += length as u32;
+        if found.is_some() {
+            assert!(String::from_utf8(text).unwrap().starts_with("GET /up HTTP/1.1\r\nHost: web:443\r\n"));
+            assert!(server.kinds().ends_with('R'));
+            return found;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_server_is_asked_in_tls_whatever_certificate_it_has() {
+    assert_eq!(over_tls(200), Some(Ok(())));
+    assert_eq!(over_tls(503), answered("answers with status 503 on port 80; 200 to 399 are good"));
+    let mut server = Server::of(&https(), false);
+    server.accepts();
+    let why = "does not speak TLS on port 80; if it speaks plain HTTP, use check = { kind = \"http\" }";
+    assert_eq!(server.says(5_001, 0, |_| (), b"HTTP/1.1 400 Bad Request\r\n\r\n"), answered(why));
+    let mut server = Server::of(&https(), false);
+    server.accepts();
+    let why = "does not answer a handshake of TLS to port 80 within 1 s";
+    let late = server.began + TIMEOUT;
+    assert_eq!(server.probe.wake(late, &mut server.sent), answered(why));
 }
 
 #[test]
@@ -175,8 +255,8 @@ fn a_lost_request_is_sent_again() {
     server.probe.wake(now, &mut server.sent);
     assert_eq!(server.kinds(), "SPPP");
     assert_eq!(server.says(1, 0, |tcp| tcp.rst = true, &[]), None, "a reset out of place is nobody's");
-    let why = "resets the connection to port 80 instead of answering";
-    assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), answered(why));
+    let why = format!("resets the connection to port 80 instead of answering{}", hint());
+    assert_eq!(server.says(5_001, 0, |tcp| tcp.rst = true, &[]), answered(&why));
 }
 
 #[test]
@@ -203,7 +283,7 @@ const HEADERS: usize = 40 + 60;
 
 #[test]
 fn the_request_names_the_host() {
-    let text = |host, is_v6| String::from_utf8(request("/up", host, ends(is_v6).1)).unwrap();
+    let text = |host, is_v6| String::from_utf8(talk::request("/up", host, ends(is_v6).1)).unwrap();
     assert!(
         text(None, true).starts_with("GET /up HTTP/1.1\r\nHost: [2001:db8::100]\r\n"),
         "{}",
@@ -230,14 +310,14 @@ proptest! {
     #[test]
     fn segments_of_any_kind_are_no_danger(
         is_v6: bool,
-        is_http: bool,
+        kind in 0_usize..3,
         segments in proptest::collection::vec(
             (any::<[bool; 4]>(), prop_oneof![0_u32..40, 4_990_u32..5_040, any::<u32>()],
              prop_oneof![Just(0_u32), 0_u32..200, any::<u32>()], "[ -~]{0,20}|HTTP/1.1 [2-5]00"),
             0..20,
         ),
     ) {
-        let kind = if is_http { http() } else { CheckKind::Tcp };
+        let kind = [CheckKind::Tcp, http(), https()][kind].clone();
         let mut server = Server::of(&kind, is_v6);
         for ([syn, ack, fin, rst], at, acknowledges, text) in segments {
             let before = server.sent.len();

@@ -14,7 +14,8 @@ fn own() -> Vec<(IpAddr, u8)> {
 
 fn target(id: u64, check: &Check, is_up: bool) -> Target {
     let (vip, server) = (IpAddr::from([192, 0, 2, 100]), IpAddr::from([192, 0, 2, 10 + id as u8]));
-    Target { id, vip, port: 80, server, check: check.clone(), is_up, is_silent: !is_up }
+    let health = if is_up { Ok(()) } else { Err(Fault::unknown("not checked", true)) };
+    Target { id, vip, port: 80, server, check: check.clone(), health }
 }
 
 fn known() -> Neighbour {
@@ -76,7 +77,9 @@ fn a_server_is_found_probed_and_lost() {
     let events = run(&mut prober, start, Duration::from_secs(60), |_, at| {
         if at < Duration::from_secs(30) { Some(true) } else { Some(false) }
     });
-    let [(up, Event::Up { id: 1 }), (down, Event::Down { id: 1, fault })] = &events[..] else {
+    let [(up, Event::Health { id: 1, health: Ok(()) }), (down, Event::Health { id: 1, health: Err(fault) })] =
+        &events[..]
+    else {
         panic!("{events:?}")
     };
     assert!(*up < Duration::from_millis(200), "{up:?}");
@@ -89,16 +92,81 @@ fn a_server_is_found_probed_and_lost() {
 }
 
 #[test]
+fn a_server_that_never_answers_is_down_for_a_reason() {
+    let check = Check::default();
+    let why_no_arp = "does not answer ARP or neighbour discovery for its own address";
+    for (is_there, why) in [(true, "does not answer a SYN to port 80 within 1 s"), (false, why_no_arp)] {
+        let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
+        prober.set_targets(vec![target(1, &check, false)], start);
+        if is_there {
+            prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
+        }
+        let events = run(&mut prober, start, Duration::from_secs(60), |_, _| None);
+        let [(_, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(*fault, Fault::silent(why));
+    }
+    // The balancer has no address to ask from, which is not the server's fault.
+    let (mut prober, start) = (Prober::new(Vec::new(), 1), Instant::now());
+    prober.set_targets(vec![target(1, &check, false)], start);
+    prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
+    let events = run(&mut prober, start, Duration::from_secs(60), |_, _| None);
+    let [(_, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
+    assert!(fault.is_own && fault.why.contains("no address of IPv4 of its own"), "{fault:?}");
+    let server = "fd00::9".parse().unwrap();
+    let is_own = |own: &[(IpAddr, u8)]| unresolved(own, server).is_own;
+    assert!(is_own(&[("fd00::1".parse().unwrap(), 64)]) && !is_own(&own()));
+}
+
+#[test]
+fn probes_are_spread_over_the_interval() {
+    for is_alive in [true, false] {
+        let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
+        prober.set_targets((1..=80).map(|id| target(id, &Check::default(), false)).collect(), start);
+        (1..=80).for_each(|id| {
+            prober.neighbour(IpAddr::from([192, 0, 2, 10 + id as u8]), known(), start);
+        });
+        // How many begin in each tenth of the interval of 2 s from the fourth second on.
+        let mut begun = [0_u32; 10];
+        let counted = std::cell::RefCell::new(&mut begun);
+        run(&mut prober, start, Duration::from_secs(6), |_, at| {
+            if let Some(at) = at.checked_sub(Duration::from_secs(4)) {
+                counted.borrow_mut()[(at.as_millis() / 200) as usize] += 1;
+            }
+            is_alive.then_some(true)
+        });
+        // A SYN that is not answered is sent twice.
+        let each = if is_alive { 8 } else { 16 };
+        assert!(begun.iter().all(|count| (1..=2 * each).contains(count)), "{is_alive}: {begun:?}");
+    }
+}
+
+#[test]
+fn each_vip_is_checked_on_a_server_that_is_found_once() {
+    let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
+    let check = Check { jitter: 0.0, ..Check::default() };
+    let second = Target { id: 2, vip: IpAddr::from([192, 0, 2, 101]), ..target(1, &check, false) };
+    prober.set_targets(vec![target(1, &check, false), second], start);
+    assert_eq!(prober.servers().count(), 1);
+    let found = prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start);
+    assert_eq!(found.events.len(), 1);
+    let asked: BTreeSet<Vec<u8>> =
+        prober.wake(start).packets.iter().map(|(syn, _)| syn[16..20].to_vec()).collect();
+    assert_eq!(asked, [vec![192, 0, 2, 100], vec![192, 0, 2, 101]].into());
+}
+
+#[test]
 fn a_server_without_an_address_is_down() {
     let check = Check { fall: 2, ..Check::default() };
     let (mut prober, start) = (Prober::new(own(), 1), Instant::now());
     prober.set_targets(vec![target(1, &check, true)], start);
     let events = run(&mut prober, start, Duration::from_secs(20), |_, _| Some(true));
-    let [(at, Event::Down { id: 1, fault })] = &events[..] else { panic!("{events:?}") };
+    let [(at, Event::Health { id: 1, health: Err(fault) })] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*fault, Fault::silent("does not answer ARP or neighbour discovery for its own address"));
     assert!(*at > check.timeout * 2, "{at:?}");
     // The probe that waits for it goes on at once when it is there.
-    prober.wake(prober.wakes().unwrap());
+    while !matches!(prober.targets[&1].state, State::Unaddressed { .. }) {
+        prober.wake(prober.wakes().unwrap());
+    }
     let actions = prober.neighbour(IpAddr::from([192, 0, 2, 11]), known(), start + Duration::from_secs(21));
     assert_eq!(actions.packets.len(), 1);
 }
@@ -127,7 +195,7 @@ fn other_targets_leave_the_rest_alone() {
         vec![target(1, &check, false), target(2, &slower, false)],
         start + Duration::from_secs(10),
     );
-    assert_eq!((prober.targets[&1].due, prober.targets[&2].health.is_up()), (due, true));
+    assert_eq!((prober.targets[&1].due, prober.targets[&2].health.now().is_ok()), (due, true));
     assert_eq!(prober.servers().count(), 2);
     prober.set_targets(Vec::new(), start);
     assert_eq!((prober.wakes(), prober.ports.len()), (None, 0));
@@ -145,7 +213,7 @@ fn a_dead_server_is_found_down_after_its_checks_were_off() {
         let now = start + part * at;
         prober.set_targets(vec![target(1, &check, true)], now);
         let events = run(&mut prober, now, part, |_, _| Some(false));
-        assert!(matches!(events[..], [(_, Event::Down { id: 1, .. })]), "{at}: {events:?}");
+        assert!(matches!(events[..], [(_, Event::Health { id: 1, health: Err(_) })]), "{at}: {events:?}");
         // Without checks, it counts as up.
         prober.set_targets(vec![target(1, &off, true)], now + part);
     }
@@ -189,9 +257,11 @@ proptest! {
                 let port = u16::from_be_bytes([syn[20], syn[21]]);
                 let id = prober.ports[&port];
                 syns += 1;
-                if let Some(before) = last.insert(id, now) {
+                if let Some((before, is_first)) = last.insert(id, (now, !last.contains_key(&id))) {
                     let gap = (now - before).as_secs_f64() / check.interval.as_secs_f64();
-                    prop_assert!((gap - 1.0).abs() <= jitter / 2.0 + 1e-6, "{gap}");
+                    let is_as_long = (gap - 1.0).abs() <= jitter / 2.0 + 1e-6;
+                    // The second probe comes at a time of its own within the interval.
+                    prop_assert!(is_as_long || is_first && gap < 1.0 + jitter / 2.0, "{gap}");
                 }
                 let reset = prober.receive(&answer(&syn, true), now);
                 prop_assert_eq!(reset.packets.len(), 1);

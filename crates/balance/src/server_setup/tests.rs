@@ -10,7 +10,7 @@ fn link(index: u32, name: &str) -> Link {
         is_up: true,
         has_carrier: true,
         kind: None,
-        has_xdp: false,
+        xdp: None,
     }
 }
 

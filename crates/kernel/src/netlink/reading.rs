@@ -39,8 +39,8 @@ pub struct Link {
     pub has_carrier: bool,
     /// Kind of an interface of software, such as `veth`; none of hardware.
     pub kind: Option<String>,
-    /// Whether an XDP program is attached.
-    pub has_xdp: bool,
+    /// The number of the XDP program that is attached, if there is one.
+    pub xdp: Option<u32>,
 }
 
 /// An address of an interface.
@@ -226,7 +226,7 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
         is_up: flags.contains(LinkFlags::Up),
         has_carrier: flags.contains(LinkFlags::LowerUp),
         kind: None,
-        has_xdp: false,
+        xdp: None,
     };
     let is_ethernet = message.header.link_layer_type == LinkLayerType::Ether;
     for attribute in message.attributes {
@@ -235,7 +235,10 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::Address(mac) if is_ethernet => link.mac = mac.try_into().ok(),
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Xdp(all) => {
-                link.has_xdp = all.iter().any(|of| matches!(of, LinkXdp::ProgId(number) if *number != 0));
+                link.xdp = all.iter().find_map(|of| match of {
+                    LinkXdp::ProgId(number) if *number != 0 => Some(*number),
+                    _ => None,
+                });
             }
             LinkAttribute::LinkInfo(all) => {
                 link.kind = all.iter().find_map(|of| match of {
@@ -311,7 +314,7 @@ mod tests {
         let mut netlink = Netlink::open().unwrap();
         let links = netlink.links().unwrap();
         let loopback = links.iter().find(|link| link.index == LOOPBACK).unwrap();
-        assert_eq!((loopback.name.as_str(), loopback.mac, loopback.has_xdp), ("lo", None, false));
+        assert_eq!((loopback.name.as_str(), loopback.mac, loopback.xdp), ("lo", None, None));
         let addresses = netlink.addresses().unwrap();
         let found: Vec<&Address> = addresses.iter().filter(|address| address.index == LOOPBACK).collect();
         assert!(

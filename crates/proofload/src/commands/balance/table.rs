@@ -22,6 +22,7 @@ pub(super) fn text(statistics: &Statistics, rates: Rates<'_>) -> String {
             None => "flows are not counted yet".to_owned(),
         }
     );
+    text += &statistics.trouble.iter().map(|what| format!("{device}: {what}\n\n")).collect::<String>();
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(HEADINGS);

@@ -1,0 +1,91 @@
+//! Goes over to another configuration, part by part: servers may die meanwhile, and who asks for counts is answered.
+
+use std::{mem, time::Instant};
+
+use tracing::info;
+
+use super::{Daemon, RETRY, start::refuse_taken};
+use crate::{
+    Config, Error, Vip,
+    control::{Answer, PendingRequest},
+    layout::nanoseconds,
+};
+
+/// A change of the configuration that is being made.
+pub(super) struct Changing {
+    asked: PendingRequest,
+    /// What was in effect before, and the text of its file.
+    former: (Config, String),
+    /// What is done when it is made, in words.
+    what: String,
+}
+
+impl Daemon {
+    /// Makes a part of the change that is being made; if there is none, begins the next one.
+    pub(super) fn go_on_changing(&mut self) {
+        if self.changing.is_none()
+            && let Some(asked) = self.waiting.pop_front()
+        {
+            self.begin(asked);
+        }
+        let Some(changing) = self.changing.take() else { return };
+        if changing.asked.is_given_up() {
+            let why = Error::Refused("who has asked for the change has withdrawn it".to_owned());
+            return self.take_back(changing, &why);
+        }
+        match self.settle_tables() {
+            Err(error) => self.take_back(changing, &error),
+            Ok(()) if self.balancer.is_unfinished() => self.changing = Some(changing),
+            Ok(()) => self.finish(changing),
+        }
+    }
+
+    /// Begins a change, unless who has asked for it has gone.
+    fn begin(&mut self, asked: PendingRequest) {
+        if asked.is_given_up() {
+            return;
+        }
+        let (config, text, what) = match self.wanted(&asked.request) {
+            Ok(wanted) => wanted,
+            Err(why) => return asked.answer(Answer::Refused { why }),
+        };
+        let is_new = |vip: &Vip| self.config.vips.iter().all(|current| current.address != vip.address);
+        let vips = config.vips.iter().filter(|vip| is_new(vip)).cloned().collect();
+        let taken = refuse_taken(&self.instance, &Config { vips, ..config.clone() });
+        if let Err(error) = taken.and_then(|()| self.balancer.configure(&config)) {
+            return asked.answer(Answer::Refused { why: vec![error.to_string()] });
+        }
+        let changing = Changing { asked, former: self.hold((config, text)), what };
+        match self.write_settings() {
+            Ok(()) => self.changing = Some(changing),
+            Err(error) => self.take_back(changing, &error),
+        }
+    }
+
+    fn finish(&mut self, Changing { asked, what, .. }: Changing) {
+        if let Err(error) = self.settle() {
+            self.retry_at = Some(Instant::now() + RETRY);
+            return asked.answer(Answer::Refused { why: vec![format!("{error}; the balancer tries again")] });
+        }
+        info!("{what}");
+        asked.answer(Answer::Done { what });
+    }
+
+    /// Stays with the configuration of before.
+    fn take_back(&mut self, Changing { asked, former, .. }: Changing, error: &Error) {
+        let back = self.balancer.configure(&former.0);
+        self.hold(former);
+        self.retry_at = Some(Instant::now());
+        let next = match back.and_then(|()| self.write_settings()) {
+            Ok(()) => "the former configuration stays in effect".to_owned(),
+            Err(error) => format!("the former configuration could not be restored: {error}"),
+        };
+        asked.answer(Answer::Refused { why: vec![format!("{error}; {next}")] });
+    }
+
+    /// Takes a configuration and the text of its file, and gives the former ones.
+    fn hold(&mut self, (config, text): (Config, String)) -> (Config, String) {
+        self.sweeps.set_timeouts(nanoseconds(config.idle_timeout), nanoseconds(config.closing_timeout));
+        (mem::replace(&mut self.config, config), mem::replace(&mut self.text, text))
+    }
+}

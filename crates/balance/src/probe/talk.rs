@@ -1,0 +1,203 @@
+//! What a probe says on a connection, and what it makes of the answer: HTTP/1.1, plain or in TLS.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+};
+
+use tls::{Failure, Session};
+
+use crate::CheckKind;
+
+/// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
+const STATUS_BYTES: usize = 12;
+/// Bytes of plaintext that are read at once.
+const READ_BYTES: usize = 4_096;
+/// The first two bytes of an alert, which is what many say to who does not speak TLS.
+const ALERT: [u8; 2] = [0x15, 3];
+const LOOKS_LIKE_TLS: &str = "; looks like TLS; use check = { kind = \"https\" }";
+
+/// A request, and the answer to it.
+#[derive(Debug)]
+pub(super) struct Talk {
+    port: u16,
+    pub(super) request: Vec<u8>,
+    is_asked: bool,
+    good: RangeInclusive<u16>,
+    /// The begin of the answer.
+    answer: Vec<u8>,
+    tls: Option<Box<Tls>>,
+}
+
+/// What follows from what a server has said.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Nothing yet; this is to be said, if it is anything.
+    Says(Vec<u8>),
+    /// All is well, or not.
+    Found(Result<(), String>),
+}
+
+#[derive(Debug)]
+struct Tls {
+    session: Session,
+    wire: Wire,
+}
+
+/// Bytes that have come, and bytes that are to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    pub(super) incoming: VecDeque<u8>,
+    pub(super) outgoing: Vec<u8>,
+}
+
+impl Talk {
+    /// What a check of this kind says; nothing if a connection is enough.
+    ///
+    /// # Errors
+    /// When TLS cannot be used.
+    pub(super) fn of(kind: &CheckKind, vip: SocketAddr) -> Result<Option<Self>, String> {
+        let CheckKind::Http { path, host, status, tls } = kind else { return Ok(None) };
+        let request = request(path, host.as_deref(), vip);
+        let tls = match tls {
+            false => None,
+            true => {
+                let address = || Session::to_anybody(&vip.ip().to_string());
+                // A host with a port is no name of TLS.
+                let session = host
+                    .as_deref()
+                    .map_or_else(address, |host| Session::to_anybody(host).or_else(|_| address()));
+                let session = session.map_err(|failure| format!("cannot be asked in TLS: {failure}"))?;
+                Some(Box::new(Tls { session, wire: Wire::default() }))
+            }
+        };
+        let (port, good, answer) = (vip.port(), status.clone(), Vec::new());
+        Ok(Some(Self { port, request, is_asked: false, good, answer, tls }))
+    }
+
+    /// What a server has not answered that says nothing.
+    pub(super) fn awaited(&self) -> &'static str {
+        let is_handshaking = self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking());
+        if is_handshaking { "a handshake of TLS" } else { "a request" }
+    }
+
+    /// What may be the cause when a server ends the connection: many that speak TLS do so with who does not.
+    pub(super) fn hint(&self) -> &'static str {
+        if self.tls.is_some() { "" } else { "; if it speaks TLS, use check = { kind = \"https\" }" }
+    }
+
+    /// Takes what a server has said: at first nothing, when it has accepted the connection.
+    pub(super) fn hear(&mut self, fresh: &[u8], ends: bool) -> Heard {
+        let port = self.port;
+        let (says, plain) = match &mut self.tls {
+            None if self.is_asked => (Vec::new(), fresh.to_vec()),
+            None => (self.request.clone(), fresh.to_vec()),
+            Some(tls) => match tls.exchange(fresh, &self.request) {
+                Ok(plain) => (std::mem::take(&mut tls.wire.outgoing), plain),
+                Err(Failure::NotTls) => {
+                    let next = "if it speaks plain HTTP, use check = { kind = \"http\" }";
+                    return Heard::Found(Err(format!("does not speak TLS on port {port}; {next}")));
+                }
+                Err(failure) => {
+                    return Heard::Found(Err(format!("does not agree on TLS on port {port}: {failure}")));
+                }
+            },
+        };
+        self.is_asked = true;
+        let room = STATUS_BYTES.saturating_sub(self.answer.len());
+        self.answer.extend(plain.iter().take(room));
+        let (from, to) = (self.good.start(), self.good.end());
+        Heard::Found(Err(match status(&self.answer) {
+            Ok(Some(status)) if self.good.contains(&status) => return Heard::Found(Ok(())),
+            Ok(Some(status)) => {
+                let is_tls = self.tls.is_none() && status == 400 && speaks_of_tls(&plain);
+                let hint = if is_tls { LOOKS_LIKE_TLS } else { "" };
+                format!("answers with status {status} on port {port}; {from} to {to} are good{hint}")
+            }
+            Ok(None) if ends => {
+                format!("closes the connection to port {port} without a status{}", self.hint())
+            }
+            Ok(None) => return Heard::Says(says),
+            Err(()) => {
+                let hint = if self.answer.starts_with(&ALERT) { LOOKS_LIKE_TLS } else { "" };
+                format!("does not answer in HTTP on port {port}{hint}")
+            }
+        }))
+    }
+}
+
+impl Tls {
+    /// Takes what has come, and gives the plaintext in it. What is to be sent is on the wire then.
+    fn exchange(&mut self, fresh: &[u8], request: &[u8]) -> Result<Vec<u8>, Failure> {
+        let Self { session, wire } = self;
+        wire.incoming.extend(fresh);
+        if session.is_handshaking() && session.handshake(wire)? {
+            session.send(wire, request)?;
+        }
+        let (mut plain, mut buffer) = (Vec::new(), [0; READ_BYTES]);
+        while !session.is_handshaking() {
+            match session.receive(wire, &mut buffer) {
+                Ok(0) | Err(Failure::WouldBlock) => break,
+                Ok(read) => plain.extend(&buffer[..read]),
+                Err(Failure::Again) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(plain)
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.incoming.is_empty() {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            self.incoming.read(buffer)
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether the words of a refusal are about TLS: nginx, Apache and Go say so.
+fn speaks_of_tls(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    ["HTTPS", "SSL", "TLS"].iter().any(|word| text.contains(word))
+}
+
+pub(super) fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8> {
+    let address = match vip.ip() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let host = host.unwrap_or(&address);
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: proofload-balance\r\nConnection: close\r\n\r\n"
+    )
+    .into()
+}
+
+/// The status that an answer begins with; none if too little of it has come.
+fn status(answer: &[u8]) -> Result<Option<u16>, ()> {
+    const BEGIN: &[u8; 9] = b"HTTP/1.x ";
+    let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {
+        Some(b'x') | None => byte.is_ascii_digit(),
+        Some(expected) => byte == expected,
+    };
+    let begin = &answer[..answer.len().min(STATUS_BYTES)];
+    if !begin.iter().enumerate().all(fits) {
+        return Err(());
+    }
+    let digits = begin.get(BEGIN.len()..STATUS_BYTES);
+    Ok(digits.map(|digits| digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'))))
+}
