@@ -159,7 +159,8 @@ pub(crate) async fn finish_folders(
                 Some(Err(trouble)) => Err(trouble.to_string()),
                 None => set_here(carrier, folder).map_err(|error| error.to_string()),
             };
-            if let Err(why) = set {
+            // Some servers refuse all such requests; without -p, nobody has asked for them.
+            if let (true, Err(why)) = (preserve, set) {
                 warnings.push(format!("{}: cannot set times and permissions: {why}", shown(&folder.target)));
             }
         }
