@@ -1,19 +1,21 @@
 //! Packs ended segments.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    ffi::OsStr,
+    fs::File,
     io::{self, ErrorKind, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
+use files::Folder;
 use rustix::{
-    fs::{CWD, RenameFlags, renameat_with},
+    fs::{AtFlags, OFlags, RenameFlags, fsync, linkat, renameat_with},
     io::Errno,
 };
 
-use crate::{Compression, folders, journal::Entry, locator::packed_path, shared::Shared};
+use crate::{Compression, folders::about, journal::Entry, locator::packed_name, shared::Shared};
 
 /// A segment that must be packed.
 #[derive(Debug, Clone)]
@@ -55,94 +57,89 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     let PackJob { id, path, inode, renamed } = job;
     let gone = || shared.journal.append(&[Entry::Gone { id: *id }], false);
     let compression = shared.config.compress;
-    let packed = packed_path(path, compression.suffix());
+    let Some((folder, plain)) = shared.base.holder(path)? else { return gone() };
     if *renamed {
-        remove_plain(path, *inode, &packed)?;
+        remove_plain(&folder, plain, *inode)?;
         return gone();
     }
+    let packed = packed_name(plain, compression.suffix());
     // Nothing to do: the file is empty, renamed, removed or packed by another process.
-    let metadata = path.symlink_metadata();
-    let ours = metadata.as_ref().is_ok_and(|found| found.ino() == *inode && found.len() > 0);
-    if compression == Compression::None || !ours || packed.symlink_metadata().is_ok() {
+    let ours = about(&folder, plain)?.is_some_and(|found| found.st_ino == *inode && found.st_size > 0);
+    if compression == Compression::None || !ours || folder.has(&packed) {
         return gone();
     }
-    let name = shared.journal.relative_name(&packed)?;
-    let hidden = hidden_path(&packed);
-    let into = create(&hidden)?;
-    let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: name }], true);
-    let whole = begun.and_then(|()| write(shared, path, &into, compression));
-    if let Err(cause) = whole.and_then(|()| rename(&hidden, &packed)) {
+    let recorded = shared.journal.relative_name(&path.with_file_name(&packed))?;
+    let hidden = hidden_name(&packed);
+    let into = create(&folder, &hidden)?;
+    let begun = shared.journal.append(&[Entry::Packing { id: *id, packed: recorded }], true);
+    let whole = begun.and_then(|()| write(shared, &folder, plain, *inode, &into));
+    if let Err(cause) = whole.and_then(|()| rename(&folder, &hidden, &packed)) {
         // Frees the disk space. The hidden file is removed only after the journal's record: otherwise a foreign file with
         // the packed name would be taken for the packed segment, and the plain file removed.
         let _ = into.set_len(0);
         shared.journal.append(&[Entry::Ended { id: *id }], true)?;
-        let _ = fs::remove_file(&hidden);
+        let _ = folder.remove(&hidden);
         return Err(cause);
     }
     *renamed = true;
-    remove_plain(path, *inode, &packed)?;
+    remove_plain(&folder, plain, *inode)?;
     gone()
 }
 
 /// Creates the hidden file. Removes an existing file or link with this name.
-fn create(hidden: &Path) -> io::Result<File> {
-    match fs::remove_file(hidden) {
-        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
-        _ => {}
+fn create(folder: &Folder, hidden: &str) -> io::Result<File> {
+    match folder.remove(hidden) {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(cause),
+        _ => folder.create(hidden, 0o600),
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(hidden)
 }
 
-fn rename(hidden: &Path, packed: &Path) -> io::Result<()> {
-    match renameat_with(CWD, hidden, CWD, packed, RenameFlags::NOREPLACE) {
+fn rename(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
+    match renameat_with(folder, hidden, folder, packed, RenameFlags::NOREPLACE) {
         // Some filesystems do not support RENAME_NOREPLACE.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link(hidden, packed),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link(folder, hidden, packed),
         renamed => Ok(renamed?),
     }
 }
 
 /// Renames by a hard link, which does not replace an existing file either.
-fn link(hidden: &Path, packed: &Path) -> io::Result<()> {
-    fs::hard_link(hidden, packed)?;
+fn link(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
+    linkat(folder, hidden, folder, packed, AtFlags::empty())?;
     // On failure, both names lead to the same file, and recovery removes one.
-    let _ = fs::remove_file(hidden);
+    let _ = folder.remove(hidden);
     Ok(())
 }
 
 /// Whether `packed` is the renamed hidden file: the hidden name is gone, or leads to the same file.
-pub(crate) fn is_renamed(packed: &Path) -> io::Result<bool> {
-    let found = |path: &Path| match path.symlink_metadata() {
-        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-        Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(cause),
-    };
-    let (packed, hidden) = (found(packed)?, found(&hidden_path(packed))?);
+pub(crate) fn is_renamed(folder: &Folder, packed: &OsStr) -> io::Result<bool> {
+    let found =
+        |name: &OsStr| Ok::<_, io::Error>(about(folder, name)?.map(|found| (found.st_dev, found.st_ino)));
+    let (packed, hidden) = (found(packed)?, found(hidden_name(packed).as_ref())?);
     Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
 /// Removes the plain file of a packed segment and syncs the folder before and after.
-pub(crate) fn remove_plain(path: &Path, inode: u64, packed: &Path) -> io::Result<()> {
-    let folder = packed.parent().unwrap_or(Path::new("."));
-    folders::sync(folder)?;
-    match path.symlink_metadata() {
-        Ok(found) if found.ino() == inode => fs::remove_file(path)?,
-        Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
-        _ => {}
+pub(crate) fn remove_plain(folder: &Folder, plain: &OsStr, inode: u64) -> io::Result<()> {
+    fsync(folder)?;
+    if about(folder, plain)?.is_some_and(|found| found.st_ino == inode) {
+        folder.remove(plain)?;
     }
-    folders::sync(folder)
+    Ok(fsync(folder)?)
 }
 
-/// Path of the packed file while it grows.
-pub(crate) fn hidden_path(packed: &Path) -> PathBuf {
-    let name = packed.file_name().unwrap_or_default().to_string_lossy();
-    packed.with_file_name(format!(".{name}.proofload"))
+/// Name of the packed file while it grows.
+pub(crate) fn hidden_name(packed: &OsStr) -> String {
+    format!(".{}.proofload", packed.to_string_lossy())
 }
 
-fn write(shared: &Shared, path: &Path, into: &File, compression: Compression) -> io::Result<()> {
-    let plain = File::open(path)?;
+fn write(shared: &Shared, folder: &Folder, name: &OsStr, inode: u64, into: &File) -> io::Result<()> {
+    let plain = folder.file(name, OFlags::RDONLY)?;
     let metadata = plain.metadata()?;
+    if metadata.ino() != inode {
+        return Err(ErrorKind::NotFound.into());
+    }
     into.set_permissions(metadata.permissions())?;
-    let into = match compression {
+    let into = match shared.config.compress {
         Compression::Gzip => {
             let mut encoder = flate2::write::GzEncoder::new(into, flate2::Compression::default());
             copy(shared, plain, &mut encoder)?;
@@ -174,7 +171,9 @@ fn copy(shared: &Shared, mut plain: File, packed: &mut impl Write) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{fs, path::Path, sync::Arc};
+
+    use files::Trust;
 
     use super::*;
     use crate::{
@@ -211,7 +210,7 @@ mod tests {
         let (shared, mut job) = ended(folder.path());
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, "precious").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, hidden_path(&folder.path().join("x.log.gz"))).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(".x.log.gz.proofload")).unwrap();
         pack(&shared, &mut job).unwrap();
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
         assert!(folder.path().join("x.log.gz").exists() && !job.path.exists());
@@ -222,13 +221,17 @@ mod tests {
     fn renaming_never_replaces_another_file() {
         let folder = tempfile::tempdir().unwrap();
         let (hidden, packed) = (folder.path().join("hidden"), folder.path().join("packed"));
+        let held = Folder::open(folder.path(), Trust::Anybody).unwrap();
         for naming in [rename, link] {
             fs::write(&hidden, "ours").unwrap();
             fs::write(&packed, "somebody's").unwrap();
-            assert_eq!(naming(&hidden, &packed).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            assert_eq!(
+                naming(&held, "hidden", "packed".as_ref()).unwrap_err().kind(),
+                ErrorKind::AlreadyExists
+            );
             assert_eq!(fs::read_to_string(&packed).unwrap(), "somebody's");
             fs::remove_file(&packed).unwrap();
-            naming(&hidden, &packed).unwrap();
+            naming(&held, "hidden", "packed".as_ref()).unwrap();
             assert_eq!(fs::read_to_string(&packed).unwrap(), "ours");
             assert!(!hidden.exists());
         }
@@ -242,6 +245,6 @@ mod tests {
         shared.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
         pack(&shared, &mut job).unwrap_err();
         assert_eq!(shared.journal.unfinished()[0].1.phase, Phase::Ended);
-        assert!(job.path.exists() && !hidden_path(&folder.path().join("x.log.gz")).exists());
+        assert!(job.path.exists() && !folder.path().join(".x.log.gz.proofload").exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{Error, Template};
+use crate::{Error, Template, folders::STATE_NAME};
 
 /// Settings of a [`Store`](crate::Store).
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl Config {
             symlink: None,
             compress: Compression::None,
             max_open: 1000,
-            state: template.folder().join(".proofload"),
+            state: template.folder().join(STATE_NAME),
             sync_delay: Duration::ZERO,
             utc: false,
             grace: Duration::from_secs(60),

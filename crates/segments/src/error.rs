@@ -48,6 +48,19 @@ impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, cause: impl Into<io::Error>) -> Self {
         Self::File { what, path: path.into(), cause: cause.into() }
     }
+
+    /// An error of the journal's folder. What `files` refuses has no number of the kernel's.
+    pub(crate) fn state(what: &'static str, path: impl Into<PathBuf>, cause: io::Error) -> Self {
+        let path = path.into();
+        if cause.raw_os_error().is_some() || cause.kind() != io::ErrorKind::PermissionDenied {
+            return Self::file(what, path, cause);
+        }
+        Self::Config(format!(
+            "{} {cause}: what a journal says is done to files, so its folder must be this user's alone. Look at what is there, \
+             and move it away, or name another folder with --state",
+            path.display()
+        ))
+    }
 }
 
 fn incomplete(failed_parts: &u64, unsynced: &[PathBuf], panicked: &bool) -> String {

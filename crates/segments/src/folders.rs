@@ -1,10 +1,156 @@
-//! Creates folders and makes file names durable.
+//! The folders of a store: that of the files, and that of the journal.
 
 use std::{
-    fs::{self, File},
+    ffi::OsStr,
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind},
-    path::{Path, PathBuf},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Component, Path, PathBuf},
 };
+
+use files::{Folder, Trust};
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fsync, mkdirat, statat},
+    io::Errno,
+    process::geteuid,
+};
+
+use crate::{Template, locator::absolute};
+
+/// Name of the journal's folder beside the files.
+pub(crate) const STATE_NAME: &str = ".proofload";
+
+/// The fixed beginning of a template. The user named it, so links in it are followed, and it is looked up for each use: a folder that
+/// was moved or removed is noticed. What lies beneath it may be another user's: there, no link is followed.
+#[derive(Debug, Clone)]
+pub(crate) struct Base {
+    path: PathBuf,
+}
+
+impl Base {
+    pub(crate) fn new(template: &Template) -> Self {
+        Self { path: absolute(template.folder()) }
+    }
+
+    /// The absolute path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The rest of a path that leads beneath this folder by its text.
+    pub(crate) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let below = path.strip_prefix(&self.path).ok()?;
+        let is_name = |component| matches!(component, Component::Normal(_));
+        (below.file_name().is_some() && below.components().all(is_name)).then_some(below)
+    }
+
+    /// The folder that holds a file, and the file's name in it. None if a folder on the way is missing, or is no folder that may be
+    /// entered: a link.
+    pub(crate) fn holder<'a>(&self, path: &'a Path) -> io::Result<Option<(Folder, &'a OsStr)>> {
+        let Some(below) = self.beneath(path) else { return Ok(None) };
+        let (parent, name) = (below.parent(), below.file_name().unwrap_or_default());
+        let parent = parent.filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match Folder::open(&self.path, Trust::Anybody).and_then(|base| base.below(parent, Trust::Anybody)) {
+            Ok(folder) => Ok(Some((folder, name))),
+            Err(cause) if is_gone(&cause) => Ok(None),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// The same; makes the folders on the way, and adds those in which names were created to `made_in`.
+    pub(crate) fn make_holder<'a>(
+        &self,
+        path: &'a Path,
+        made_in: &mut Vec<PathBuf>,
+    ) -> io::Result<(Folder, &'a OsStr)> {
+        let below = self.beneath(path).ok_or(Errno::LOOP)?;
+        make(&self.path, made_in)?;
+        let mut folder = Folder::open(&self.path, Trust::Anybody)?;
+        for component in below.parent().into_iter().flat_map(Path::components) {
+            let made = mkdirat(&folder, component.as_os_str(), Mode::from_raw_mode(0o777));
+            if made.is_ok() {
+                made_in.push(folder.path().to_owned());
+            }
+            folder = match (folder.below(component, Trust::Anybody), made) {
+                (Ok(folder), _) => folder,
+                // That number concerns the files below the link, and not the disk.
+                (Err(cause), _)
+                    if cause.raw_os_error().is_none() || is_link(&folder, component.as_os_str())? =>
+                {
+                    return Err(Errno::LOOP.into());
+                }
+                (Err(cause), Ok(()) | Err(Errno::EXIST)) => return Err(cause),
+                (Err(_), Err(cause)) => return Err(cause.into()),
+            };
+        }
+        Ok((folder, below.file_name().unwrap_or_default()))
+    }
+
+    /// Makes the creation, renaming and removal of names in a folder durable.
+    pub(crate) fn sync(&self, folder: &Path) -> io::Result<()> {
+        let opened = match self.beneath(folder) {
+            Some(below) => Folder::open(&self.path, Trust::Anybody)?.below(below, Trust::Anybody),
+            None => Folder::open(folder, Trust::Anybody),
+        };
+        Ok(fsync(opened?)?)
+    }
+}
+
+/// Whether a folder is missing, or is no folder that may be entered.
+pub(crate) fn is_gone(cause: &io::Error) -> bool {
+    matches!(Errno::from_io_error(cause), None | Some(Errno::NOENT | Errno::NOTDIR))
+}
+
+/// Whether a link has a name in a folder.
+pub(crate) fn is_link(folder: &Folder, name: &OsStr) -> io::Result<bool> {
+    Ok(about(folder, name)?.is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink))
+}
+
+/// What has a name in a folder, a link too.
+pub(crate) fn about(folder: &Folder, name: &OsStr) -> io::Result<Option<Stat>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// Makes the folder of the journal, for this user alone, if it is missing.
+pub(crate) fn make_state(path: &Path) -> io::Result<()> {
+    let path = absolute(path);
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    make_durably(parent)?;
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Ok(()) => Ok(fsync(Folder::open(parent, Trust::Anybody)?)?),
+        // The folder exists, but the disk is full or read-only.
+        Err(_) if path.is_dir() => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Opens the folder of the journal, which only this user, or root, may own and write to.
+pub(crate) fn open_state(path: &Path) -> io::Result<Folder> {
+    let mut path = path.to_owned();
+    if !path.ends_with(STATE_NAME) {
+        // The user named it: it may be his own link. The name beside the files may be anybody's.
+        path.push(".");
+    } else if path.is_symlink() {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, "is a link"));
+    }
+    narrow(&path)?;
+    Folder::open(&path, Trust::OwnersOnly)
+}
+
+/// Takes the group's right to write, which earlier versions gave with a umask of 002. What lies in the folder is judged by itself.
+fn narrow(path: &Path) -> io::Result<()> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let folder = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let about = folder.metadata()?;
+    if about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0o020 {
+        folder.set_permissions(Permissions::from_mode(about.mode() & 0o7700))?;
+    }
+    Ok(())
+}
 
 /// Creates a folder and its parents, and syncs the folders in which names were created.
 pub(crate) fn make_durably(folder: &Path) -> io::Result<()> {
@@ -13,11 +159,11 @@ pub(crate) fn make_durably(folder: &Path) -> io::Result<()> {
     if !folder.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
     }
-    made_in.iter().try_for_each(|parent| sync(parent))
+    made_in.iter().try_for_each(|parent| File::open(parent)?.sync_all())
 }
 
 /// Creates a folder and its parents. Adds the folders in which names were created to `made_in`.
-pub(crate) fn make(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> {
+fn make(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let made = fs::create_dir(folder).or_else(|cause| match (cause.kind(), parent) {
         (ErrorKind::NotFound, Some(parent)) => {
@@ -38,13 +184,10 @@ pub(crate) fn make(folder: &Path, made_in: &mut Vec<PathBuf>) -> io::Result<()> 
     }
 }
 
-/// Makes the creation, renaming and removal of names in a folder durable.
-pub(crate) fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -61,5 +204,55 @@ mod tests {
         assert_eq!(make_durably(&root.join("file")).unwrap_err().kind(), ErrorKind::NotADirectory);
         make_durably(&root.join("x/y")).unwrap();
         assert!(root.join("x/y").is_dir());
+    }
+
+    #[test]
+    fn no_path_leaves_the_base_and_no_link_beneath_it_is_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::create_dir_all(root.join("real/in")).unwrap();
+        fs::create_dir(root.join("secret")).unwrap();
+        symlink("real", root.join("base")).unwrap();
+        symlink("../secret", root.join("real/out")).unwrap();
+        // A link that the user named is followed.
+        let base = Base::new(&root.join("base/${tag}").to_str().unwrap().parse().unwrap());
+        let below = |name: &str| root.join("base").join(name);
+        assert!(base.holder(&below("x.log")).unwrap().is_some());
+        assert!(base.holder(&below("in/x.log")).unwrap().is_some());
+        base.make_holder(&below("new/er/x.log"), &mut Vec::new()).unwrap();
+        assert!(root.join("real/new/er").is_dir());
+        for other in ["out/x.log", "../secret/x.log", "in/../../secret/x.log", "/etc/x.log", "missing/x.log"]
+        {
+            assert!(base.holder(&below(other)).unwrap().is_none(), "{other}");
+        }
+        for other in ["out/x.log", "out/deep/x.log", "../secret/x.log", "/etc/proofload/x.log"] {
+            let refused = base.make_holder(&below(other), &mut Vec::new()).unwrap_err();
+            assert_eq!(Errno::from_io_error(&refused), Some(Errno::LOOP), "{other}");
+        }
+        assert_eq!(fs::read_dir(root.join("secret")).unwrap().count(), 0);
+        base.sync(&below("in")).unwrap();
+        base.sync(&root.join("base")).unwrap();
+        assert!(is_gone(&base.sync(&below("out")).unwrap_err()));
+    }
+
+    #[test]
+    fn the_folder_of_the_journal_is_this_users_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let state = root.path().join("logs").join(STATE_NAME);
+        make_state(&state).unwrap();
+        make_state(&state).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+        assert_eq!(mode(&state), 0o700);
+        for (before, after) in [(0o755, Some(0o755)), (0o775, Some(0o700)), (0o777, None), (0o1777, None)] {
+            fs::set_permissions(&state, Permissions::from_mode(before)).unwrap();
+            let opened = open_state(&state);
+            assert_eq!(opened.is_ok().then(|| mode(&state)), after, "{before:o}");
+        }
+        fs::set_permissions(&state, Permissions::from_mode(0o700)).unwrap();
+        let [named, planted] = [root.path().join("named"), root.path().join(STATE_NAME)];
+        symlink(&state, &named).unwrap();
+        symlink(&state, &planted).unwrap();
+        assert!(open_state(&named).is_ok());
+        assert_eq!(open_state(&planted).unwrap_err().to_string(), "is a link");
     }
 }

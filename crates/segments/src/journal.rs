@@ -5,9 +5,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -15,6 +15,8 @@ use std::{
     },
 };
 
+use files::Folder;
+use rustix::fs::{OFlags, fsync};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, folders, locator::absolute};
@@ -72,7 +74,8 @@ pub(crate) struct Unfinished {
 /// The journal of the process that holds the lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    path: PathBuf,
+    /// Its folder, which is judged each time it is opened.
+    folder: PathBuf,
     /// Recorded paths are relative to this folder.
     root: PathBuf,
     next: AtomicU64,
@@ -90,6 +93,9 @@ struct State {
     needs_rewrite: bool,
 }
 
+const NAME: &str = "journal";
+/// Its name until it is whole.
+const FRESH: &str = "journal.new";
 /// Minimum length at which the file is rewritten, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
@@ -97,12 +103,15 @@ impl Journal {
     /// Reads the journal in `folder` and rewrites it; on a full disk, rewrites it later. Also returns the number of damaged
     /// lines.
     pub(crate) fn open(folder: &Path) -> Result<(Self, u64), Error> {
-        let path = folder.join("journal");
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(cause) => return Err(Error::file("read", path, cause)),
-        };
+        let path = folder.join(NAME);
+        let held = folders::open_state(folder).map_err(|cause| Error::state("open", folder, cause))?;
+        let mut text = Vec::new();
+        match held.kept(NAME, OFlags::RDONLY).and_then(|mut file| file.read_to_end(&mut text)) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::state("read", path, cause));
+            }
+            _ => {}
+        }
         let mut unfinished = BTreeMap::new();
         let mut damaged = 0;
         let mut next = 0;
@@ -115,19 +124,25 @@ impl Journal {
                 None => damaged += 1,
             }
         }
-        let fails = |cause| Error::file("write", path.clone(), cause);
-        let (file, tail, needs_rewrite) = match rewrite(&path, &unfinished) {
+        let fails = |cause| Error::state("write", path.clone(), cause);
+        let (file, tail, needs_rewrite) = match rewrite(&held, &unfinished) {
             Ok((file, tail)) => (file, tail, false),
             Err(cause) if is_full(&cause) => {
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false).mode(0o600);
-                (options.open(&path).map_err(fails)?, text.len() as u64, true)
+                let is_missing = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
+                let file = match held.kept(NAME, OFlags::WRONLY) {
+                    Err(cause) if is_missing(&cause) => held.create(NAME, 0o600),
+                    opened => opened,
+                };
+                (file.map_err(fails)?, text.len() as u64, true)
             }
             Err(cause) => return Err(fails(cause)),
         };
         let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
         let state = State { file, tail, unfinished, rewritten_bytes: tail, needs_rewrite };
-        Ok((Self { path, root, next: AtomicU64::new(next), state: Mutex::new(state) }, damaged))
+        Ok((
+            Self { folder: folder.to_owned(), root, next: AtomicU64::new(next), state: Mutex::new(state) },
+            damaged,
+        ))
     }
 
     /// An identifier for a segment that is about to be opened.
@@ -181,7 +196,7 @@ impl Journal {
         let mut text = Vec::new();
         entries.iter().for_each(|entry| push_line(&mut text, entry));
         if state.needs_rewrite || state.tail > REWRITE_BYTES.max(4 * state.rewritten_bytes) {
-            let (file, tail) = rewrite(&self.path, &state.unfinished)?;
+            let (file, tail) = rewrite(&folders::open_state(&self.folder)?, &state.unfinished)?;
             (state.file, state.tail, state.rewritten_bytes, state.needs_rewrite) = (file, tail, tail, false);
         }
         let appended = state.file.write_all_at(&text, state.tail);
@@ -269,8 +284,8 @@ fn parse_line(line: &[u8]) -> Option<Entry> {
     (crc32fast::hash(json) == checksum).then(|| serde_json::from_slice(json).ok())?
 }
 
-/// Replaces the journal at `path` by one with only the unfinished segments.
-fn rewrite(path: &Path, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(File, u64)> {
+/// Replaces the journal in `folder` by one with only the unfinished segments.
+fn rewrite(folder: &Folder, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(File, u64)> {
     let mut text = Vec::new();
     for (&id, Unfinished { segment, phase }) in unfinished {
         push_line(&mut text, &Entry::Opened { id, segment: segment.clone() });
@@ -281,19 +296,18 @@ fn rewrite(path: &Path, unfinished: &BTreeMap<u64, Unfinished>) -> io::Result<(F
             Phase::Packing(packed) => push_line(&mut text, &Entry::Packing { id, packed: packed.clone() }),
         }
     }
-    let fresh = path.with_extension("new");
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh).and_then(
-        |file| {
-            file.write_all_at(&text, 0)?;
-            file.sync_all()?;
-            fs::rename(&fresh, path)?;
-            folders::sync(path.parent().unwrap_or(Path::new("/")))?;
-            Ok(file)
-        },
-    );
+    // What a killed process left, or somebody planted.
+    let _ = folder.remove(FRESH);
+    let file = folder.create(FRESH, 0o600).and_then(|file| {
+        file.write_all_at(&text, 0)?;
+        file.sync_all()?;
+        folder.rename(FRESH, NAME)?;
+        fsync(folder)?;
+        Ok(file)
+    });
     if file.is_err() {
         // Frees the disk space.
-        let _ = fs::remove_file(&fresh);
+        let _ = folder.remove(FRESH);
     }
     Ok((file?, text.len() as u64))
 }

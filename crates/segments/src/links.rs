@@ -2,29 +2,40 @@
 
 use std::{
     collections::HashMap,
-    fs,
     io::{self, ErrorKind},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use crate::Key;
+use rustix::fs::symlinkat;
+
+use crate::{
+    Config, Key,
+    folders::{self, Base},
+    locator::absolute,
+};
 
 /// The links and the start of the time slice of their segments.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Links {
+    /// The folder of the links, if there are any.
+    base: Option<Base>,
     newest: HashMap<Box<Path>, i64>,
 }
 
 const MAX_LINKS: usize = 10_000;
 
 impl Links {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { base: config.symlink.as_ref().map(Base::new), newest: HashMap::new() }
+    }
+
     /// Points the link of `key`, if any, to the segment at `path`, unless the link leads to a newer slice.
     pub(crate) fn update(&mut self, key: &Key, path: &Path) -> io::Result<()> {
-        let Some(link) = &key.symlink else { return Ok(()) };
+        let (Some(link), Some(base)) = (&key.symlink, &self.base) else { return Ok(()) };
         if self.newest.get(link).is_some_and(|&newest| newest > key.start()) {
             return Ok(());
         }
-        relink(link, path)?;
+        relink(base, link, path)?;
         if self.newest.len() >= MAX_LINKS {
             self.newest.clear();
         }
@@ -34,16 +45,14 @@ impl Links {
 }
 
 /// Points a symbolic link to a segment. Fails if the name is not a symbolic link.
-fn relink(link: &Path, to: &Path) -> io::Result<()> {
-    if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+fn relink(base: &Base, link: &Path, to: &Path) -> io::Result<()> {
+    let link = absolute(link);
+    let (folder, name) = base.make_holder(&link, &mut Vec::new())?;
+    if folder.has(name) && !folders::is_link(&folder, name)? {
         return Err(ErrorKind::AlreadyExists.into());
     }
-    if let Some(parent) = link.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let name = link.file_name().unwrap_or_default().to_string_lossy();
-    let hidden: PathBuf = link.with_file_name(format!(".{name}.proofload"));
-    let _ = fs::remove_file(&hidden);
-    std::os::unix::fs::symlink(to, &hidden)?;
-    fs::rename(&hidden, link)
+    let hidden = format!(".{}.proofload", name.to_string_lossy());
+    let _ = folder.remove(&hidden);
+    symlinkat(to, &folder, &hidden)?;
+    folder.rename(&hidden, name)
 }

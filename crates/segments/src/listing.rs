@@ -2,10 +2,13 @@
 
 use std::{
     collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
+    ffi::OsStr,
+    path::PathBuf,
     time::{Duration, Instant},
 };
+
+use files::Folder;
+use rustix::fs::Dir;
 
 use crate::{Compression, locator::Index};
 
@@ -30,23 +33,22 @@ impl Listing {
         Self { suffix: suffix.to_owned(), read: None, folder: PathBuf::new(), newest: HashMap::new() }
     }
 
-    /// The highest index of the files of the key at `path`; none if there are none or the folder cannot be read.
-    pub(crate) fn newest(&mut self, path: &Path) -> Index {
-        let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
-        if folder != self.folder || self.read.is_none_or(|read| read.elapsed() > MAX_AGE) {
+    /// The highest index of the files of the key with this name; none if there are none or the folder cannot be read.
+    pub(crate) fn newest(&mut self, folder: &Folder, name: &OsStr) -> Index {
+        let name = name.to_str()?;
+        if folder.path() != self.folder || self.read.is_none_or(|read| read.elapsed() > MAX_AGE) {
             self.refresh(folder);
         }
         self.newest.get(name).copied()
     }
 
-    fn refresh(&mut self, folder: &Path) {
+    fn refresh(&mut self, folder: &Folder) {
         self.newest.clear();
         self.read = Some(Instant::now());
-        folder.clone_into(&mut self.folder);
-        // A missing folder has no files.
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        folder.path().clone_into(&mut self.folder);
+        for entry in Dir::read_from(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if let Some((base, index)) = name.to_str().and_then(|name| self.split_name(name)) {
+            if let Some((base, index)) = name.to_str().ok().and_then(|name| self.split_name(name)) {
                 let newest = self.newest.entry(base.to_owned()).or_default();
                 *newest = index.max(*newest);
             }

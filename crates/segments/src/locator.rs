@@ -1,15 +1,19 @@
 //! Finds and opens the file of a segment.
 
 use std::{
-    fs,
-    io::{self, ErrorKind},
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use files::Folder;
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
 
-use crate::{Compression, Config, folders, listing::Listing};
+use crate::{Compression, Config, folders::Base, listing::Listing};
 
 /// Number after a name: none, or `_N`.
 pub(crate) type Index = Option<u32>;
@@ -28,7 +32,7 @@ pub(crate) enum Start {
 /// Paths and names of segments.
 #[derive(Debug)]
 pub(crate) struct Locator {
-    pub folder: PathBuf,
+    base: Base,
     suffix: String,
     append: bool,
     rotate_bytes: Option<u64>,
@@ -62,9 +66,9 @@ pub(crate) trait FilesInUse {
 }
 
 impl Locator {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, base: Base) -> Self {
         Self {
-            folder: absolute(config.template.folder()),
+            base,
             suffix: config.suffix.clone(),
             append: config.append,
             rotate_bytes: config.rotate_bytes,
@@ -82,19 +86,21 @@ impl Locator {
         start: Start,
         in_use: &dyn FilesInUse,
     ) -> io::Result<OpenedFile> {
+        let mut made_in = Vec::new();
+        let (folder, _) = self.base.make_holder(&self.path(key, None), &mut made_in)?;
         let (mut index, mut fresh) = match start {
             Start::Continue(index) => (index, false),
             Start::Fresh(index) => (index, true),
-            Start::Find => self.find(key, in_use),
+            Start::Find => self.find(&folder, key, in_use),
         };
         loop {
-            let name = self.name(key, index);
-            let path = self.folder.join(&name);
+            let path = self.path(key, index);
             if !in_use.contains_path(&path)
                 && !is_packed(&path)
-                && !packed_exists(&path)
-                && let Some(found) = self.try_open(name, path, index, fresh)?
+                && !packed_exists(&folder, file_name(&path))
+                && let Some(mut found) = try_open(&folder, self.name(key, index), path, index, fresh)?
             {
+                found.folders.splice(0..0, made_in.iter().cloned());
                 let full = self.rotate_bytes.is_some_and(|max_bytes| found.length >= max_bytes);
                 if !full && !in_use.contains_inode(found.inode) {
                     return Ok(found);
@@ -113,8 +119,12 @@ impl Locator {
         }
     }
 
+    fn path(&self, key: &str, index: Index) -> PathBuf {
+        self.base.path().join(self.name(key, index))
+    }
+
     /// The index at which a new key starts, and whether the file must be new.
-    fn find(&mut self, key: &str, in_use: &dyn FilesInUse) -> (Index, bool) {
+    fn find(&mut self, folder: &Folder, key: &str, in_use: &dyn FilesInUse) -> (Index, bool) {
         if !self.append {
             return (Some(0), true);
         }
@@ -122,59 +132,53 @@ impl Locator {
             return (None, false);
         }
         // The newest existing file, so that lines do not fill gaps between older ones. The listing may be slightly old.
-        let mut newest = self.listing.newest(&self.folder.join(key));
+        let mut newest = self.listing.newest(folder, file_name(Path::new(key)));
         let exists = |index| {
-            let path = self.folder.join(self.name(key, index));
-            in_use.contains_path(&path) || path.symlink_metadata().is_ok() || packed_exists(&path)
+            let path = self.path(key, index);
+            let name = file_name(&path);
+            in_use.contains_path(&path) || folder.has(name) || packed_exists(folder, name)
         };
         while exists(next_index(newest)) {
             newest = next_index(newest);
         }
         (newest, false)
     }
+}
 
-    /// Opens a file. None if something else uses the name.
-    fn try_open(
-        &self,
-        name: String,
-        path: PathBuf,
-        index: Index,
-        fresh: bool,
-    ) -> io::Result<Option<OpenedFile>> {
-        // A symbolic link could lead to another segment, and a pipe would block.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut options = fs::OpenOptions::new();
-        options.read(true).append(true).custom_flags(flags.bits().cast_signed());
-        if fresh {
-            options.create_new(true)
-        } else {
-            options.create(true)
-        };
-        let mut folders = Vec::new();
-        let opened = options.open(&path).or_else(|cause| {
-            let parent = path.parent().filter(|_| cause.kind() == ErrorKind::NotFound);
-            folders::make(parent.ok_or(cause)?, &mut folders)?;
-            options.open(&path)
-        });
-        let file = match opened {
-            Ok(file) => file,
-            Err(cause) if is_in_use_otherwise(&cause) => return Ok(None),
-            Err(cause) => return Err(cause),
-        };
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Ok(None);
-        }
-        let length = metadata.len();
-        let mut last = *b"\n";
-        if length > 0 {
-            file.read_exact_at(&mut last, length - 1)?;
-        }
-        // For an existing file too, because its creator may not have synced the name.
-        folders.extend(path.parent().map(Path::to_owned));
-        let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
-        Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
+/// Opens a file. None if something else uses the name.
+fn try_open(
+    folder: &Folder,
+    name: String,
+    path: PathBuf,
+    index: Index,
+    fresh: bool,
+) -> io::Result<Option<OpenedFile>> {
+    // A symbolic link could lead to another segment, and a pipe would block.
+    let mut flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
+    flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    flags.set(OFlags::EXCL, fresh);
+    let file = match openat(folder, file_name(&path), flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::EXIST | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Ok(None),
+        Err(cause) => return Err(cause.into()),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(None);
     }
+    let length = metadata.len();
+    let mut last = *b"\n";
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    // For an existing file too, because its creator may not have synced the name.
+    let folders = path.parent().map(Path::to_owned).into_iter().collect();
+    let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
+    Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
+}
+
+fn file_name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
 }
 
 /// The absolute path, so that a file has the same path everywhere, including the journal. Without a current folder, no
@@ -193,21 +197,16 @@ fn is_packed(path: &Path) -> bool {
     Compression::ends(path.as_os_str().as_encoded_bytes())
 }
 
-/// Whether the segment at `path` has been packed.
-pub(crate) fn packed_exists(path: &Path) -> bool {
-    Compression::ALL_SUFFIXES.iter().any(|suffix| packed_path(path, suffix).symlink_metadata().is_ok())
+/// Whether the segment with this name has been packed.
+fn packed_exists(folder: &Folder, name: &OsStr) -> bool {
+    Compression::ALL_SUFFIXES.iter().any(|suffix| folder.has(packed_name(name, suffix)))
 }
 
-/// Path of the segment at `path` once it is packed.
-pub(crate) fn packed_path(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+/// Name, or path, of the segment once it is packed.
+pub(crate) fn packed_name(plain: &OsStr, suffix: &str) -> OsString {
+    let mut name = plain.to_owned();
     name.push(suffix);
-    name.into()
-}
-
-fn is_in_use_otherwise(cause: &io::Error) -> bool {
-    let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::EXIST | Errno::LOOP | Errno::ISDIR | Errno::NXIO))
+    name
 }
 
 #[cfg(test)]
@@ -226,8 +225,14 @@ mod tests {
     }
 
     fn locator(folder: &Path, append: bool, rotate_bytes: Option<u64>) -> Locator {
-        let listing = Listing::new(".log");
-        Locator { folder: folder.into(), suffix: ".log".into(), append, rotate_bytes, listing }
+        let template = folder.join("${tag}").to_str().unwrap().parse().unwrap();
+        Locator {
+            base: Base::new(&template),
+            suffix: ".log".into(),
+            append,
+            rotate_bytes,
+            listing: Listing::new(".log"),
+        }
     }
 
     #[test]
@@ -304,6 +309,24 @@ mod tests {
         fs::create_dir(folder.path().join("x_1.log")).unwrap();
         assert_eq!(append.open("x", Start::Find, &NoFilesInUse).unwrap().name, "x_2.log");
         assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_is_not_entered() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(secret.path(), folder.path().join("web")).unwrap();
+        let mut append = locator(folder.path(), true, None);
+        for key in ["web/x", "web/deep/x"] {
+            let refused = append.open(key, Start::Find, &NoFilesInUse).unwrap_err();
+            assert_eq!(Errno::from_io_error(&refused), Some(Errno::LOOP));
+        }
+        assert_eq!(fs::read_dir(secret.path()).unwrap().count(), 0);
+        // Other files are stored, and a link that the user named is followed.
+        assert_eq!(append.open("shop/x", Start::Find, &NoFilesInUse).unwrap().name, "shop/x.log");
+        let mut named = locator(&folder.path().join("web"), true, None);
+        assert_eq!(named.open("a/x", Start::Find, &NoFilesInUse).unwrap().name, "a/x.log");
+        assert!(secret.path().join("a/x.log").exists());
     }
 
     #[test]

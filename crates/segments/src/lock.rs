@@ -1,14 +1,16 @@
 //! The lock that gives one process the journal.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::MetadataExt,
     path::Path,
 };
 
-use rustix::fs::{FlockOperation, flock};
+use files::Folder;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::Error;
+use crate::{Error, folders};
 
 /// Held as long as a thread may still write.
 #[derive(Debug)]
@@ -18,11 +20,9 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn acquire(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join("lock");
-        let fails = |cause: io::Error| Error::file("lock", path.clone(), cause);
-        let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(&path).map_err(fails)?;
+        let held = folders::open_state(folder).map_err(|cause| Error::state("open", folder, cause))?;
+        let fails = |cause: io::Error| Error::state("lock", folder.join("lock"), cause);
+        let mut file = open(&held).map_err(fails)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -35,5 +35,18 @@ impl Lock {
         // The number is only for the message to a second process, so a full disk does not prevent the start.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
+    }
+}
+
+/// Opens the file, whose contents decide nothing: earlier versions made it by the umask.
+fn open(folder: &Folder) -> io::Result<File> {
+    match folder.create("lock", 0o600) {
+        Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(cause),
+        _ => {}
+    }
+    let file = folder.file("lock", OFlags::RDWR)?;
+    match file.metadata()?.nlink() {
+        0 | 1 => Ok(file),
+        _ => Err(io::Error::new(ErrorKind::PermissionDenied, "has a second name")),
     }
 }

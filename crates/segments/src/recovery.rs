@@ -1,20 +1,25 @@
 //! Recovers segments after a kill or a power cut.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, ErrorKind},
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::PathBuf,
     sync::Arc,
 };
 
+use files::Folder;
 use memchr::{memchr, memrchr};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags, Stat};
 
 use crate::{
-    Error, compressor,
+    Compression, Error,
+    compressor::{hidden_name, is_renamed, remove_plain},
     file::SyncState,
+    folders::{Base, about},
     journal::{Entry, Journal, Phase, Segment, Unfinished},
+    locator::packed_name,
     slots::Parked,
 };
 
@@ -25,6 +30,8 @@ pub struct Recovery {
     pub segments: u64,
     /// Those of them that were removed or replaced by another file. Nothing is done about these.
     pub replaced: u64,
+    /// Segments that the journal names outside of the folder of the files. They stay as they are, and in the journal.
+    pub elsewhere: Vec<PathBuf>,
     /// Bytes read for the recovery.
     pub scanned_bytes: u64,
     /// Torn ends that were truncated.
@@ -62,31 +69,44 @@ pub(crate) struct Recovered {
 /// # Errors
 /// When a segment cannot be read or truncated, because nothing may be appended to it then. A full disk is no error: the
 /// journal records the results when there is space.
-pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
+pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<Recovered>), Error> {
     let mut recovery = Recovery::default();
     let mut recovered = Vec::new();
     for (id, Unfinished { segment, phase }) in journal.unfinished() {
         let path = journal.path(&segment.path);
         let fails = |cause| Error::file("recover", path.clone(), cause);
-        if let Phase::Packing(packed) = &phase {
-            let packed = journal.path(packed);
-            if finish_packing(&packed, &path, &segment, &mut recovery).map_err(fails)? {
-                journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
-                continue;
-            }
-            journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
-            // Until the journal is rewritten, the hidden file shows that the packed file is a foreign one.
-            if !journal.needs_rewrite() {
-                let _ = fs::remove_file(compressor::hidden_path(&packed));
-            }
+        if base.beneath(&path).is_none() {
+            recovery.elsewhere.push(path);
+            continue;
         }
         let open = phase == Phase::Open;
         recovery.segments += u64::from(open);
-        let Some(length) = truncate_torn_end(&path, &segment, open, &mut recovery).map_err(fails)? else {
+        let mut length = None;
+        if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
+            if let Phase::Packing(packed) = &phase {
+                let packed = packed_as(name, packed);
+                if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
+                    recovery.compressions_finished += 1;
+                    journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
+                    continue;
+                }
+                recovery.compressions_undone += 1;
+                journal.append_eventually(&[Entry::Ended { id }], true).map_err(fails)?;
+                // Until the journal is rewritten, the hidden file shows that the packed file is a foreign one.
+                if let Some(packed) = packed.filter(|_| !journal.needs_rewrite()) {
+                    let _ = folder.remove(hidden_name(&packed));
+                }
+            }
+            length = truncate_torn_end(&folder, name, &segment, open, &mut recovery).map_err(fails)?;
+        }
+        let Some((length, cut)) = length else {
             recovery.replaced += u64::from(open);
             journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
             continue;
         };
+        if let Some(from_bytes) = cut {
+            recovery.truncations.push(Truncation { path: path.clone(), from_bytes, to_bytes: length });
+        }
         if open {
             journal.append_eventually(&[Entry::Closed { id, good_bytes: length }], false).map_err(fails)?;
         }
@@ -98,56 +118,54 @@ pub(crate) fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), E
     Ok((recovery, recovered))
 }
 
-/// Finishes packing if the packed file is complete. Returns whether it is.
-fn finish_packing(
-    packed: &Path,
-    plain: &Path,
-    segment: &Segment,
-    recovery: &mut Recovery,
-) -> io::Result<bool> {
-    // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
-    if compressor::is_renamed(packed)? {
-        let _ = fs::remove_file(compressor::hidden_path(packed));
-        compressor::remove_plain(plain, segment.inode, packed)?;
-        recovery.compressions_finished += 1;
-        return Ok(true);
-    }
-    recovery.compressions_undone += 1;
-    Ok(false)
+/// The packed file's name, which is beside the plain file whatever folder the journal says.
+fn packed_as(plain: &OsStr, packed: &str) -> Option<OsString> {
+    let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix))?;
+    Some(packed_name(plain, suffix))
 }
 
-/// Truncates the torn end of a segment that was open, syncs the segment and returns its length. None if the file was removed
-/// or replaced by another one.
+/// Finishes packing if the packed file is complete. Returns whether it is.
+fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: u64) -> io::Result<bool> {
+    // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
+    let Some(packed) = packed else { return Ok(false) };
+    let is_complete = is_renamed(folder, packed)?;
+    if is_complete {
+        let _ = folder.remove(hidden_name(packed));
+        remove_plain(folder, plain, inode)?;
+    }
+    Ok(is_complete)
+}
+
+/// Truncates the torn end of a segment that was open, syncs the segment and returns its length, and that before if it was
+/// truncated. None if the file was removed or replaced by another one.
 fn truncate_torn_end(
-    path: &Path,
+    folder: &Folder,
+    name: &OsStr,
     segment: &Segment,
     open: bool,
     recovery: &mut Recovery,
-) -> io::Result<Option<u64>> {
-    let found = match path.symlink_metadata() {
-        Ok(found) => found,
-        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(cause),
+) -> io::Result<Option<(u64, Option<u64>)>> {
+    let is_ours = |found: &Stat| {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_ino == segment.inode
     };
-    if !found.is_file() || found.ino() != segment.inode {
-        return Ok(None);
-    }
-    let length = found.len();
+    let Some(found) = about(folder, name)?.filter(is_ours) else { return Ok(None) };
+    let length = u64::try_from(found.st_size).unwrap_or(0);
     // A file shorter than the synced bytes was truncated by another process on purpose.
     if !open || length <= segment.good_bytes {
-        return Ok(Some(length));
+        return Ok(Some((length, None)));
     }
-    let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).custom_flags(nofollow).open(path)?;
+    let file = folder.file(name, OFlags::RDWR)?;
+    if file.metadata()?.ino() != segment.inode {
+        return Ok(None);
+    }
     let end = end_of_lines(&file, segment.good_bytes, length, segment.binary)?;
     recovery.scanned_bytes += length - segment.good_bytes;
     if end < length {
         file.set_len(end)?;
-        recovery.truncations.push(Truncation { path: path.to_owned(), from_bytes: length, to_bytes: end });
     }
     // Its length counts as synced from here on.
     file.sync_all()?;
-    Ok(Some(end))
+    Ok(Some((end, (end < length).then_some(length))))
 }
 
 /// Offset of the end of the last whole line before any damage. The first `good` bytes are not checked.
@@ -175,9 +193,16 @@ fn end_of_lines(file: &File, good: u64, length: u64, binary: bool) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+
     use proptest::prelude::*;
 
     use super::*;
+
+    fn recover(journal: &Journal) -> Result<(Recovery, Vec<Recovered>), Error> {
+        let template = journal.path("${tag}").to_str().unwrap().parse().unwrap();
+        super::recover(journal, &Base::new(&template))
+    }
 
     fn end(text: &[u8], good: u64, binary: bool) -> u64 {
         let folder = tempfile::tempdir().unwrap();
@@ -235,8 +260,8 @@ mod tests {
     #[test]
     fn incomplete_packing_starts_again() {
         let folder = tempfile::tempdir().unwrap();
-        let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden_path(&packed);
+        let (plain, _, journal) = being_packed(folder.path());
+        let hidden = folder.path().join(".x.log.gz.proofload");
         fs::write(&hidden, "hal").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_undone, recovery.segments), (1, 0));
@@ -247,7 +272,7 @@ mod tests {
     fn a_foreign_packed_file_is_not_taken_for_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        fs::write(compressor::hidden_path(&packed), "whole").unwrap();
+        fs::write(folder.path().join(".x.log.gz.proofload"), "whole").unwrap();
         fs::write(&packed, "somebody's").unwrap();
         let (recovery, recovered) = recover(&journal).unwrap();
         assert_eq!((recovery.compressions_finished, recovery.compressions_undone), (0, 1));
@@ -259,7 +284,7 @@ mod tests {
     fn a_packed_file_with_both_names_is_ours() {
         let folder = tempfile::tempdir().unwrap();
         let (plain, packed, journal) = being_packed(folder.path());
-        let hidden = compressor::hidden_path(&packed);
+        let hidden = folder.path().join(".x.log.gz.proofload");
         fs::write(&hidden, "whole").unwrap();
         fs::hard_link(&hidden, &packed).unwrap();
         let (recovery, _) = recover(&journal).unwrap();
@@ -276,6 +301,57 @@ mod tests {
         fs::write(&plain, "another").unwrap();
         recover(&journal).unwrap();
         assert_eq!(fs::read_to_string(&plain).unwrap(), "another");
+    }
+
+    /// A file of two lines, of which the second is torn, and its segment.
+    fn torn(root: &Path, name: &str, recorded: &str) -> Segment {
+        let path = root.join(name);
+        fs::write(&path, "one\ntorn").unwrap();
+        Segment {
+            path: recorded.into(),
+            inode: path.metadata().unwrap().ino(),
+            good_bytes: 0,
+            binary: false,
+            key: "x".into(),
+            index: None,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn no_path_in_a_journal_leads_out_of_the_folder_of_the_files() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for folder in ["logs/state", "logs/in", "secret"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        symlink("../secret", root.join("logs/link")).unwrap();
+        let secret = |recorded: &str| torn(root, "secret/x.log", recorded);
+        let absolute = root.join("secret/x.log").to_str().unwrap().to_owned();
+        let inside = root.join("logs/in/y.log").to_str().unwrap().to_owned();
+        let (journal, _) = Journal::open(&root.join("logs/state")).unwrap();
+        let mut entries: Vec<Entry> = ["../secret/x.log", "in/../../secret/x.log", &absolute, "link/x.log"]
+            .into_iter()
+            .zip(0..)
+            .map(|(recorded, id)| Entry::Opened { id, segment: secret(recorded) })
+            .collect();
+        // As earlier versions wrote them: relative, or absolute.
+        entries.push(Entry::Opened { id: 5, segment: torn(root, "logs/x.log", "x.log") });
+        entries.push(Entry::Opened { id: 6, segment: torn(root, "logs/in/y.log", &inside) });
+        // A packed file elsewhere does not remove the plain one.
+        fs::write(root.join("secret/x.log.gz"), "").unwrap();
+        entries.push(Entry::Opened { id: 7, segment: torn(root, "logs/z.log", "z.log") });
+        entries.push(Entry::Packing { id: 7, packed: "../secret/x.log.gz".into() });
+        journal.append(&entries, true).unwrap();
+        let (recovery, _) = recover(&journal).unwrap();
+        assert_eq!(recovery.elsewhere.len(), 3);
+        assert_eq!(fs::read_to_string(root.join("secret/x.log")).unwrap(), "one\ntorn");
+        assert!(root.join("logs/z.log").exists());
+        // Through the link: not there.
+        assert_eq!((recovery.replaced, recovery.truncations.len()), (1, 2));
+        for sound in ["logs/x.log", "logs/in/y.log"] {
+            assert_eq!(fs::read_to_string(root.join(sound)).unwrap(), "one\n");
+        }
     }
 
     proptest! {

@@ -296,6 +296,7 @@ mod tests {
     use crate::{
         Config, Template,
         file::Descriptors,
+        folders::Base,
         locator::{FilesInUse, Locator, Start},
     };
 
@@ -312,7 +313,8 @@ mod tests {
 
     fn segment(folder: &std::path::Path) -> Segment {
         let template: Template = folder.join("${tag}").to_str().unwrap().parse().unwrap();
-        let found = Locator::new(&Config::new(template)).open("x", Start::Find, &NoFilesInUse).unwrap();
+        let base = Base::new(&template);
+        let found = Locator::new(&Config::new(template), base).open("x", Start::Find, &NoFilesInUse).unwrap();
         let descriptor = Arc::new(Descriptors::default()).count();
         Segment::new(found, 0, Arc::default(), false, descriptor)
     }

@@ -13,6 +13,7 @@ use crate::{
     Config,
     compressor::PackJob,
     file::Descriptors,
+    folders::Base,
     gauge::Gauge,
     health::Health,
     journal::Journal,
@@ -25,6 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub config: Config,
+    /// The folder of the files.
+    pub base: Base,
     pub journal: Journal,
     pub health: Health,
     pub counters: Counters,
@@ -47,6 +50,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, journal: Journal, reply_queues: Vec<Arc<ReplyQueue>>) -> Self {
         Self {
+            base: Base::new(&config.template),
             config,
             journal,
             health: Health::default(),

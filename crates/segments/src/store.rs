@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::{
     Compression, Config, Error, Failure, Key, KeyError, Port, Recovery, Statistics, StorageState, compressor,
-    folders,
+    folders::{self, Base},
     journal::{Entry, Journal},
     key::Keys,
     locator::absolute,
@@ -50,13 +50,13 @@ impl Store {
     /// segment cannot be recovered.
     pub fn open(config: Config, ports: usize) -> Result<(Self, Vec<Port>, Recovery), Error> {
         config.check()?;
-        for folder in [config.template.folder(), &config.state] {
-            folders::make_durably(&absolute(folder))
-                .map_err(|cause| Error::file("make the folder", folder, cause))?;
-        }
+        let fails = |folder, cause| Error::file("make the folder", folder, cause);
+        let base = config.template.folder();
+        folders::make_durably(&absolute(base)).map_err(|cause| fails(base, cause))?;
+        folders::make_state(&config.state).map_err(|cause| fails(&config.state, cause))?;
         let lock = Lock::acquire(&config.state)?;
         let (journal, damaged) = Journal::open(&config.state)?;
-        let (mut recovery, recovered) = recover(&journal)?;
+        let (mut recovery, recovered) = recover(&journal, &Base::new(&config.template))?;
         recovery.journal_damaged_lines = damaged;
         let reply_queues: Result<Vec<_>, _> = (0..ports).map(|_| ReplyQueue::new().map(Arc::new)).collect();
         let reply_queues = reply_queues.map_err(|cause| Error::file("make", "an eventfd", cause))?;

@@ -2,8 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::ErrorKind,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -18,6 +16,7 @@ use crate::{
     Compression, Done, Failure,
     compressor::PackJob,
     file::{Progress, SegmentFile},
+    folders::is_gone,
     health::PANICKED,
     journal::Entry,
     port::ReplyQueue,
@@ -198,7 +197,7 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
     let begin = Instant::now();
     let synced = fdatasync(&file.file);
     let took = begin.elapsed();
-    match synced.and_then(|()| sync_folders(file, folders)) {
+    match synced.and_then(|()| sync_folders(shared, file, folders)) {
         Ok(()) => {
             shared.counters.synced(took);
             shared.health.sync_succeeded();
@@ -215,12 +214,11 @@ fn sync(shared: &Shared, file: &SegmentFile, progress: &Progress) -> Result<(), 
     }
 }
 
-fn sync_folders(file: &SegmentFile, folders: Vec<PathBuf>) -> Result<(), Errno> {
-    folders.iter().try_for_each(|folder| match File::open(folder) {
-        Ok(folder) => folder.sync_all().map_err(|cause| errno(&cause)),
+fn sync_folders(shared: &Shared, file: &SegmentFile, folders: Vec<PathBuf>) -> Result<(), Errno> {
+    folders.iter().try_for_each(|folder| match shared.base.sync(folder) {
         // Another process moved or removed the folder. The file's name is still on the same filesystem.
-        Err(cause) if cause.kind() == ErrorKind::NotFound => syncfs(&file.file),
-        Err(cause) => Err(errno(&cause)),
+        Err(cause) if is_gone(&cause) => syncfs(&file.file),
+        synced => synced.map_err(|cause| errno(&cause)),
     })
 }
 

@@ -59,9 +59,10 @@ const MAX_PENDING_TRUNCATIONS: usize = 64;
 
 impl Table {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let locator = Locator::new(&shared.config);
+        let locator = Locator::new(&shared.config, shared.base.clone());
         let descriptor_wait = shared.config.descriptor_wait;
-        let (slots, pending_truncations, links) = Default::default();
+        let links = Links::new(&shared.config);
+        let (slots, pending_truncations) = Default::default();
         Self { shared, locator, slots, pending_truncations, links, descriptor_wait }
     }
 
@@ -235,7 +236,7 @@ impl Table {
 
     /// Adopts a segment of the last process, or ends it if its key has a newer one.
     pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
-        let named = self.locator.folder.join(self.locator.name(&segment.key, segment.index));
+        let named = self.shared.base.path().join(self.locator.name(&segment.key, segment.index));
         let key = Arc::new(Key::from_journal(&segment.key, segment.end));
         let number = self.slots.number(&key);
         let (start, index) = (&self.slots.slot(number).state, segment.index);

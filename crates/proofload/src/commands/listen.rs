@@ -303,6 +303,13 @@ fn log_recovery(server: &Server) {
     if recovery.journal_damaged_lines > 0 {
         warn!("{} damaged lines of the journal were skipped", recovery.journal_damaged_lines);
     }
+    for path in &recovery.elsewhere {
+        warn!(
+            "the journal names {}, which is not below the folder of --path: the file stays as it is until a start with its \
+             own --path",
+            path.display()
+        );
+    }
     for cut in &recovery.truncations {
         let bytes = cut.from_bytes - cut.to_bytes;
         warn!(

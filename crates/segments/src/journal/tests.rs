@@ -1,6 +1,12 @@
 //! Tests of writing and reading the journal.
 
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
 use super::*;
+use crate::lock::Lock;
 
 fn opened(id: u64, path: &str) -> Entry {
     let segment = Segment {
@@ -75,4 +81,51 @@ fn a_long_journal_is_rewritten() {
     assert!(fs::metadata(folder.path().join("journal")).unwrap().len() < REWRITE_BYTES + 200);
     drop(journal);
     assert_eq!(Journal::open(folder.path()).unwrap().0.unfinished()[0].1.segment.good_bytes, 19_999);
+}
+
+#[test]
+fn a_journal_that_others_may_have_written_is_refused_and_no_link_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    fs::create_dir(&state).unwrap();
+    let [precious, journal_file] = [folder.path().join("precious"), state.join("journal")];
+    fs::write(&precious, "precious").unwrap();
+    let refused = || Journal::open(&state).unwrap_err().to_string();
+
+    symlink(&precious, state.join("journal.new")).unwrap();
+    let (journal, _) = Journal::open(&state).unwrap();
+    journal.append(&[opened(1, "a.log")], true).unwrap();
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+
+    fs::set_permissions(&journal_file, fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(refused().contains("can be written to by other users: what a journal says is done to files"));
+    fs::set_permissions(&journal_file, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::hard_link(&journal_file, state.join("second")).unwrap();
+    assert!(refused().contains("has a second name"));
+    fs::remove_file(state.join("second")).unwrap();
+    // As earlier versions left it.
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o775)).unwrap();
+    assert_eq!(Journal::open(&state).unwrap().0.unfinished().len(), 1);
+
+    fs::rename(&journal_file, folder.path().join("moved")).unwrap();
+    symlink("../moved", &journal_file).unwrap();
+    assert!(refused().contains("is a link"));
+}
+
+#[test]
+fn the_lock_of_an_earlier_version_is_taken_and_a_planted_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lock, precious) = (folder.path().join("lock"), folder.path().join("precious"));
+    fs::write(&precious, "precious").unwrap();
+    fs::write(&lock, "12\n").unwrap();
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o664)).unwrap();
+    drop(Lock::acquire(folder.path()).unwrap());
+    assert_eq!(fs::read_to_string(&lock).unwrap().trim(), std::process::id().to_string());
+    for plant in [|to: &Path, at: &Path| symlink(to, at), |to: &Path, at: &Path| fs::hard_link(to, at)] {
+        fs::remove_file(&lock).unwrap();
+        plant(&precious, &lock).unwrap();
+        let refused = Lock::acquire(folder.path()).unwrap_err();
+        assert!(matches!(refused, Error::Config(_)), "{refused}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    }
 }

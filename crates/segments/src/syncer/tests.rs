@@ -1,7 +1,7 @@
 //! Tests of the syncer without a writer.
 
 use std::{
-    fs,
+    fs::{self, File},
     os::fd::OwnedFd,
     path::Path,
     sync::{
