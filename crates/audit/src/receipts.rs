@@ -2,17 +2,18 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    fs::{self, File},
-    io::{BufRead, BufReader},
+    fs,
+    io::BufReader,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
 use record::{
-    EventOutcome,
+    EventOutcome, input,
     receipt::{Numbering, ReceiptHeader, ReceiptLine, RunId, SCHEMA, StoredAt},
 };
 
-use crate::AuditError;
+use crate::{AuditError, copies::Copies};
 
 /// The receipts of all runs.
 #[derive(Debug, Default)]
@@ -27,14 +28,22 @@ pub(crate) struct Receipts {
 pub(crate) struct Run {
     /// The run's events as they were sent.
     pub numbering: Numbering,
-    /// The run's clients, by number. Those without receipts are empty and not complete.
-    pub clients: Vec<Client>,
+    /// The clients with receipts, by number. What a header counts takes no memory.
+    pub clients: BTreeMap<u32, Client>,
     /// Positions of events according to the receiver.
     pub claims: Vec<StoredAt>,
     workers: u64,
-    /// Workers whose receipts are complete.
-    complete_workers: u64,
-    files_by_worker: BTreeMap<u64, PathBuf>,
+    files_by_worker: BTreeMap<u64, WorkerFile>,
+}
+
+/// The file of a worker.
+#[derive(Debug)]
+struct WorkerFile {
+    path: PathBuf,
+    /// The worker's clients.
+    clients: Range<u32>,
+    /// Whether it contains all events of these clients.
+    is_complete: bool,
 }
 
 /// The events of one client.
@@ -42,10 +51,17 @@ pub(crate) struct Run {
 pub(crate) struct Client {
     /// Outcomes of the events, in order and without a gap.
     pub outcomes: Vec<OutcomeRange>,
-    /// How often each event is stored; 255 also stands for more.
-    pub copies: Vec<u8>,
-    /// Whether the receipts contain all events.
-    pub complete: bool,
+    /// How often each event is stored.
+    pub copies: Copies,
+    /// The highest event number in the file in which an event was found last.
+    pub highest: Highest,
+}
+
+/// The highest number in a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Highest {
+    pub file: u32,
+    pub number: u32,
 }
 
 /// A range of events with the same outcome, which begins after the previous range.
@@ -58,9 +74,13 @@ pub(crate) struct OutcomeRange {
 }
 
 impl Run {
-    /// Whether the receipts contain all clients.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete_workers == self.workers
+    /// Whether the receipts contain all events of a client: those of its worker, or of all workers if none has it.
+    pub(crate) fn has_all_of(&self, client: u32) -> bool {
+        let mut its = self.files_by_worker.values().filter(|file| file.clients.contains(&client)).peekable();
+        if its.peek().is_some() {
+            return its.any(|file| file.is_complete);
+        }
+        self.files_by_worker.values().filter(|file| file.is_complete).count() as u64 == self.workers
     }
 }
 
@@ -88,8 +108,8 @@ impl Receipts {
                 read_file(&path, &mut runs, &mut incomplete)?;
             }
         }
-        let mut runs: Vec<Run> = runs.into_values().collect();
-        for run in &mut runs {
+        let runs: Vec<Run> = runs.into_values().collect();
+        for run in &runs {
             let missing = run.workers.saturating_sub(run.files_by_worker.len() as u64);
             if missing > 0 {
                 let id = run.numbering.run();
@@ -97,9 +117,6 @@ impl Receipts {
                     "run {id}: the receipts of {missing} of {} workers are missing",
                     run.workers
                 ));
-            }
-            for client in &mut run.clients {
-                client.copies = vec![0; client.outcomes.last().map_or(0, |end| end.until as usize)];
             }
         }
         Ok(Self { runs, incomplete })
@@ -126,15 +143,13 @@ fn read_file(
     incomplete: &mut Vec<String>,
 ) -> Result<(), AuditError> {
     let failed = |cause| AuditError::Read { path: path.to_owned(), cause };
-    let mut input = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
+    let mut lines = BufReader::with_capacity(1 << 16, ::files::open(path).map_err(failed)?);
     let mut text = Vec::new();
     let mut reading: Option<(RunId, ReceiptHeader)> = None;
     let mut events = 0;
     let mut is_whole = false;
     for number in 1.. {
-        text.clear();
-        input.read_until(b'\n', &mut text).map_err(failed)?;
-        if text.last() != Some(&b'\n') {
+        if !input::read_line(&mut lines, &mut text).map_err(failed)? {
             break;
         }
         let wrong = |cause: String| AuditError::Receipts { path: path.to_owned(), line: number, cause };
@@ -150,10 +165,10 @@ fn read_file(
             (Some((run, header)), ReceiptLine::Range(line)) => {
                 let clients = header.first_client..header.first_client + header.clients;
                 let run = runs.get_mut(run).expect("its header has been read");
-                let client =
-                    run.clients.get_mut(line.client as usize).filter(|_| clients.contains(&line.client));
-                let client = client
-                    .ok_or_else(|| wrong(format!("client {} belongs to another worker", line.client)))?;
+                if !clients.contains(&line.client) {
+                    return Err(wrong(format!("client {} belongs to another worker", line.client)));
+                }
+                let client = run.clients.entry(line.client).or_default();
                 let expected = client.outcomes.last().map_or(0, |end| end.until);
                 if line.from != expected || line.to < line.from || line.to == u32::MAX {
                     return Err(wrong(format!("the next event of client {} is {expected}", line.client)));
@@ -175,11 +190,9 @@ fn read_file(
                         end.events
                     )));
                 }
-                let clients = header.first_client as usize..(header.first_client + header.clients) as usize;
                 let run = runs.get_mut(run).expect("its header has been read");
-                run.clients[clients].iter_mut().for_each(|client| client.complete = true);
-                run.complete_workers += u64::from(!is_whole);
-                is_whole = true;
+                let file = run.files_by_worker.get_mut(&header.worker).expect("its header has been read");
+                (file.is_complete, is_whole) = (true, true);
             }
         }
     }
@@ -198,29 +211,28 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
     }
     let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
     let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
-    let until = until.ok_or("too many clients")? as usize;
+    let clients = header.first_client..until.ok_or("too many clients")?;
     let run = match runs.entry(header.run) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => entry.insert(Run {
             numbering,
-            clients: Vec::new(),
+            clients: BTreeMap::new(),
             claims: Vec::new(),
             workers: header.workers,
-            complete_workers: 0,
             files_by_worker: BTreeMap::new(),
         }),
     };
     if run.numbering.front() != numbering_front(header)? || run.workers != header.workers {
         return Err(format!("run {} has another template or number of workers in another file", header.run));
     }
-    if let Some(other) = run.files_by_worker.insert(header.worker, path.to_owned()) {
+    let file = WorkerFile { path: path.to_owned(), clients, is_complete: false };
+    if let Some(other) = run.files_by_worker.insert(header.worker, file) {
         return Err(format!(
             "the receipts of worker {} have already been read from {}",
             header.worker,
-            other.display()
+            other.path.display()
         ));
     }
-    run.clients.resize_with(run.clients.len().max(until), Client::default);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use memchr::memchr;
 use record::{
     AckLevel, AuditFinding, AuditResult, EventCounts, EventOutcome, ReadCounts,
-    audit::SCHEMA,
+    audit::{MAX_EXAMPLES, SCHEMA},
     receipt::{EventId, Marker},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     files::{Line, plain_name},
     findings::Findings,
     positions::ClaimedPositions,
-    receipts::{OutcomeRange, Receipts, Run},
+    receipts::{Highest, OutcomeRange, Receipts, Run},
 };
 
 /// Reason for a line with NUL bytes.
@@ -28,19 +28,11 @@ pub(crate) struct Tally {
     result: AuditResult,
     findings: Findings,
     positions: ClaimedPositions,
-    /// For each client of each run, the highest event number in the file in which it was found last.
-    highest: Vec<Vec<Highest>>,
     file: PathBuf,
     /// Number of the current file, from 1.
     file_index: u32,
     /// Events of known runs in the current file.
     events_in_file: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Highest {
-    file: u32,
-    number: u32,
 }
 
 impl Tally {
@@ -52,7 +44,7 @@ impl Tally {
             let mut claimed = std::mem::take(&mut run.claims);
             // Without an acknowledgement of the required level, the position is not promised either.
             claimed.retain(|claim| {
-                let client = run.clients.get(claim.client as usize);
+                let client = run.clients.get(&claim.client);
                 let end = client.and_then(|client| client.outcome_of(claim.number));
                 end.is_some_and(|end| is_promised(end.outcome, level))
             });
@@ -65,9 +57,8 @@ impl Tally {
             incomplete,
             ..AuditResult::default()
         };
-        let highest = runs.iter().map(|run| vec![Highest::default(); run.clients.len()]).collect();
         let (findings, file) = (Findings::default(), PathBuf::new());
-        Self { runs, level, result, findings, positions, highest, file, file_index: 0, events_in_file: 0 }
+        Self { runs, level, result, findings, positions, file, file_index: 0, events_in_file: 0 }
     }
 
     pub(crate) fn begin_file(&mut self, path: &Path) {
@@ -146,17 +137,13 @@ impl Tally {
 
     fn count_event(&mut self, run: usize, marker: Marker, line: u64) {
         let id = marker.id;
-        let run_is_complete = self.runs[run].is_complete();
-        let Some(client) = self.runs[run].clients.get_mut(id.client as usize) else {
-            return self.count_unknown(id, run_is_complete, line);
-        };
-        let Some(end) = client.outcome_of(id.number) else {
-            let complete = client.complete;
+        let client = self.runs[run].clients.get_mut(&id.client);
+        let known = client.and_then(|client| Some((client.outcome_of(id.number)?, client)));
+        let Some((end, client)) = known else {
+            let complete = self.runs[run].has_all_of(id.client);
             return self.count_unknown(id, complete, line);
         };
-        let copies = &mut client.copies[id.number as usize];
-        let before = *copies;
-        *copies = before.saturating_add(1);
+        let before = client.copies.count(id.number);
         if end.outcome == EventOutcome::Unsent {
             self.result.never_sent += 1;
             return self.add_finding(AuditFinding::NeverSent, Some(id), line, || {
@@ -164,7 +151,11 @@ impl Tally {
             });
         }
         if before == 0 {
-            self.count_first_copy(run, id, end, line);
+            let (highest, file) = (client.highest, self.file_index);
+            if highest.file != file || highest.number < id.number {
+                client.highest = Highest { file, number: id.number };
+            }
+            self.count_first_copy(id, end, highest, line);
         } else if before >= end.attempts {
             self.result.duplicated += 1;
             let copy = u32::from(before) + 1;
@@ -175,7 +166,8 @@ impl Tally {
         }
     }
 
-    fn count_first_copy(&mut self, run: usize, id: EventId, end: OutcomeRange, line: u64) {
+    /// Counts the first copy of an event; `highest` is what was known of its client before.
+    fn count_first_copy(&mut self, id: EventId, end: OutcomeRange, highest: Highest, line: u64) {
         self.result.stored += 1;
         match end.outcome {
             EventOutcome::Refused => {
@@ -187,10 +179,8 @@ impl Tally {
             EventOutcome::Unknown => self.result.unknown_stored += 1,
             _ => {}
         }
-        let highest = &mut self.highest[run][id.client as usize];
-        if highest.file != self.file_index || highest.number < id.number {
-            *highest = Highest { file: self.file_index, number: id.number };
-        } else if end.outcome.is_acknowledged() {
+        let is_behind = highest.file == self.file_index && highest.number >= id.number;
+        if is_behind && end.outcome.is_acknowledged() {
             self.result.out_of_order += 1;
             let before = highest.number;
             let detail = || format!("event {before:08x} of the same client is before it");
@@ -225,17 +215,19 @@ impl Tally {
         self.result.read = read;
         let (mut sent, mut missing) = (EventCounts::default(), EventCounts::default());
         for run in &self.runs {
-            for (client, events) in (0..).zip(&run.clients) {
+            for (&client, events) in &run.clients {
                 let mut from = 0;
                 for end in &events.outcomes {
                     sent.add(end.outcome, u64::from(end.until - from));
-                    let copies = &events.copies[from as usize..end.until as usize];
-                    let absent = (from..).zip(copies).filter(|&(_, &copies)| copies == 0);
                     let held = is_promised(end.outcome, self.level);
-                    for (number, _) in absent {
-                        missing.add(end.outcome, 1);
-                        if held {
-                            self.result.lost += 1;
+                    for absent in events.copies.absent(from..end.until) {
+                        let count = u64::from(absent.end - absent.start);
+                        missing.add(end.outcome, count);
+                        if !held {
+                            continue;
+                        }
+                        self.result.lost += count;
+                        for number in absent.take(MAX_EXAMPLES) {
                             let id = EventId { run: run.numbering.run(), client, number };
                             self.findings.add(AuditFinding::Lost, || {
                                 let detail = format!("{}, sent {}", end.outcome.name(), times(end.attempts));

@@ -355,6 +355,22 @@ fn wrong_receipts_and_missing_files_are_errors() {
 }
 
 #[test]
+fn numbers_in_receipts_reserve_no_memory() {
+    let folder = Folder::new();
+    let events = u64::from(u32::MAX);
+    let lines = [
+        header(1, 0, 0, 1 << 24),
+        run(7, 0, u32::MAX - 1, EventOutcome::Written, 1),
+        ReceiptLine::End(ReceiptEnd { events }),
+    ];
+    folder.write("receipts/receipts-0.jsonl", text(&lines));
+    let marker = |number| event(&numbering(), 7, number);
+    folder.write("files/x.log", format!("{}\n{}\n", marker(0), marker(u32::MAX - 1)));
+    let result = folder.audit();
+    assert_eq!((result.stored, result.lost, result.sent.written), (2, events - 2, events), "{result:#?}");
+}
+
+#[test]
 fn a_compressed_file_that_was_cut_is_a_finding() {
     let folder = Folder::new();
     receipts(&folder, 1, 2_000, EventOutcome::Written, 1);

@@ -8,7 +8,7 @@ mod seal;
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufReader, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -23,6 +23,7 @@ pub use journal::TrialJournal;
 
 use crate::{
     Ending, Environment, StudyPlan, StudyResult, TrialEntry, counters, environment,
+    input::{self, MAX_RECORD_BYTES},
     study::{ENTRY_SCHEMA, LINK_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
@@ -290,10 +291,8 @@ impl ResultFolder {
         };
         let mut line = Vec::new();
         for number in 1.. {
-            line.clear();
-            let read = lines.read_until(b'\n', &mut line);
-            read.map_err(|cause| FolderError::File { what: "read", path: self.file(name), cause })?;
-            if !line.ends_with(b"\n") {
+            let read = input::read_line(&mut lines, &mut line);
+            if !read.map_err(|cause| FolderError::File { what: "read", path: self.file(name), cause })? {
                 break;
             }
             take(number, &line)?;
@@ -329,9 +328,11 @@ impl ResultFolder {
         schema: &str,
     ) -> Result<(T, SealMembers, String)> {
         let mut text = Vec::new();
-        let read = self.open_file(name).and_then(|mut file| {
+        let read = self.open_file(name).and_then(|file| {
             let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
-            file.read_to_end(&mut text).map_err(failed)
+            let read = file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
+            let too_large = || failed(io::Error::other(input::too_large(MAX_RECORD_BYTES)));
+            if read as u64 > MAX_RECORD_BYTES { Err(too_large()) } else { Ok(()) }
         });
         read.map_err(|error| match error {
             FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
