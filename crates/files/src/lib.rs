@@ -13,8 +13,10 @@ use std::{
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 pub use folder::{Folder, Trust};
+pub use output::secret;
 
 mod folder;
+mod output;
 
 /// Opens a regular file that a user named, to read it; links are followed. A FIFO that stands in its place meanwhile does not hold the
 /// caller.

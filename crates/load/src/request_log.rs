@@ -1,16 +1,16 @@
 //! The log of requests: lines of JSON, written by a thread of their own.
 
 use std::{
-    fs::{File, OpenOptions, Permissions},
+    fs::File,
     io::{self, Write},
     net::SocketAddr,
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    path::Path,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
 
 use record::{ErrorClass, LogPlan};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::Serialize;
 
 /// Entries that may wait for the disk. Further ones are dropped and counted: a measurement does not wait for its log.
@@ -86,19 +86,15 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
         };
         io::Error::new(error.kind(), format!("cannot write the log {}: {why}", plan.file))
     };
-    // Only its owner may read it: targets of requests may say who did what. A pipe that nobody reads must not stop the start.
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
-    let mut file = options.open(&plan.file).map_err(fails)?;
-    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    // One that was there before may have been open to all.
+    // Only its owner may read it: targets of requests may say who did what.
+    let mut file = files::secret(Path::new(&plan.file), true).map_err(fails)?;
     if file.metadata()?.is_file() {
-        file.set_permissions(Permissions::from_mode(0o600))?;
         // A line that was torn by a full disk must not spoil the next one.
         let mut last = [b'\n'];
         let end = file.metadata()?.len();
         if end > 0
-            && File::open(&plan.file).is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok())
+            && File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+                .is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok())
             && last != *b"\n"
         {
             file.write_all(b"\n").map_err(fails)?;

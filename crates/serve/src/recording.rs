@@ -1,9 +1,8 @@
 //! Writes down every complete request, as a line of JSON.
 
 use std::{
-    fs::{File, OpenOptions, Permissions},
+    fs::File,
     io::Write as _,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -35,15 +34,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Opens the file. Only its owner may read it, because it holds secrets as they came.
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).write(true).truncate(true).mode(0o600).open(&record.file);
-        // A file that was there keeps its permissions when it is opened; /dev/null and pipes keep them for good.
-        let file = file.and_then(|file| {
-            if file.metadata()?.is_file() {
-                file.set_permissions(Permissions::from_mode(0o600))?;
-            }
-            Ok(file)
-        });
+        let file = files::secret(&record.file, false);
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
         let body_bytes = usize::try_from(record.body_bytes).unwrap_or(usize::MAX);
         Ok(Self {

@@ -1,0 +1,150 @@
+//! Outputs that hold secrets.
+
+use std::{
+    fs::{File, Permissions},
+    io::{self, ErrorKind},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat, statat},
+    io::Errno,
+    process::geteuid,
+};
+
+use crate::{Folder, Trust, refused};
+
+/// Opens a file that a user named for secrets, to write it anew, or (`append`) behind what is in it. Only this user can read it, and
+/// what is written anew is a new file: who has the former one open reads nothing of it. A pipe or a device is opened as it is, without
+/// waiting for its reader.
+///
+/// In a folder that others may write to, no link is followed, and nothing is written behind the lines of others.
+///
+/// # Errors
+/// When it cannot be opened or made; `ENXIO` for a pipe that nobody reads.
+pub fn secret(path: &Path, append: bool) -> io::Result<File> {
+    let name = path.file_name().ok_or_else(|| io::Error::from(ErrorKind::IsADirectory))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = Folder::open(parent, Trust::Anybody)?;
+    let is_shared = folder.is_shared()?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    let mut flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    flags.set(OFlags::NOFOLLOW, is_shared);
+    let opened = match openat(&folder, name, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(opened) => File::from(opened),
+        Err(Errno::LOOP) if is_shared && append => {
+            return Err(refused("is a link, in a folder that other users may write to"));
+        }
+        Err(Errno::LOOP) if is_shared => return anew(&folder, path),
+        Err(cause) => return Err(cause.into()),
+    };
+    fcntl_setfl(&opened, fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
+    let about = opened.metadata()?;
+    if !about.is_file() {
+        return Ok(opened);
+    }
+    if append && is_shared && (about.uid() != geteuid().as_raw() || about.nlink() > 1) {
+        return Err(refused("is another user's or has a second name, in a folder that others may write to"));
+    }
+    let named = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_link = FileType::from_raw_mode(named.st_mode) == FileType::Symlink;
+    if !append && !is_link {
+        return anew(&folder, path);
+    }
+    // One that was there before may have been open to all.
+    opened.set_permissions(Permissions::from_mode(0o600))?;
+    if !append {
+        opened.set_len(0)?;
+    }
+    Ok(opened)
+}
+
+/// Puts a new file in the place of what has the name.
+fn anew(folder: &Folder, path: &Path) -> io::Result<File> {
+    let name = path.file_name().unwrap_or_default();
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    // What a killed process of this number left, or somebody planted.
+    let _ = folder.remove(&beside);
+    let file = folder.create(&beside, 0o600)?;
+    folder.rename(&beside, name).inspect_err(|_| drop(folder.remove(&beside)))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        io::{Read, Write},
+        os::unix::fs::symlink,
+        process::Command,
+    };
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn who_has_the_former_file_open_reads_no_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let mut reader = File::open(&path).unwrap();
+        secret(&path, false).unwrap().write_all(b"secret").unwrap();
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!((read.as_str(), mode(&path)), ("old", 0o600));
+        secret(&path, true).unwrap().write_all(b" more").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret more");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        drop(secret(&path, true).unwrap());
+        assert_eq!((mode(&path), fs::read_dir(folder.path()).unwrap().count()), (0o600, 1));
+    }
+
+    #[test]
+    fn links_are_followed_only_where_nobody_else_can_make_them() {
+        let place = tempfile::tempdir().unwrap();
+        let [shared, own, far] = ["shared", "own", "far"].map(|name| place.path().join(name));
+        for (folder, mode) in [(&shared, 0o1777), (&own, 0o755)] {
+            fs::create_dir(folder).unwrap();
+            fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+            symlink(&far, folder.join("out")).unwrap();
+        }
+        fs::write(&far, "precious").unwrap();
+        assert!(secret(&shared.join("out"), true).unwrap_err().to_string().contains("is a link"));
+        secret(&shared.join("out"), false).unwrap().write_all(b"ours").unwrap();
+        assert_eq!(fs::read(&far).unwrap(), b"precious");
+        assert_eq!(fs::read(shared.join("out")).unwrap(), b"ours");
+        secret(&own.join("out"), true).unwrap().write_all(b"!").unwrap();
+        assert_eq!(fs::read(&far).unwrap(), b"precious!");
+        secret(&own.join("out"), false).unwrap().write_all(b"ours").unwrap();
+        assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
+        // A new name in either, and a device.
+        for folder in [&shared, &own] {
+            assert!(
+                secret(&folder.join("new"), true).is_ok() && secret(&folder.join("newer"), false).is_ok()
+            );
+        }
+        secret(Path::new("/dev/null"), false).unwrap().write_all(b"x").unwrap();
+        let second = shared.join("second");
+        fs::hard_link(&far, &second).unwrap();
+        assert!(secret(&second, true).unwrap_err().to_string().contains("second name"));
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_holds_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for append in [true, false] {
+            let refused = secret(&fifo, append).unwrap_err();
+            assert_eq!(Errno::from_io_error(&refused), Some(Errno::NXIO));
+        }
+        let _reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        secret(&fifo, false).unwrap().write_all(b"x").unwrap();
+    }
+}
