@@ -21,13 +21,6 @@ pub enum Encoding {
     Zstd,
 }
 
-/// An unsupported `Content-Encoding` (415).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the Content-Encoding {name} is not supported: expected gzip, deflate, zstd or identity")]
-pub struct UnsupportedEncoding {
-    name: String,
-}
-
 /// Why a compressed body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InflateError {
@@ -81,24 +74,21 @@ const STEP_BYTES: usize = 32 * 1024;
 
 impl Encoding {
     /// The coding in a `Content-Encoding` header. Fluentd knows only `gzip` and `deflate` in lower case, and treats
-    /// everything else as no coding.
-    ///
-    /// # Errors
-    /// When the header names an unsupported coding or several codings.
-    pub fn of_header(value: &[u8], mode: Mode) -> Result<Encoding, UnsupportedEncoding> {
+    /// everything else as no coding. None for an unsupported coding, and for several.
+    pub fn of_header(value: &[u8], mode: Mode) -> Option<Encoding> {
         if mode.is_fluentd() {
-            return Ok(match value {
+            return Some(match value {
                 b"gzip" => Encoding::Gzip,
                 b"deflate" => Encoding::Zlib,
                 _ => Encoding::Identity,
             });
         }
         match value.trim_ascii().to_ascii_lowercase().as_slice() {
-            b"" | b"identity" => Ok(Encoding::Identity),
-            b"gzip" | b"x-gzip" => Ok(Encoding::Gzip),
-            b"deflate" => Ok(Encoding::Deflate),
-            b"zstd" => Ok(Encoding::Zstd),
-            other => Err(UnsupportedEncoding { name: other.escape_ascii().to_string() }),
+            b"" | b"identity" => Some(Encoding::Identity),
+            b"gzip" | b"x-gzip" => Some(Encoding::Gzip),
+            b"deflate" => Some(Encoding::Deflate),
+            b"zstd" => Some(Encoding::Zstd),
+            _ => None,
         }
     }
 }

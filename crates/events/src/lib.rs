@@ -19,7 +19,7 @@ mod ruby;
 mod rules;
 mod time;
 
-pub use inflate::{Encoding, InflateError, Inflater, UnsupportedEncoding};
+pub use inflate::{Encoding, InflateError, Inflater};
 pub use kind::{Boundary, Kind, Mode};
 pub use line::{LineFormat, LineWriter};
 pub use members::{field, members};

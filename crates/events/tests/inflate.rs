@@ -125,10 +125,9 @@ fn a_window_that_is_too_large_is_refused() {
 #[test]
 fn headers_name_codings() {
     let of = |value: &str, mode| Encoding::of_header(value.as_bytes(), mode);
-    assert_eq!(of(" GZIP ", Mode::Strict), Ok(Encoding::Gzip));
-    assert_eq!(of("zstd", Mode::Strict), Ok(Encoding::Zstd));
-    assert_eq!(of("GZIP", Mode::Fluentd), Ok(Encoding::Identity));
-    assert_eq!(of("deflate", Mode::Fluentd), Ok(Encoding::Zlib));
-    let refused = of("gzip, br", Mode::Strict).expect_err("two codings").to_string();
-    assert!(refused.contains("gzip, br"), "{refused}");
+    assert_eq!(of(" GZIP ", Mode::Strict), Some(Encoding::Gzip));
+    assert_eq!(of("zstd", Mode::Strict), Some(Encoding::Zstd));
+    assert_eq!(of("GZIP", Mode::Fluentd), Some(Encoding::Identity));
+    assert_eq!(of("deflate", Mode::Fluentd), Some(Encoding::Zlib));
+    assert_eq!(of("gzip, br", Mode::Strict), None);
 }

@@ -47,10 +47,10 @@ impl Fields {
             match header.name.len() {
                 6 if header.name.eq_ignore_ascii_case("expect") => {
                     fields.expect_continue |=
-                        elements(header.value).any(|e| e.eq_ignore_ascii_case(b"100-continue"));
+                        list(header.value).any(|e| e.eq_ignore_ascii_case(b"100-continue"));
                 }
                 10 if header.name.eq_ignore_ascii_case("connection") => {
-                    for option in elements(header.value) {
+                    for option in list(header.value) {
                         fields.close |= option.eq_ignore_ascii_case(b"close");
                         fields.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                     }
@@ -184,7 +184,13 @@ pub(crate) fn is_value(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// The elements of a comma-separated list without quoted elements.
+/// The elements of a comma-separated list without quoted elements. Empty ones are ignored (RFC 9110, 5.6.1.2).
+#[inline]
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    elements(value).filter(|element| !element.is_empty())
+}
+
+/// The same, with empty elements: where readers that disagree on them would disagree on the end of a message.
 #[inline]
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)
@@ -275,6 +281,15 @@ mod tests {
             assert!(response(&[(te, bad)]).is_err(), "{bad:?}");
             assert!(request(&[(te, bad)]).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn empty_elements_of_a_list_are_ignored() {
+        let of = |value| list(value).collect::<Vec<_>>();
+        assert_eq!(of(b", gzip ,\t, zstd,"), [&b"gzip"[..], b"zstd"]);
+        assert_eq!(of(b" ,,"), [b""; 0]);
+        assert!(fields(&[("Expect", "100-Continue,")]).expect_continue(1));
+        assert!(!fields(&[("Connection", ",close,")]).keep_alive(1));
     }
 
     #[test]

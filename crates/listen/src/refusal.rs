@@ -18,6 +18,10 @@ pub(crate) enum Refusal {
     Ack(String),
     /// The value of `?time=` is not a time.
     Time(String),
+    /// Two headers of this name, of which only one can count.
+    Repeated(&'static str),
+    /// This segment of the path cannot be a part of a tag.
+    TagEscape(String),
     /// The idempotency key is empty, too long or not ASCII.
     IdempotencyKey,
     /// The body does not match its content type.
@@ -139,6 +143,8 @@ impl Refusal {
             | Self::Ack(_)
             | Self::Time(_)
             | Self::IdempotencyKey
+            | Self::Repeated(_)
+            | Self::TagEscape(_)
             | Self::Corrupt(_)
             | Self::InvalidName(_) => 400,
             Self::Malformed(mistake) => match mistake.kind {
@@ -181,11 +187,15 @@ impl Refusal {
     pub(crate) fn number(&self) -> usize {
         match self {
             Self::Http(_) | Self::Host => 0,
-            Self::Ack(_) | Self::Time(_) | Self::IdempotencyKey => 1,
+            Self::Ack(_) | Self::Time(_) | Self::IdempotencyKey | Self::Repeated(_) => 1,
             Self::Malformed(_) | Self::Corrupt(_) => 2,
             Self::Unauthorized => 3,
             Self::Origin => 4,
-            Self::NoTag | Self::TagNotStored | Self::LongTag(_) | Self::InvalidName(_) => 5,
+            Self::NoTag
+            | Self::TagEscape(_)
+            | Self::TagNotStored
+            | Self::LongTag(_)
+            | Self::InvalidName(_) => 5,
             Self::Method => 6,
             Self::SlowHead => 7,
             Self::SlowBody => 8,
@@ -240,12 +250,17 @@ impl Refusal {
             Self::Time(value) => format!(
                 "time={value:?} is not a time; send seconds since 1970, such as 1578905529.25, or ISO 8601"
             ),
+            Self::Repeated(name) => format!("two {name} headers contradict each other; send one"),
             Self::IdempotencyKey => "Idempotency-Key must be 1 to 255 ASCII characters".into(),
             Self::Malformed(mistake) => mistake.to_string(),
             Self::Corrupt(what) => format!("the body is not valid {what} data"),
             Self::Unauthorized => "a credential is needed; send it in the Authorization header".into(),
             Self::Origin => "this origin may not post here".into(),
             Self::NoTag => "this path contains no tag; post to /TAG".into(),
+            Self::TagEscape(segment) => format!(
+                "{segment:?} in the path is no text: a % needs two hexadecimal digits behind it, and the bytes must be UTF-8 \
+                 without control characters"
+            ),
             Self::TagNotStored => "events of this tag are not stored here".into(),
             Self::LongTag(bytes) => format!(
                 "the tag is {bytes} bytes long, the maximum is {MAX_TAG_BYTES}; post to a shorter path"
@@ -284,6 +299,11 @@ impl Refusal {
             Self::Stopping => "the listener is stopping; nothing of this request is stored".into(),
             Self::Full => "the storage is full; nothing is acknowledged, retry later".into(),
             Self::ReadOnly => "the storage is read-only; nothing is acknowledged, retry later".into(),
+            Self::Failing(errno) if *errno == Errno::LOOP.raw_os_error() => {
+                "a folder of this file is a link, and none behind the first placeholder of --path is followed; \
+                 nothing is acknowledged"
+                    .into()
+            }
             Self::Failing(errno) => {
                 let why = std::io::Error::from_raw_os_error(*errno);
                 format!("the storage fails: {why}; nothing is acknowledged, retry later")

@@ -23,10 +23,14 @@ const METHODS: &str = "DELETE HEAD CONNECT TRACE COPY LOCK MKCOL MOVE PROPFIND P
                        REPORT MKACTIVITY CHECKOUT MERGE M-SEARCH NOTIFY SUBSCRIBE UNSUBSCRIBE PATCH PURGE MKCALENDAR LINK \
                        UNLINK";
 
+const AUTHORIZATION: &str = "Authorization";
+
 /// The headers that the listener uses, besides those of the wire protocol.
 #[derive(Default)]
 struct Headers<'h> {
     hosts: u32,
+    /// A field of which two would be two answers to one question: another reader of the request may take the other.
+    repeated: Option<&'static str>,
     authorization: Option<&'h [u8]>,
     content_type: Option<&'h [u8]>,
     content_encoding: Option<&'h [u8]>,
@@ -77,6 +81,10 @@ fn check_head<'a>(
         incoming.context.close = true;
         return refused(Refusal::Host);
     }
+    // Fluentd takes the last one; it checks no credentials.
+    if let Some(name) = headers.repeated.filter(|&name| strict || name == AUTHORIZATION) {
+        return refused(Refusal::Repeated(name));
+    }
     let (path, query) = split(head.target);
     match head.method {
         "POST" | "PUT" => {}
@@ -91,8 +99,11 @@ fn check_head<'a>(
     let config = &shared.config;
     let prefix = config.tag_prefix.as_deref();
     match config.compat {
-        Compat::None if !tag_of(path, prefix, &mut incoming.tag) => return refused(Refusal::NoTag),
-        Compat::None => {}
+        Compat::None => match tag_of(path, prefix, &mut incoming.tag) {
+            Ok(true) => {}
+            Ok(false) => return refused(Refusal::NoTag),
+            Err(segment) => return refused(Refusal::TagEscape(segment.to_owned())),
+        },
         Compat::Fluentd { .. } => {
             fluentd_tag_of(path, prefix, &mut incoming.tag);
             fluentd(path, query, headers, incoming, shared)?;
@@ -141,24 +152,37 @@ impl<'h> Headers<'h> {
         for header in head.headers {
             let (name, value) = (header.name, header.value);
             // Comparing lengths first rules out most names.
-            match name.len() {
-                4 if name.eq_ignore_ascii_case("host") => read.hosts += 1,
-                6 if name.eq_ignore_ascii_case("expect") => {
-                    read.expects_other |= !value.eq_ignore_ascii_case(b"100-continue");
+            let (field, once) = match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => {
+                    read.hosts += 1;
+                    continue;
                 }
-                6 if name.eq_ignore_ascii_case("origin") => read.origin = Some(value),
-                12 if name.eq_ignore_ascii_case("content-type") => read.content_type = Some(value),
-                13 if name.eq_ignore_ascii_case("authorization") => read.authorization = Some(value),
-                13 if name.eq_ignore_ascii_case("proofload-ack") => read.ack = Some(value),
-                15 if name.eq_ignore_ascii_case("idempotency-key") => read.idempotency_key = Some(value),
-                16 if name.eq_ignore_ascii_case("content-encoding") => read.content_encoding = Some(value),
+                6 if name.eq_ignore_ascii_case("expect") => {
+                    let is_other = |element: &[u8]| !element.eq_ignore_ascii_case(b"100-continue");
+                    read.expects_other |= http1::list(value).any(is_other);
+                    continue;
+                }
+                6 if name.eq_ignore_ascii_case("origin") => (&mut read.origin, ""),
+                12 if name.eq_ignore_ascii_case("content-type") => (&mut read.content_type, ""),
+                13 if name.eq_ignore_ascii_case("authorization") => (&mut read.authorization, AUTHORIZATION),
+                13 if name.eq_ignore_ascii_case("proofload-ack") => (&mut read.ack, ""),
+                15 if name.eq_ignore_ascii_case("idempotency-key") => {
+                    (&mut read.idempotency_key, "Idempotency-Key")
+                }
+                16 if name.eq_ignore_ascii_case("content-encoding") => {
+                    (&mut read.content_encoding, "Content-Encoding")
+                }
                 29 if name.eq_ignore_ascii_case("access-control-request-method") => {
-                    read.requested_method = Some(value);
+                    (&mut read.requested_method, "")
                 }
                 30 if name.eq_ignore_ascii_case("access-control-request-headers") => {
-                    read.requested_headers = Some(value);
+                    (&mut read.requested_headers, "")
                 }
-                _ => {}
+                _ => continue,
+            };
+            let is_repeated = field.replace(value).is_some() && !once.is_empty();
+            if is_repeated && read.repeated != Some(AUTHORIZATION) {
+                read.repeated = Some(once);
             }
         }
         read
@@ -293,7 +317,15 @@ fn set_media_type(
         return Err(Refusal::ContentType(text(headers.content_type.unwrap_or_default())));
     }
     let Some(coding) = headers.content_encoding else { return Ok(()) };
-    let encoding = Encoding::of_header(coding, mode).map_err(|_| Refusal::ContentEncoding(text(coding)))?;
+    let refused = || Refusal::ContentEncoding(text(coding));
+    // Several codings are one on another; `identity` is none.
+    let mut codings = http1::list(coding).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"));
+    let only = match (mode, codings.next(), codings.next()) {
+        (Mode::Strict, Some(_), Some(_)) => return Err(refused()),
+        (Mode::Strict, only, _) => only.unwrap_or_default(),
+        _ => coding,
+    };
+    let encoding = Encoding::of_header(only, mode).ok_or_else(refused)?;
     incoming.coding = match encoding {
         Encoding::Identity => return Ok(()),
         Encoding::Gzip => "gzip",

@@ -35,8 +35,11 @@ impl Routes {
 }
 
 /// Appends the tag of a path: its segments, percent-decoded and joined by dots, after `prefix`. Returns false if the
-/// path has no segment, or one that is not valid text.
-pub(crate) fn tag_of(path: &str, prefix: Option<&str>, tag: &mut String) -> bool {
+/// path has no segment.
+///
+/// # Errors
+/// The segment that is not valid text.
+pub(crate) fn tag_of<'a>(path: &'a str, prefix: Option<&str>, tag: &mut String) -> Result<bool, &'a str> {
     let start = tag.len();
     for segment in segments(path) {
         match prefix {
@@ -48,13 +51,12 @@ pub(crate) fn tag_of(path: &str, prefix: Option<&str>, tag: &mut String) -> bool
             None => {}
         }
         if segment.contains('%') {
-            let Some(decoded) = decode(segment) else { return false };
-            tag.push_str(&decoded);
+            tag.push_str(&decode(segment).ok_or(segment)?);
         } else {
             tag.push_str(segment);
         }
     }
-    tag.len() > start
+    Ok(tag.len() > start)
 }
 
 /// Appends the tag of a path in Fluentd's way: the path after its first slash, not decoded, with dots for slashes.
@@ -135,13 +137,16 @@ mod tests {
     fn a_tag_is_the_segments_joined() {
         let tag = |path, prefix| {
             let mut tag = String::new();
-            tag_of(path, prefix, &mut tag).then_some(tag)
+            tag_of(path, prefix, &mut tag).map(|has_tag| has_tag.then_some(tag))
         };
-        assert_eq!(tag("/a/b", None).as_deref(), Some("a.b"));
-        assert_eq!(tag("//a//b/", Some("x.y")).as_deref(), Some("x.y.a.b"));
-        assert_eq!(tag("/%C3%A4/b%20c", None).as_deref(), Some("ä.b c"));
-        for none in ["/", "", "//", "/%ff", "/%0a", "/%4"] {
-            assert_eq!(tag(none, Some("x")), None, "{none}");
+        assert_eq!(tag("/a/b", None), Ok(Some("a.b".to_owned())));
+        assert_eq!(tag("//a//b/", Some("x.y")), Ok(Some("x.y.a.b".to_owned())));
+        assert_eq!(tag("/%C3%A4/b%20c", None), Ok(Some("ä.b c".to_owned())));
+        for none in ["/", "", "//"] {
+            assert_eq!(tag(none, Some("x")), Ok(None), "{none}");
+        }
+        for (path, segment) in [("/a%ff/b", "a%ff"), ("/x%00y", "x%00y"), ("/%0a", "%0a"), ("/a/%4", "%4")] {
+            assert_eq!(tag(path, None), Err(segment), "{path}");
         }
     }
 

@@ -95,11 +95,14 @@ impl Answer {
                 self.location = Some(field.value.to_vec());
             }
             if needs.reads_body() && field.name.eq_ignore_ascii_case("content-encoding") {
-                let is = |coding: &str| field.value.eq_ignore_ascii_case(coding.as_bytes());
-                if is("gzip") || is("x-gzip") {
-                    self.decoder = Some(Box::new(MultiGzDecoder::new(Vec::new())));
-                } else {
-                    self.is_undecodable = !is("identity");
+                for coding in http1::list(field.value) {
+                    let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+                    match self.decoder {
+                        None if is("gzip") || is("x-gzip") => {
+                            self.decoder = Some(Box::new(MultiGzDecoder::new(Vec::new())));
+                        }
+                        _ => self.is_undecodable |= !is("identity"),
+                    }
                 }
             }
         }

@@ -4,7 +4,7 @@ mod access;
 mod running;
 mod service;
 
-use std::{fs, net::TcpStream, path::Path, time::Duration};
+use std::{fs, net::TcpStream, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Proofload, temporary::TemporaryFolder};
@@ -187,6 +187,45 @@ fn an_address_in_use_is_refused_with_the_next_step() -> Result<()> {
         output.described()
     );
     Ok(())
+}
+
+#[test]
+fn a_journal_that_others_could_write_is_not_obeyed() -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    let state = folder.path().join("stored/.proofload");
+    fs::create_dir_all(&state)?;
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777))?;
+    let words = "--listen 127.0.0.1:0 --path stored/${tag[0]}/x.log";
+    let refused = command(&folder, words)?.run(PATIENCE)?;
+    ensure!(
+        refused.code == Some(2)
+            && refused.stderr.contains("can be written to by other users")
+            && refused.stderr.contains("--state"),
+        "{refused:?}"
+    );
+    ensure!(fs::read_dir(&state)?.count() == 0, "something was written");
+    fs::remove_dir(&state)?;
+    fs::create_dir(folder.path().join("secret"))?;
+    std::os::unix::fs::symlink("../secret", &state)?;
+    let refused = command(&folder, words)?.run(PATIENCE)?;
+    ensure!(refused.code == Some(2) && refused.stderr.contains("is a link"), "{refused:?}");
+    fs::remove_file(&state)?;
+    // As earlier versions made it, with a umask of 002; and a folder of a tag that leads elsewhere.
+    fs::create_dir(&state)?;
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o775))?;
+    std::os::unix::fs::symlink("../secret", folder.path().join("stored/web"))?;
+    let listen = Running::start_in(folder, "--path stored/${tag[0]}/x.log")?;
+    let refused = listen.post("/web/a", EVENT, "")?;
+    ensure!(refused.status == 500 && refused.text().contains("is a link"), "{refused:?}");
+    ensure!(listen.post("/shop/a", EVENT, "")?.status == 204, "other tags are stored");
+    ensure!(fs::read_dir(listen.folder.path().join("secret"))?.count() == 0, "it followed the link");
+    ensure!(state_mode(&listen)? == 0o700);
+    Ok(())
+}
+
+fn state_mode(listen: &Running) -> Result<u32> {
+    let about = fs::metadata(listen.folder.path().join("stored/.proofload"))?;
+    Ok(about.permissions().mode() & 0o777)
 }
 
 #[test]

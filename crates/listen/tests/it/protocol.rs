@@ -92,12 +92,53 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn lists_have_empty_elements_and_what_can_count_once_comes_once() {
+    let testbed = Testbed::start();
+    let status = |fields: &str| {
+        let mut client = testbed.connect();
+        client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: 2\r\n\r\n{{}}"));
+        let answer = client.answer();
+        // An expectation of a body that has come needs no interim answer, but may get one.
+        if answer.status == 100 { client.answer().status } else { answer.status }
+    };
+    for sound in [
+        "Content-Encoding: identity\r\n",
+        "Content-Encoding: ,identity,\r\n",
+        "Content-Encoding:\r\n",
+        "Expect: 100-continue,\r\n",
+        "Expect: , 100-Continue\r\n",
+        "Authorization: Bearer a\r\n",
+    ] {
+        assert_eq!(status(sound), 204, "{sound}");
+    }
+    assert_eq!(status("Content-Encoding: gzip, gzip\r\n"), 415);
+    assert_eq!(status("Expect: 100-continue, a pony\r\n"), 417);
+    for name in ["Authorization", "Content-Encoding", "Idempotency-Key"] {
+        let two = format!("{name}: a\r\n{}: a\r\n", name.to_lowercase());
+        let mut client = testbed.connect();
+        client.send(format!("POST /a HTTP/1.1\r\nHost: x\r\n{two}Content-Length: 2\r\n\r\n{{}}"));
+        let answer = client.answer();
+        assert_eq!(answer.status, 400, "{name}");
+        assert!(answer.json()["error"].as_str().is_some_and(|why| why.contains(name)), "{answer:?}");
+    }
+    // Some name their coding as a list of one.
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(b"{}").unwrap();
+    let gzip = gzip.finish().unwrap();
+    for fields in ["Content-Encoding: gzip,\r\n", "Content-Encoding: ,x-gzip, identity\r\n"] {
+        assert_eq!(testbed.connect().post_with("/a", fields, &gzip).status, 204, "{fields}");
+    }
+}
+
+#[test]
 fn what_cannot_be_taken_is_told_why() {
     let testbed = Testbed::start();
     for (request, status, header) in [
         ("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", 405, Some(("allow", "POST, PUT"))),
         ("DELETE /a HTTP/1.1\r\nHost: x\r\n\r\n", 405, Some(("allow", "POST, PUT"))),
         ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 404, None),
+        ("POST /a%ff/b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 400, None),
+        ("POST /a%2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 400, None),
         ("POST /a HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 400, Some(("connection", "close"))),
         ("POST /a HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: 2\r\n\r\n{}", 400, None),
         ("POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nContent-Length: 2\r\n\r\n{}", 415, None),

@@ -66,8 +66,12 @@ fn members_of_gzip_are_one_body() {
 #[test]
 fn a_compressed_body_is_kept_as_what_was_compressed() {
     let needs = Needs { body: true, ..Needs::default() };
-    let answer = read(&gzip(b"{\"a\": 1}"), "content-encoding: GZIP\r\n", &needs, 3);
-    assert_eq!(answer.body(), Some(&b"{\"a\": 1}"[..]));
+    for coding in ["GZIP", "gzip,", ", x-gzip ,identity"] {
+        let answer = read(&gzip(b"{\"a\": 1}"), &format!("content-encoding: {coding}\r\n"), &needs, 3);
+        assert_eq!(answer.body(), Some(&b"{\"a\": 1}"[..]), "{coding}");
+    }
+    // Two codings are one on the other.
+    assert_eq!(read(&gzip(b"abc"), "content-encoding: gzip, gzip\r\n", &needs, 3).body(), None);
     // What is not gzip although it says so has no body that could be read.
     assert_eq!(read(b"not gzip", "content-encoding: gzip\r\n", &needs, 3).body(), None);
     assert_eq!(read(&gzip(b"abc")[..10], "content-encoding: gzip\r\n", &needs, 3).body(), None);

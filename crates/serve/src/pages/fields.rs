@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Whether a value of Accept-Encoding accepts gzip (RFC 9110, 12.5.3).
 pub(super) fn accepts_gzip(value: &str) -> bool {
     let (mut gzip, mut any) = (None, None);
-    for coding in value.split(',') {
+    for coding in http1::list(value.as_bytes()) {
+        let coding = String::from_utf8_lossy(coding);
         let mut parts = coding.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
