@@ -71,14 +71,12 @@ struct Table {
     config: Config,
     /// For each VIP, whether its servers' weights count.
     is_weighted: Vec<bool>,
-    /// Services that a line with a mistake has made: lines about them are no mistakes for that.
-    broken: Vec<SocketAddr>,
     mistakes: Vec<Mistake>,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { config: Config::new(""), is_weighted: Vec::new(), broken: Vec::new(), mistakes: Vec::new() }
+        Self { config: Config::new(""), is_weighted: Vec::new(), mistakes: Vec::new() }
     }
 }
 
@@ -105,44 +103,46 @@ impl Table {
             .vips
             .iter()
             .position(|vip| (vip.address, vip.ports[0]) == (service.ip(), service.port()));
-        let done = match (given.command, found) {
-            (Command::AddService, None) => self.vip(given, service).map(|(vip, is_weighted)| {
+        // What a line with a mistake names is there all the same: the lines below are read, and their own mistakes told.
+        match (given.command, found) {
+            (Command::AddService, None) => {
+                let (vip, is_weighted) = self.vip(given, service, &mut wrong);
                 self.config.vips.push(vip);
                 self.is_weighted.push(is_weighted);
-            }),
+            }
             (Command::AddService, Some(_)) => {
-                Err(vec![(at, format!("{service} is added twice; -E changes it"))])
+                wrong.push((at, format!("{service} is added twice; -E changes it")));
             }
-            (_, None) if self.broken.contains(&service) => Ok(()),
             (_, None) => {
-                Err(vec![(at, format!("{service} is not added: no line above has -A -t {service}"))])
+                wrong.push((at, format!("{service} is not added: no line above has -A -t {service}")));
             }
-            (Command::EditService, Some(found)) => self.vip(given, service).map(|(vip, is_weighted)| {
+            (Command::EditService, Some(found)) => {
+                let (vip, is_weighted) = self.vip(given, service, &mut wrong);
                 let servers = std::mem::take(&mut self.config.vips[found].servers);
                 self.config.vips[found] = Vip { servers, ..vip };
                 self.is_weighted[found] = is_weighted;
-            }),
+            }
             (Command::DeleteService, Some(found)) => {
                 self.config.vips.remove(found);
                 self.is_weighted.remove(found);
-                Ok(())
             }
-            (_, Some(found)) => self.server(given, service, found),
-        };
-        wrong.extend(done.err().unwrap_or_default());
-        if wrong.is_empty() {
-            return Ok(());
+            (_, Some(found)) => self.server(given, service, found, &mut wrong),
         }
-        self.broken.push(service);
-        Err(wrong)
+        wrong.sort_by_key(|(column, _)| *column);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
     /// The service of a line, and whether the weights of its servers count.
-    fn vip(&self, given: &Given<'_>, service: SocketAddr) -> Result<(Vip, bool), Wrong> {
+    fn vip(&self, given: &Given<'_>, service: SocketAddr, wrong: &mut Wrong) -> (Vip, bool) {
         let no_scheduler = "-s is missing, which LVS takes for wlc, the least connections; say -s wrr with thresholds, or -s mh";
-        let scheduler =
-            given.scheduler.as_ref().ok_or_else(|| vec![(given.command_at, no_scheduler.to_owned())])?;
-        let scheduler_is = scheduler_of(scheduler).map_err(|why| vec![(scheduler.column, why)])?;
+        let scheduler_is = match &given.scheduler {
+            Some(scheduler) => scheduler_of(scheduler).map_err(|why| (scheduler.column, why)),
+            None => Err((given.command_at, no_scheduler.to_owned())),
+        };
+        let scheduler_is = scheduler_is.unwrap_or_else(|why| {
+            wrong.push(why);
+            Scheduler::Turns { is_weighted: true }
+        });
         let is_flagged =
             |flag: &str| given.flags.is_some_and(|flags| flags.split(',').any(|word| word.trim() == flag));
         let (schedule, persistence, is_weighted) = match scheduler_is {
@@ -171,24 +171,25 @@ impl Table {
         if service.port() == ALL_PORTS {
             vip.check.kind = CheckKind::None;
         }
-        Ok((vip, is_weighted))
+        (vip, is_weighted)
     }
 
     /// Adds, changes or deletes the server of a line.
-    fn server(&mut self, given: &Given<'_>, service: SocketAddr, found: usize) -> Result<(), Wrong> {
+    fn server(&mut self, given: &Given<'_>, service: SocketAddr, found: usize, wrong: &mut Wrong) {
         let Some((address, port, column)) = given.server else {
-            return Err(vec![(
-                given.command_at,
-                "the server is missing, such as -r 172.16.0.101:80".to_owned(),
-            )]);
+            if wrong.is_empty() {
+                let missing = "the server is missing, such as -r 172.16.0.101:80".to_owned();
+                wrong.push((given.command_at, missing));
+            }
+            return;
         };
         if port.is_some_and(|port| port != service.port()) {
-            return Err(vec![(
+            wrong.push((
                 column,
                 format!(
                     "the server has another port than {service}: packets reach servers unchanged, so they must listen on the port of the VIP"
                 ),
-            )]);
+            ));
         }
         let mut server = Server::new(address);
         // Round robin of LVS counts no weights, but for 0, which drains.
@@ -202,24 +203,19 @@ impl Table {
         let servers = &mut self.config.vips[found].servers;
         let known = servers.iter().position(|known| known.address == address);
         match (given.command, known) {
-            (Command::AddServer, Some(_)) => Err(format!("{address} is added twice; -e changes it")),
-            (Command::AddServer, None) => {
-                servers.push(server);
-                Ok(())
+            (Command::AddServer, Some(_)) => {
+                wrong.push((column, format!("{address} is added twice; -e changes it")));
             }
+            (Command::AddServer, None) => servers.push(server),
             (_, None) => {
-                Err(format!("{address} is not added: no line above has -a -t {service} -r {address}"))
+                let why = format!("{address} is not added: no line above has -a -t {service} -r {address}");
+                wrong.push((column, why));
             }
-            (Command::EditServer, Some(known)) => {
-                servers[known] = server;
-                Ok(())
-            }
+            (Command::EditServer, Some(known)) => servers[known] = server,
             (_, Some(known)) => {
                 servers.remove(known);
-                Ok(())
             }
         }
-        .map_err(|why| vec![(column, why)])
     }
 }
 

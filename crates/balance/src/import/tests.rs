@@ -94,6 +94,7 @@ fn all_that_cannot_be_done_is_refused_at_once() {
     let parts = [
         "lvs:1:7: this balancer knows TCP only",
         "lvs:2:22: the scheduler wlc is not known to this balancer; the balancer does not choose by connections: the nearest is wrr",
+        "lvs:3:22: the server has another port than 10.0.0.1:80",
         "lvs:3:37: addresses are not rewritten",
         "lvs:4:1: -s is missing",
         "lvs:5:28: clients of a network",
