@@ -16,10 +16,10 @@ const MESSAGES: &str = "tests/messages.txt";
 const GIVEN: [&str; 15] = [
     "audit::AuditError",
     "events::TimeError",
-    "events::UnsupportedEncoding",
     "http1::Fed",
     "lab::HostHandle",
     "load::FixedByUser",
+    "record::NotText",
     "segments::Quantiles",
     "segments::Truncation",
     "serve::Admission",

@@ -4,6 +4,8 @@ use memchr::{memchr, memchr2};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
+use record::input;
+
 use crate::{EventTime, Kind, Mistake, MistakeKind, Mode, Rules, form, members, multipart, ruby};
 
 /// A record of a body, without line breaks.
@@ -93,19 +95,25 @@ struct Reader<'r, S> {
 
 impl<S: FnMut(Record<'_>)> Reader<'_, S> {
     fn read(mut self, body: &[u8], kind: Kind) -> Result<usize, Mistake> {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Mistake::at(body, error.valid_up_to(), "expected UTF-8"))?;
+        let text = input::utf8(body)
+            .map_err(|error| Mistake::at(body, error.at, format!("expected UTF-8; {}", error.why)))?;
+        // Fluentd takes a byte order mark for a part of the text.
+        let begin = if text.starts_with(input::MARK) && !self.rules.mode.is_fluentd() {
+            input::MARK.len_utf8()
+        } else {
+            0
+        };
         match kind {
-            Kind::Ndjson => self.lines(text, 0)?,
-            Kind::Raw => self.raw_lines(text)?,
-            _ => self.json(text)?,
+            Kind::Ndjson => self.lines(text, begin)?,
+            Kind::Raw => self.raw_lines(text, begin)?,
+            _ => self.json(text, begin)?,
         }
         Ok(self.records)
     }
 
     /// Reads an array, or an object and, except in Fluentd's modes, further objects on their own lines.
-    fn json(&mut self, text: &str) -> Result<(), Mistake> {
-        let start = text.len() - text.trim_start_matches(WHITESPACE).len();
+    fn json(&mut self, text: &str, begin: usize) -> Result<(), Mistake> {
+        let start = text.len() - text[begin..].trim_start_matches(WHITESPACE).len();
         match text.as_bytes().get(start) {
             Some(b'[') => return self.array(text, start),
             Some(b'{') => {}
@@ -168,8 +176,8 @@ impl<S: FnMut(Record<'_>)> Reader<'_, S> {
         Ok(())
     }
 
-    fn raw_lines(&mut self, text: &str) -> Result<(), Mistake> {
-        for line in text.split('\n') {
+    fn raw_lines(&mut self, text: &str, begin: usize) -> Result<(), Mistake> {
+        for line in text[begin..].split('\n') {
             let line = line.strip_suffix('\r').unwrap_or(line);
             if !line.is_empty() {
                 self.count_record(line, text)?;

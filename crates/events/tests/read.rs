@@ -76,6 +76,23 @@ fn mistakes_have_their_place() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_text_and_another_encoding_is_named() {
+    accepted("\u{feff}{\"a\":1}", Kind::Json, &["{\"a\":1}"]);
+    accepted("\u{feff} [{}]", Kind::Json, &["{}"]);
+    accepted("\u{feff}{}\r\n{}", Kind::Ndjson, &["{}", "{}"]);
+    accepted("\u{feff}a\r\n\u{feff}b\n", Kind::Raw, &["a", "\u{feff}b"]);
+    accepted("json=%EF%BB%BF{\"a\":1}", Kind::Form, &["{\"a\":1}"]);
+    refused("\u{feff}{}\n{} x".as_bytes(), Kind::Json, (2, 4, 9), "expected nothing more");
+    for kind in [Kind::Json, Kind::Ndjson, Kind::Raw] {
+        refused(b"\xff\xfe{\0}\0", kind, (1, 1, 0), "UTF-16");
+        refused(b"{\0}\0", kind, (1, 1, 0), "UTF-16");
+        refused(b"{}\ncaf\xe9\n", kind, (2, 4, 6), "Latin-1");
+    }
+    // Fluentd refuses it.
+    assert!(check("\u{feff}{}".as_bytes(), Kind::Json, &Rules::fluentd()).is_err());
+}
+
+#[test]
 fn depth_has_a_bound() {
     let nested = |depth: usize| format!("{}{{}}{}", "{\"a\":".repeat(depth - 1), "}".repeat(depth - 1));
     accepted(&nested(127), Kind::Json, &[&nested(127)]);

@@ -6,6 +6,8 @@ mod output;
 #[cfg(test)]
 mod readme;
 mod short_help;
+#[cfg(test)]
+mod text_tests;
 
 use clap::{
     CommandFactory, Parser, Subcommand,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
-use record::{FeederPlan, RowOrder};
+use record::{FeederPlan, RowOrder, input};
 use serde_json::value::RawValue;
 
 /// Largest file that is read: its rows are kept in memory.
@@ -47,9 +47,10 @@ impl Feeder {
         })?;
         let endings = ["ndjson", "jsonl", "json"];
         let is_json = path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
+        let text = input::decode(&bytes).map_err(|why| format!("cannot read {}: {why}", plan.file))?;
         let mut feeder =
             Self { columns: Vec::new(), values: Vec::new(), ends: Vec::new(), order: plan.order };
-        let read = if is_json { feeder.read_ndjson(&bytes) } else { feeder.read_csv(&bytes) };
+        let read = if is_json { feeder.read_ndjson(text) } else { feeder.read_csv(text) };
         read.map_err(|(line, why)| format!("{}:{line}: {why}", plan.file))?;
         match feeder.rows() {
             0 => Err(format!("{} has no row below its line of names", plan.file)),
@@ -57,39 +58,36 @@ impl Feeder {
         }
     }
 
-    fn read_csv(&mut self, bytes: &[u8]) -> Result<(), (u64, String)> {
-        let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
+    fn read_csv(&mut self, text: &str) -> Result<(), (u64, String)> {
+        check_quotes(text.as_bytes())?;
+        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
         let place = |error: &csv::Error| error.position().map_or(1, csv::Position::line);
         let headers = reader.headers().map_err(|error| (place(&error), error.to_string()))?;
-        self.columns =
-            headers.iter().map(|name| name.trim_start_matches('\u{feff}').trim().to_owned()).collect();
+        self.columns = headers.iter().map(|name| name.trim().to_owned()).collect();
+        if let [only] = &self.columns[..]
+            && let Some(separator) = only.chars().find(|c| [';', '\t', '|'].contains(c))
+        {
+            let what = if separator == '\t' { "tabs".to_owned() } else { format!("'{separator}'") };
+            return Err((1, format!("its names look separated by {what}: columns are separated by commas")));
+        }
         if let Some(name) = repeated(&self.columns) {
             return Err((1, format!("two columns have the name '{name}': rename one")));
         }
         let mut row = csv::ByteRecord::new();
-        let mut last = (false, 1);
         while reader.read_byte_record(&mut row).map_err(|error| (place(&error), error.to_string()))? {
             for value in &row {
                 self.push(value).map_err(|why| (row.position().map_or(1, csv::Position::line), why))?;
             }
-            let has_line_end = row.iter().next_back().is_some_and(|value| value.contains(&b'\n'));
-            last = (has_line_end, row.position().map_or(1, csv::Position::line));
         }
-        // A reader of CSV takes all that follows for one value.
-        let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
-        match last {
-            (true, line) if quotes % 2 == 1 => Err((line, "a quote is opened and not closed".to_owned())),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    fn read_ndjson(&mut self, bytes: &[u8]) -> Result<(), (u64, String)> {
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+    fn read_ndjson(&mut self, text: &str) -> Result<(), (u64, String)> {
+        for (number, line) in (1..).zip(text.split('\n')) {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let row: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(line)
+            let row: BTreeMap<String, Box<RawValue>> = serde_json::from_str(line)
                 .map_err(|error| (number, format!("not a JSON object: {error}")))?;
             if self.columns.is_empty() {
                 self.columns = row.keys().cloned().collect();
@@ -178,6 +176,40 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Checks that quoted values end with their quotes (RFC 4180, 2.5 to 2.7): what reads CSV would take something else for the value.
+fn check_quotes(bytes: &[u8]) -> Result<(), (u64, String)> {
+    let (mut at, mut line) = (0, 1);
+    while at < bytes.len() {
+        let opened = line;
+        if bytes[at] == b'"' {
+            at += 1;
+            loop {
+                match bytes.get(at) {
+                    None => return Err((opened, "a quote is opened and not closed".to_owned())),
+                    Some(b'"') if bytes.get(at + 1) == Some(&b'"') => at += 1,
+                    Some(b'"') => break,
+                    Some(byte) => line += u64::from(*byte == b'\n'),
+                }
+                at += 1;
+            }
+            if !matches!(bytes.get(at + 1), None | Some(b',' | b'\r' | b'\n')) {
+                let hint = if bytes[at - 1] == b'\\' { ", not as \\\"" } else { "" };
+                return Err((
+                    line,
+                    format!(
+                        "a value goes on behind its closing quote: a quote within a quoted value is written twice, \"\"{hint}"
+                    ),
+                ));
+            }
+        }
+        let rest = &bytes[at..];
+        let end = rest.iter().position(|byte| matches!(byte, b',' | b'\n')).unwrap_or(rest.len());
+        line += u64::from(rest.get(end) == Some(&b'\n'));
+        at += end + 1;
+    }
+    Ok(())
+}
+
 fn repeated(names: &[String]) -> Option<&String> {
     let mut sorted: Vec<&String> = names.iter().collect();
     sorted.sort();
@@ -247,6 +279,24 @@ mod tests {
         assert!(refused("a.csv", "a,a\n1,2\n").contains("two columns have the name 'a'"));
         assert!(refused("a.csv", "a\n").contains("has no row"));
         assert!(refused("a.csv", "a,b\n1,\"x\n2,y\n").starts_with("a.csv:2: a quote is opened"));
+        for (text, why) in [
+            (
+                "id,t\n1,\"a \\\"b\\\" c\"\n",
+                "a.csv:2: a value goes on behind its closing quote: a quote within",
+            ),
+            ("id,t\n1,\"a \\\"b\\\" c\"\n", "twice, \"\", not as \\\""),
+            ("a\n\"x\n\" y\n", "a.csv:3: a value goes on"),
+            ("a\n\"x", "a.csv:2: a quote is opened"),
+            ("id;name\n1;ann\n", "a.csv:1: its names look separated by ';'"),
+            ("id\tname\n1\tann\n", "separated by tabs"),
+            ("i\0d\0\n\0", "line 1 is not text in UTF-8: it looks like UTF-16"),
+        ] {
+            let refused = refused("a.csv", text);
+            assert!(refused.contains(why), "{text:?}: {refused}");
+        }
+        let sound =
+            read("a.csv", "a,b\r\n\"\",\"x\n\"\"y\"\"\"\r\n\"1;2\",\"z\"", RowOrder::InOrder).unwrap();
+        assert_eq!((sound.rows(), sound.value(0, 1), sound.value(1, 0)), (2, &b"x\n\"y\""[..], &b"1;2"[..]));
         let inches = read("a.csv", "a\n5\"\n", RowOrder::InOrder).unwrap();
         assert_eq!(inches.value(0, 0), b"5\"");
         let numbers = "\u{feff}{\"a\":18446744073709551616,\"b\":0.10,\"c\":\"x\"}";

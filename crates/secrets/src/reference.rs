@@ -151,7 +151,7 @@ pub struct Lines {
 /// The file and the reason.
 pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let refuse = |error| format!("cannot read {}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(refuse)?;
+    let text = record::input::read_text(path)?;
     let mode = fs::metadata(path).map_err(refuse)?.mode();
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim().to_owned()));
     Ok(Lines {

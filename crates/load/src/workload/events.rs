@@ -91,7 +91,7 @@ fn read_template(text: &str) -> Result<String, String> {
     }
     // Variables are not substituted, because the plan, the result and the receipts show the event unmasked.
     let bytes = read_bytes(text)?;
-    let template = String::from_utf8(bytes).map_err(|_| format!("{text} is not UTF-8 text"))?;
+    let template = record::input::decode(&bytes).map_err(|why| format!("cannot read {text}: {why}"))?;
     match template.trim() {
         "" => Err("the event is empty; give a JSON object such as {\"a\":1}, @FILE, or default".to_owned()),
         template => Ok(template.to_owned()),

@@ -26,8 +26,6 @@ use crate::{
 
 const EXIT_STATUS: &str = "Exit status: 0 every setting is as the profile wants and none is faulty, 1 a setting differs, is \
                            faulty or could not be looked at, 2 wrong use, or a file cannot be read.";
-/// Largest file of settings, in bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Compare the kernel's settings with a profile, and say what is wrong with them or with files of settings.
 ///
@@ -85,8 +83,8 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<Exit> {
     let asked = arguments.profile.read(&mut m);
     let mut files = Vec::new();
     for path in &arguments.files {
-        match input::read(path, MAX_FILE_BYTES) {
-            Ok(bytes) => files.push((path.as_path(), tune::parse(&String::from_utf8_lossy(&bytes)))),
+        match input::read_text(path) {
+            Ok(text) => files.push((path.as_path(), tune::parse(&text))),
             Err(error) => m.add(error),
         }
     }
