@@ -58,7 +58,7 @@ impl Folder {
     /// As for [`open`](Self::open), and when it cannot be made.
     pub fn make(path: &Path, trust: Trust) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => Self::open(path, trust),
         }
     }
