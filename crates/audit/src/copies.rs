@@ -52,7 +52,7 @@ mod tests {
         let mut copies = Copies::default();
         assert_eq!((copies.count(u32::MAX - 1), copies.count(u32::MAX - 1)), (0, 1));
         assert_eq!(copies.pages.len(), 1);
-        assert_eq!(copies.absent(0..u32::MAX).collect::<Vec<_>>(), [0..u32::MAX - 1]);
+        assert_eq!(copies.absent(0..u32::MAX).next(), Some(0..u32::MAX - 1));
     }
 
     proptest! {

@@ -23,6 +23,7 @@ pub mod import;
 mod incoming;
 mod key_cache;
 mod listeners;
+mod members;
 mod pages;
 mod pending;
 mod refusal;

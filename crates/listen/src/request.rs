@@ -1,17 +1,15 @@
 //! Evaluates the head of a request. Everything that can be refused is refused here, before the body is read.
 
-use std::{collections::HashMap, hash::Hash};
-
 use events::{Encoding, EventTime, Inflater, Kind, Mode, Rules};
 use form_urlencoded as form;
 use http1::{Framing, RequestHead};
 use segments::Level;
-use serde_json::{Value, json};
 
 use crate::{
     Compat, RequestFields,
     answer::{AnswerContext, Page, Reply, level_by_name},
     incoming::IncomingRequest,
+    members::add_members,
     pages,
     refusal::{MAX_TAG_BYTES, Refusal},
     routes::{fluentd_tag_of, tag_of},
@@ -343,63 +341,6 @@ fn time(query: &str, rules: &Rules) -> Result<Option<EventTime>, Refusal> {
     };
     let time = EventTime::of_parameter(&value, rules.mode, rules.zone);
     time.map(Some).map_err(|_| Refusal::Time(value.into_owned()))
-}
-
-/// Writes the members that every record gets from its request, as a JSON object, in Fluentd's way.
-fn add_members(
-    head: &RequestHead<'_>,
-    query: &str,
-    peer: impl FnOnce() -> String,
-    what: RequestFields,
-    extra_members: &mut String,
-) {
-    let headers = head.headers.iter().map(|header| (header.name, String::from_utf8_lossy(header.value)));
-    let headers = by_name(headers);
-    let mut members = Vec::new();
-    let mut member = |prefix: &str, name: &str, value: Value| {
-        members.push((format!("{prefix}{}", name.replace('-', "_").to_uppercase()), value));
-    };
-    if what.http_headers {
-        for (name, values) in &headers {
-            // A repeated header becomes an array.
-            member("HTTP_", name, if let [value] = &values[..] { json!(value) } else { json!(values) });
-        }
-    }
-    if what.query_params {
-        // Of a repeated parameter, the first value counts.
-        let parameters = by_name(form::parse(query.as_bytes()));
-        parameters.iter().for_each(|(name, values)| member("QUERY_", name, json!(values[0])));
-    }
-    if what.remote_addr {
-        let forwarded = headers.iter().rfind(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for"));
-        let address = match forwarded.map(|(_, values)| &values[0]) {
-            None => json!(peer()),
-            // An empty list has no first element.
-            Some(list) if list.trim_matches(',').is_empty() => Value::Null,
-            Some(list) => json!(list.split(',').next()),
-        };
-        member("", "REMOTE_ADDR", address);
-    }
-    for (name, values) in by_name(members.into_iter()) {
-        // Of names that differ only in case, or in - and _, the last one counts.
-        let value = values.last().unwrap_or(&Value::Null);
-        extra_members.push(if extra_members.is_empty() { '{' } else { ',' });
-        extra_members.push_str(&format!("{}:{value}", json!(name)));
-    }
-    extra_members.push('}');
-}
-
-/// Groups values by name, in the order of each name's first occurrence.
-fn by_name<N: Clone + Eq + Hash, V>(pairs: impl Iterator<Item = (N, V)>) -> Vec<(N, Vec<V>)> {
-    let (mut indexes, mut named) = (HashMap::new(), Vec::new());
-    for (name, value) in pairs {
-        let index = *indexes.entry(name.clone()).or_insert(named.len());
-        if index == named.len() {
-            named.push((name, Vec::new()));
-        }
-        named[index].1.push(value);
-    }
-    named
 }
 
 #[cfg(test)]

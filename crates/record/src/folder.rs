@@ -9,7 +9,7 @@ mod seal;
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read, Write},
+    io::{self, BufReader, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -27,8 +27,7 @@ pub use journal::TrialJournal;
 pub use place::Place;
 
 use crate::{
-    Ending, Environment, StudyPlan, StudyResult, TrialEntry, counters, environment,
-    input::{self, MAX_RECORD_BYTES},
+    Ending, Environment, StudyPlan, StudyResult, TrialEntry, counters, environment, input,
     study::{ENTRY_SCHEMA, LINK_SCHEMA, PLAN_SCHEMA, RESULT_SCHEMA},
 };
 
@@ -315,14 +314,11 @@ impl ResultFolder {
         name: &'static str,
         schema: &str,
     ) -> Result<(T, SealMembers, String)> {
-        let mut text = Vec::new();
         let read = self.open_file(name).and_then(|file| {
             let failed = |cause| FolderError::File { what: "read", path: self.file(name), cause };
-            let read = file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
-            let too_large = || failed(io::Error::other(input::too_large(MAX_RECORD_BYTES)));
-            if read as u64 > MAX_RECORD_BYTES { Err(too_large()) } else { Ok(()) }
+            input::read_record(file).map_err(failed)
         });
-        read.map_err(|error| match error {
+        let text = read.map_err(|error| match error {
             FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
                 FolderError::NotAResultFolder { path: self.path().to_owned(), missing: name }
             }

@@ -17,7 +17,7 @@ const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// Largest size of a body file, in bytes.
 pub const MAX_BODY_BYTES: u64 = 256 << 20;
 /// Largest record, in bytes: a plan holds the body of its requests, in base64.
-pub(crate) const MAX_RECORD_BYTES: u64 = 2 * MAX_BODY_BYTES;
+const MAX_RECORD_BYTES: u64 = 2 * MAX_BODY_BYTES;
 /// Longest wait for data from a pipe or a terminal.
 const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
@@ -124,6 +124,18 @@ pub fn read_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<boo
     match line.ends_with(b"\n") {
         false if read as u64 == MAX_RECORD_BYTES => Err(io::Error::other(too_large(MAX_RECORD_BYTES))),
         is_whole => Ok(is_whole),
+    }
+}
+
+/// Reads a record that is a whole file.
+///
+/// # Errors
+/// When the file cannot be read, or is larger than any record.
+pub(crate) fn read_record(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    match file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut text)? as u64 {
+        0..=MAX_RECORD_BYTES => Ok(text),
+        _ => Err(io::Error::other(too_large(MAX_RECORD_BYTES))),
     }
 }
 
