@@ -1,19 +1,24 @@
 //! A folder that is held by its descriptor.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{DirBuilder, File},
     io::{self, ErrorKind, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt},
+        unix::{
+            ffi::OsStringExt,
+            fs::{DirBuilderExt, MetadataExt},
+        },
     },
     path::{Component, Path, PathBuf},
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2, renameat, statat, unlinkat},
-    process::geteuid,
+    fs::{
+        AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fchmod, mkdirat, openat2, renameat, statat, unlinkat,
+    },
+    process::{getegid, geteuid},
 };
 
 use crate::{others_may_write, refused, regular};
@@ -25,6 +30,9 @@ pub enum Trust {
     Private,
     /// To this user or root, and nobody else may write to it.
     OwnersOnly,
+    /// To this user, root, or the user in whose folder this program was started; others cannot rename what we make in it. It may be
+    /// `/tmp`, where the kernel sees to that, and members of this user's own group may write to it, as under umask 002.
+    KeepsNames,
     /// To anybody: a folder where data lie. What we keep in it is judged by itself.
     Anybody,
 }
@@ -46,7 +54,8 @@ impl Folder {
     /// # Errors
     /// When it is missing, is no folder, or its owner and mode are not what `trust` asks for; the message says which.
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
-        let follow = if trust == Trust::Anybody { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let is_followed = matches!(trust, Trust::Anybody | Trust::KeepsNames);
+        let follow = if is_followed { OFlags::empty() } else { OFlags::NOFOLLOW };
         let descriptor = openat2(CWD, path, FOLDER | follow, Mode::empty(), ResolveFlags::empty())
             .map_err(io::Error::from)?;
         Self { descriptor, path: path.to_owned() }.judged(trust)
@@ -61,6 +70,30 @@ impl Folder {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => Self::open(path, trust),
         }
+    }
+
+    /// Makes a folder that is not there yet, which others may look into.
+    ///
+    /// # Errors
+    /// When the name is taken, by whatever it be, or the folder cannot be made.
+    pub fn make_new(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().mode(0o755).create(path)?;
+        Self::open(path, Trust::OwnersOnly)
+    }
+
+    /// Opens a folder of this user, and takes from others the right to write to it, which umask 002 gave them.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) with [`Trust::OwnersOnly`].
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let descriptor = openat2(CWD, path, FOLDER | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::empty())
+            .map_err(io::Error::from)?;
+        let folder = Self { descriptor, path: path.to_owned() };
+        let about = folder.metadata()?;
+        if about.uid() == geteuid().as_raw() && others_may_write(&about) {
+            fchmod(&folder.descriptor, Mode::from_raw_mode(about.mode() & 0o7755))?;
+        }
+        folder.judged(Trust::OwnersOnly)
     }
 
     /// Opens a folder beneath this one.
@@ -79,11 +112,19 @@ impl Folder {
     /// As for [`below`](Self::below), and when it cannot be made.
     pub fn make_below(&self, name: impl AsRef<Path>, trust: Trust) -> io::Result<Self> {
         let name = name.as_ref();
-        let (parent, last) = self.parent(name)?;
-        match mkdirat(parent, last, Mode::RWXU) {
-            Err(error) if error != rustix::io::Errno::EXIST => Err(error.into()),
+        match self.make_folder(name, 0o700) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => self.below(name, trust),
         }
+    }
+
+    /// Makes a folder that is not there yet.
+    ///
+    /// # Errors
+    /// When the name is taken, or the folder cannot be made.
+    pub fn make_folder(&self, name: impl AsRef<Path>, mode: u32) -> io::Result<()> {
+        let (parent, last) = self.parent(name.as_ref())?;
+        Ok(mkdirat(parent, last, Mode::from_raw_mode(mode))?)
     }
 
     fn judged(self, trust: Trust) -> io::Result<Self> {
@@ -92,6 +133,15 @@ impl Folder {
         let (is_ours, is_roots) = (about.uid() == user, about.uid() == 0);
         let why = match trust {
             Trust::Anybody => None,
+            Trust::KeepsNames if !is_ours && !is_roots && !is_host(about.uid()) => {
+                Some(format!("belongs to user {}", about.uid()))
+            }
+            Trust::KeepsNames => {
+                let by_group = about.mode() & 0o020 != 0 && about.gid() != getegid().as_raw();
+                let is_open = by_group || about.mode() & 0o002 != 0;
+                let others = "can be written to by other users, who could rename what is made in it";
+                (is_open && about.mode() & 0o1000 == 0).then(|| others.to_owned())
+            }
             Trust::Private if !is_ours => {
                 Some(format!("belongs to user {}, not to user {user}", about.uid()))
             }
@@ -181,6 +231,21 @@ impl Folder {
             .is_ok_and(|(parent, last)| statat(parent, last, AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
 
+    /// The names in it, in no order.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.descriptor)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+
     /// Whether others than the owner and root may write here, so that any name in it may be a trap.
     ///
     /// # Errors
@@ -230,6 +295,11 @@ impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// Whether this program was started in a folder of this user, as root in another user's project or container.
+fn is_host(user: u32) -> bool {
+    std::fs::metadata(".").is_ok_and(|here| here.uid() == user)
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -310,6 +380,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_in_a_folder_keeps_its_name_only_where_others_cannot_rename_it() {
+        let place = tempfile::tempdir().unwrap();
+        let open = |mode| {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+            Folder::open(place.path(), Trust::KeepsNames)
+        };
+        for (mode, keeps) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false), (0o757, false)] {
+            assert_eq!(open(mode).is_ok(), keeps, "{mode:o}");
+        }
+        // A new folder is new; an own one, which umask 002 opened to a group, is taken.
+        let path = place.path().join("a");
+        drop(Folder::make_new(&path).unwrap());
+        assert_eq!(Folder::make_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2775)).unwrap();
+        let folder = Folder::take(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o2755);
+        assert!(folder.names().unwrap().is_empty());
+        drop(folder.create("x", 0o600).unwrap());
+        assert_eq!(folder.names().unwrap(), ["x"]);
+        symlink(&path, place.path().join("link")).unwrap();
+        assert!(Folder::take(&place.path().join("link")).is_err());
+        assert!(Folder::make_new(&place.path().join("link")).is_err());
+    }
+
+    #[test]
     fn as_root_another_users_folder_and_file_are_refused() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("kept");
@@ -320,7 +415,8 @@ mod tests {
             folder.kept("file", OFlags::RDONLY).unwrap_err().to_string().contains("belongs to user 61234")
         );
         std::os::unix::fs::chown(&path, Some(61_234), None).unwrap();
-        for trust in [Trust::Private, Trust::OwnersOnly] {
+        assert!(Folder::take(&path).unwrap_err().to_string().contains("belongs to user 61234"));
+        for trust in [Trust::Private, Trust::OwnersOnly, Trust::KeepsNames] {
             assert!(Folder::open(&path, trust).unwrap_err().to_string().contains("belongs to user 61234"));
         }
     }

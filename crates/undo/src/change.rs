@@ -3,7 +3,7 @@
 use std::{
     fmt, fs,
     io::{self, ErrorKind},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -78,13 +78,18 @@ impl Change {
         }
     }
 
-    /// Fails if a later proof that the change is the run's would be impossible.
-    pub(crate) fn check_provable(&self, run: &str) -> Result<(), Error> {
+    /// Fails if a later proof that the change is the run's would be impossible. The kernel's settings lie below `settings`.
+    pub(crate) fn check_provable(&self, run: &str, settings: &[&str]) -> Result<(), Error> {
         match self {
             Self::Folder { path } | Self::File { path } | Self::ControlGroup { path }
-                if !path.to_string_lossy().contains(run) =>
+                if !is_plain(path) || !path.iter().any(|part| part.to_string_lossy().contains(run)) =>
             {
                 Err(Error::Unprovable(path.clone()))
+            }
+            Self::Setting(Setting { path, .. }) | Self::Word { path, .. }
+                if !is_plain(path) || !settings.iter().any(|folder| path.starts_with(folder)) =>
+            {
+                Err(Error::NoSetting(path.clone()))
             }
             Self::Balancer { pins, folder, .. } => {
                 let name = pins.file_name().map(|name| name.to_string_lossy());
@@ -96,10 +101,9 @@ impl Change {
         }
     }
 
-    /// Undoes the change. Does nothing if it is already gone or not ours any more. Process numbers are those of
-    /// `pid_namespace`.
-    pub(crate) fn undo(&self, run: &str, pid_namespace: &str) -> Result<(), Error> {
-        self.check_provable(run)?;
+    /// Undoes the change, which has been proven to be the run's. Does nothing if it is already gone or not ours any more. Process
+    /// numbers are those of `pid_namespace`.
+    pub(crate) fn undo(&self, pid_namespace: &str) -> Result<(), Error> {
         let undone = match self {
             Self::Process { process, .. } => {
                 let known = process.resolve_here(pid_namespace);
@@ -117,6 +121,11 @@ impl Change {
         };
         undone.map_err(|error| Error::Undo { what: self.to_string(), cause: error.to_string() })
     }
+}
+
+/// Whether a path leads where its words say.
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
 }
 
 impl fmt::Display for Change {

@@ -1,13 +1,12 @@
 //! Journals of other runs: lists live runs and cleans up after dead ones.
 
 use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
+    os::fd::AsFd,
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::{
     Change, Error, Folder, Network, ProcessId,
@@ -50,9 +49,9 @@ pub struct Cleaned {
 /// When the folder cannot be read.
 pub fn runs(folder: &Folder) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
-    for path in journals(folder)? {
+    for name in journals(folder)? {
         // `clean` reports journals that cannot be read.
-        let Ok(Some(JournalContent { header, open, .. })) = journal::read(&path) else { continue };
+        let Ok(Some(JournalContent { header, open, .. })) = journal::read(folder, &name) else { continue };
         if header.boot == boot_id() && header.pid_namespace == pid_namespace() && header.owner.is_alive() {
             let journal::Header { kind, title, run, owner, .. } = header;
             runs.push(Run { run, kind, title, owner, changes: open });
@@ -92,21 +91,23 @@ fn clean_those(
     is_asked: fn(&JournalContent) -> bool,
 ) -> Result<Cleaned, Error> {
     let mut cleaned = Cleaned::default();
-    for path in journals(folder)? {
-        clean_one(&path, time, is_asked, &mut cleaned).unwrap_or_else(|error| cleaned.failures.push(error));
+    for name in journals(folder)? {
+        let done = clean_one(folder, &name, time, is_asked, &mut cleaned);
+        done.unwrap_or_else(|error| cleaned.failures.push(error));
     }
     remove_unfinished_journals(folder);
     Ok(cleaned)
 }
 
 fn clean_one(
-    path: &Path,
+    folder: &Folder,
+    name: &str,
     time: Duration,
     is_asked: fn(&JournalContent) -> bool,
     cleaned: &mut Cleaned,
 ) -> Result<(), Error> {
     // The owner or another call of `clean` may have removed the journal.
-    let Some(content) = journal::read(path)? else { return Ok(()) };
+    let Some(content) = journal::read(folder, name)? else { return Ok(()) };
     if !is_asked(&content) {
         return Ok(());
     }
@@ -121,12 +122,12 @@ fn clean_one(
     if is_same_boot && !header.owner.is_gone(&header.pid_namespace) {
         return Ok(());
     }
-    let Ok(file) = File::open(path) else { return Ok(()) };
+    let Ok(file) = folder.held().kept(name, OFlags::RDONLY) else { return Ok(()) };
     if !try_lock(&file, time) {
         return Ok(());
     }
     // Read again under the lock, because another call of `clean` may have changed the journal.
-    let Some(JournalContent { header, open, damage }) = journal::read(path)? else { return Ok(()) };
+    let Some(JournalContent { header, open, damage }) = journal::read(folder, name)? else { return Ok(()) };
     cleaned.runs += 1;
     let mut failed = damage.is_some();
     cleaned.failures.extend(damage);
@@ -135,7 +136,7 @@ fn clean_one(
         if !is_same_boot && matches!(change, Change::Process { .. }) {
             continue;
         }
-        match change.undo(&header.run, &header.pid_namespace) {
+        match change.undo(&header.pid_namespace) {
             Ok(()) => cleaned.undone.push(change.to_string()),
             Err(error) => {
                 failed = true;
@@ -145,15 +146,15 @@ fn clean_one(
     }
     if !failed {
         // If the removal fails, the next call of `clean` removes the journal.
-        let _ = fs::remove_file(path);
+        let _ = folder.held().remove(name);
     }
     Ok(())
 }
 
-/// Locks a file, within the time that a killed owner may take to release it.
-pub(crate) fn try_lock(file: &File, time: Duration) -> bool {
+/// Locks a file or folder, within the time that a killed owner may take to release it.
+pub(crate) fn try_lock(file: impl AsFd, time: Duration) -> bool {
     let deadline = Instant::now() + time;
-    while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if Instant::now() >= deadline {
             return false;
         }
@@ -162,40 +163,35 @@ pub(crate) fn try_lock(file: &File, time: Duration) -> bool {
     true
 }
 
-pub(crate) fn journals(folder: &Folder) -> Result<Vec<PathBuf>, Error> {
+/// The names of the journals in a folder.
+pub(crate) fn journals(folder: &Folder) -> Result<Vec<String>, Error> {
     let failed = |error: std::io::Error| Error::Folder {
         path: folder.path().to_owned(),
         why: format!("cannot be read: {error}"),
     };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder.path()).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if is_journal(&path) {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
+    let names = folder.held().names().map_err(failed)?.into_iter();
+    let mut names: Vec<String> =
+        names.filter_map(|name| name.into_string().ok()).filter(|name| is_journal(name)).collect();
+    names.sort();
+    Ok(names)
 }
 
-/// Whether a path is that of a journal, `RUN.journal`. Other files in the folder are ignored.
-fn is_journal(path: &Path) -> bool {
-    let run = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let is_run = run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_run && path.extension().is_some_and(|extension| extension == "journal")
+/// Whether a name is that of a journal, `RUN.journal`. Other files in the folder are ignored.
+fn is_journal(name: &str) -> bool {
+    let is_run = |run: &str| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_suffix(".journal").is_some_and(is_run)
 }
 
 /// Removes journals whose owner died before the first line was complete. Nothing was changed under them.
 pub(crate) fn remove_unfinished_journals(folder: &Folder) {
-    let Ok(entries) = fs::read_dir(folder.path()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_dead = owner_of_unfinished_journal(&name).is_some_and(|owner| !owner.is_alive());
+    for name in folder.held().names().unwrap_or_default() {
+        let owner = name.to_str().and_then(owner_of_unfinished_journal);
         // An owner in another PID namespace looks dead but holds its lock.
-        let is_unlocked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if is_dead && File::open(entry.path()).is_ok_and(is_unlocked) {
+        let is_unlocked = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let is_dead = owner.is_some_and(|owner| !owner.is_alive());
+        if is_dead && folder.held().kept(&name, OFlags::RDONLY).is_ok_and(is_unlocked) {
             // Another call of `clean` may have removed it.
-            let _ = fs::remove_file(entry.path());
+            let _ = folder.held().remove(&name);
         }
     }
 }
@@ -210,10 +206,16 @@ fn owner_of_unfinished_journal(name: &str) -> Option<ProcessId> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::PermissionsExt,
+        path::{Path, PathBuf},
+    };
+
     use testing::PATIENCE;
 
     use super::*;
-    use crate::Journal;
+    use crate::{Journal, Setting};
 
     /// A folder of journals for one test.
     struct Scratch(Folder, #[expect(dead_code, reason = "removes the folder on drop")] tempfile::TempDir);
@@ -230,7 +232,7 @@ mod tests {
 
         /// Makes the one journal look as if its owner had been killed.
         fn orphan(&self) {
-            let path = &journals(&self.0).unwrap()[0];
+            let path = &self.0.path().join(&journals(&self.0).unwrap()[0]);
             let text = fs::read_to_string(path).unwrap();
             let owner = format!("\"pid\":{},\"start_ticks\"", std::process::id());
             fs::write(path, text.replacen(&owner, "\"pid\":1,\"start_ticks\"", 1)).unwrap();
@@ -342,7 +344,7 @@ mod tests {
 
     impl State {
         fn of(scratch: &Scratch) -> Self {
-            let path = journals(&scratch.0).unwrap().remove(0);
+            let path = scratch.0.path().join(journals(&scratch.0).unwrap().remove(0));
             Self { text: fs::read_to_string(&path).unwrap(), path }
         }
     }
@@ -355,23 +357,50 @@ mod tests {
         assert!(matches!(refused, Error::Unprovable(_)));
         drop(journal);
         // A manipulated journal proves nothing either.
+        let run = "fedcba9876543210";
         let header = journal::Header {
             kind: "test".into(),
             title: String::new(),
-            run: "0123456789abcdef".into(),
+            run: run.into(),
             owner: ProcessId { pid: 1, start_ticks: u64::MAX },
             boot: boot_id(),
             pid_namespace: pid_namespace(),
             opened_ns: 0,
             is_service: false,
         };
-        let keep = scratch.0.path().join("keep");
+        let (keep, file) = (scratch.0.path().join("keep"), scratch.0.path().join(format!("{run}.journal")));
         fs::create_dir(&keep).unwrap();
-        let line = journal::Line::Recorded { entry: 0, change: Change::Folder { path: keep.clone() } };
-        let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
-        fs::write(scratch.0.path().join("fedcba9876543210.journal"), text.join("\n")).unwrap();
+        fs::create_dir(scratch.0.path().join(run)).unwrap();
+        let list = keep.join("list");
+        fs::write(&list, "3 word").unwrap();
+        let setting = |path: PathBuf| {
+            let network = Network::own().unwrap();
+            Change::Setting(Setting { path, before: "1".to_owned(), after: None, interface: None, network })
+        };
+        let through = Path::new("/proc/sys").join("../..").join(list.strip_prefix("/").unwrap());
+        for change in [
+            Change::Folder { path: keep.clone() },
+            Change::Folder { path: scratch.0.path().join(run).join("../keep") },
+            Change::Word { path: list.clone(), word: "word".to_owned() },
+            setting(list.clone()),
+            setting(through),
+        ] {
+            let line = journal::Line::Recorded { entry: 0, change };
+            let text = [serde_json::to_string(&header).unwrap(), serde_json::to_string(&line).unwrap()];
+            // The last line may be torn.
+            fs::write(&file, text.join("\n") + "\n").unwrap();
+            let cleaned = clean(&scratch.0).unwrap();
+            assert!(matches!(cleaned.failures[..], [Error::Damaged { .. }]), "{cleaned:?}");
+            assert!(cleaned.undone.is_empty() && fs::read(&list).unwrap() == b"3 word", "{cleaned:?}");
+        }
+        // Nor does one of another run, or one that others may have written.
+        fs::rename(&file, scratch.0.path().join("0123456789abcdef.journal")).unwrap();
         let cleaned = clean(&scratch.0).unwrap();
-        assert!(keep.exists() && cleaned.failures.len() == 1, "{cleaned:?}");
+        assert!(matches!(cleaned.failures[..], [Error::Read { .. }]), "{cleaned:?}");
+        fs::rename(scratch.0.path().join("0123456789abcdef.journal"), &file).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        let cleaned = clean(&scratch.0).unwrap();
+        assert!(matches!(cleaned.failures[..], [Error::Read { .. }]), "{cleaned:?}");
     }
 
     #[test]

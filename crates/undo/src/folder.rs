@@ -1,28 +1,36 @@
 //! The folder of the journals.
 
 use std::{
-    fs::{self, DirBuilder, File},
-    io::ErrorKind,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use files::Trust;
 use rustix::process::geteuid;
 
 use crate::{
     Error,
     clean::{LOCK_TIMEOUT, try_lock},
+    journal::random_name,
 };
 
 /// Environment variable that names another folder.
 const VARIABLE: &str = "PROOFLOAD_STATE_DIR";
 /// Name of the folder of tunings.
 const TUNINGS: &str = "tunings";
+/// Where the kernel shows its settings.
+const SETTINGS: [&str; 2] = ["/proc/sys", "/sys"];
 
-/// A folder for journals that no other user can write to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder(PathBuf);
+/// A folder for journals that no other user can look into, held by its descriptor.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    held: Arc<files::Folder>,
+    /// Folders of the kernel's settings.
+    pub(crate) settings: &'static [&'static str],
+}
 
 impl Folder {
     /// The folder of this user: `$PROOFLOAD_STATE_DIR`; otherwise `/run/proofload` for root, and
@@ -31,41 +39,51 @@ impl Folder {
     /// Call this before entering a user namespace, because the user's number differs inside.
     ///
     /// # Errors
-    /// When the folder cannot be created, or another user could write to it.
+    /// When the folder cannot be created, or another user could look into it.
     pub fn of_this_user() -> Result<Self, Error> {
         let user = geteuid();
-        let path = match (std::env::var_os(VARIABLE), std::env::var_os("XDG_RUNTIME_DIR")) {
-            (Some(path), _) if !path.is_empty() => path.into(),
-            _ if user.is_root() => "/run/proofload".into(),
-            (_, Some(path)) if Path::new(&path).is_dir() => Path::new(&path).join("proofload"),
-            _ => PathBuf::from(format!("/tmp/proofload-{}", user.as_raw())),
-        };
-        Self::at(path)
+        match (std::env::var_os(VARIABLE), std::env::var_os("XDG_RUNTIME_DIR")) {
+            (Some(path), _) if !path.is_empty() => Self::at(path),
+            _ if user.is_root() => Self::at("/run/proofload"),
+            (_, Some(path)) if Path::new(&path).is_dir() => Self::at(Path::new(&path).join("proofload")),
+            _ => Self::in_shared(Path::new("/tmp"), &format!("proofload-{}", user.as_raw())),
+        }
+    }
+
+    /// The folder `name` in one that everybody may write to. If another user has made that first, one whose name is drawn, and is
+    /// found again because nobody else can have put it there.
+    fn in_shared(place: &Path, name: &str) -> Result<Self, Error> {
+        let first = place.join(name);
+        let user = geteuid().as_raw();
+        if fs::symlink_metadata(&first).map_or(true, |found| found.uid() == user) {
+            return Self::at(first);
+        }
+        let drawn = format!("{name}-");
+        let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut drawn_before: Vec<_> =
+            names.filter(|found| found.to_string_lossy().starts_with(&drawn)).collect();
+        drawn_before.sort();
+        let open = |name| files::Folder::open(&place.join(name), Trust::Private).ok();
+        if let Some(held) = drawn_before.into_iter().find_map(open) {
+            return Ok(Self::of(held));
+        }
+        let failed = |cause| Error::Write { path: first.clone(), cause };
+        Self::at(place.join(drawn + &random_name().map_err(failed)?))
     }
 
     /// The folder at `path`. Created for this user only if missing.
     ///
     /// # Errors
-    /// When the folder cannot be created, or another user could write to it.
+    /// When the folder cannot be created, or another user could look into it.
     pub fn at(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        let refuse = |why: String| Error::Folder { path: path.clone(), why };
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(refuse(format!("cannot be created: {error}; name another folder in {VARIABLE}")));
-            }
-            _ => {}
-        }
-        let found =
-            fs::symlink_metadata(&path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
-        if !found.is_dir() || found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
-            return Err(refuse(format!(
-                "must be a folder of user {} that no other user can open (mode 700); correct that, or name another folder in \
-                 {VARIABLE}",
-                geteuid().as_raw()
-            )));
-        }
-        Ok(Self(path))
+        // Of what lies in it, the whole path is recorded.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        files::Folder::make(&path, Trust::Private).map(Self::of).map_err(|error| unusable(path, &error))
+    }
+
+    fn of(held: files::Folder) -> Self {
+        Self { held: Arc::new(held), settings: &SETTINGS }
     }
 
     /// The folder of the journals of tunings, inside this one. [`clean`](crate::clean) does not look there.
@@ -73,39 +91,69 @@ impl Folder {
     /// # Errors
     /// As for [`at`](Self::at).
     pub fn of_tunings(&self) -> Result<Self, Error> {
-        Self::at(self.0.join(TUNINGS))
+        let held = self.held.make_below(TUNINGS, Trust::Private);
+        let held = held.map_err(|error| unusable(self.path().join(TUNINGS), &error))?;
+        Ok(Self { held: Arc::new(held), settings: self.settings })
     }
 
     /// Whether there has been a tuning.
     pub(crate) fn has_tunings(&self) -> bool {
-        self.0.join(TUNINGS).exists()
+        self.held.has(TUNINGS)
     }
 
-    /// Locks the folder until the file is closed: two tunings at once would take each other's values for the first ones.
+    /// Locks the folder until what is returned is dropped: two tunings at once would take each other's values for the first ones.
     ///
     /// # Errors
     /// When another process holds the lock.
-    pub fn lock(&self) -> Result<File, Error> {
+    pub fn lock(&self) -> Result<files::Folder, Error> {
         self.lock_within(LOCK_TIMEOUT)
     }
 
-    pub(crate) fn lock_within(&self, time: Duration) -> Result<File, Error> {
-        let refuse = |why: String| Error::Folder { path: self.0.clone(), why };
-        let file = File::open(&self.0).map_err(|error| refuse(format!("cannot be opened: {error}")))?;
-        let is_locked = try_lock(&file, time);
+    pub(crate) fn lock_within(&self, time: Duration) -> Result<files::Folder, Error> {
+        // A descriptor of its own, which alone has the lock.
+        let held = self.held.below(".", Trust::Private);
+        let held = held.map_err(|error| unusable(self.path().to_owned(), &error))?;
         let why = "another command changes settings of this host; wait for its end, and try again";
-        if is_locked { Ok(file) } else { Err(refuse(why.to_owned())) }
+        match try_lock(&held, time) {
+            true => Ok(held),
+            false => Err(Error::Folder { path: self.path().to_owned(), why: why.to_owned() }),
+        }
+    }
+
+    /// The folder, to read and write in it.
+    pub fn held(&self) -> &files::Folder {
+        &self.held
     }
 
     /// Path of the folder.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.held.path()
     }
+
+    /// Lets settings lie elsewhere.
+    #[cfg(test)]
+    pub(crate) fn with_settings_in(self, folder: &Path) -> Self {
+        let folder: &'static str = folder.display().to_string().leak();
+        Self { settings: vec![folder].leak(), ..self }
+    }
+}
+
+fn unusable(path: PathBuf, error: &std::io::Error) -> Error {
+    let user = geteuid().as_raw();
+    let why = format!(
+        "must be a folder of user {user} that no other user can open, and {}: correct that, or name another folder in {VARIABLE}",
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            error.to_string()
+        } else {
+            format!("cannot be used: {error}")
+        }
+    );
+    Error::Folder { path, why }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
@@ -121,5 +169,41 @@ mod tests {
         symlink(base.join("new"), base.join("link")).unwrap();
         assert!(Folder::at(base.join("link")).is_err());
         assert!(Folder::at(base.join("none/below")).is_err());
+    }
+
+    #[test]
+    fn as_root_a_name_that_another_user_took_is_drawn_and_found_again() {
+        let place = tempfile::tempdir().unwrap();
+        let own = Folder::in_shared(place.path(), "proofload-0").unwrap();
+        assert_eq!(own.path(), place.path().join("proofload-0"));
+        // Of another user: a folder, a link to one of ours, and one that looks as if it had been drawn.
+        for (name, target) in [("taken-0", None), ("linked-0", Some(own.path())), ("drawn-0", None)] {
+            let first = place.path().join(name);
+            match target {
+                Some(target) => symlink(target, &first).unwrap(),
+                None => fs::create_dir(&first).unwrap(),
+            }
+            std::os::unix::fs::lchown(&first, Some(61_234), None).unwrap();
+            let planted = place.path().join("drawn-0-0");
+            let _ = fs::create_dir(&planted);
+            chown(&planted, Some(61_234), None).unwrap();
+            let drawn = Folder::in_shared(place.path(), name).unwrap();
+            let again = Folder::in_shared(place.path(), name).unwrap();
+            assert!(![&*first, &*planted, own.path()].contains(&drawn.path()));
+            assert_eq!(drawn.path(), again.path(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_renamed_is_still_the_one_that_was_judged() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state");
+        let folder = Folder::at(&path).unwrap();
+        fs::rename(&path, place.path().join("moved")).unwrap();
+        fs::create_dir(&path).unwrap();
+        let planted = path.join("0123456789abcdef.journal");
+        fs::write(&planted, "planted").unwrap();
+        let cleaned = crate::clean(&folder).unwrap();
+        assert!(cleaned.failures.is_empty() && planted.exists(), "{cleaned:?}");
     }
 }

@@ -2,15 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
     sync::{Mutex, PoisonError},
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     rand::{GetRandomFlags, getrandom},
     time::{ClockId, clock_gettime},
 };
@@ -56,7 +54,8 @@ pub struct Entry(u64);
 /// The journal of one run. Dropping it undoes the remaining changes.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
+    folder: Folder,
+    name: String,
     run: String,
     state: Mutex<State>,
     is_kept: bool,
@@ -86,28 +85,28 @@ impl Journal {
     /// When the journal cannot be written.
     pub fn resume(folder: &Folder, kind: &str, title: &str) -> Result<(Self, Vec<(Entry, Change)>), Error> {
         let journal = Self::create(folder, kind, title, true)?;
-        let (mut changes, mut paths) = (Vec::new(), Vec::new());
-        for path in journals(folder)?.into_iter().filter(|path| *path != journal.path) {
+        let (mut changes, mut names) = (Vec::new(), Vec::new());
+        for name in journals(folder)?.into_iter().filter(|name| *name != journal.name) {
             // `clean` reports journals that cannot be read.
-            let Ok(Some(JournalContent { header, open, .. })) = read(&path) else { continue };
+            let Ok(Some(JournalContent { header, open, .. })) = read(folder, &name) else { continue };
             let is_same = header.is_service && header.kind == kind && header.title == title;
             let is_same_boot = header.boot == boot_id();
             if is_same && (!is_same_boot || header.owner.is_gone(&header.pid_namespace)) {
                 changes.extend(open.into_iter().filter(|_| is_same_boot));
-                paths.push(path);
+                names.push(name);
             }
         }
         let entries = journal.record_all(changes.iter().cloned())?;
         // Until they are gone, both list the same, and to undo it twice does no harm.
-        let removed = paths.iter().try_for_each(fs::remove_file);
+        let removed = names.iter().try_for_each(|name| folder.held().remove(name));
         removed.map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
         Ok((journal, entries.into_iter().zip(changes).collect()))
     }
 
     fn create(folder: &Folder, kind: &str, title: &str, is_service: bool) -> Result<Self, Error> {
         let run = random_name().map_err(|cause| Error::Write { path: folder.path().into(), cause })?;
-        let path = folder.path().join(format!("{run}.journal"));
-        let failed = |cause: io::Error| Error::Write { path: path.clone(), cause };
+        let name = format!("{run}.journal");
+        let failed = |cause: io::Error| Error::Write { path: folder.path().join(&name), cause };
         let header = Header {
             kind: kind.to_owned(),
             title: title.to_owned(),
@@ -120,18 +119,18 @@ impl Journal {
         };
         // The hidden name shows the owner until the file is locked and its first line is complete.
         let ProcessId { pid, start_ticks } = header.owner;
-        let hidden = folder.path().join(format!(".{run}.{pid}.{start_ticks}"));
+        let hidden = format!(".{run}.{pid}.{start_ticks}");
         let written = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&hidden)?;
+            let mut file = folder.held().create(&hidden, 0o600)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             file.write_all(&line(&header)?)?;
             file.sync_data()?;
-            fs::rename(&hidden, &path)?;
+            folder.held().rename(&hidden, &name)?;
             Ok(file)
         };
-        let file = written().inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
+        let file = written().inspect_err(|_| drop(folder.held().remove(&hidden))).map_err(failed)?;
         let state = Mutex::new(State { file, next: 0, open: BTreeMap::new() });
-        Ok(Self { path, run, state, is_kept: false, is_service })
+        Ok(Self { folder: folder.clone(), name, run, state, is_kept: false, is_service })
     }
 
     /// Identifier of the run: 16 random hexadecimal digits.
@@ -155,9 +154,9 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut entries, mut next) = (Vec::new(), Vec::new(), state.next);
         for change in changes {
-            change.check_provable(&self.run)?;
+            change.check_provable(&self.run, self.folder.settings)?;
             let text = line(&Line::Recorded { entry: next, change: change.clone() });
-            lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
+            lines.extend(text.map_err(|cause| self.not_written(cause))?);
             entries.push((next, change));
             next += 1;
         }
@@ -178,7 +177,7 @@ impl Journal {
         for (Entry(entry), change) in changes {
             // A later record of the same entry takes the place of the earlier one.
             let text = line(&Line::Recorded { entry, change: change.clone() });
-            lines.extend(text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?);
+            lines.extend(text.map_err(|cause| self.not_written(cause))?);
             revised.push((entry, change));
         }
         self.append(&mut state, &lines)?;
@@ -203,7 +202,7 @@ impl Journal {
     pub fn undo(&self, entry: Entry) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(change) = state.open.get(&entry.0).cloned() else { return Ok(()) };
-        change.undo(&self.run, &pid_namespace())?;
+        change.undo(&pid_namespace())?;
         self.remove_entry(&mut state, entry)
     }
 
@@ -219,7 +218,7 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut failures, numbers) = (Vec::new(), pid_namespace());
         while let Some((number, change)) = state.open.pop_last() {
-            if let Err(error) = change.undo(&self.run, &numbers) {
+            if let Err(error) = change.undo(&numbers) {
                 failures.push(error);
             } else if !failures.is_empty() {
                 // The journal will stay because of a failure, so it must record this success.
@@ -230,10 +229,14 @@ impl Journal {
         }
         if failures.is_empty() {
             // On failure, the next call of `clean` removes the empty journal.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.folder.held().remove(&self.name);
             return Ok(());
         }
         Err(failures)
+    }
+
+    fn not_written(&self, cause: io::Error) -> Error {
+        Error::Write { path: self.folder.path().join(&self.name), cause }
     }
 
     fn remove_entry(&self, state: &mut State, entry: Entry) -> Result<(), Error> {
@@ -241,7 +244,7 @@ impl Journal {
             return Ok(());
         }
         let text = line(&Line::Undone { entry: entry.0 });
-        let text = text.map_err(|cause| Error::Write { path: self.path.clone(), cause })?;
+        let text = text.map_err(|cause| self.not_written(cause))?;
         self.append(state, &text)
     }
 
@@ -255,7 +258,7 @@ impl Journal {
             }
             written
         };
-        written().map_err(|cause| Error::Write { path: self.path.clone(), cause })
+        written().map_err(|cause| self.not_written(cause))
     }
 }
 
@@ -278,28 +281,37 @@ pub(crate) struct JournalContent {
     pub damage: Option<Error>,
 }
 
-/// Reads a journal; none if the file does not exist. An incomplete last line is ignored, because its change was never made. A
-/// damaged line does not affect the other lines.
+/// Reads a journal that this user has written; none if the file does not exist. An incomplete last line is ignored, because its change
+/// was never made. A damaged line, such as one whose change could not be proven to be ours, does not affect the other lines.
 ///
 /// # Errors
-/// When the file cannot be read or is not a journal.
-pub(crate) fn read(path: &Path) -> Result<Option<JournalContent>, Error> {
-    let failed = |cause: io::Error| Error::Read { path: path.to_owned(), cause };
-    let text = match fs::read(path) {
-        Ok(text) => text,
+/// When the file cannot be read, may be another user's, or is not a journal.
+pub(crate) fn read(folder: &Folder, name: &str) -> Result<Option<JournalContent>, Error> {
+    let path = folder.path().join(name);
+    let failed = |cause: io::Error| Error::Read { path: path.clone(), cause };
+    let mut text = Vec::new();
+    match folder.held().kept(name, OFlags::RDONLY).and_then(|mut file| file.read_to_end(&mut text)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
+        read => read.map_err(failed)?,
     };
     let (first, rest) = text.split_at(text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len()));
     let header: Header = serde_json::from_slice(first).map_err(|error| failed(error.into()))?;
+    if name.strip_suffix(".journal") != Some(&header.run) {
+        return Err(failed(io::Error::other("it is that of another run")));
+    }
     let mut lines = rest.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).peekable();
     let (mut open, mut damage) = (BTreeMap::new(), None);
+    let mut damaged = |cause| damage = Some(Error::Damaged { path: path.clone(), cause });
     while let Some(line) = lines.next() {
         match serde_json::from_slice(line) {
-            Ok(Line::Recorded { entry, change }) => drop(open.insert(entry, change)),
+            Ok(Line::Recorded { entry, change }) => match change.check_provable(&header.run, folder.settings)
+            {
+                Ok(()) => drop(open.insert(entry, change)),
+                Err(error) => damaged(io::Error::other(error)),
+            },
             Ok(Line::Undone { entry }) => drop(open.remove(&entry)),
             Err(_) if lines.peek().is_none() => {}
-            Err(cause) => damage = Some(Error::Damaged { path: path.to_owned(), cause: cause.into() }),
+            Err(cause) => damaged(cause.into()),
         }
     }
     Ok(Some(JournalContent { header, open: open.into_values().collect(), damage }))
@@ -321,7 +333,7 @@ fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn random_name() -> io::Result<String> {
+pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0; 8];
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
@@ -358,11 +370,11 @@ mod tests {
         let (before, max_bytes) = (getrlimit(Resource::Fsize), 100_001);
         setrlimit(Resource::Fsize, Rlimit { current: Some(max_bytes), ..before }).unwrap();
         let written = (0..).take_while(|_| journal.record(things.clone()).is_ok()).take(10_000).count();
-        let length = fs::metadata(&journal.path).unwrap().len();
+        let length = fs::metadata(folder.path().join(&journal.name)).unwrap().len();
         setrlimit(Resource::Fsize, before).unwrap();
         assert!(length < max_bytes, "half a line stayed: {length} bytes");
         journal.record(things).unwrap();
-        let read = read(&journal.path).unwrap().unwrap();
+        let read = read(&folder, &journal.name).unwrap().unwrap();
         assert!(read.damage.is_none() && written < 10_000, "{:?}", read.damage);
         assert_eq!(read.open.len(), written + 1);
     }

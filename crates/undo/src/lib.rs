@@ -13,7 +13,8 @@
 //! * a folder, a file or a control group is identified by its path, which contains the run's random identifier;
 //! * pins of a balancer are identified by their folder's name, and lie in a BPF file system;
 //! * an address is identified by its interface and the network namespace in which it was given;
-//! * a setting is identified by its path, the network namespace in which it was changed, and its value, which is ours;
+//! * a setting is identified by its path below `/proc/sys` or `/sys`, the network namespace in which it was changed, and its value,
+//!   which is ours;
 //! * an owner is dead when its process is gone and the kernel has released its lock of the journal.
 
 mod address;
@@ -88,6 +89,9 @@ pub enum Error {
         "the path {0} does not contain the run's identifier, so a later cleanup could not prove that it is ours"
     )]
     Unprovable(std::path::PathBuf),
+    /// A setting that is none.
+    #[error("{0} is no setting of the kernel, which are below /proc/sys and /sys")]
+    NoSetting(std::path::PathBuf),
     /// A setting has another value than we gave it.
     #[error(
         "{path} is '{now}': another program or user has set it since, so the value stays; before the tuning it was '{before}': to \

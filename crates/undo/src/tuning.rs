@@ -1,6 +1,6 @@
 //! Tunings: settings of the kernel that stay changed until they are restored.
 
-use std::{fs, io, path::PathBuf};
+use std::io;
 
 use crate::{
     Change, Error, Folder, Network, Setting,
@@ -48,8 +48,8 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
     if restored.failures.is_empty() {
         // The newest first, and none before a newer one: a later tuning takes what an earlier one wrote for the former value, so
         // its journal is true only beside the earlier one's.
-        for path in tunings.done.into_iter().rev() {
-            if fs::remove_file(path).is_err() {
+        for name in tunings.done.into_iter().rev() {
+            if folder.held().remove(name).is_err() {
                 break;
             }
             #[cfg(test)]
@@ -82,7 +82,7 @@ struct Tunings {
     /// In the order in which they were first changed.
     settings: Vec<Setting>,
     /// The journals of this network namespace.
-    done: Vec<PathBuf>,
+    done: Vec<String>,
     /// What somebody else has set between two tunings.
     foreign: Vec<Error>,
     failures: Vec<Error>,
@@ -98,21 +98,21 @@ impl Tunings {
         let own_network = Network::own().map_err(unknown)?;
         let mut tunings = Self::default();
         let mut found = Vec::new();
-        for path in journals(folder)? {
-            match journal::read(&path) {
-                Ok(Some(content)) => found.push((path, content)),
+        for name in journals(folder)? {
+            match journal::read(folder, &name) {
+                Ok(Some(content)) => found.push((name, content)),
                 Ok(None) => {}
                 Err(error) => tunings.failures.push(error),
             }
         }
         found.sort_by_key(|(_, content)| content.header.opened_ns);
-        for (path, content) in found {
-            tunings.add(path, content, own_network);
+        for (name, content) in found {
+            tunings.add(name, content, own_network);
         }
         Ok(tunings)
     }
 
-    fn add(&mut self, path: PathBuf, content: JournalContent, own_network: Network) {
+    fn add(&mut self, name: String, content: JournalContent, own_network: Network) {
         let settings = content.open.into_iter().filter_map(|change| match change {
             Change::Setting(setting) => Some(setting),
             _ => None,
@@ -124,7 +124,7 @@ impl Tunings {
         self.elsewhere += elsewhere.len();
         match content.damage {
             Some(damage) => self.failures.push(damage),
-            None if elsewhere.is_empty() => self.done.push(path),
+            None if elsewhere.is_empty() => self.done.push(name),
             None => {}
         }
         here.into_iter().for_each(|setting| self.chain(setting));
@@ -147,6 +147,8 @@ impl Tunings {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
     use crate::{Journal, steps};
 
@@ -158,7 +160,8 @@ mod tests {
     impl Scratch {
         fn new() -> Self {
             let temporary = tempfile::tempdir().unwrap();
-            let folder = Folder::at(temporary.path().join("journals")).unwrap().of_tunings().unwrap();
+            let folder = Folder::at(temporary.path().join("journals")).unwrap();
+            let folder = folder.with_settings_in(temporary.path()).of_tunings().unwrap();
             let scratch = Self { temporary, folder };
             scratch.set("a", "1");
             scratch.set("b", "1");
@@ -260,12 +263,13 @@ mod tests {
         scratch.tune("a", "2", 3);
         scratch.tune("a", "3", 3);
         let mut all: Vec<_> = journals(&scratch.folder).unwrap();
-        all.sort_by_key(|path| journal::read(path).unwrap().unwrap().header.opened_ns);
-        let text = fs::read(&all[1]).unwrap();
-        fs::write(&all[1], "damaged").unwrap();
+        all.sort_by_key(|name| journal::read(&scratch.folder, name).unwrap().unwrap().header.opened_ns);
+        let later = scratch.folder.path().join(&all[1]);
+        let text = fs::read(&later).unwrap();
+        fs::write(&later, "damaged").unwrap();
         scratch.set("a", "2");
         assert_eq!(restore(&scratch.folder).unwrap().failures.len(), 1);
-        fs::write(&all[1], text).unwrap();
+        fs::write(&later, text).unwrap();
         scratch.set("a", "3");
         assert!(restore(&scratch.folder).unwrap().failures.is_empty());
         assert_eq!(scratch.values(), ["1", "1"]);
