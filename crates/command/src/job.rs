@@ -2,17 +2,24 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use files::{Folder, Trust};
 use record::CommandRun;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// Marks where the number of a copy belongs. Its characters are for private use: no text of a user holds them.
 pub const COPY_MARKER: &str = "\u{e000}copy\u{e001}";
 /// Environment variable that holds a supervisor's job. Other users can read arguments, but not the environment.
 pub const JOB_VARIABLE: &str = "PROOFLOAD_JOB";
+
+/// Who may read what programs wrote, before it is masked.
+const MODE: u32 = 0o600;
 
 /// A wall time that may be wrong by a larger share, and by more seconds, is unknown.
 const MAX_AWAY_RATIO: f64 = 0.01;
@@ -40,7 +47,7 @@ pub struct Job {
     pub settle: Option<Duration>,
     /// Files of control groups that the supervisor joins with all its descendants.
     pub groups: Vec<PathBuf>,
-    /// Folder of the copies' output (see [`Job::output`]) and of the report.
+    /// Folder of the copies' output (see [`Job::output`]) and of the report, which only this user can look into.
     pub folder: PathBuf,
     /// Prefix of these files' names: `command`, `prepare`.
     pub name: String,
@@ -116,9 +123,38 @@ impl Job {
         self.folder.join(format!("{}-{copy}.err", self.name))
     }
 
-    /// File that the supervisor writes its report to. It is complete or missing.
-    pub fn report(&self) -> PathBuf {
-        self.folder.join(format!("{}-{}.json", self.name, self.copies.first().copied().unwrap_or(0)))
+    /// The folder, held.
+    ///
+    /// # Errors
+    /// When others can look into it.
+    pub(crate) fn held(&self) -> io::Result<Folder> {
+        Folder::open(&self.folder, Trust::Private)
+    }
+
+    /// Makes a file anew in the folder, which only this user can read.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
+        let (folder, name) = (self.held()?, path.file_name().unwrap_or_default());
+        match folder.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => folder.create(name, MODE),
+        }
+    }
+
+    /// Writes the report. It is complete or missing.
+    pub(crate) fn write_report(&self, report: &Report) -> io::Result<()> {
+        self.held()?.replace(self.report(), MODE, &serde_json::to_vec(report)?)
+    }
+
+    /// Reads the report, and removes it; none if there is none.
+    pub fn take_report(&self) -> Option<Report> {
+        let (folder, mut text) = (self.held().ok()?, Vec::new());
+        folder.kept(self.report(), OFlags::RDONLY).ok()?.read_to_end(&mut text).ok()?;
+        folder.remove(self.report()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn report(&self) -> String {
+        format!("{}-{}.json", self.name, self.copies.first().copied().unwrap_or(0))
     }
 
     /// Replaces the marker by a copy's number.
@@ -128,11 +164,6 @@ impl Job {
 }
 
 impl Report {
-    /// Reads a supervisor's report; none if there is none.
-    pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-    }
-
     /// From the start of the first copy to the end of the last, in seconds; none if that may be wrong by more than 1 % and 5 ms.
     pub fn wall_s(&self) -> Option<f64> {
         wall_s(self.ended_s - self.began_s, self.away_s)
@@ -184,6 +215,41 @@ pub(crate) fn wall_s(wall_s: f64, away_s: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_programs_write_is_this_users_alone_and_follows_no_link() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let place = tempfile::tempdir().unwrap();
+        let (folder, outside) = (place.path().join("output"), place.path().join("outside"));
+        std::fs::write(&outside, "secret").unwrap();
+        drop(Folder::make(&folder, Trust::Private).unwrap());
+        let job = Job {
+            command: Vec::new(),
+            environment: BTreeMap::new(),
+            directory: None,
+            copies: vec![3],
+            expect: Vec::new(),
+            timeout: None,
+            stop_after: None,
+            settle: None,
+            groups: Vec::new(),
+            folder: folder.clone(),
+            name: "command".to_owned(),
+            parent: None,
+        };
+        for path in [job.output(3), folder.join(job.report())] {
+            symlink(&outside, path).unwrap();
+        }
+        drop(job.create(&job.output(3)).unwrap());
+        assert_eq!(std::fs::metadata(job.output(3)).unwrap().permissions().mode() & 0o7777, 0o600);
+        assert!(job.take_report().is_none(), "a link is no report");
+        job.write_report(&Report { interrupted: true, ..Report::default() }).unwrap();
+        assert!(job.take_report().unwrap().interrupted && job.take_report().is_none());
+        assert_eq!(std::fs::read(&outside).unwrap(), b"secret");
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(job.create(&job.output(3)).is_err(), "others can look into it");
+    }
 
     #[test]
     fn a_trial_lasts_from_the_first_start_to_the_last_end() {

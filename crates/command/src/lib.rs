@@ -2,6 +2,7 @@
 //!
 //! * [`Job`]: what to run.
 //! * [`supervisor`]: the process that runs a job on a host or on this machine and writes a [`Report`].
+//! * [`OutputFolder`]: where programs write to.
 //! * [`MemoryGroup`]: measures the memory of all processes.
 //! * [`Flows`]: counts the traffic of interfaces.
 //! * [`number_in`]: reads a number from a program's output.
@@ -10,6 +11,7 @@ mod flows;
 mod job;
 mod memory;
 mod numbers;
+mod output;
 mod rest;
 pub mod supervisor;
 
@@ -17,3 +19,4 @@ pub use flows::Flows;
 pub use job::{COPY_MARKER, JOB_VARIABLE, Job, Report, Rest, Sent};
 pub use memory::MemoryGroup;
 pub use numbers::number_in;
+pub use output::OutputFolder;

@@ -69,11 +69,7 @@ pub fn run() -> io::Result<()> {
     let was_stopped = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGCONT, Arc::clone(&was_stopped))?;
     let report = Report { outside, ..run_copies(&job, &stop, Absences::new(&was_stopped)) };
-    let temporary = job.report().with_extension("part");
-    let written = fs::write(&temporary, serde_json::to_vec(&report)?);
-    written
-        .and_then(|()| fs::rename(&temporary, job.report()))
-        .map_err(|error| explained("write", &temporary, &error))
+    job.write_report(&report).map_err(|error| explained("write a report in", &job.folder, &error))
 }
 
 fn explained(verb: &str, path: &Path, error: &io::Error) -> io::Error {
@@ -229,8 +225,8 @@ fn spawn(job: &Job, number: u32) -> io::Result<(Child, OwnedFd)> {
     command
         .args(arguments)
         .stdin(Stdio::null())
-        .stdout(File::create(job.output(number))?)
-        .stderr(File::create(job.errors(number))?)
+        .stdout(job.create(&job.output(number))?)
+        .stderr(job.create(&job.errors(number))?)
         .process_group(0)
         .env_remove(JOB_VARIABLE);
     for (name, value) in &job.environment {

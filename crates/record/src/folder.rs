@@ -4,13 +4,17 @@
 mod append;
 mod error;
 mod journal;
+mod place;
 mod seal;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
+
+use files::Trust;
 
 use serde::{
     Deserialize, Serialize,
@@ -20,6 +24,7 @@ use serde::{
 pub use error::FolderError;
 use error::Result;
 pub use journal::TrialJournal;
+pub use place::Place;
 
 use crate::{
     Ending, Environment, StudyPlan, StudyResult, TrialEntry, counters, environment,
@@ -33,11 +38,16 @@ const TRIALS: &str = "trials.jsonl";
 const RESULT: &str = "result.json";
 const LINKS: &str = "links.jsonl";
 const COUNTERS: &str = "counters.jsonl";
+/// The records of a folder, which nothing else may replace.
+pub const RECORDS: [&str; 7] = [PLAN, STUDY, ENVIRONMENT, TRIALS, RESULT, LINKS, COUNTERS];
+/// Who may read what is written.
+const MODE: u32 = 0o644;
 
-/// A result folder; [`crate::study`] lists its files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A result folder, held by its descriptor; [`crate::study`] lists its files. Every file in it is made in the folder that was made or
+/// judged (see [`Place`]), whatever others rename meanwhile.
+#[derive(Debug, Clone)]
 pub struct ResultFolder {
-    path: PathBuf,
+    held: Arc<files::Folder>,
 }
 
 /// All records of a result folder, which were checked to belong together.
@@ -65,54 +75,31 @@ struct SealMembers {
 }
 
 impl ResultFolder {
-    /// Creates the folder if it is missing.
+    /// Makes the folder, or takes an empty one of this user.
     ///
     /// # Errors
-    /// When it cannot be created, or already holds anything.
+    /// Those of [`Place::of`] and [`Place::make`].
     pub fn create(path: &Path) -> Result<Self> {
-        let folder = Self { path: path.to_owned() };
-        let has_trials = fs::metadata(folder.file(TRIALS)).is_ok_and(|trials| trials.len() > 0);
-        if has_trials || folder.file(PLAN).exists() {
-            return Err(FolderError::AlreadyHoldsResult { path: path.to_owned() });
-        }
-        if let Some(Ok(entry)) = fs::read_dir(path).ok().and_then(|mut entries| entries.next()) {
-            return Err(FolderError::NotEmpty { path: path.to_owned(), name: entry.file_name() });
-        }
-        fs::create_dir_all(path).map_err(|cause| FolderError::File {
-            what: "make",
-            path: path.to_owned(),
-            cause,
-        })?;
-        Ok(folder)
+        Place::of(path)?.make()
     }
 
-    /// Creates the folder, also where a run was killed before it had written its plan.
-    ///
-    /// # Errors
-    /// When it cannot be created, or already holds anything else.
-    pub fn create_again(path: &Path) -> Result<Self> {
-        let begun = [ENVIRONMENT, STUDY, PLAN].iter().filter(|_| !path.join(PLAN).exists());
-        for name in begun.flat_map(|name| [(*name).to_owned(), format!("{name}.partial")]) {
-            let _ = fs::remove_file(path.join(name));
-        }
-        Self::create(path)
-    }
-
-    /// Opens an existing folder.
+    /// Opens an existing folder, of whomever it be, to read it.
     ///
     /// # Errors
     /// When it holds no plan.
     pub fn open(path: &Path) -> Result<Self> {
-        let folder = Self { path: path.to_owned() };
-        if !folder.file(PLAN).is_file() {
-            return Err(FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN });
-        }
-        Ok(folder)
+        let missing = || FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN };
+        let held = files::Folder::open(path, Trust::Anybody).map_err(|_| missing())?;
+        if held.has(PLAN) { Ok(Self::of(held)) } else { Err(missing()) }
+    }
+
+    fn of(held: files::Folder) -> Self {
+        Self { held: Arc::new(held) }
     }
 
     /// The path of the folder.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.held.path()
     }
 
     /// Reads the plan.
@@ -212,7 +199,7 @@ impl ResultFolder {
     }
 
     fn optional_result(&self) -> Result<Option<(StudyResult, SealMembers)>> {
-        if !self.file(RESULT).exists() {
+        if !self.held.has(RESULT) {
             return Ok(None);
         }
         let (result, members, _) = self.read_record(RESULT, RESULT_SCHEMA)?;
@@ -240,12 +227,30 @@ impl ResultFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, name: &str, text: &str) -> Result {
-        let path = self.file(name);
-        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
-        let partial = self.file(&format!("{name}.partial"));
-        let mut file = File::create(&partial).map_err(failed)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
-        fs::rename(&partial, &path).map_err(failed)
+        self.write_bytes(name, text.as_bytes()).map_err(|cause| FolderError::File {
+            what: "write",
+            path: self.file(name),
+            cause,
+        })
+    }
+
+    /// Writes what a program has said, atomically. `name` may name a folder in this one, which is made if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_bytes(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        for (end, _) in name.match_indices('/') {
+            match self.held.make_folder(&name[..end], 0o755) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let partial = format!("{name}.partial");
+        // What a killed run left.
+        let _ = self.held.remove(&partial);
+        let mut file = self.held.create(&partial, MODE)?;
+        file.write_all(bytes).and_then(|()| file.sync_data())?;
+        self.held.rename(&partial, name)
     }
 
     /// Reads all trials, without an incomplete last line, which a killed run leaves.
@@ -301,25 +306,8 @@ impl ResultFolder {
         Ok(())
     }
 
-    /// Opens the journal of trials for appending and locks it.
-    ///
-    /// # Errors
-    /// When it cannot be opened, or another process has locked it.
-    pub fn journal(&self) -> Result<TrialJournal> {
-        let path = self.file(TRIALS);
-        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
-        file.try_lock().map_err(|error| match error {
-            fs::TryLockError::WouldBlock => {
-                failed(io::Error::other("another run writes to it; wait for its end or stop it"))
-            }
-            fs::TryLockError::Error(cause) => failed(cause),
-        })?;
-        Ok(TrialJournal::new(self.clone(), file, path))
-    }
-
     fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+        self.path().join(name)
     }
 
     /// Reads a file that holds one sealed record. Also returns its members and its checksum.
@@ -335,7 +323,7 @@ impl ResultFolder {
         });
         read.map_err(|error| match error {
             FolderError::File { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
-                FolderError::NotAResultFolder { path: self.path.clone(), missing: name }
+                FolderError::NotAResultFolder { path: self.path().to_owned(), missing: name }
             }
             other => other,
         })?;
@@ -384,11 +372,7 @@ impl ResultFolder {
     /// Opens a file of the folder. Refuses pipes and devices, which could block the reader.
     fn open_file(&self, name: &str) -> Result<File> {
         let path = self.file(name);
-        let is_file = fs::metadata(&path).map(|metadata| metadata.is_file());
-        let file = is_file.and_then(|is_file| {
-            if is_file { File::open(&path) } else { Err(io::Error::other("it is not a regular file")) }
-        });
-        file.map_err(|cause| FolderError::File { what: "read", path, cause })
+        files::open(&path).map_err(|cause| FolderError::File { what: "read", path, cause })
     }
 }
 

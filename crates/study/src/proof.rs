@@ -4,7 +4,7 @@
 
 mod raise;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use record::{
     Bottleneck, Bounding, Cause, Ending, Factor, Level, Proof, ProofFigure, Proven, ResultFolder, Setting,
@@ -67,7 +67,7 @@ pub fn prove(
         claims(study, &plan, &trials).into_iter().partition(|claim| claim.change.is_ok());
     result.proofs = Vec::new();
     if !claims.is_empty() {
-        match run_trials(study, &claims, &folder.path().join(FOLDER), options, on_event)? {
+        match run_trials(study, &claims, folder, options, on_event)? {
             Ok(proofs) => result.proofs = proofs,
             // The study is as it was.
             Err(ending) => return Ok(StudyResult { ending, ..result }),
@@ -107,15 +107,13 @@ fn claims(study: &Study, plan: &StudyPlan, trials: &[TrialEntry]) -> Vec<Claim> 
 fn run_trials(
     study: &Study,
     claims: &[Claim],
-    path: &Path,
+    within: &ResultFolder,
     options: &Options,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Result<Vec<Proof>, Ending>, RunError> {
     let proof = study_of(study, claims);
-    let begun = ResultFolder::open(path);
-    let options = Options { resume: begun.is_ok(), ..options.clone() };
-    // A kill may have left a folder without a plan.
-    let folder = begun.or_else(|_| ResultFolder::create_again(path))?;
+    let (folder, resume) = within.within(FOLDER)?;
+    let options = Options { resume, ..options.clone() };
     let ending = run(&proof, &folder, &options, on_event)?.ending;
     if ending != Ending::Finished {
         return Ok(Err(ending));

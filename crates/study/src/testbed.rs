@@ -22,7 +22,7 @@ use crate::{
     study::{Action, ActionKind, Setup},
 };
 
-pub(crate) use command::Hook;
+pub(crate) use command::{Hook, Kept};
 
 /// Placeholder in commands and patterns for the folder that a target's process stores in.
 const TARGET_FOLDER: &str = "{target_folder}";
@@ -41,6 +41,8 @@ pub(crate) struct Testbed {
     stored_folders: Vec<PathBuf>,
     /// The folder that `{scratch}` stands for.
     scratch: PathBuf,
+    /// The folder that programs write to; none before the first.
+    output: Option<::command::OutputFolder>,
     /// Journals of the changes to this machine.
     journals: undo::Folder,
 }
@@ -86,6 +88,7 @@ impl Testbed {
             worker: worker.to_vec(),
             stored_folders: folders,
             scratch: stored.join(SCRATCH_FOLDER),
+            output: None,
             journals: options.folder.clone(),
         })
     }

@@ -1,6 +1,7 @@
 //! Studies from outside: run, interrupted, taken up again, reported, compared.
 
 mod balancers;
+mod folders;
 mod leftovers;
 mod listeners;
 

@@ -7,7 +7,10 @@ use std::{
 
 use jiff::Timestamp;
 use load::raise_descriptors;
-use record::{BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult, folder::FolderError};
+use record::{
+    BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
+    folder::{FolderError, Place},
+};
 use report::{Format, Results};
 use study::{RemoteHosts, Study};
 
@@ -46,6 +49,9 @@ const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMe
 
 /// Runs the study, writes its result and shows it.
 pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
+    // Before a user namespace is entered, in which other users cannot be told apart.
+    let place =
+        Place::of(&run.out.clone().unwrap_or_else(|| default_folder(run.name))).map_err(Refusal::one)?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
@@ -75,14 +81,17 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         resume: run.resume,
         remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
     };
-    let path = run.out.unwrap_or_else(|| default_folder(run.name));
     // The reports of a finished study are not written again.
     let is_finished = run.resume && !run.prove && {
-        let result = result_folder(&path, true)?.read().map_err(Refusal::one)?.result;
+        let result = resumed(&place)?.read().map_err(Refusal::one)?.result;
         result.is_some_and(|result| result.ending == Ending::Finished)
     };
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
-    let folder = result_folder(&path, run.resume)?;
+    let folder = match run.out {
+        _ if run.resume => resumed(&place)?,
+        Some(_) => place.make().map_err(Refusal::one)?,
+        None => place.make_free().map_err(Refusal::one)?,
+    };
     let mut progress = StudyProgress::new(&run.study, run.quiet);
     let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
@@ -108,11 +117,8 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
     Ok(exit_status(&result))
 }
 
-fn result_folder(path: &Path, resume: bool) -> Result<ResultFolder> {
-    if !resume {
-        return ResultFolder::create(path).map_err(Refusal::one);
-    }
-    ResultFolder::open(path).map_err(|error| match error {
+fn resumed(place: &Place) -> Result<ResultFolder> {
+    place.resume().map_err(|error| match error {
         FolderError::NotAResultFolder { path, missing } => Refusal::one(format_args!(
             "--resume: there is no {missing} in {}, so there is no run to resume; leave out --resume to start a new one",
             path.display()
@@ -198,12 +204,9 @@ fn is_empty(outcome: &SettingOutcome) -> bool {
     outcome.searches.is_empty() && outcome.goals_met.is_none() && outcome.summaries.is_empty()
 }
 
-/// `results/NAME-2026-01-31-120000` with the time in UTC, and a number at the end if that folder exists.
+/// `results/NAME-2026-01-31-120000` with the time in UTC.
 fn default_folder(name: &str) -> PathBuf {
-    let stamp = Timestamp::now().strftime("%Y-%m-%d-%H%M%S");
-    let path = |suffix: &str| PathBuf::from(format!("results/{name}-{stamp}{suffix}"));
-    let numbered = (2..).map(|number| path(&format!("-{number}")));
-    std::iter::once(path("")).chain(numbered).find(|path| !path.exists()).expect("some number is free")
+    PathBuf::from(format!("results/{name}-{}", Timestamp::now().strftime("%Y-%m-%d-%H%M%S")))
 }
 
 #[cfg(test)]
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_missing_run_cannot_be_resumed() {
-        let refusal = result_folder(Path::new("/does/not/exist"), true).unwrap_err();
+        let refusal = resumed(&Place::of(Path::new("/does/not/exist")).unwrap()).unwrap_err();
         assert!(format!("{refusal:?}").contains("leave out --resume to start a new one"), "{refusal:?}");
     }
 }

@@ -1,14 +1,15 @@
 //! Appending lines to the files of a folder.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     os::unix::fs::FileExt,
 };
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 
-use super::{COUNTERS, FolderError, LINKS, Result, ResultFolder, seal};
+use super::{COUNTERS, FolderError, LINKS, MODE, Result, ResultFolder, seal};
 use crate::TrialCounters;
 
 impl ResultFolder {
@@ -31,11 +32,20 @@ impl ResultFolder {
     fn append(&self, name: &'static str, record: &impl Serialize) -> Result {
         let path = self.file(name);
         let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        let mut file = self.appended(name).map_err(failed)?;
         self.cut_incomplete_line(name, &file)?;
         let record = serde_json::to_string(record).expect("all maps in records have text keys");
         let line = seal::seal(&record, &[("plan", &self.plan_checksum()?)]) + "\n";
         file.write_all(line.as_bytes()).map_err(failed)
+    }
+
+    /// Opens a file that lines are appended to; it is made if it is missing.
+    pub(super) fn appended(&self, name: &str) -> io::Result<File> {
+        match self.held.create(name, MODE) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        self.held.file(name, OFlags::RDWR | OFlags::APPEND)
     }
 
     /// Removes an incomplete last line, which a killed run leaves.

@@ -45,6 +45,14 @@ pub enum FolderError {
         /// One of its entries.
         name: std::ffi::OsString,
     },
+    /// Another user could have made, or could change, what is in a folder.
+    #[error("{path} {why}; give another folder with --out, in one that no other user can write to")]
+    Shared {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A record is damaged, has another schema, or does not belong to the others.
     #[error(
         "{path}{}: {why}; restore the folder from a copy, or run the study again in another folder (--out)",

@@ -1,12 +1,12 @@
 //! The journal of a folder's trials.
 
 use std::{
-    fs::File,
+    fs::{File, TryLockError},
     io::{self, Write},
     path::PathBuf,
 };
 
-use super::{FolderError, Result, ResultFolder, seal};
+use super::{FolderError, Result, ResultFolder, TRIALS, seal};
 use crate::TrialEntry;
 
 /// `trials.jsonl`, open for appending.
@@ -19,18 +19,33 @@ pub struct TrialJournal {
     plan: Option<String>,
 }
 
-impl TrialJournal {
-    pub(super) fn new(folder: ResultFolder, file: File, path: PathBuf) -> Self {
-        Self { folder, file, path, plan: None }
+impl ResultFolder {
+    /// Opens the journal of trials for appending and locks it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another process has locked it.
+    pub fn journal(&self) -> Result<TrialJournal> {
+        let path = self.file(TRIALS);
+        let failed = |cause| FolderError::File { what: "write", path: path.clone(), cause };
+        let file = self.appended(TRIALS).map_err(failed)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                failed(io::Error::other("another run writes to it; wait for its end or stop it"))
+            }
+            TryLockError::Error(cause) => failed(cause),
+        })?;
+        Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
     }
+}
 
+impl TrialJournal {
     /// Appends a trial and syncs it to disk. Removes an incomplete last line of a killed run first.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn append(&mut self, entry: &TrialEntry) -> Result {
         if self.plan.is_none() {
-            self.folder.cut_incomplete_line(super::TRIALS, &self.file)?;
+            self.folder.cut_incomplete_line(TRIALS, &self.file)?;
         }
         let plan = match self.plan.take() {
             Some(plan) => plan,

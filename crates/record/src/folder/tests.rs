@@ -1,3 +1,8 @@
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
 use serde_json::json;
 
 use super::*;
@@ -92,16 +97,104 @@ fn a_folder_with_other_files_is_left_alone() {
 }
 
 #[test]
-fn a_folder_whose_run_was_killed_before_its_plan_is_begun_again() {
-    let temporary = Temporary::new();
-    fs::create_dir_all(&temporary.0).unwrap();
+fn a_result_within_another_whose_run_was_killed_before_its_plan_is_begun_again() {
+    let (temporary, folder) = Temporary::with_trials(0);
+    let (inner, is_begun) = folder.within("proof").unwrap();
+    assert!(!is_begun && inner.path() == temporary.0.join("proof"));
     for name in ["environment.json", "study.toml.partial"] {
-        temporary.write(name, "{}");
+        temporary.write(&format!("proof/{name}"), "{}");
     }
-    assert!(ResultFolder::create(&temporary.0).is_err());
-    assert!(ResultFolder::create_again(&temporary.0).is_ok());
-    temporary.write("notes.txt", "mine");
-    assert!(ResultFolder::create_again(&temporary.0).is_err());
+    let (inner, is_begun) = folder.within("proof").unwrap();
+    assert!(!is_begun);
+    inner.write_plan(&plan("one")).unwrap();
+    assert!(folder.within("proof").unwrap().1);
+    fs::remove_file(temporary.0.join("proof").join(PLAN)).unwrap();
+    temporary.write("proof/notes.txt", "mine");
+    assert!(folder.within("proof").is_err());
+}
+
+#[test]
+fn a_folder_stays_the_one_that_was_made_and_no_link_in_it_is_followed() {
+    let (temporary, folder) = Temporary::with_trials(1);
+    let outside = temporary.0.with_file_name("outside");
+    fs::write(&outside, "secret").unwrap();
+    for name in ["report.html", "report.html.partial", "links.jsonl", "output"] {
+        symlink(&outside, temporary.0.join(name)).unwrap();
+    }
+    folder.write("report.html", "ours").unwrap();
+    assert!(folder.append_link(&json!({"schema": LINK_SCHEMA})).is_err());
+    assert!(folder.write_bytes("output/1/a.out", b"x").is_err());
+    fs::remove_file(temporary.0.join("output")).unwrap();
+    folder.write_bytes("output/1/a.out", b"x").unwrap();
+    folder.write_bytes("output/1/a.out", b"y").unwrap();
+    assert_eq!(
+        (temporary.text("report.html"), temporary.text("output/1/a.out")),
+        ("ours".into(), "y".into())
+    );
+    assert_eq!(fs::read(&outside).unwrap(), b"secret");
+    // Another folder in its place gets nothing.
+    let moved = temporary.0.with_file_name("moved");
+    fs::rename(&temporary.0, &moved).unwrap();
+    fs::create_dir(&temporary.0).unwrap();
+    folder.write("later", "ours").unwrap();
+    assert!(moved.join("later").exists() && !temporary.0.join("later").exists());
+}
+
+#[test]
+fn a_folder_is_made_only_where_nobody_else_can_replace_it() {
+    let base = tempfile::tempdir().unwrap();
+    let place = base.path().join("place");
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(&place).unwrap();
+    for (bits, is_sound) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false)] {
+        mode(&place, bits);
+        let made = ResultFolder::create(&place.join(format!("{bits:o}/deep/result")));
+        assert_eq!(made.is_ok(), is_sound, "{bits:o}: {made:?}");
+        let refused = made.err().map_or(String::new(), |error| error.to_string());
+        assert!(is_sound || refused.contains("could rename") && refused.contains("--out"), "{refused}");
+    }
+    mode(&place, 0o755);
+    // An empty folder of this user, as umask 002 makes it, and one through a link.
+    let own = place.join("own");
+    fs::create_dir(&own).unwrap();
+    mode(&own, 0o775);
+    symlink(&own, place.join("link")).unwrap();
+    let folder = ResultFolder::create(&place.join("link")).unwrap();
+    assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o755);
+    folder.write_plan(&plan("one")).unwrap();
+    // A run that umask 002 opened to a group goes on.
+    mode(&own, 0o775);
+    assert!(Place::of(&own).and_then(|place| place.resume()).is_ok());
+    assert!(Place::of(&place.join("none")).and_then(|place| place.resume()).is_err());
+}
+
+#[test]
+fn folders_that_are_made_at_once_get_names_of_their_own() {
+    let base = tempfile::tempdir().unwrap();
+    let place = Place::of(&base.path().join("results/limit")).unwrap();
+    let runs: Vec<_> = (0..8)
+        .map(|_| {
+            let place = place.clone();
+            std::thread::spawn(move || place.make_free().unwrap().path().to_owned())
+        })
+        .collect();
+    let mut names: Vec<_> = runs.into_iter().map(|run| run.join().unwrap()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 8, "{names:?}");
+}
+
+#[test]
+fn as_root_a_folder_of_another_user_is_neither_taken_nor_made_in() {
+    let base = tempfile::tempdir().unwrap();
+    let theirs = base.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(61_234), None).unwrap();
+    for path in [theirs.clone(), theirs.join("result")] {
+        let refused = ResultFolder::create(&path).unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 61234"), "{refused}");
+    }
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 
 #[test]
@@ -141,9 +234,9 @@ fn records_that_do_not_belong_together_are_refused() {
         (
             "a link of another plan",
             |temporary, folder| {
-                let (other, _) = Temporary::with_trials(0);
-                ResultFolder { path: other.0.clone() }.write_plan(&plan("two")).unwrap();
-                ResultFolder { path: other.0.clone() }.append_link(&json!({"schema": LINK_SCHEMA})).unwrap();
+                let (other, folder_of_other) = Temporary::with_trials(0);
+                folder_of_other.write_plan(&plan("two")).unwrap();
+                folder_of_other.append_link(&json!({"schema": LINK_SCHEMA})).unwrap();
                 temporary.write(LINKS, &other.text(LINKS));
                 assert!(folder.trials().is_ok());
             },

@@ -1,14 +1,13 @@
 //! Runs one trial of a study: brings up hosts and targets, judges the trial and writes it down.
 
 use std::{
-    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use record::{
-    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry, Warning,
-    study::ENTRY_SCHEMA,
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry,
+    Warning, study::ENTRY_SCHEMA,
 };
 
 use super::{PlannedTrial, Runner, settle::closing_wait};
@@ -21,7 +20,7 @@ use crate::{
     observer::TrialContext,
     stop_reason::{Result, StopReason},
     study::{Fresh, Setup},
-    testbed::{Hook, Testbed, TestbedError},
+    testbed::{Hook, Kept, Testbed, TestbedError},
     workload::{GOODPUT, Workload},
 };
 
@@ -42,7 +41,7 @@ macro_rules! context {
 /// Longest time that a target gets for the requests that the last trial gave up.
 const MAX_BACKLOG: Duration = Duration::from_secs(30);
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
     /// Runs a trial, judges it and writes it down.
     pub(super) fn run_trial(
         &mut self,
@@ -142,9 +141,9 @@ impl Runner<'_> {
     /// Undoes what a workload has prepared for a trial that did not end as planned.
     fn conclude_despite_stop(&mut self, setup: &Setup) {
         let Workload::Command(workload) = &setup.workload else { return };
-        let (folder, stop) = (self.output_folder(), AtomicBool::new(false));
+        let (kept, stop) = (self.kept_output(), AtomicBool::new(false));
         let Some(testbed) = self.testbed.as_mut() else { return };
-        if let Err(error) = testbed.run_hook(workload, Hook::Conclude, &folder, &stop) {
+        if let Err(error) = testbed.run_hook(workload, Hook::Conclude, &kept, &stop) {
             (self.on_event)(Event::Warning(&error.to_string()));
         }
     }
@@ -192,11 +191,11 @@ impl Runner<'_> {
             }
             Workload::Command(workload) => {
                 (self.on_event)(begins);
-                let folder = self.output_folder();
+                let kept = self.kept_output();
                 let testbed = self.testbed.as_mut().expect("it was brought up just before");
                 let trial = testbed.run_programs(
                     workload,
-                    &folder,
+                    &kept,
                     closing_wait(self.study.trial.settle),
                     &self.options.stop,
                     &self.options.command,
@@ -208,17 +207,17 @@ impl Runner<'_> {
         }
     }
 
-    /// Folder that keeps the output of the next trial's programs.
-    fn output_folder(&self) -> PathBuf {
-        self.folder.path().join("output").join(self.next_index.to_string())
+    /// Where the output of the next trial's programs is kept.
+    fn kept_output(&self) -> Kept<'a> {
+        Kept { folder: self.folder, within: format!("output/{}", self.next_index) }
     }
 
     /// Runs a hook of the workload, such as `prepare`, if there is one.
     fn run_hook(&mut self, setup: &Setup, hook: Hook) -> Result {
         let Workload::Command(workload) = &setup.workload else { return Ok(()) };
-        let folder = self.output_folder();
+        let kept = self.kept_output();
         let Some(testbed) = self.testbed.as_mut() else { return Ok(()) };
-        testbed.run_hook(workload, hook, &folder, &self.options.stop).map_err(|error| match error {
+        testbed.run_hook(workload, hook, &kept, &self.options.stop).map_err(|error| match error {
             _ if self.options.stop.load(Ordering::Relaxed) => StopReason::Stopped,
             error => failed(error),
         })
@@ -242,11 +241,11 @@ impl Runner<'_> {
 
     /// Runs the workload's `cleanup` hook, if there is one. Returns the error message if it fails.
     pub(super) fn clean_up(&mut self) -> Option<String> {
-        let folder = self.output_folder();
+        let kept = self.kept_output();
         let testbed = self.testbed.as_mut()?;
         let Workload::Command(workload) = testbed.workload().clone() else { return None };
         let stop = AtomicBool::new(false);
-        testbed.run_hook(&workload, Hook::Cleanup, &folder, &stop).err().map(|error| error.to_string())
+        testbed.run_hook(&workload, Hook::Cleanup, &kept, &stop).err().map(|error| error.to_string())
     }
 
     /// Brings up new hosts and targets if the setting needs them, probes and warms up the target.

@@ -13,9 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use command::{Flows, Job, MemoryGroup};
+use command::{Flows, Job, MemoryGroup, OutputFolder};
 use record::{
-    ByteSource, CommandTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning, trial::SCHEMA,
+    ByteSource, CommandTrial, Measured, ResultFolder, Trial, Validity, VoidReason, VoidRule, Warning,
+    trial::SCHEMA,
 };
 use rustix::{fs::statvfs, io::Errno};
 
@@ -31,8 +32,6 @@ use crate::{
     workload::{self, GOODPUT, SCRATCH_MARKER},
 };
 
-/// Folder that programs write their output to, beside [`Testbed::scratch`].
-const OUTPUT_FOLDER: &str = ".output";
 /// Length of the bins in which flows are counted.
 const FLOW_BIN: Duration = Duration::from_millis(100);
 const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
@@ -40,6 +39,14 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_UNSAMPLED_S: f64 = 0.5;
 /// A time without a sample that is a larger share of the trial distorts its last rate, too.
 const MAX_UNSAMPLED_RATIO: f64 = 0.05;
+
+/// Where the output of a trial's programs is kept.
+#[derive(Debug)]
+pub(crate) struct Kept<'a> {
+    pub folder: &'a ResultFolder,
+    /// The folder within it.
+    pub within: String,
+}
 
 /// Commands of the workload that are run around trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +88,11 @@ impl Testbed {
         &mut self,
         workload: &CommandWorkload,
         hook: Hook,
-        folder: &Path,
+        kept: &Kept<'_>,
         stop: &AtomicBool,
     ) -> Result<(), TestbedError> {
         let Some(words) = hook.command(workload) else { return Ok(()) };
-        let mut job = self.job(workload, words, hook.name(), folder)?;
+        let mut job = self.job(workload, words, hook.name())?;
         (job.copies, job.timeout) = (vec![0], Some(HOOK_TIMEOUT));
         let mut jobs = vec![job];
         self.substitute_files(&mut jobs);
@@ -95,7 +102,7 @@ impl Testbed {
         let outputs = output_paths(&jobs);
         let report = self.run_jobs(jobs, stop, &mut |_| Ok(()));
         // What is lost of a hook's output is in no result.
-        let _ = keep_output(&outputs, folder);
+        let _ = keep_output(&outputs, kept);
         let report = report?;
         let trial = CommandTrial { runs: report.runs, ..CommandTrial::default() };
         match trial.failure() {
@@ -109,12 +116,12 @@ impl Testbed {
         }
     }
 
-    /// Runs one trial and keeps the programs' output in `folder`. Waits for what the kernel still sends for them until the other
+    /// Runs one trial and keeps the programs' output. Waits for what the kernel still sends for them until the other
     /// sides have acknowledged it, at most for `settle`.
     pub(crate) fn run_programs(
         &mut self,
         workload: &CommandWorkload,
-        folder: &Path,
+        kept: &Kept<'_>,
         settle: Duration,
         stop: &AtomicBool,
         command: &[String],
@@ -126,7 +133,7 @@ impl Testbed {
             if copies.is_empty() {
                 continue;
             }
-            let mut job = self.job(workload, &workload.run, "command", folder)?;
+            let mut job = self.job(workload, &workload.run, "command")?;
             job.copies = copies;
             job.expect.clone_from(&workload.expect);
             (job.timeout, job.stop_after) = (workload.timeout, workload.stop_after);
@@ -163,7 +170,7 @@ impl Testbed {
             }
             Ok(report)
         });
-        let mut warnings: Vec<Warning> = keep_output(&outputs, folder).into_iter().collect();
+        let mut warnings: Vec<Warning> = keep_output(&outputs, kept).into_iter().collect();
         let report = drained?;
         let elapsed_s = started.elapsed().as_secs_f64();
         let (hosts, counters) = (self.load_hosts(), self.counters());
@@ -271,20 +278,17 @@ impl Testbed {
     }
 
     /// A job for all copies of a command; the caller fills in copies and limits.
-    fn job(
-        &self,
-        workload: &CommandWorkload,
-        words: &[String],
-        name: &str,
-        folder: &Path,
-    ) -> Result<Job, TestbedError> {
+    fn job(&mut self, workload: &CommandWorkload, words: &[String], name: &str) -> Result<Job, TestbedError> {
         self.check_scratch_path(words)?;
-        let output = self.scratch_output();
-        for folder in [folder, &self.scratch, &output] {
-            let explain =
-                |error| TestbedError::Program(format!("cannot create {}: {error}", folder.display()));
-            fs::create_dir_all(folder).map_err(explain)?;
-        }
+        let explain =
+            |path: &Path, error| TestbedError::Program(format!("cannot create {}: {error}", path.display()));
+        fs::create_dir_all(&self.scratch).map_err(|error| explain(&self.scratch, error))?;
+        let output = match self.output.take() {
+            Some(output) => output,
+            None => OutputFolder::create(&self.journals)
+                .map_err(|error| explain(&self.journals.path().join("RUN.output"), error))?,
+        };
+        let folder = self.output.insert(output).path().to_owned();
         let with_path = |text: &String| self.with_scratch_path(text);
         Ok(Job {
             command: words.iter().map(with_path).collect(),
@@ -300,7 +304,7 @@ impl Testbed {
             stop_after: None,
             settle: None,
             groups: Vec::new(),
-            folder: output,
+            folder,
             name: name.to_owned(),
             parent: self.lab.is_none().then(std::process::id),
         })
@@ -345,10 +349,6 @@ impl Testbed {
         self.setup.from.iter().any(|&host| lab.plan().hosts[host].cpu_quota.is_some())
     }
 
-    fn scratch_output(&self) -> PathBuf {
-        self.scratch.with_file_name(OUTPUT_FOLDER)
-    }
-
     fn load_hosts(&self) -> Vec<String> {
         let Some(lab) = &self.lab else { return Vec::new() };
         self.setup.from.iter().map(|&host| lab.plan().hosts[host].name.clone()).collect()
@@ -362,23 +362,25 @@ fn output_paths(jobs: &[Job]) -> Vec<[PathBuf; 2]> {
 }
 
 /// Copies the output of programs, with secrets masked. Returns a warning if some of it is lost.
-fn keep_output(outputs: &[[PathBuf; 2]], folder: &Path) -> Option<Warning> {
+fn keep_output(outputs: &[[PathBuf; 2]], kept: &Kept<'_>) -> Option<Warning> {
     let mut lost = None;
     for from in outputs.iter().flatten() {
         let Some(name) = from.file_name().filter(|_| from.exists()) else { continue };
+        let name = format!("{}/{}", kept.within, name.display());
         let copied = fs::read(from).and_then(|bytes| {
             // The program may have met a full disk without a word.
             let has_space = statvfs(from).is_ok_and(|disk| disk.f_bavail > 0);
-            fs::write(folder.join(name), &*secrets::mask::mask_learned(&bytes))?;
+            kept.folder.write_bytes(&name, &secrets::mask::mask_learned(&bytes))?;
             if has_space { Ok(()) } else { Err(Errno::NOSPC.into()) }
         });
-        lost = lost.or(copied.err().map(|error| (name, error)));
+        lost = lost.or(copied.err().map(|error| (name, from.parent(), error)));
     }
-    let (name, error) = lost?;
+    let (name, raw, error) = lost?;
     let message = format!(
-        "{} may lack some of what the program wrote ({error}), and so may numbers that are read from it: make room on the disk of \
-         the result folder",
-        folder.join(name).display()
+        "{} may lack some of what the program wrote ({error}), and so may numbers that are read from it: make room on its disk, and \
+         on that of {}, where programs write to",
+        kept.folder.path().join(name).display(),
+        raw.unwrap_or(Path::new("/")).display()
     );
     Some(Warning::new("output_lost", message))
 }

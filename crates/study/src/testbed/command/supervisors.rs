@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -93,18 +93,20 @@ impl Testbed {
         let mut all = Report::default();
         let hosts = self.load_hosts();
         for (number, (mut supervisor, job)) in supervisors.into_iter().zip(&jobs).enumerate() {
-            let path = job.report();
-            let Some(mut report) = Report::read(&path) else {
+            let Some(mut report) = job.take_report() else {
                 let how = supervisor.ended().map_or_else(String::new, |status| format!(" ({status})"));
                 let lines = supervisor.last_lines();
                 let is_full = statvfs(&job.folder).is_ok_and(|disk| disk.f_bavail == 0);
-                let why = if is_full { "; the disk of the result folder is full: make room" } else { "" };
+                let why = if is_full {
+                    format!("; the disk of {} is full: make room", job.folder.display())
+                } else {
+                    String::new()
+                };
                 return Err(TestbedError::Program(format!(
                     "the process that runs {} ended without a report{how}{lines}{why}",
                     job.command.first().map_or("the program", String::as_str)
                 )));
             };
-            let _ = fs::remove_file(path);
             let host = hosts.get(number).cloned().unwrap_or_default();
             report.runs.iter_mut().for_each(|run| run.host.clone_from(&host));
             all.merge(report);
@@ -113,7 +115,8 @@ impl Testbed {
     }
 
     fn start_supervisor(&mut self, job: &Job, host: Option<usize>) -> io::Result<Supervisor> {
-        let _ = fs::remove_file(job.report());
+        // Of a job of this name that was killed.
+        drop(job.take_report());
         let program = std::env::current_exe()?;
         // The job goes into the environment: it may hold a secret, and every user can read arguments.
         let job_text = serde_json::to_string(job)?;
