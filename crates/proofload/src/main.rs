@@ -8,7 +8,7 @@ mod readme;
 mod short_help;
 
 use clap::{
-    CommandFactory, Parser, Subcommand,
+    CommandFactory, FromArgMatches, Parser, Subcommand,
     error::{ContextKind, ContextValue},
 };
 
@@ -81,14 +81,21 @@ fn main() -> std::process::ExitCode {
         let printed = output::standard::print_raw(&help).map(|()| exit::Exit::GoalsMet);
         return printed.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
+        Ok((cli, matches))
+    });
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             let status = print_error(&without_hidden(error));
             commands::foreign_options::rate_hint(&words).iter().for_each(output::standard::print_to_stderr);
             return status;
         }
     };
+    if let Err(refusal) = output::paths::check(&Cli::command(), &matches) {
+        return output::standard::print_refusal(&refusal).into();
+    }
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),

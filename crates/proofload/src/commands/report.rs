@@ -1,10 +1,6 @@
 //! `proofload report`: shows a result or exports it for other tools.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::PathBuf};
 
 use clap::Args;
 use record::ResultFolder;
@@ -70,15 +66,10 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         let Some(path) = path else { continue };
         is_exported = true;
         let export = |output: &mut dyn Write| report::write(&results, format, &options, output);
-        // Appended, since GitHub's summary may hold the text of earlier steps.
-        if format == Format::Github && path != Path::new("-") {
-            let file = fs::OpenOptions::new().append(true).create(true).open(path);
-            file.and_then(|mut file| export(&mut file)).map_err(|error| {
-                Refusal::one(format_args!("{option}: cannot write {}: {error}", path.display()))
-            })?;
-            continue;
-        }
-        Destination::open(option, path).map_err(Refusal::one)?.write(export)?;
+        // GitHub's summary may hold the text of earlier steps.
+        let is_appended = format == Format::Github;
+        let open = if is_appended { Destination::open_appended } else { Destination::open };
+        open(option, path).map_err(Refusal::one)?.write(export)?;
     }
     if arguments.github_annotations {
         standard::print_raw(&report::render(&results, Format::GithubAnnotations, &options))?;

@@ -1,55 +1,110 @@
 //! Output files that the user asks for by an option.
 
 use std::{
-    fs::{self, File},
+    ffi::OsString,
+    fs::{self, File, Metadata},
     io::{self, BufWriter, Write},
+    os::unix::fs::{MetadataExt, fchown},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
+use files::{Folder, Trust};
 use record::printable::{PrintableWriter, printable_json};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use serde::Serialize;
 
+use super::paths::{MAX_LINKS, is_stdout};
 use crate::{
     exit::{Refusal, Result},
     output::standard,
 };
 
-/// A file or standard output. It is opened before the measurement, so that a wrong path is found at once.
+/// A file or standard output. It is tried before the measurement, so that a wrong path is found at once.
 pub(crate) enum Destination {
-    /// Standard output, given as `-`.
+    /// Standard output, given as `-`, or as a name of the file that it goes to.
     Stdout,
-    /// A file.
-    File(OutputFile),
+    /// A file that is written beside its place and then put there.
+    Beside(Beside),
+    /// What cannot be replaced is written as it is: a pipe, a device, a file in a folder of another user, a mounted file.
+    AsItIs {
+        /// The path that the user named.
+        path: PathBuf,
+        /// What is there.
+        file: File,
+        /// Whether the text goes behind what is there.
+        is_appended: bool,
+    },
 }
 
-/// An opened file. If it was made for this output and is still empty at the end, it is removed.
-pub(crate) struct OutputFile {
+/// A regular file, or the place of one.
+pub(crate) struct Beside {
     path: PathBuf,
-    file: File,
-    is_new: bool,
+    folder: Folder,
+    name: OsString,
+    /// What is there now.
+    old: Option<Metadata>,
 }
 
 impl Destination {
-    /// Opens `path` for writing; `-` is standard output.
+    /// Tries `path` for writing; `-` is standard output. What is there stays until [`write`](Self::write).
     ///
     /// # Errors
-    /// If the file cannot be opened; the message names the option and the path.
+    /// If the file cannot be written; the message names the option and the path.
     pub(crate) fn open(option: &str, path: &Path) -> Result<Self, String> {
+        Self::tried(path, false)
+            .map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))
+    }
+
+    /// The same, to write behind what is there.
+    ///
+    /// # Errors
+    /// As for [`Destination::open`].
+    pub(crate) fn open_appended(option: &str, path: &Path) -> Result<Self, String> {
+        Self::tried(path, true).map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))
+    }
+
+    fn tried(path: &Path, is_appended: bool) -> io::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        // Truncated only by `write`: a run that is refused before must not destroy an older result.
-        let mut options = File::options();
-        options.write(true);
-        let opened = match options.clone().create_new(true).open(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                options.create(true).truncate(false).open(path).map(|file| (file, false))
-            }
-            created => created.map(|file| (file, true)),
+        let as_it_is = || {
+            let file = File::options().write(true).append(is_appended).create(is_appended).open(path)?;
+            Ok(Self::AsItIs { path: path.to_owned(), file, is_appended })
         };
-        match opened {
-            Ok((file, is_new)) => Ok(Self::File(OutputFile { path: path.to_owned(), file, is_new })),
-            Err(error) => Err(format!("{option}: cannot write {}: {error}", path.display())),
+        let old = fs::metadata(path).ok();
+        match &old {
+            Some(about) if is_stdout(about) => return Ok(Self::Stdout),
+            Some(about) if !about.is_file() => return as_it_is(),
+            _ => {}
+        }
+        // A file that this user may not write to is not replaced either.
+        old.as_ref().map_or(Ok(()), |_| {
+            files::open_with(File::options().write(true), path, OFlags::empty()).map(drop)
+        })?;
+        // A link that nobody else can have put there leads to the file that is meant.
+        let (mut real, mut links) = (path.to_owned(), 0);
+        let folder = loop {
+            let folder = Folder::open(above(&real), Trust::Anybody)?;
+            links += 1;
+            match fs::read_link(&real) {
+                Ok(_) if links > MAX_LINKS => return Err(io::Error::other("it is a link to itself")),
+                Ok(_) if folder.is_shared()? => {
+                    return Err(io::Error::other("it is a link in a folder that other users may write to"));
+                }
+                Ok(to) => real = above(&real).join(to),
+                Err(_) => break folder,
+            }
+        };
+        let name = real.file_name().ok_or_else(|| io::Error::other("it is no name of a file"))?.to_owned();
+        let mounts = [Path::new("."), Path::new(&name)].map(|name| mount(&folder, name));
+        if is_appended || mounts[1].is_some_and(|file| Some(file) != mounts[0]) {
+            return as_it_is();
+        }
+        let beside = Beside { path: path.to_owned(), folder, name, old };
+        match beside.try_folder() {
+            Err(_) if beside.old.is_some() && !beside.folder.is_shared()? => as_it_is(),
+            tried => tried.map(|()| Self::Beside(beside)),
         }
     }
 
@@ -77,12 +132,17 @@ impl Destination {
                     PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::printable_lines);
                 write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
             }
-            Self::File(output) => {
-                let OutputFile { path, file, .. } = &output;
+            Self::Beside(beside) => {
+                let written = beside.write(write);
+                written.map_err(|error| {
+                    Refusal::one(format_args!("cannot write {}: {error}", beside.path.display()))
+                })
+            }
+            Self::AsItIs { path, file, is_appended } => {
                 // Pipes and devices cannot be truncated.
-                let is_file = file.metadata().is_ok_and(|about| about.is_file());
-                let truncate = || if is_file { file.set_len(0) } else { Ok(()) };
-                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(file), write));
+                let is_replaced = !is_appended && file.metadata().is_ok_and(|about| about.is_file());
+                let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
+                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(&file), write));
                 written.map_err(|error| {
                     // A partial file looks like a whole one. An error here is not reported: the first error is.
                     let _ = truncate();
@@ -104,13 +164,42 @@ impl Destination {
     }
 }
 
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if self.is_new && self.file.metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
-            // Nobody needs to know of an empty file that stays.
-            let _ = fs::remove_file(&self.path);
-        }
+impl Beside {
+    /// Makes sure that the folder can be written to.
+    fn try_folder(&self) -> io::Result<()> {
+        let name = new_name();
+        drop(self.folder.create(&name, 0o600)?);
+        self.folder.remove(&name)
     }
+
+    fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let name = new_name();
+        let file = self.folder.create(&name, 0o666)?;
+        let kept = self.old.as_ref().map_or(Ok(()), |old| {
+            // Root gives the file back to its user; another user has made it himself.
+            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+            file.set_permissions(old.permissions())
+        });
+        let written = kept.and_then(|()| write_and_flush(BufWriter::new(&file), write));
+        let put = written.and_then(|()| self.folder.rename(&name, &self.name));
+        put.inspect_err(|_| drop(self.folder.remove(&name)))
+    }
+}
+
+/// A name for a file that is put in its place when it is whole.
+fn new_name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!(".proofload-{}-{}.new", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The mount that a name in a folder is on.
+fn mount(folder: &Folder, name: &Path) -> Option<u64> {
+    let about = statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID).ok()?;
+    Some(about.stx_mnt_id)
 }
 
 /// Writes the result as JSON to `json`, if given. Then prints `text`, unless `is_quiet` or the JSON went to standard
@@ -141,18 +230,106 @@ fn write_and_flush(
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        os::unix::fs::{PermissionsExt, symlink},
+        process::Command,
+        thread,
+    };
+
     use super::*;
 
+    fn open(path: &Path) -> Destination {
+        Destination::open("--json", path).unwrap()
+    }
+
+    fn put(path: &Path, text: &str) {
+        open(path).write(|output| output.write_all(text.as_bytes())).unwrap();
+    }
+
+    fn names(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
     #[test]
-    fn a_command_that_writes_nothing_leaves_no_file_and_harms_none() {
+    fn a_command_that_writes_nothing_or_fails_leaves_no_file_and_harms_none() {
         let folder = tempfile::tempdir().unwrap();
         let [new, old] = ["new", "old"].map(|name| folder.path().join(name));
-        fs::write(&old, "").unwrap();
-        let open = |path: &Path| Destination::open("--json", path).unwrap();
+        fs::write(&old, "whole").unwrap();
         drop((open(&new), open(&old)));
-        assert!(!new.exists() && old.exists());
-        open(&new).write(|output| output.write_all(b"x")).unwrap();
+        assert!(!new.exists());
+        let failed = open(&old).write(|output| {
+            output.write_all(b"half")?;
+            Err(io::Error::other("full"))
+        });
+        assert!(failed.is_err() && fs::read(&old).unwrap() == b"whole" && names(folder.path()) == 1);
+        put(&new, "x");
         drop(open(&new));
-        assert_eq!(fs::read(&new).unwrap(), b"x");
+        assert_eq!((fs::read(&new).unwrap(), names(folder.path())), (b"x".to_vec(), 2));
+        assert!(Destination::open("--json", &folder.path().join("none/x")).is_err());
+        assert!(Destination::open("--json", folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_behind_its_own_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, second, nowhere] =
+            ["file", "link", "second", "nowhere"].map(|name| folder.path().join(name));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::hard_link(&file, &second).unwrap();
+        symlink("file", &link).unwrap();
+        symlink("made", &nowhere).unwrap();
+        put(&link, "new");
+        put(&nowhere, "made");
+        assert!(link.is_symlink() && fs::read(&file).unwrap() == b"new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read(&second).unwrap(), b"old", "another name of what was there keeps it");
+        assert_eq!(fs::read(folder.path().join("made")).unwrap(), b"made");
+        let mut appended = Destination::open_appended("--github", &file).unwrap();
+        appended = match appended {
+            Destination::AsItIs { .. } => appended,
+            _ => panic!("it is written as it is"),
+        };
+        appended.write(|output| output.write_all(b"er")).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"newer");
+    }
+
+    #[test]
+    fn in_a_folder_of_others_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared");
+        let victim = folder.path().join("victim");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::write(&victim, "secret").unwrap();
+        symlink(&victim, shared.join("link")).unwrap();
+        symlink(folder.path().join("made"), shared.join("nowhere")).unwrap();
+        for name in ["link", "nowhere"] {
+            let refused = Destination::open("--json", &shared.join(name)).err().unwrap();
+            assert!(refused.contains("is a link in a folder"), "{refused}");
+        }
+        // Planted after the file was tried.
+        let planted = open(&shared.join("later"));
+        symlink(&victim, shared.join("later")).unwrap();
+        planted.write(|output| output.write_all(b"x")).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"secret");
+        assert!(!folder.path().join("made").exists() && !shared.join("later").is_symlink());
+        put(&shared.join("plain"), "x");
+        assert_eq!(fs::read(shared.join("plain")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn pipes_and_devices_are_written_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let reader = thread::spawn({
+            let fifo = fifo.clone();
+            move || fs::read(fifo).unwrap()
+        });
+        put(&fifo, "x");
+        assert_eq!(reader.join().unwrap(), b"x");
+        put(Path::new("/dev/null"), "x");
+        assert!(fs::metadata("/dev/null").unwrap().permissions().mode() & 0o666 == 0o666);
     }
 }
