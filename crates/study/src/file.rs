@@ -6,6 +6,7 @@
 //! * [`read`]: reads a [`Study`] from text.
 //! * [`StudyFile::setup`](crate::StudyFile::setup): makes the setup of one setting at one load.
 //! * [`schema`]: makes the JSON Schema of study files, for editors.
+//! * [`unreachable`]: what a goal cannot ask for, also of command lines.
 //! * [`parse_bound`]: parses the bound of a goal, also for command lines.
 
 mod actions;
@@ -49,7 +50,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-pub use goals::parse_bound;
+pub use goals::{parse_bound, unreachable};
 pub use schema::schema;
 
 use self::{levels::Levels, outline::Outline, overrides::Overrides, resolver::Resolver};

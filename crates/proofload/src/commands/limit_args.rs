@@ -318,6 +318,10 @@ fn check_ends(study: &Study, host: &MachineLimits) -> Vec<String> {
                 mistakes.extend(wrong.into_iter().map(option_mistake));
             }
             Ok(mut plan) => {
+                let goals = study.goals.iter();
+                mistakes.extend(goals.filter_map(|goal| {
+                    Some(format!("the goal {}: {}", goal.name, study::file::unreachable(goal, &plan)?))
+                }));
                 let missing = load::preflight::missing_here(&plan).into_iter().filter(|_| !plan.forced);
                 mistakes.extend(missing.map(option_mistake));
                 let asked = workload.fixed_by_user();

@@ -3,8 +3,8 @@
 use std::{ops::Range, time::Duration};
 
 use record::{
-    Goal, GoalQuantity,
-    units::{parse_rate, parse_ratio, parse_size, parse_time, show_number},
+    Goal, GoalQuantity, HttpPlan,
+    units::{parse_rate, parse_ratio, parse_size, parse_time, show_nominal_time_ns, show_number},
 };
 use settings::{Reader, Table, Value};
 
@@ -180,6 +180,18 @@ fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
         return None;
     }
     Some(ratio)
+}
+
+/// Why no trial of this plan could miss a goal by being slow; none if one could.
+pub fn unreachable(goal: &Goal, plan: &HttpPlan) -> Option<String> {
+    let is_above = goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns);
+    is_above.then(|| {
+        format!(
+            "no request can be this slow: a request that takes longer than the timeout of {} has failed; give a longer \
+             timeout or a lower bound",
+            show_nominal_time_ns(plan.timeout_ns)
+        )
+    })
 }
 
 /// Parses the longest time that meets a goal. It must have a unit: some tools take a bare number as seconds, others

@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use load::{HttpWorkload, MachineLimits, preflight};
-use record::{
-    GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting,
-    units::{parse_time, show_nominal_time_ns},
-};
+use record::{GoalQuantity, HttpPlan, Kind, Level, LoadUnit, Setting, units::parse_time};
 use settings::{Reader, suggestion};
 use toml::de::DeTable;
 
 use super::{
     Input, balancers, checks,
     factors::all_hold,
+    goals,
     kind::workload_table,
     left_out,
     levels::Levels,
@@ -226,12 +224,7 @@ impl<'d> Validator<'_, 'd> {
         at: std::ops::Range<usize>,
     ) {
         for goal in &self.outline.goals {
-            if goal.goal.quantity.bound_ns().is_some_and(|bound_ns| bound_ns > plan.timeout_ns) {
-                let message = format!(
-                    "no request can be this slow: a request that takes longer than the timeout of {} has failed; give a longer \
-                     timeout or a lower bound",
-                    show_nominal_time_ns(plan.timeout_ns)
-                );
+            if let Some(message) = goals::unreachable(&goal.goal, &plan) {
                 reader.mistake(goal.span.clone(), message);
             }
         }

@@ -77,3 +77,11 @@ fn void_attempts_include_the_first() {
     let search = plan.search_of(0).unwrap();
     assert_eq!(search.method_settings["void"]["attempts"], 2);
 }
+
+#[test]
+fn a_bound_that_no_request_can_miss_is_refused_as_in_a_study() {
+    let line = "rate 127.0.0.1 --p99 40s --timeout 2s --max 20";
+    let mistakes = study(line).unwrap_err();
+    assert!(mistakes.len() == 1 && mistakes[0].contains("no request can be this slow"), "{mistakes:?}");
+    assert!(study(&line.replace("40s", "2s")).is_ok() && study(&line.replace("2s", "50s")).is_ok());
+}
