@@ -79,6 +79,8 @@ crate::named_enum! {
         Link "emulated link",
         /// An action of the study failed.
         Action "action failed",
+        /// The target stopped answering during a search.
+        TargetGone "target gone",
     }
     /// The rule in words.
     pub fn words;

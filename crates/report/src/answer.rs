@@ -168,6 +168,7 @@ fn kind(outcome: &GoalOutcome, unit: &LoadUnit) -> String {
         BoundKind::Below => "not met at the smallest load asked for".to_owned(),
         BoundKind::GeneratorBound { at } => format!("generator-bound from {}", unit.show(*at)),
         BoundKind::Disputed => "trials disagree at larger loads".to_owned(),
+        BoundKind::Unsteady => "trials depend on the time, not on the load".to_owned(),
         BoundKind::Unfinished => "unfinished".to_owned(),
     }
 }

@@ -78,6 +78,10 @@ impl SearchAnswer<'_> {
                     load_words(self.unit, *at)
                 ),
             ),
+            (BoundKind::Unsteady, _, _) => {
+                let why = self.warned("unsteady", &format!("{}: ", outcome.goal));
+                (Status::Unfinished, format!("Not decided: {}", why.unwrap_or("trials depend on the time")))
+            }
             (_, None, None) => return nothing_found(self.results, readings),
             (_, lower, upper) => {
                 let carried = lower.as_ref().map(|lower| format!("carries {}", show(lower)));
@@ -103,8 +107,14 @@ impl SearchAnswer<'_> {
 
     /// Whether the search ended because too many trials were void.
     fn had_too_many_void_trials(&self) -> bool {
-        let outcome = self.results.outcomes().iter().find(|outcome| outcome.setting == self.setting);
-        outcome.is_some_and(|outcome| outcome.warnings.iter().any(|warning| warning.code == "search_void"))
+        self.warned("search_void", "").is_some()
+    }
+
+    /// What the first warning of the setting with this code says behind these words.
+    fn warned(&self, code: &str, words: &str) -> Option<&str> {
+        let outcome = self.results.outcomes().iter().find(|outcome| outcome.setting == self.setting)?;
+        let mut warnings = outcome.warnings.iter().filter(|warning| warning.code == code);
+        warnings.find_map(|warning| warning.message.strip_prefix(words))
     }
 
     fn between(&self, lower: &Bound, upper: &Bound) -> String {
@@ -169,7 +179,7 @@ impl SearchAnswer<'_> {
 pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, String) {
     let void = !readings.is_empty() && readings.iter().all(|reading| reading.void);
     match failure(results) {
-        Some(why) if !void => (Status::Unfinished, format!("Not decided: {why}.")),
+        Some(why) => (Status::Unfinished, format!("Not decided: {why}.")),
         _ if readings.is_empty() => (Status::Unfinished, "Not decided: no trial was run.".to_owned()),
         _ if void => {
             let trials = text::counted(readings.len(), "trial");

@@ -28,6 +28,7 @@
 
 pub mod classification;
 pub mod statistics;
+pub mod steadiness;
 
 mod curve;
 mod goal;

@@ -24,6 +24,10 @@ pub struct SearchPlan {
     pub search_duration_max_s: Option<f64>,
     /// How the search treats void trials.
     pub void: VoidPolicy,
+    /// From this seed, a gap of up to half a trial is drawn before each trial: trials that follow each other like a clock sample a
+    /// service that changes by the clock always at the same moments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps_seed: Option<u64>,
 }
 
 /// The numbers that can be loads.
@@ -129,6 +133,7 @@ impl SearchPlan {
             method,
             search_duration_max_s: None,
             void: VoidPolicy::default(),
+            gaps_seed: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The interface of a search: the next trial to run, and the outcome of each.
 
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use record::{BoundKind, GoalOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +51,8 @@ pub struct NextTrial {
     pub is_warm_up: bool,
     /// How many void trials preceded it at this step, in a row.
     pub attempt: u32,
+    /// How long to wait before it, in seconds: up to half its length.
+    pub gap_s: f64,
 }
 
 /// The outcome of a trial.
@@ -100,6 +104,9 @@ pub enum OutcomeError {
         effective_duration_s: f64,
     },
 }
+
+/// The longest gap before a trial, relative to its length.
+const MAX_GAP_RATIO: f64 = 0.5;
 
 /// The smallest reported length of a valid trial, relative to its planned length.
 const MIN_DURATION_RATIO: f64 = 0.9;
@@ -172,10 +179,18 @@ impl Search {
                     duration_s: candidate.duration_s,
                     is_warm_up: candidate.is_warm_up,
                     attempt: self.void_in_a_row,
+                    gap_s: self.gap_s(candidate.duration_s),
                 })
             }
             _ => Step::Done(self.outcome()),
         }
+    }
+
+    /// The gap before the next trial, which depends on nothing but the seed and the number of trials. None precedes the first.
+    fn gap_s(&self, duration_s: f64) -> f64 {
+        let Some(seed) = self.plan.gaps_seed.filter(|_| self.reported > 0) else { return 0.0 };
+        let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(self.reported));
+        duration_s * MAX_GAP_RATIO * rng.random::<f64>()
     }
 
     /// Records the outcome of the trial that [`Search::next_step`] asked for.

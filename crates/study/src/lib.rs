@@ -29,6 +29,7 @@ mod run;
 mod runner;
 mod running_search;
 pub mod single;
+mod steadiness;
 mod stop_reason;
 mod study;
 mod testbed;

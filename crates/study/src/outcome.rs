@@ -7,7 +7,7 @@ use record::{
 };
 use search::statistics::{Confidence, summarize};
 
-use crate::running_search::RunningSearch;
+use crate::{running_search::RunningSearch, steadiness};
 
 /// The results of each setting.
 ///
@@ -87,7 +87,10 @@ fn search_outcome(
         // If requests ended the trials, the search does not know their duration.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    let mut warnings = running.warnings();
+    let valid = of_block.iter().filter(|entry| !entry.trial.validity.is_void());
+    let valid: Vec<&TrialEntry> = valid.map(|entry| **entry).collect();
+    let mut warnings = steadiness::check(plan, &mut found, &valid);
+    warnings.extend(running.warnings());
     warnings.extend(generator_bound(&found, &of_block, &search.unit));
     Ok(Some((found, warnings)))
 }

@@ -65,6 +65,8 @@ pub(crate) struct Runner<'a> {
     idle: settle::Idle,
     /// How long the target needs for the requests that the last trial gave up.
     backlog: Duration,
+    /// The gap that the search asked for before the next trial.
+    gap: Duration,
     reported_adjustments: Vec<String>,
     /// What was done to hosts during the last trial.
     actions: Vec<record::ActionRecord>,
@@ -147,6 +149,7 @@ impl<'a> Runner<'a> {
                 kernels: Kernels::new(folder, &options.remotes),
                 balancer: BalancerObserver::default(),
             },
+            gap: Duration::ZERO,
             idle: settle::Idle::new(),
             reported_adjustments: Vec::new(),
             actions: Vec::new(),
@@ -187,12 +190,9 @@ impl<'a> Runner<'a> {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let planned =
                 PlannedTrial { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
+            self.gap = Duration::from_secs_f64(next.gap_s);
             let entry = self.next_trial(planned, Some(Duration::from_secs_f64(next.duration_s)))?;
-            let is_refused = probe::is_refused(&entry.trial);
             search.tell(entry).map_err(StopReason::OtherJournal)?;
-            if is_refused && !self.is_replaying() {
-                self.check_still_answers(setting, next.load)?;
-            }
             if !self.is_replaying() {
                 let (bounds, remaining_s) = search.progress(self.mean_overhead_s());
                 let remaining_s = remaining_s.min(self.budget_left_s());
@@ -258,6 +258,7 @@ impl<'a> Runner<'a> {
     fn replay(&mut self, planned: PlannedTrial) -> Result<&TrialEntry> {
         let entry = &self.entries[self.replayed];
         self.replayed += 1;
+        self.gap = Duration::ZERO;
         let written = PlannedTrial {
             block: entry.block,
             setting: entry.setting,

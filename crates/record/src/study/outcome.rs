@@ -268,6 +268,8 @@ pub enum BoundKind {
     /// A bound is missing although the search was completed: trials at the same load disagree, from the lower bound up to
     /// the largest requested load, or from the upper bound down to the smallest.
     Disputed,
+    /// Neither bound is known: whether trials meet the goal depends on when they ran, or on how long, and not on their load alone.
+    Unsteady,
     /// The search ended early, so the bounds may be wider than requested.
     Unfinished,
 }

@@ -176,6 +176,7 @@ fn kind(kind: &BoundKind) -> &'static str {
         BoundKind::Below => "below",
         BoundKind::GeneratorBound { .. } => "generator_bound",
         BoundKind::Disputed => "disputed",
+        BoundKind::Unsteady => "unsteady",
         BoundKind::Unfinished => "unfinished",
     }
 }

@@ -53,13 +53,6 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether every connection of a trial was refused.
-pub(super) fn is_refused(trial: &Trial) -> bool {
-    trial.http().is_some_and(|http| {
-        http.counts.connections_opened == 0 && http.errors.of(ErrorClass::ConnectRefused) > 0
-    })
-}
-
 impl Runner<'_> {
     /// Probes the target of a searched setting when it is up for the first time.
     pub(super) fn probe_once(&mut self, setup: &Setup, setting: usize) -> Result {
@@ -71,13 +64,12 @@ impl Runner<'_> {
         self.probe(setup, setting)?.map_or(Ok(()), |why| Err(StopReason::Failed(why)))
     }
 
-    /// Fails the study if the target is gone: that says nothing about the load that it carries.
-    pub(super) fn check_still_answers(&mut self, setting: usize, load: f64) -> Result {
-        let Ok(setup) = self.study.setup(setting, Some(load)) else { return Ok(()) };
-        let why = self.probe(&setup, setting)?;
-        let failed =
-            |why| StopReason::Failed(format!("the target stopped answering during the search: {why}"));
-        why.map_or(Ok(()), |why| Err(failed(why)))
+    /// Why the target of a search does not answer any more, if a trial met refused connections: that says nothing about the load that
+    /// it carries.
+    pub(super) fn is_gone(&self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
+        let is_refused = trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0);
+        let why = if is_refused { self.probe(setup, setting)? } else { None };
+        Ok(why.map(|why| format!("the target stopped answering during the search: {why}")))
     }
 
     fn probe(&self, setup: &Setup, setting: usize) -> Result<Option<String>> {

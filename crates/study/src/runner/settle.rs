@@ -59,10 +59,11 @@ fn about(kind: Kind) -> (&'static str, Duration, &'static str) {
 }
 
 impl Runner<'_> {
-    /// Waits for the pause, for the backlog of the last trial, and for what is in the way of the next.
+    /// Waits for the pause, for the gap of a search, for the backlog of the last trial, and for what is in the way of the next.
     pub(super) fn settle(&mut self, setup: &Setup) -> Result {
         // The target still works on requests that were given up; they would count against the next load.
-        let until = Instant::now() + self.study.trial.pause + std::mem::take(&mut self.backlog);
+        let gap = std::mem::take(&mut self.gap);
+        let until = Instant::now() + self.study.trial.pause + gap + std::mem::take(&mut self.backlog);
         while Instant::now() < until && !self.is_stopped() {
             thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
         }

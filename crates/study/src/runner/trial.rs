@@ -6,7 +6,7 @@ use std::{
 };
 
 use record::{
-    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry,
+    Decision, ErrorClass, Goal, HttpPlan, Kind, Measured, Purpose, Trial, TrialEntry, VoidReason, VoidRule,
     Warning, study::ENTRY_SCHEMA,
 };
 
@@ -86,6 +86,9 @@ impl<'a> Runner<'a> {
         }
         let mut observed = self.observers.after(context!(self, &setup, planned), &trial)?;
         observed.void_reasons.extend(actions::void_reasons(&self.actions));
+        let gone = self.is_gone(&setup, planned.setting, &trial)?;
+        let reason = |evidence| VoidReason { rule: VoidRule::TargetGone, evidence };
+        observed.void_reasons.extend(gone.clone().map(reason));
         trial.quantities.append(&mut observed.quantities);
         trial.warnings.extend(observed.warning.take());
         let asked_s = duration.map(|duration| duration.as_secs_f64());
@@ -126,6 +129,8 @@ impl<'a> Runner<'a> {
         // The entry stays in memory to the end of the study, with hundreds of others.
         entry.pack();
         self.entries.push(entry);
+        // Later trials would find nobody either.
+        gone.map_or(Ok(()), |why| Err(StopReason::Failed(why)))?;
         Ok(&self.entries[self.entries.len() - 1])
     }
 

@@ -46,6 +46,7 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
     let mut plan =
         search::SearchPlan::new(unit, asked.min, asked.max, study.goals.iter().map(shape).collect());
     plan.method = preset.method();
+    plan.gaps_seed = (preset == Preset::Mlrsearch).then_some(study.seed);
     // The first attempt and its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
