@@ -37,8 +37,6 @@ pub enum Unsteady {
         met: f64,
         /// Whether every trial that was missed in spite of it ran before every one that was met: the service got better by itself.
         got_better: bool,
-        /// The same the other way round.
-        got_worse: bool,
         /// The longest time from one such trial to the next that was met, or back again, in seconds: a trial must be some times longer
         /// to be the same whenever it runs.
         cycle_s: f64,
@@ -84,13 +82,10 @@ fn disagreement(trials: &[Timed], bounds: (Option<f64>, Option<f64>), width: f64
     };
     let smallest = missed().map(|(_, trial)| trial).min_by(|a, b| a.load.total_cmp(&b.load))?;
     let larger = || met().filter(|(_, met)| is_contradicted(smallest, met));
-    let (first_missed, last_missed) = (missed().next()?.0, missed().last()?.0);
-    let (first_met, last_met) = (larger().next()?.0, larger().last()?.0);
     Some(Unsteady::Disagree {
         missed: smallest.load,
         met: larger().map(|(_, met)| met.load).fold(0.0, f64::max),
-        got_better: last_missed < first_met,
-        got_worse: last_met < first_missed,
+        got_better: missed().last()?.0 < larger().next()?.0,
         cycle_s: cycle_s(trials, smallest.load),
     })
 }

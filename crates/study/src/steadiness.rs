@@ -80,26 +80,24 @@ fn parts(http: &HttpTrial) -> &[Interval] {
 fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64, timed: &[Timed]) -> String {
     let seconds = |s: f64| format!("{} s", show_number(s.ceil()));
     match unsteady {
-        Unsteady::Disagree { missed, met, got_better, got_worse, cycle_s } => {
-            let what = format!("{} was missed and {}, a larger load, was met", show(missed), show(met));
+        Unsteady::Disagree { missed, met, got_better, cycle_s } => {
             let end_s = |trial: &Timed| trial.start_s + trial.duration_s;
             let missed_until_s = timed.iter().filter(|trial| trial.is_missed && trial.load < met).map(end_s);
-            let warm_s = missed_until_s.fold(0.0, f64::max);
-            let help = if got_better {
-                format!(
+            let help = match got_better {
+                true => format!(
                     "the service got better by itself, as one that warms up: search again now, or give --warm-up {}",
-                    seconds(warm_s)
-                )
-            } else if got_worse {
-                "the service got worse while the search ran: see what it lacks, and search again".to_owned()
-            } else {
-                format!(
+                    seconds(missed_until_s.fold(0.0, f64::max))
+                ),
+                false => format!(
                     "as of a service that pauses, or counts requests by the clock: give trials of {} (--trial; now {})",
                     seconds(CYCLES * cycle_s.max(trial_s)),
                     seconds(trial_s)
-                )
+                ),
             };
-            format!("when a trial ran decided, not its load: {what}; {help}")
+            let (missed, met) = (show(missed), show(met));
+            format!(
+                "when a trial ran decided, not its load: {missed} was missed and {met}, a larger load, was met; {help}"
+            )
         }
         Unsteady::Later { after_s } => format!(
             "losses begin {after_s:.1} s after the beginning of a trial, before which nothing piled up, as of a service that has a \
@@ -138,17 +136,10 @@ mod tests {
     #[test]
     fn the_words_say_how_long_a_trial_would_have_to_be() {
         let show = |load: f64| format!("{load}/s");
-        let disagree = |got_better, got_worse| Unsteady::Disagree {
-            missed: 20.0,
-            met: 90.0,
-            got_better,
-            got_worse,
-            cycle_s: 8.0,
-        };
+        let disagree = |got_better| Unsteady::Disagree { missed: 20.0, met: 90.0, got_better, cycle_s: 8.0 };
         let words = |unsteady| in_words(unsteady, &show, 5.0, &[]);
-        assert!(words(disagree(false, false)).contains("give trials of 40 s (--trial; now 5 s)"));
-        assert!(words(disagree(true, false)).contains("--warm-up"));
-        assert!(words(disagree(false, true)).contains("got worse"));
+        assert!(words(disagree(false)).contains("give trials of 40 s (--trial; now 5 s)"));
+        assert!(words(disagree(true)).contains("--warm-up"));
         assert!(words(Unsteady::Later { after_s: 3.0 }).contains("give trials of 30 s"));
     }
 }

@@ -35,13 +35,15 @@ fn role(command: &str, name: &str) -> Option<Role> {
     Some(match (command, name) {
         ("report", "result") | ("compare", "a" | "b") => Role::ReadResult,
         (_, "out") => Role::NewResult,
-        ("audit", "receipts") | ("audit", "files") | ("check", "files") => Role::Input,
-        (
-            _,
-            "config" | "import" | "study" | "file" | "feeder" | "cacert" | "cert" | "key" | "unix-socket",
-        ) => Role::Input,
+        ("audit", "receipts") | ("ab", "E" | "p" | "u") => Role::Input,
+        (_, "config" | "fluentd-config" | "import" | "study" | "file" | "files" | "feeder" | "body-file") => {
+            Role::Input
+        }
+        (_, "cacert" | "cert" | "key" | "client-ca" | "tls-cert" | "tls-key" | "identity") => Role::Input,
+        (_, "basic-auth-file" | "bearer-token-file" | "unix-socket" | "script") => Role::Input,
         (_, "json" | "html" | "hlog" | "junit" | "openmetrics" | "github" | "svg") => Role::Output,
-        (_, "report" | "output" | "record" | "log" | "receipts" | "keep-logs") => Role::Output,
+        (_, "report" | "output" | "record" | "log" | "receipts" | "keep-logs" | "tls-ca-out") => Role::Output,
+        ("ab", "e" | "g") | ("listen", "path" | "state" | "symlink") | ("generate", "folder") => Role::Output,
         _ => return None,
     })
 }
@@ -260,7 +262,7 @@ mod tests {
             ("http u --json F/new --html F/new", "both would be written to "),
             ("http u --json F/here/new --html F/ra/../new", "both would be written to "),
             ("http u --json F/dangling --html F/nothing", "both would be written to "),
-            ("http u --json F/plain --hlog F/plain", "--hlog and --json"),
+            ("http u --json F/plain --hlog F/plain", "--json and --hlog"),
             ("http u --json - --html -", "standard output"),
             ("http u --out F/no --json F/no/result.json", "both would be written to "),
             ("limit rate u --cacert F/s --json F/s", "is read by --cacert"),
