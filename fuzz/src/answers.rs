@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use http1::ResponseReader;
-use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
+use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan, TextRequest};
 use script::{Advance, Script, User, WorkerState};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
@@ -29,7 +29,10 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         checks: vec!["no-text:nothing".to_owned(), "size:>= 0".to_owned()],
         take: takes.map(|(name, place)| (name.to_owned(), place.to_owned())).to_vec(),
         goes_on_after_failure: true,
-        ..RequestPlan::new(request(target), "200-999".parse::<StatusSet>().unwrap())
+        ..RequestPlan::new(
+            TextRequest::written(&request(target)).unwrap(),
+            "200-999".parse::<StatusSet>().unwrap(),
+        )
     };
     let step = |target: &str| StepPlan::once(target, plan(target).into());
     let steps = vec![step("/a/b"), step("/{{h}}?{{c|url}}"), step("/{{r}}/{{j|base64}}")];

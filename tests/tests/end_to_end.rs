@@ -17,6 +17,7 @@ mod sessions;
 mod simulated;
 mod stages;
 mod study;
+mod values;
 mod ways;
 
 use std::{
@@ -98,6 +99,7 @@ samples! {
         sample_of_command_figures "command-figures",
         sample_of_copy_faults "copy-faults",
         sample_of_descriptors "descriptors",
+        sample_of_foreign_grammar "foreign-grammar",
         sample_of_host_settings "host-settings",
         sample_of_hostile_text "hostile-text",
         sample_of_interrupt "interrupt",

@@ -17,7 +17,9 @@ use load::{
     wire::simulated::{Action, SimulatedWire, Target},
     worker::{Finished, Worker},
 };
-use record::{Distribution, HttpPlan, LoadModel, Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
+use record::{
+    Distribution, HttpPlan, LoadModel, Request, RequestPlan, ScriptPlan, StatusSet, StepPlan, TextRequest,
+};
 use testing::plans;
 
 /// The loads whose instructions are counted. `templates` is for a stopwatch: its clock does not run under valgrind.
@@ -100,6 +102,7 @@ fn plan(load: &str) -> Result<HttpPlan> {
 fn templates(plan: HttpPlan) -> HttpPlan {
     let with_target = |target: &str| Request { target: target.to_owned(), ..plan.request.clone() };
     let request = with_target("/items/{{time_ms}}/{{hex 8}}/{{string 8}}");
+    let request = TextRequest::written(&request).expect("every brace is closed");
     let step = StepPlan::once("items", RequestPlan::new(request, StatusSet::success()).into());
     let script = Some(ScriptPlan { steps: vec![step], ..ScriptPlan::default() });
     HttpPlan { request: with_target("/items/1800000000123/01234567/abcdefgh"), script, ..plan.clone() }

@@ -42,8 +42,11 @@ pub use machine_limits::{MachineLimits, raise_descriptors};
 pub use mistake::FieldMistake;
 pub use run::{RunError, run};
 pub use script::Script;
+pub use script::without_dots;
 pub use share::Share;
 pub use tick::{Tick, TickMerger};
 pub use validity::absences_in_words;
 pub use worker_result::WorkerResult;
-pub use workload::{DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText};
+pub use workload::{
+    DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText, written_literally,
+};

@@ -1,6 +1,6 @@
 //! The plan as a trial's record has it: with its secrets masked.
 
-use record::{HttpPlan, Request, StepAction, StepPlan};
+use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest};
 use secrets::{mask, reference};
 
 /// Masks the secrets of a plan.
@@ -32,12 +32,24 @@ fn mask_steps(steps: &mut [StepPlan]) {
     for step in steps {
         match &mut step.does {
             StepAction::Request(plan) => {
-                let request = masked_request(std::mem::take(&mut plan.request));
-                let target = target_of(&shown_url(&format!("http://host{}", request.target)));
-                plan.request = Request { target, ..request };
+                let TextRequest { target, headers, body, .. } = &mut plan.request;
+                mask_text(target, |target| target_of(&shown_url(&format!("http://host{target}"))));
+                headers.iter_mut().for_each(|(name, value)| {
+                    mask_text(value, |value| mask::mask_header(name, value));
+                });
+                mask_text(body, mask::mask_learned_text);
             }
             StepAction::Group { steps } => mask_steps(steps),
         }
+    }
+}
+
+/// Masks a text. Of what is masked, only the words are left.
+fn mask_text(text: &mut Text, masked: impl Fn(&str) -> String) {
+    let shown = text.shown();
+    let masked = masked(&shown);
+    if masked != shown {
+        *text = Text::of_record(&masked);
     }
 }
 
@@ -48,8 +60,7 @@ fn shown_url(url: &str) -> String {
 
 /// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.
 fn target_of(url: &str) -> String {
-    let authority = url.find("://").map_or(0, |at| at + 3);
-    let rest = &url[authority..];
+    let rest = &url[mask::authority(url)..];
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     match rest.find(['/', '?']) {
         Some(at) if rest[at..].starts_with('/') => rest[at..].to_owned(),

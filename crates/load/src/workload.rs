@@ -22,6 +22,7 @@ use options::Field as _;
 pub use options::HttpOption;
 use script::Expectations;
 pub use script::StepText;
+pub use text::written_literally;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns, timeout_ns};
 
 const LOAD: &str = "Load";
@@ -85,13 +86,13 @@ options::workload! {
     /// A header field, such as 'Accept:text/html'; @FILE reads a file with one field a line. ${NAME} in a value, in the URL
     /// and in the body's text is an environment variable, which keeps secrets off the command line and out of files
     headers: Vec<String> = "headers", Kind::List, "NAME: VALUE|@FILE", REQUEST, "", "Accept:text/html"
-        { short: Some('H'), flag: "header" } and { names_files: true, is_template: true };
+        { short: Some('H'), flag: "header" } and { names_files: true, is_text: true };
     /// The field Content-Type of the body, as in ab and oha
     content_type: Option<String> = "content_type", Kind::Text, "TYPE", REQUEST, "", "application/json"
-        { short: Some('T') };
+        { short: Some('T') } and { is_text: true };
     /// The body of a request: text, @FILE, or on a command line @- for standard input
     body: Option<String> = "body", Kind::Text, "BODY", REQUEST, "", "@event.json"
-        { short: Some('b') } and { names_files: true, is_template: true };
+        { short: Some('b') } and { names_files: true, is_text: true };
     /// Send numbered events, which `proofload audit` looks for in the receiver's files: a JSON object, @FILE, or default (on
     /// a command line also without a value), the event of the published test of an HTTP data listener
     events: Option<String> = "events", Kind::Text, "EVENT", EVENTS, "", "default"
@@ -141,7 +142,8 @@ options::workload! {
         and { is_file: true, label: "Unix socket" };
     /// Reach the target through a tunnel of this HTTP proxy (CONNECT), which finds the target's address by itself. The time
     /// that the proxy takes is part of the measured times
-    proxy: Option<String> = "proxy", Kind::Text, "URL", CONNECTIONS, "", "http://10.0.0.2:3128" { short: Some('x') };
+    proxy: Option<String> = "proxy", Kind::Text, "URL", CONNECTIONS, "", "http://10.0.0.2:3128" { short: Some('x') }
+        and { is_text: true };
     /// Begin each connection with the line of the PROXY protocol (version 1) that a load balancer would send, with the
     /// connection's own addresses
     proxy_protocol: bool = "proxy_protocol", Kind::Flag, "", CONNECTIONS, "", "true";
@@ -243,7 +245,7 @@ impl HttpWorkload {
         let plan = HttpPlan {
             url: self.url.clone(),
             targets,
-            request,
+            request: request.plain(),
             events,
             script,
             tls,

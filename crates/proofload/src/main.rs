@@ -8,6 +8,8 @@ mod readme;
 mod short_help;
 #[cfg(test)]
 mod text_tests;
+#[cfg(test)]
+mod values_tests;
 
 use clap::{
     CommandFactory, FromArgMatches, Parser, Subcommand,
@@ -134,7 +136,8 @@ fn run_programs() -> Result<exit::Exit, exit::Refusal> {
 
 /// Prints the mistake in the command line, with its secrets masked, or the help that was asked for.
 fn print_error(error: &clap::Error) -> std::process::ExitCode {
-    std::env::args().for_each(|word| secrets::mask::learn_argument(&word));
+    // A word may be any bytes.
+    std::env::args_os().for_each(|word| secrets::mask::learn_argument(&word.to_string_lossy()));
     let text = error.render().to_string();
     if error.use_stderr() {
         output::standard::print_to_stderr(text.trim_end());

@@ -21,6 +21,7 @@ pub mod receipt;
 pub mod study;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod trial;
 pub mod units;
 mod validity;
@@ -36,8 +37,8 @@ pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,
-    LogPlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TlsPlan,
-    TunnelPlan,
+    LogPlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TextRequest,
+    TlsPlan, TunnelPlan,
 };
 pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
@@ -48,6 +49,7 @@ pub use study::{
     QuantitySummary, SearchOutcome, SearchPlan, SecretFingerprint, SecretFingerprints, Setting,
     SettingOutcome, StudyPlan, StudyResult, TrialEntry,
 };
+pub use text::{Text, TextPart};
 pub use trial::{
     Away, ByteSource, CommandPlan, CommandRun, CommandTrial, Counts, CpuUse, Flow, HttpTrial, Interval,
     Iterations, Kind, LittlesLaw, Measured, OutputNumber, OwnPercentile, ScriptResult, StepResult, Trial,

@@ -11,18 +11,18 @@ use std::{
     str::FromStr,
 };
 
-use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use connection::{ConnectionPlan, TunnelPlan};
 pub use guard::AbortRule;
-pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
+pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan, TextRequest};
 pub use tls::TlsPlan;
 
 use crate::{
     distribution::Distribution,
     receipt::EventPlan,
+    text::encoding,
     units::{UnitError, parse_rate, parse_time},
 };
 
@@ -153,7 +153,7 @@ pub struct Request {
     /// Header fields in order, including `Host`. Missing framing fields (`Content-Length`, `Connection`) are added.
     pub headers: Vec<(String, String)>,
     /// The body.
-    #[serde(with = "body")]
+    #[serde(with = "encoding")]
     #[schemars(with = "String")]
     pub body: Vec<u8>,
 }
@@ -378,21 +378,6 @@ impl fmt::Display for StatusSet {
             }
         }
         Ok(())
-    }
-}
-
-/// Serializes bodies as base64, because they need not be text.
-mod body {
-    use super::{BASE64, Deserialize};
-    use base64::Engine as _;
-    use serde::{Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(body: &[u8], s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&BASE64.encode(body))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
-        BASE64.decode(String::deserialize(d)?).map_err(D::Error::custom)
     }
 }
 

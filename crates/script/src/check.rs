@@ -5,7 +5,7 @@ use record::units::parse_size;
 
 use crate::{
     answer::{Answer, Needs},
-    condition::{Relation, split_relation, unquoted},
+    condition::{Relation, split_relation, wanted},
     take::Finder,
 };
 
@@ -27,7 +27,9 @@ impl Check {
         let (kind, rest) = text.split_once(':').map_or((text, ""), |(kind, rest)| (kind.trim(), rest.trim()));
         match kind {
             "text" | "no-text" if !rest.is_empty() => {
-                needs.texts.push(memmem::Finder::new(unquoted(rest).as_bytes()).into_owned());
+                // Words may have any character; only quotes around all of them are left out.
+                let words = if rest.starts_with(['"', '\'']) { wanted(rest)? } else { rest.to_owned() };
+                needs.texts.push(memmem::Finder::new(words.as_bytes()).into_owned());
                 Ok(Self::Text { place: needs.texts.len() - 1, is_there: kind == "text" })
             }
             "size" => {
@@ -42,8 +44,8 @@ impl Check {
             // The expression may have any character.
             "regex" => Ok(Self::Value(Finder::parse(text, needs)?, None)),
             "json" | "header" | "cookie" | "body" => match split_relation(text) {
-                Some((place, relation, wanted)) => {
-                    Ok(Self::Value(Finder::parse(place, needs)?, Some((relation, unquoted(wanted)))))
+                Some((place, relation, value)) => {
+                    Ok(Self::Value(Finder::parse(place, needs)?, Some((relation, wanted(value)?))))
                 }
                 None => Ok(Self::Value(Finder::parse(text, needs)?, None)),
             },
@@ -61,7 +63,7 @@ impl Check {
                 !answer.is_undecodable && answer.found.get(*place) == Some(is_there)
             }
             Self::Size(relation, bytes) => {
-                relation.holds(answer.body_bytes.to_string().as_bytes(), &bytes.to_string())
+                relation.holds(answer.body_bytes.to_string().as_bytes(), bytes.to_string().as_bytes())
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Conditions of steps: `status == 401`, `count > 3 and next`, `not token`.
 
+use std::borrow::Cow;
+
 use crate::{
     names::{Names, Place},
     state::Values,
@@ -17,12 +19,14 @@ struct Comparison {
     test: Test,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Operand {
     Status,
     User,
     Iteration,
     Named(Place),
+    /// What was written.
+    Written(Vec<u8>),
 }
 
 #[derive(Debug, Clone)]
@@ -30,7 +34,9 @@ enum Test {
     /// There is a value, and it is neither empty nor `false`.
     Present,
     Absent,
-    Compared(Relation, String),
+    Compared(Relation, Operand),
+    /// Whether the status is of a class such as 4xx.
+    OfClass(u16, bool),
 }
 
 /// How two values are compared: as numbers if both are, otherwise as texts.
@@ -54,13 +60,25 @@ const RELATIONS: [(&str, Relation); 7] = [
     (">", Relation::Greater),
     ("=", Relation::Equal),
 ];
+/// Characters of relations; what follows a relation is none of them.
+const OF_RELATIONS: [char; 5] = ['=', '!', '<', '>', '~'];
+
+/// A word of a condition.
+#[derive(Debug, Clone, PartialEq)]
+enum Token<'a> {
+    Word(&'a str),
+    Quoted(&'a str),
+    Relation(Relation),
+}
 
 impl Condition {
     pub(crate) fn parse(text: &str, names: &Names) -> Result<Self, String> {
-        let comparisons = |text: &str| {
-            text.split(" and ").map(|text| Comparison::parse(text.trim(), names)).collect::<Result<_, _>>()
+        let tokens = tokens(text)?;
+        let is = |word: &'static str| move |(_, token): &(usize, Token<'_>)| *token == Token::Word(word);
+        let comparisons = |tokens: &[(usize, Token<'_>)]| {
+            tokens.split(is("and")).map(|tokens| Comparison::parse(tokens, names)).collect::<Result<_, _>>()
         };
-        Ok(Self { any: text.split(" or ").map(comparisons).collect::<Result<_, _>>()? })
+        Ok(Self { any: tokens.split(is("or")).map(comparisons).collect::<Result<_, _>>()? })
     }
 
     pub(crate) fn holds(&self, values: &Values) -> bool {
@@ -68,54 +86,135 @@ impl Condition {
     }
 }
 
+/// The words of a condition, each with its column.
+fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
+    let (mut tokens, mut at) = (Vec::new(), 0);
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let wrong = |what: &str| Err(format!("column {}: {what}", text[..at].chars().count() + 1));
+        let (token, length) = match c {
+            c if c.is_whitespace() => {
+                at += c.len_utf8();
+                continue;
+            }
+            '"' | '\'' => match rest[1..].find(c) {
+                Some(end) => (Token::Quoted(&rest[1..=end]), end + 2),
+                None => return wrong(&format!("the quote {c} is not closed")),
+            },
+            '&' | '|' => return wrong("write 'and' or 'or' between two comparisons"),
+            '(' | ')' => return wrong("there are no brackets in conditions: 'and' binds before 'or'"),
+            '{' | '}' => return wrong("a name stands without braces in conditions"),
+            c if OF_RELATIONS.contains(&c) => {
+                let length = rest.find(|c| !OF_RELATIONS.contains(&c)).unwrap_or(rest.len());
+                match RELATIONS.iter().find(|(written, _)| *written == &rest[..length]) {
+                    Some((_, relation)) => (Token::Relation(*relation), length),
+                    None => {
+                        return wrong(&format!("'{}' is no relation: write {KNOWN}", &rest[..length]));
+                    }
+                }
+            }
+            _ => {
+                let ends =
+                    |c: char| c.is_whitespace() || OF_RELATIONS.contains(&c) || "\"'&|(){}".contains(c);
+                let length = rest.find(ends).unwrap_or(rest.len());
+                (Token::Word(&rest[..length]), length)
+            }
+        };
+        tokens.push((at, token));
+        at += length;
+    }
+    let column = |(at, token)| (text[..at].chars().count() + 1, token);
+    Ok(tokens.into_iter().map(column).collect())
+}
+
+const KNOWN: &str = "==, !=, <, <=, > or >=";
+
 impl Comparison {
-    fn parse(text: &str, names: &Names) -> Result<Self, String> {
-        if let Some((left, relation, right)) = split_relation(text) {
-            return Ok(Self { left: operand(left, names)?, test: Test::Compared(relation, unquoted(right)) });
-        }
-        match text.strip_prefix("not ") {
-            Some(name) => Ok(Self { left: operand(name.trim(), names)?, test: Test::Absent }),
-            None => Ok(Self { left: operand(text, names)?, test: Test::Present }),
-        }
+    fn parse(tokens: &[(usize, Token<'_>)], names: &Names) -> Result<Self, String> {
+        let is_relation = |(_, token): &(usize, Token<'_>)| matches!(token, Token::Relation(_));
+        let Some(at) = tokens.iter().position(is_relation) else {
+            return match tokens {
+                [(_, Token::Word("not")), rest @ ..] => {
+                    Ok(Self { left: operand(rest, names)?, test: Test::Absent })
+                }
+                _ => Ok(Self { left: operand(tokens, names)?, test: Test::Present }),
+            };
+        };
+        let left = operand(&tokens[..at], names)?;
+        let (column, Token::Relation(relation)) = &tokens[at] else { unreachable!("it was found there") };
+        let right = &tokens[at + 1..];
+        let equality = match relation {
+            Relation::Equal => Some(true),
+            Relation::Unequal => Some(false),
+            _ => None,
+        };
+        let test = match (right, equality) {
+            ([], _) => return Err(format!("column {column}: nothing follows the relation")),
+            ([(_, Token::Word(class))], Some(is_of))
+                if matches!(left, Operand::Status) && hundreds(class).is_some() =>
+            {
+                Test::OfClass(hundreds(class).unwrap_or_default(), is_of)
+            }
+            ([(_, Token::Quoted(text))], _) => Test::Compared(*relation, Operand::Written((*text).into())),
+            ([(_, Token::Word(word))], _)
+                if number(word).is_some() || ["true", "false", "null"].contains(word) =>
+            {
+                Test::Compared(*relation, Operand::Written((*word).into()))
+            }
+            _ => {
+                let value = operand(right, names).map_err(|why| {
+                    format!("{why}; a text stands in quotes, a class of statuses behind status == or !=")
+                })?;
+                Test::Compared(*relation, value)
+            }
+        };
+        Ok(Self { left, test })
     }
 
     fn holds(&self, values: &Values) -> bool {
-        let number;
-        let left: &[u8] = match self.left {
-            Operand::Named(place) => values.get(place),
-            Operand::Status => {
-                number = values.status.to_string();
-                number.as_bytes()
-            }
-            Operand::User => {
-                number = values.user.to_string();
-                number.as_bytes()
-            }
-            Operand::Iteration => {
-                number = values.iteration.to_string();
-                number.as_bytes()
-            }
-        };
+        let left = self.left.value(values);
         match &self.test {
-            Test::Present => !left.is_empty() && left != b"false",
-            Test::Absent => left.is_empty() || left == b"false",
-            Test::Compared(relation, right) => relation.holds(left, right),
+            Test::Present => !left.is_empty() && &*left != b"false",
+            Test::Absent => left.is_empty() || &*left == b"false",
+            Test::Compared(relation, right) => relation.holds(&left, &right.value(values)),
+            Test::OfClass(hundreds, is_of) => (values.status / 100 == *hundreds) == *is_of,
+        }
+    }
+}
+
+/// The class of statuses that a word such as 4xx names.
+fn hundreds(word: &str) -> Option<u16> {
+    word.strip_suffix("xx")?.parse().ok().filter(|class| (1..=5).contains(class))
+}
+
+impl Operand {
+    fn value<'a>(&'a self, values: &'a Values) -> Cow<'a, [u8]> {
+        let number = |number: u64| Cow::Owned(number.to_string().into_bytes());
+        match self {
+            Self::Named(place) => Cow::Borrowed(values.get(*place)),
+            Self::Written(text) => Cow::Borrowed(text),
+            Self::Status => number(values.status.into()),
+            Self::User => number(values.user),
+            Self::Iteration => number(values.iteration),
         }
     }
 }
 
 impl Relation {
-    /// Whether the relation holds between a value and what was written.
-    pub(crate) fn holds(self, left: &[u8], right: &str) -> bool {
-        let text = std::str::from_utf8(left).map(str::trim).unwrap_or_default();
+    /// Whether the relation holds between two values.
+    pub(crate) fn holds(self, left: &[u8], right: &[u8]) -> bool {
+        let text = |value| std::str::from_utf8(value).map(str::trim).unwrap_or_default();
+        let (left_text, right_text) = (text(left), text(right));
         // Numbers of records have more digits than a floating-point number.
-        let whole = (text.parse::<i128>().ok(), right.trim().parse::<i128>().ok());
-        let order = match (whole, (number(text), number(right.trim()))) {
+        let whole = (left_text.parse::<i128>().ok(), right_text.parse::<i128>().ok());
+        let order = match (whole, (number(left_text), number(right_text))) {
             ((Some(left), Some(right)), _) => Some(left.cmp(&right)),
             (_, (Some(left), Some(right))) => left.partial_cmp(&right),
             // What is no number is neither more nor less than one.
-            (_, (None, Some(_))) if !matches!(self, Self::Equal | Self::Unequal) => return false,
-            _ => Some(left.cmp(right.as_bytes())),
+            (_, (None, Some(_)) | (Some(_), None)) if !matches!(self, Self::Equal | Self::Unequal) => {
+                return false;
+            }
+            _ => Some(left.cmp(right)),
         };
         // Only a number that is none (NaN) has no order.
         let Some(order) = order else { return self == Self::Unequal };
@@ -158,20 +257,55 @@ pub(crate) fn split_relation(text: &str) -> Option<(&str, Relation, &str)> {
     None
 }
 
-/// A text without the quotes around it.
-pub(crate) fn unquoted(text: &str) -> String {
-    let within = ['"', '\''].iter().find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote));
-    within.unwrap_or(text).to_owned()
+/// What an answer must have, as it is written: a text in quotes, or as it stands if nothing in it looks like more than that.
+pub(crate) fn wanted(text: &str) -> Result<String, String> {
+    let quoted = text.chars().next().filter(|c| ['"', '\''].contains(c));
+    match quoted {
+        Some(quote) => match text[1..].strip_suffix(quote) {
+            Some(inner) if !inner.contains(quote) => Ok(inner.to_owned()),
+            _ => Err(format!("{text}: the quote {quote} is not closed, or something follows it")),
+        },
+        None if text.is_empty() => {
+            Err("nothing follows: write a value, or \"\" for an empty text".to_owned())
+        }
+        None if text.starts_with(OF_RELATIONS) => {
+            Err(format!("'{text}' is no value: write {KNOWN} once, and a text that begins so in quotes"))
+        }
+        None if ["&&", "||", "{{"].iter().any(|mark| text.contains(mark)) => Err(format!(
+            "'{text}' is no value: each expectation is one of its own, without templates; write such a text in quotes"
+        )),
+        None => Ok(text.to_owned()),
+    }
 }
 
-fn operand(name: &str, names: &Names) -> Result<Operand, String> {
-    match name {
+fn operand(tokens: &[(usize, Token<'_>)], names: &Names) -> Result<Operand, String> {
+    let Some(&(column, _)) = tokens.first() else {
+        return Err("a name is missing: write such as status == 401, token, or not token".to_owned());
+    };
+    let mut words = Vec::new();
+    for (column, token) in tokens {
+        match token {
+            Token::Word(word) => words.push(*word),
+            Token::Quoted(text) => {
+                return Err(format!("column {column}: \"{text}\" is a text, where a name belongs"));
+            }
+            Token::Relation(_) => {
+                return Err(format!(
+                    "column {column}: a second relation: write 'and' between two comparisons"
+                ));
+            }
+        }
+    }
+    // Names of columns may have blanks, as headings of tables have.
+    match &*words.join(" ") {
         "status" => Ok(Operand::Status),
         "user" => Ok(Operand::User),
         "iteration" => Ok(Operand::Iteration),
-        "" => Err("write a name, such as status == 401, token, or not token".to_owned()),
-        _ => names.find(name).map(Operand::Named).ok_or_else(|| {
-            format!("{}; a condition also has status, user and iteration", names.unknown(name))
+        name => names.find(name).map(Operand::Named).ok_or_else(|| {
+            format!(
+                "column {column}: {}; a condition also has status, user and iteration",
+                names.without_value(name)
+            )
         }),
     }
 }
@@ -198,7 +332,11 @@ mod tests {
             ("3", Relation::AtMost, "3", true),
             ("3", Relation::AtLeast, "4", false),
         ] {
-            assert_eq!(relation.holds(left.as_bytes(), right), holds, "{left} {relation:?} {right}");
+            assert_eq!(
+                relation.holds(left.as_bytes(), right.as_bytes()),
+                holds,
+                "{left} {relation:?} {right}"
+            );
         }
     }
 
@@ -211,6 +349,17 @@ mod tests {
             Some(("$.a[?(@.b > 1)].c", Relation::Equal, "'x=y'"))
         );
         assert_eq!(split_relation("token"), None);
-        assert_eq!(unquoted("'x=y'"), "x=y");
+    }
+
+    #[test]
+    fn a_wanted_value_is_one_value() {
+        for (text, value) in
+            [("'x=y'", "x=y"), ("text/html; a=b", "text/html; a=b"), ("5\" disk", "5\" disk"), ("''", "")]
+        {
+            assert_eq!(wanted(text).as_deref(), Ok(value));
+        }
+        for wrong in ["", "> 5", "= 5", "~ x", "5 && x", "5 || x", "{{x}}", "'x", "\"x\" y"] {
+            assert!(wanted(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use record::ScriptPlan;
 
+pub use redirect::without_dots;
 pub use state::WorkerState;
 pub use user::{Advance, Outcome, User};
 
@@ -116,19 +117,3 @@ impl Script {
         per_user.map(|feeder| feeder.rows()).min()
     }
 }
-
-/// Whether a text has a template in it, so that it must be rendered for each request.
-pub fn is_template(text: &str) -> bool {
-    text.contains("{{")
-}
-
-/// The parts of a text: plain text, and what stands between `{{` and `}}`. For what must be done with a text before its
-/// templates are, such as parsing a URL.
-///
-/// # Errors
-/// When a `{{` has no end.
-pub fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
-    template::split(text)
-}
-
-pub use template::Part;

@@ -94,17 +94,26 @@ impl Names {
         self.places.get(name).copied()
     }
 
-    /// Says that a name is unknown, and which are known.
+    /// Says that a template's name is unknown, and which are known.
     pub(crate) fn unknown(&self, name: &str) -> String {
+        format!(
+            "{}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
+            self.without_value(name),
+            BUILT_IN.join(", ")
+        )
+    }
+
+    /// Says that no feeder and no step gives a value of this name, and which they give.
+    pub(crate) fn without_value(&self, name: &str) -> String {
+        if BUILT_IN.contains(&name) {
+            return format!("'{name}' is new in every place of a template, and nothing to compare with");
+        }
         let known: Vec<&str> = self.places.keys().map(String::as_str).collect();
         let sources = match known.len() {
             0 => "no feeder gives values, and no step takes any".to_owned(),
             _ => format!("feeders and steps give {}", known.join(", ")),
         };
-        format!(
-            "{UNKNOWN} '{name}': {sources}; every template has {}; {{{{\"…\"}}}} is a text as it stands",
-            BUILT_IN.join(", ")
-        )
+        format!("{UNKNOWN} '{name}': {sources}")
     }
 }
 

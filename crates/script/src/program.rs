@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use record::{Distribution, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan};
+use record::{Distribution, RequestPlan, ScriptPlan, StatusSet, StepAction, StepPlan, Text};
 
 use crate::{
     ScriptMistake,
@@ -55,23 +55,23 @@ pub(crate) enum Operation {
 #[derive(Debug)]
 pub(crate) enum Times {
     Fixed(u32),
-    Named(Place),
+    /// The value of a name, at most so often.
+    Named(Place, u32),
 }
 
 impl Times {
-    /// None if the value is no whole number.
+    /// None if the value is no whole number, or too large.
     pub(crate) fn count(&self, values: &Values) -> Option<u32> {
         match self {
             Self::Fixed(n) => Some(*n),
-            Self::Named(place) => runs(values.get(*place)),
+            Self::Named(place, most) => runs(values.get(*place), *most),
         }
     }
 }
 
-/// How often a value says that something is to be repeated. None if it is no whole number.
-pub(crate) fn runs(value: &[u8]) -> Option<u32> {
-    let number: u64 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
-    Some(number.min(MAX_RUNS.into()) as u32)
+/// How often a value says that something is to be repeated. None if it is no whole number up to `most`.
+pub(crate) fn runs(value: &[u8], most: u32) -> Option<u32> {
+    std::str::from_utf8(value).ok()?.trim().parse().ok().filter(|n| *n <= most)
 }
 
 /// A step that sends a request.
@@ -82,8 +82,8 @@ pub(crate) struct Step {
     pub(crate) pause: Option<Distribution>,
     pub(crate) expect: StatusSet,
     pub(crate) checks: Vec<Check>,
-    /// Values to take: their place, where they are in the answer, and whether a step is repeated so often.
-    pub(crate) takes: Vec<(usize, Finder, bool)>,
+    /// Values to take: their place, where they are in the answer, and, if a step is repeated so often, the most.
+    pub(crate) takes: Vec<(usize, Finder, Option<u32>)>,
     pub(crate) needs: Needs,
     pub(crate) goes_on_after_failure: bool,
 }
@@ -156,12 +156,12 @@ impl Program {
     /// Notes of which taken values a step is repeated so often.
     fn mark_numbers(&mut self) {
         let of_repeat = |operation: &Operation| match operation {
-            Operation::Begin { times: Times::Named(Place::Taken(place)), .. } => Some(*place),
+            Operation::Begin { times: Times::Named(Place::Taken(place), most), .. } => Some((*place, *most)),
             _ => None,
         };
-        let numbers: Vec<usize> = self.operations.iter().filter_map(of_repeat).collect();
-        for (place, _, is_number) in self.requests.iter_mut().flat_map(|step| &mut step.takes) {
-            *is_number = numbers.contains(place);
+        let numbers: Vec<(usize, u32)> = self.operations.iter().filter_map(of_repeat).collect();
+        for (place, _, most) in self.requests.iter_mut().flat_map(|step| &mut step.takes) {
+            *most = numbers.iter().filter(|(number, _)| number == place).map(|(_, most)| *most).min();
         }
     }
 }
@@ -204,7 +204,10 @@ impl Compiler<'_> {
             self.program.operations.push(Operation::Unless { condition, to: 0 });
         }
         let turn = self.program.loops;
-        let times = step.repeat.as_ref().and_then(|text| self.checked(step, "repeat", self.times(text)));
+        let times = step
+            .repeat
+            .as_ref()
+            .and_then(|text| self.checked(step, "repeat", self.times(text, step.at_most)));
         let condition = step
             .repeat_while
             .as_ref()
@@ -238,13 +241,19 @@ impl Compiler<'_> {
         }
     }
 
-    fn times(&self, text: &str) -> Result<Times, String> {
+    fn times(&self, text: &str, most: u32) -> Result<Times, String> {
         match text.trim().parse::<u32>() {
             Ok(n) if n <= MAX_RUNS => Ok(Times::Fixed(n)),
             Ok(_) => Err(format!("'{text}' is above {MAX_RUNS} runs")),
-            Err(_) => self.names.find(text.trim()).map(Times::Named).ok_or_else(|| {
-                format!("'{text}' is not a number such as 5, and {}", self.names.unknown(text.trim()))
-            }),
+            Err(_) => {
+                let place = self.names.find(text.trim());
+                place.map(|place| Times::Named(place, most)).ok_or_else(|| {
+                    format!(
+                        "'{text}' is not a number such as 5, and {}",
+                        self.names.without_value(text.trim())
+                    )
+                })
+            }
         }
     }
 
@@ -258,7 +267,7 @@ impl Compiler<'_> {
             if let Some(finder) = self.checked(step, "take", finder)
                 && let Some(Place::Taken(place)) = self.names.find(name)
             {
-                takes.push((place, finder, false));
+                takes.push((place, finder, None));
             }
         }
         let request = self.template(step, plan);
@@ -277,29 +286,27 @@ impl Compiler<'_> {
 
     fn template(&mut self, step: &StepPlan, plan: &RequestPlan) -> RequestTemplate {
         let request = &plan.request;
-        let target =
-            self.checked(step, "url", Template::parse(&request.target, self.names)).unwrap_or_default();
+        let target = self
+            .checked(step, "url", Template::parse_target(&request.target, self.names))
+            .unwrap_or_default();
         let mut fields = Vec::new();
         // With a log, each request has a trace of its own; two fields would be no trace at all.
         let is_sent = |name: &str| !(self.traces && name.eq_ignore_ascii_case("traceparent"));
         let headers: Vec<_> = request.headers.iter().filter(|(name, _)| is_sent(name)).collect();
         for (name, value) in headers {
-            let value = Template::parse(value, self.names).map_err(|why| format!("{name}: {why}"));
+            // No colon behind the name: what follows that of a secret field would be masked.
+            let value = Template::parse(value, self.names).map_err(|why| format!("in {name}, {why}"));
             if let Some(value) = self.checked(step, "headers", value) {
                 fields.push((format!("{name}: ").into_bytes().into(), value));
             }
         }
-        let body = match std::str::from_utf8(&request.body) {
-            Ok(text) if !plan.literal_body => {
-                self.checked(step, "body", Template::parse(text, self.names)).unwrap_or_default()
-            }
-            _ => Template::literal(&request.body),
-        };
+        let body = self.checked(step, "body", Template::parse(&request.body, self.names)).unwrap_or_default();
         let has = |name: &str| request.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        let carries_body = !request.body.is_empty() || matches!(&*request.method, "POST" | "PUT" | "PATCH");
+        let carries_body =
+            request.body != Text::default() || matches!(&*request.method, "POST" | "PUT" | "PATCH");
         let host = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
         let scheme = if self.secure { "https" } else { "http" };
-        let origin = format!("{scheme}://{}", host.map_or("", |(_, host)| host));
+        let origin = format!("{scheme}://{}", host.map_or_else(String::new, |(_, host)| host.shown()));
         RequestTemplate {
             origin: origin.into_bytes().into(),
             method: request.method.as_str().into(),

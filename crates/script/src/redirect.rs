@@ -32,7 +32,7 @@ pub(crate) fn resolve(location: &[u8], target: &[u8], origin: &[u8]) -> Option<V
 }
 
 /// A target whose path has no `.` and `..` in it (RFC 3986, 5.2.4).
-fn without_dots(target: &[u8]) -> Vec<u8> {
+pub fn without_dots(target: &[u8]) -> Vec<u8> {
     let (path, query) = target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()));
     let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').skip(1).collect();
     let mut kept: Vec<&[u8]> = Vec::new();

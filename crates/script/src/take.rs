@@ -97,7 +97,7 @@ impl Finder {
             _ => self.find(answer),
         };
         match found {
-            Some(value) => relation.holds(&value, wanted),
+            Some(value) => relation.holds(&value, wanted.as_bytes()),
             // What is missing is unequal to everything.
             None => *relation == Relation::Unequal,
         }

@@ -3,58 +3,12 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use jiff::{Timestamp, tz::TimeZone};
 use rand::RngExt as _;
+use record::{Text, TextPart};
 
 use crate::{
     names::{Names, Place},
     state::{Values, WorkerState},
 };
-
-/// A part of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// Plain text.
-    Text(&'a str),
-    /// What stands between `{{` and `}}`.
-    Expression(&'a str),
-}
-
-/// Splits a text at its `{{…}}`. A quoted text within may hold braces.
-pub(crate) fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while let Some(open) = rest.find("{{") {
-        if open > 0 {
-            parts.push(Part::Text(&rest[..open]));
-        }
-        let inner = &rest[open + 2..];
-        let skipped = match inner.trim_start().strip_prefix('"') {
-            // A quoted text ends at the next quote.
-            Some(quoted) => match quoted.find('"') {
-                Some(at) => inner.len() - quoted.len() + at + 1,
-                None => inner.len(),
-            },
-            None => 0,
-        };
-        let Some(close) = inner[skipped..].find("}}").map(|at| at + skipped) else {
-            return Err(format!(
-                "'{{{{' without '}}}}' in '{}': write {{{{name}}}}, or {{{{\"{{{{\"}}}} for the braces themselves",
-                shown(&rest[open..])
-            ));
-        };
-        parts.push(Part::Expression(inner[..close].trim()));
-        rest = &inner[close + 2..];
-    }
-    if !rest.is_empty() {
-        parts.push(Part::Text(rest));
-    }
-    Ok(parts)
-}
-
-/// The beginning of a text, for messages.
-fn shown(text: &str) -> String {
-    let short: String = text.chars().take(40).collect();
-    if short.len() < text.len() { format!("{short}…") } else { short }
-}
 
 /// A compiled text.
 #[derive(Debug, Clone, Default)]
@@ -94,6 +48,8 @@ enum Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Plain,
+    /// Percent-encoded where no request line may carry it (RFC 9112, 3.2.1).
+    Target,
     /// Percent-encoded, all but unreserved characters (RFC 3986).
     Url,
     /// Escaped for the inside of a JSON string.
@@ -111,20 +67,23 @@ const MAX_CHARACTERS: usize = 1 << 20;
 
 impl Template {
     /// Compiles a text.
-    pub(crate) fn parse(text: &str, names: &Names) -> Result<Self, String> {
-        let mut pieces = Vec::new();
-        for part in split(text)? {
-            pieces.push(match part {
-                Part::Text(text) => Piece::Text(text.as_bytes().into()),
-                Part::Expression(expression) => parse_expression(expression, names)?,
-            });
-        }
-        Ok(Self { pieces })
+    pub(crate) fn parse(text: &Text, names: &Names) -> Result<Self, String> {
+        let pieces = text.parts().iter().map(|part| match part {
+            TextPart::Literal(bytes) => Ok(Piece::Text(bytes.as_slice().into())),
+            TextPart::Template(expression) => parse_expression(expression, names),
+        });
+        Ok(Self { pieces: pieces.collect::<Result<_, _>>()? })
     }
 
-    /// A text that is sent as it is.
-    pub(crate) fn literal(bytes: &[u8]) -> Self {
-        Self { pieces: vec![Piece::Text(bytes.into())] }
+    /// Compiles a target: what a value has and no request line can carry is percent-encoded.
+    pub(crate) fn parse_target(text: &Text, names: &Names) -> Result<Self, String> {
+        let mut target = Self::parse(text, names)?;
+        for piece in &mut target.pieces {
+            if let Piece::Value(_, encoding @ Encoding::Plain) = piece {
+                *encoding = Encoding::Target;
+            }
+        }
+        Ok(target)
     }
 
     /// The text, if nothing in it changes.
@@ -235,9 +194,8 @@ impl Encoding {
     fn write(self, plain: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Plain => out.extend_from_slice(plain),
-            Self::Url => {
-                percent_encode(plain, is_unreserved, out);
-            }
+            Self::Target => percent_encode(plain, is_sendable, out),
+            Self::Url => percent_encode(plain, is_unreserved, out),
             Self::Json => {
                 let text = serde_json::to_string(&String::from_utf8_lossy(plain)).unwrap_or_default();
                 out.extend_from_slice(
@@ -254,6 +212,11 @@ pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
+/// Whether a request line may carry a byte of a value.
+pub(crate) fn is_sendable(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte)
+}
+
 /// Appends bytes, percent-encoded but for those that may stay (RFC 3986).
 pub(crate) fn percent_encode(bytes: &[u8], stays: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     for &byte in bytes {
@@ -267,9 +230,6 @@ pub(crate) fn percent_encode(bytes: &[u8], stays: impl Fn(u8) -> bool, out: &mut
 }
 
 fn parse_expression(expression: &str, names: &Names) -> Result<Piece, String> {
-    if let Some(quoted) = expression.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        return Ok(Piece::Text(quoted.as_bytes().into()));
-    }
     let (source, encoding) = match expression.rsplit_once('|') {
         Some((source, encoding)) => (source.trim(), encoding.trim()),
         None => (expression, "plain"),

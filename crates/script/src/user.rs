@@ -6,7 +6,7 @@ use http1::{Response, ResponseSink};
 use rand::RngExt as _;
 use record::ErrorClass;
 
-use self::bytes::{encode_unsendable, is_of_body, push_traceparent, replace};
+use self::bytes::{is_of_body, push_traceparent, replace};
 use crate::{
     Script,
     answer::{Answer, AnswerSink},
@@ -14,7 +14,7 @@ use crate::{
     program::{Operation, Step, runs},
     redirect::resolve,
     state::{Values, WorkerState},
-    template::{is_unreserved, percent_encode},
+    template::{is_sendable, is_unreserved, percent_encode},
 };
 
 /// Most operations between two requests. A program that needs more repeats steps that are never sent.
@@ -156,7 +156,7 @@ impl User {
         self.shown_target.clear();
         match redirect {
             Some((target, _)) => {
-                self.target.extend_from_slice(&target);
+                percent_encode(&target, is_sendable, &mut self.target);
                 if script.traces {
                     self.shown_target = self.masked(script, target);
                 }
@@ -167,7 +167,6 @@ impl User {
             }
             None => request.target.render(&self.values, state, &mut self.target),
         }
-        encode_unsendable(&mut self.target, &mut state.scratch);
         out.extend_from_slice(&self.target);
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.is_spoilt = false;
@@ -304,9 +303,11 @@ impl User {
             return Outcome::Failed(ErrorClass::Check);
         }
         let mut is_complete = !self.is_spoilt;
-        for (place, finder, is_number) in &step.takes {
+        for (place, finder, most) in &step.takes {
             match finder.find(&self.answer) {
-                Some(value) if !is_number || runs(&value).is_some() => self.values.take(*place, value),
+                Some(value) if most.is_none_or(|most| runs(&value, most).is_some()) => {
+                    self.values.take(*place, value)
+                }
                 _ => is_complete = false,
             }
         }

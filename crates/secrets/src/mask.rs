@@ -130,7 +130,7 @@ fn learn_pair(pair: &str) {
 /// Learns the user info and the secret parameters of a URL, and the replacement of the whole URL.
 pub fn learn_url(url: &str) {
     learn_text(url, &mask_url(url));
-    if let Some(user_info) = user_info(url, url.find("://").map_or(0, |at| at + 3)) {
+    if let Some(user_info) = user_info(url, authority(url)) {
         let user_info = &url[user_info];
         learn(user_info);
         learn_pair(&percent_decode_str(user_info).decode_utf8_lossy());
@@ -143,7 +143,7 @@ pub fn learn_url(url: &str) {
 
 /// The secrets in a URL, each with its description and value.
 pub fn secrets_in_url(url: &str) -> Vec<(String, String)> {
-    let user_info = user_info(url, url.find("://").map_or(0, |at| at + 3));
+    let user_info = user_info(url, authority(url));
     let user_info = user_info.map(|span| ("the URL's user info".to_owned(), url[span].to_owned()));
     let parameters = parameters(url).into_iter();
     let parameters =
@@ -205,9 +205,8 @@ pub fn mask(text: &str) -> Cow<'_, str> {
 
 /// Masks the secrets of a URL; the scheme may be missing.
 pub fn mask_url(url: &str) -> String {
-    let authority = url.find("://").map_or(0, |at| at + 3);
     let user_info =
-        user_info(url, authority).filter(|span| !reference::is_reference_only(&url[span.clone()]));
+        user_info(url, authority(url)).filter(|span| !reference::is_reference_only(&url[span.clone()]));
     let masked = replace_spans(url, user_info.into_iter().collect());
     let found = parameter_spans(&masked);
     replace_spans(&masked, found)
@@ -263,6 +262,15 @@ fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
         }
     }
     shown + &text[at..]
+}
+
+/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
+/// or `#` names one (RFC 3986, 3.1).
+pub fn authority(url: &str) -> usize {
+    match url.find([':', '/', '?', '#']) {
+        Some(at) if url[at..].starts_with("://") => at + 3,
+        _ => 0,
+    }
 }
 
 /// The span of the user info in the authority that starts at `authority`.

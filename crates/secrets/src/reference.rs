@@ -1,7 +1,7 @@
 //! `${NAME}` and `@FILE`: references to secrets, on a command line or in a study file.
 //!
-//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Expanded values are secrets and
-//! are masked from then on.
+//! `${NAME}` is the value of the environment variable NAME; `$${` is the text `${`. Values are secrets, which are masked
+//! from then on. What a value is part of is for the caller to say: nothing here puts it into a text again.
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +20,11 @@ pub(crate) const ESCAPED_CHARACTERS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A part of a text.
-enum Piece<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// What stands for itself; of `$${`, it is `${`.
     Text(&'a str),
-    /// `$${`
-    Escaped,
+    /// The name of a variable.
     Name(&'a str),
 }
 
@@ -32,67 +33,41 @@ pub fn has_reference(text: &str) -> bool {
     pieces(text).is_ok_and(|pieces| pieces.iter().any(|(_, piece)| matches!(piece, Piece::Name(_))))
 }
 
-/// Replaces the references in a text by the values of their variables.
+/// A value, percent-encoded for any place in a URL.
+pub fn percent_encoded(value: &str) -> String {
+    utf8_percent_encode(value, ESCAPED_CHARACTERS).to_string()
+}
+
+/// The value of a variable, without the line ends at its end, as a shell's `$(…)` gives it.
 ///
 /// # Errors
-/// When a variable is not set or empty, or a reference is malformed.
-pub fn expand(text: &str) -> Result<String, String> {
-    expand_with(text, |_, value| value.to_owned())
-}
-
-/// Replaces the references in a URL. In the user info and the query, values are percent-encoded, so that the service
-/// receives the exact value. Elsewhere they are inserted as they are, so that a value may be a whole URL.
-///
-/// # Errors
-/// As for [`expand`].
-pub fn expand_url(text: &str) -> Result<String, String> {
-    let authority = text.find("://").map_or(0, |at| at + 3);
-    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
-    let user_info = text[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
-    let query = text.find('?').unwrap_or(text.len());
-    expand_with(text, |at, value| {
-        if user_info.contains(&at) || at > query {
-            utf8_percent_encode(value, ESCAPED_CHARACTERS).to_string()
-        } else {
-            value.to_owned()
-        }
-    })
-}
-
-fn expand_with(text: &str, replace: impl Fn(usize, &str) -> String) -> Result<String, String> {
-    let mut expanded = String::new();
-    for (at, piece) in pieces(text)? {
-        match piece {
-            Piece::Text(text) => expanded += text,
-            Piece::Escaped => expanded += "${",
-            Piece::Name(name) => expanded += &replace(at, &variable(name)?),
-        }
-    }
-    Ok(expanded)
-}
-
-fn variable(name: &str) -> Result<String, String> {
+/// When it is not set, empty, or not UTF-8.
+pub fn variable(name: &str) -> Result<String, String> {
     let refuse = |what: &str| {
         Err(format!("the environment variable {name} {what}: set it, or write $${{ for the text ${{ itself"))
     };
-    match env::var(name) {
-        Ok(value) if value.is_empty() => refuse("is empty"),
+    match env::var(name).as_deref().map(|value| value.trim_end_matches(['\r', '\n'])) {
+        Ok("") => refuse("is empty"),
         Ok(value) => {
-            mask::learn(&value);
-            Ok(value)
+            mask::learn(value);
+            Ok(value.to_owned())
         }
         Err(env::VarError::NotPresent) => refuse("is not set"),
         Err(env::VarError::NotUnicode(_)) => refuse("is not UTF-8"),
     }
 }
 
-fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
+/// The parts of a text, each with its place.
+///
+/// # Errors
+/// When a reference is malformed.
+pub fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("${").map(|found| at + found) {
         if text[at..found].ends_with('$') {
             pieces.push((at, Piece::Text(&text[at..found - 1])));
-            pieces.push((found, Piece::Escaped));
+            pieces.push((found, Piece::Text(&text[found..found + 2])));
             at = found + 2;
             continue;
         }
@@ -119,8 +94,8 @@ pub(crate) fn is_reference_only(text: &str) -> bool {
     let mut shape = String::new();
     for (_, piece) in pieces {
         match piece {
+            Piece::Text("${") => return false,
             Piece::Text(text) => shape += text,
-            Piece::Escaped => return false,
             Piece::Name(_) => shape.push(VALUE),
         }
     }
@@ -181,24 +156,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_stand_in_their_places() {
-        // SAFETY: no other test of this crate writes the environment, and these two names are read by this test only.
+    fn a_variable_is_named_and_has_a_value() {
+        // SAFETY: no other test of this crate writes the environment, and these names are read by this test only.
         unsafe {
-            env::set_var("SECRETS_TEST_A", "p@ss/w?rd");
-            env::set_var("SECRETS_TEST_EMPTY", "");
+            env::set_var("SECRETS_TEST_A", "p@ss/w?rd\r\n");
+            env::set_var("SECRETS_TEST_EMPTY", "\n");
         }
-        assert_eq!(expand("Bearer ${SECRETS_TEST_A}!").unwrap(), "Bearer p@ss/w?rd!");
-        assert_eq!(expand("$${SECRETS_TEST_A} $5 $ {x}").unwrap(), "${SECRETS_TEST_A} $5 $ {x}");
-        assert_eq!(
-            expand_url("http://ann:${SECRETS_TEST_A}@h/${SECRETS_TEST_A}?k=${SECRETS_TEST_A}").unwrap(),
-            "http://ann:p%40ss%2Fw%3Frd@h/p@ss/w?rd?k=p%40ss%2Fw%3Frd"
-        );
+        let parts = |text| pieces(text).unwrap().into_iter().map(|(_, piece)| piece).collect::<Vec<_>>();
+        use Piece::{Name, Text};
+        assert_eq!(parts("Bearer ${A}!"), [Text("Bearer "), Name("A"), Text("!")]);
+        assert_eq!(parts("$${A} $5 $ {x}"), [Text(""), Text("${"), Text("A} $5 $ {x}")]);
+        assert_eq!(variable("SECRETS_TEST_A").unwrap(), "p@ss/w?rd", "line ends at the end are cut");
         assert!(
-            expand("${SECRETS_TEST_UNSET}").unwrap_err().contains("SECRETS_TEST_UNSET is not set: set it")
+            variable("SECRETS_TEST_UNSET").unwrap_err().contains("SECRETS_TEST_UNSET is not set: set it")
         );
-        assert!(expand("${SECRETS_TEST_EMPTY}").unwrap_err().contains("is empty"));
+        assert!(variable("SECRETS_TEST_EMPTY").unwrap_err().contains("is empty"));
         for bad in ["${", "${}", "${a b}", "${1}", "${a"] {
-            assert!(expand(bad).unwrap_err().contains("write $${"), "{bad}");
+            assert!(pieces(bad).unwrap_err().contains("write $${"), "{bad}");
         }
     }
 

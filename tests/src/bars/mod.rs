@@ -28,6 +28,7 @@ mod copy_manners;
 mod copy_ocean;
 mod copy_paths;
 mod descriptors;
+mod foreign_grammar;
 mod fuzz;
 mod generator_away;
 mod host_settings;
@@ -92,6 +93,7 @@ pub const ALL: &[Bar] = &[
     known_exponential::BAR,
     misbehaviour::BAR,
     templates::BAR,
+    foreign_grammar::BAR,
     sessions::BAR,
     descriptors::BAR,
     local_scarcity::BAR,

@@ -2,14 +2,14 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use record::{ConnectionPlan, HttpPlan, TunnelPlan, units::show_time_ns};
+use record::{ConnectionPlan, HttpPlan, Text, TunnelPlan, units::show_time_ns};
 use rustix::net::SocketAddrUnix;
 use url::Url;
 
 use super::{
     HttpWorkload,
     headers::basic_auth_field,
-    text::{Mistakes, parse_url, positive, timeout_ns},
+    text::{Mistakes, ParsedUrl, parse_url, positive, timeout_ns},
 };
 
 impl HttpWorkload {
@@ -132,11 +132,11 @@ fn proxy_of(written: &str, url: Option<&Url>) -> Result<(SocketAddr, TunnelPlan)
     if written.starts_with("socks") {
         return Err("SOCKS is not supported: give a proxy of HTTP, http://ADDRESS:PORT".to_owned());
     }
-    let proxy = parse_url(written)?.url;
+    let ParsedUrl { url: proxy, target, .. } = parse_url(written)?;
     if proxy.scheme() != "http" {
         return Err("proxies are spoken to without TLS: give http://ADDRESS:PORT".to_owned());
     }
-    if proxy.path() != "/" || proxy.query().is_some() {
+    if target != Text::literal("/") {
         return Err("a proxy has no path: give http://ADDRESS:PORT".to_owned());
     }
     let address = address_of(&proxy, "check the proxy's name")?;

@@ -2,7 +2,9 @@
 
 use record::units::{parse_time, show_time_ns};
 
-use super::{HttpOption, HttpWorkload, OPTIONS};
+use settings::options::Kind;
+
+use super::{HttpOption, HttpWorkload, OPTIONS, StepText};
 
 /// Options that a study's plan describes in this order.
 const IN_PLAN: [&str; 9] =
@@ -70,6 +72,24 @@ impl HttpWorkload {
         parts
     }
 
+    /// Says once that times without a unit are seconds, if any are given.
+    pub fn times_without_unit(&self) -> Option<String> {
+        let options = OPTIONS
+            .iter()
+            .filter(|option| matches!(option.spec.kind, Kind::Time) || option.spec.key == "think_time");
+        let options = options.filter_map(|option| Some((option.spec.key, (option.written)(self)?)));
+        let pauses =
+            self.steps.iter().flat_map(StepText::all).filter_map(|step| Some(("pause", step.pause.clone()?)));
+        let bare = options.chain(pauses).filter(|(_, time)| {
+            // The second number of a lognormal distribution is no time.
+            let time = time.split(',').next().unwrap_or_default();
+            let last = time.rsplit([':', '.']).next().unwrap_or_default();
+            !time.starts_with("file:") && last.parse::<u64>().is_ok_and(|seconds| seconds > 0)
+        });
+        let bare: Vec<String> = bare.map(|(key, time)| format!("{key} {time}")).collect();
+        (!bare.is_empty()).then(|| format!("times without a unit are seconds: {}", bare.join(", ")))
+    }
+
     /// The steps, if there are any.
     fn steps_in_words(&self) -> Option<String> {
         let names = self
@@ -129,6 +149,11 @@ mod tests {
             "rate searched for, connections 7, think time exp:1s, timeout 500ms, threads 2, stages 1s:1 1s:2, a new \
              connection for every request"
         );
+        let bare =
+            HttpWorkload { timeout: text("5"), think_time: text("lognormal:20ms,0.5"), ..workload.clone() };
+        let note = bare.times_without_unit();
+        assert_eq!(note.as_deref(), Some("times without a unit are seconds: timeout 5"));
+        assert_eq!(workload.times_without_unit(), None);
         let events = HttpWorkload { events: text("default"), events_per_request: text("3"), ..workload };
         let words = events.in_words(None, None);
         assert!(words.starts_with("POST http://a/, 3 numbered events a request, a connection"), "{words}");

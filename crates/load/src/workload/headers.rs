@@ -4,18 +4,19 @@ use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use percent_encoding::percent_decode_str;
+use record::{Text, TextPart};
 use secrets::{MASK, mask, mask_url, names::is_secret_header, reference};
 use url::Url;
 
 use super::{
     HttpWorkload, StepText,
-    text::{Mistakes, expanded, is_token},
+    text::{Mistakes, is_token, read_target, read_text},
 };
 
 /// A header field as it is sent.
 pub(super) struct HeaderField {
     pub(super) name: String,
-    pub(super) value: String,
+    pub(super) value: Text,
     /// Whether its value is secret: by its name, or because it comes from a variable or a file.
     is_secret: bool,
 }
@@ -35,10 +36,11 @@ impl HttpWorkload {
             }
         }
         if let Some(content_type) = &self.content_type {
-            if fields.iter().any(|field| field.name.eq_ignore_ascii_case("content-type")) {
-                mistakes.add("content_type", "there is also a Content-Type header: leave out one of them");
-            }
-            let field = parse_header(&format!("Content-Type: {content_type}"));
+            let is_given = |field: &HeaderField| field.name.eq_ignore_ascii_case("content-type");
+            let field = match fields.iter().any(is_given) {
+                true => Err("there is also a Content-Type header: leave out one of them".to_owned()),
+                false => parse_header(&format!("Content-Type: {content_type}")),
+            };
             fields.extend(mistakes.read("content_type", field.map(Some)));
         }
         fields
@@ -48,13 +50,13 @@ impl HttpWorkload {
     pub fn secrets(&self) -> Vec<(String, String)> {
         let fields = self.header_fields(&mut Mistakes::default()).into_iter().filter(|field| field.is_secret);
         let mut secrets: Vec<_> =
-            fields.map(|field| (format!("the header {}", field.name), field.value)).collect();
+            fields.map(|field| (format!("the header {}", field.name), field.value.shown())).collect();
         let steps = self.steps.iter().flat_map(StepText::all);
         secrets.extend(steps.flat_map(|step| &step.headers).filter_map(|header| {
             let field = parse_header(header).ok().filter(|field| field.is_secret)?;
-            Some((format!("the header {}", field.name), field.value))
+            Some((format!("the header {}", field.name), field.value.shown()))
         }));
-        let sent = |url: &str| reference::expand_url(url).unwrap_or_default();
+        let sent = |url: &str| read_target(url).map(|text| text.shown()).unwrap_or_default();
         let (url, proxy) = (sent(&self.url), sent(self.proxy.as_deref().unwrap_or_default()));
         secrets.extend(mask::secrets_in_url(&url));
         let of_proxy = mask::secrets_in_url(&proxy).into_iter();
@@ -66,8 +68,8 @@ impl HttpWorkload {
         ];
         for (name, text, sent) in texts {
             let Some(text) = text.filter(|text| reference::has_reference(text)) else { continue };
-            let sent = if sent.is_empty() { expanded(text).unwrap_or_default() } else { sent };
-            secrets.push((name.to_owned(), sent));
+            let sent_text = || read_text(text).map(|text| text.shown()).unwrap_or_default();
+            secrets.push((name.to_owned(), if sent.is_empty() { sent_text() } else { sent }));
         }
         secrets
     }
@@ -83,7 +85,7 @@ impl HttpWorkload {
 
 impl StepText {
     /// The step and those within it.
-    fn all(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
+    pub(super) fn all(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
         Box::new(std::iter::once(self).chain(self.steps.iter().flat_map(Self::all)))
     }
 
@@ -131,7 +133,11 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
             Ok((name, value)) => {
                 mask::learn_header(name, value);
                 mask::learn_text(value, MASK);
-                fields.push(HeaderField { name: name.to_owned(), value: value.to_owned(), is_secret: true });
+                fields.push(HeaderField {
+                    name: name.to_owned(),
+                    value: Text::literal(value),
+                    is_secret: true,
+                });
             }
             Err(why) => mistakes.add("headers", format!("{path}:{number}: {why}")),
         }
@@ -142,19 +148,32 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
 /// Parses a field of a command line or a study file.
 pub(super) fn parse_header(header: &str) -> Result<HeaderField, String> {
     let (name, written) = split_header(header)?;
-    let value = reference::expand(written)?.trim().to_owned();
-    if !is_value(&value) {
-        return Err("its value contains a line end".to_owned());
+    // A part of a secret is secret, too.
+    let has_secret_name = is_secret_header(name);
+    let value = read_text(written).map_err(|why| match has_secret_name && written.contains("{{") {
+        true => format!(
+            "in the value of {name}, a '{{{{' has no '}}}}': write {{{{\"{{{{\"}}}} for the braces themselves"
+        ),
+        false => why,
+    })?;
+    let sent = value.shown();
+    if !is_value(&sent) {
+        return Err(format!("the value of {name} contains a line end, which a header field cannot carry"));
     }
     let has_variable = reference::has_reference(written);
-    let is_secret = has_variable || is_secret_header(name);
+    let is_secret = has_variable || has_secret_name;
     if is_secret {
-        mask::learn_header(name, &value);
+        mask::learn_header(name, &sent);
     }
-    if has_variable {
-        mask::learn_text(&value, written);
-    } else if is_secret {
-        mask::learn_text(header, &format!("{name}: {}", mask::mask_header(name, &value)));
+    if is_secret && !has_variable {
+        mask::learn_text(header, &format!("{name}: {}", mask::mask_header(name, &sent)));
+    }
+    let is_no_host = |part: &TextPart| match part {
+        TextPart::Literal(literal) => literal.iter().any(|byte| b" \t/@?#".contains(byte)),
+        TextPart::Template(_) => false,
+    };
+    if name.eq_ignore_ascii_case("host") && value.parts().iter().any(is_no_host) {
+        return Err("Host names one host, such as example.org:8080".to_owned());
     }
     Ok(HeaderField { name: name.to_owned(), value, is_secret })
 }

@@ -13,8 +13,8 @@ pub struct HttpOption {
     pub names_files: bool,
     /// Whether its value is the path of a file, perhaps with words after a comma.
     pub is_file: bool,
-    /// Whether `{{…}}` in its value is rendered for each request.
-    pub is_template: bool,
+    /// Whether its value is a text of the request, in which `${NAME}` is a variable and `{{…}}` a template.
+    pub is_text: bool,
     /// Whether the commands that search for the largest load lack this option.
     pub excluded_from_search: bool,
     /// Its name in a workload's description; empty if the description lacks it, or words it differently.
@@ -29,7 +29,7 @@ impl HttpOption {
         spec: OptionSpec::EMPTY,
         names_files: false,
         is_file: false,
-        is_template: false,
+        is_text: false,
         excluded_from_search: false,
         label: "",
         written: |_| None,

@@ -1,18 +1,19 @@
 //! Templates, feeders and the steps of a session, as users write them.
 
+use std::path::Path;
+
 use record::{
-    Distribution, FeederPlan, HttpPlan, LoadModel, LogPlan, Request, RequestPlan, RowOrder, ScriptPlan,
-    StatusSet, StepAction, StepPlan,
+    Distribution, FeederPlan, HttpPlan, LoadModel, LogPlan, RequestPlan, RowOrder, ScriptPlan, StatusSet,
+    StepAction, StepPlan, Text, TextRequest,
     units::{parse_count, parse_ratio},
 };
-use script::{Script, ScriptMistake, is_template};
-use url::Url;
+use script::{Script, ScriptMistake};
 
 use super::{
     HttpWorkload,
     headers::{HeaderField, parse_header},
-    request::wrong_framing,
-    text::{Mistakes, Shielded, expanded, is_token, read_body},
+    request::{repeated, wrong_framing},
+    text::{Mistakes, is_token, read_body, read_target, sendable},
 };
 
 /// A step as the user wrote it: a request, or a group of steps.
@@ -78,33 +79,29 @@ impl Expectations {
 /// What the steps have in common.
 struct Common<'a> {
     /// Header fields of the workload, those that are added included.
-    fields: &'a [(String, String)],
+    fields: &'a [(String, Text)],
     expect: &'a StatusSet,
     checks: &'a [String],
-    /// The URL's path, for a workload without steps.
-    request: &'a Request,
+    /// The request of a workload without steps.
+    request: &'a TextRequest,
 }
 
 impl HttpWorkload {
     /// The script that the workload needs: none if every request is the same and judged by its status.
     pub(super) fn script(
         &self,
-        request: &Request,
+        request: &TextRequest,
         expectations: &Expectations,
         expect: &StatusSet,
         mistakes: &mut Mistakes,
     ) -> Option<ScriptPlan> {
-        let literal_body =
-            self.raw_body.is_some() || self.body.as_ref().is_some_and(|text| text.starts_with('@'));
         let is_fixed = self.steps.is_empty()
             && self.feeders.is_empty()
             && !self.cookies
             && self.redirects.is_none()
             && self.log.is_none()
             && expectations.checks.is_empty()
-            && !is_template(&request.target)
-            && !request.headers.iter().any(|(_, value)| is_template(value))
-            && (literal_body || !self.body.as_deref().is_some_and(is_template));
+            && !request.is_template();
         if is_fixed {
             return None;
         }
@@ -122,7 +119,17 @@ impl HttpWorkload {
             mistakes.add("log", "standard output has the result: give a file, such as /dev/stderr");
         }
         let sample_ratio = mistakes.optional("log_sample", self.log_sample.as_deref(), parse_ratio);
-        let feeders = self.feeders.iter().map(|text| feeder(text)).collect();
+        let feeders: Vec<FeederPlan> = self.feeders.iter().map(|text| feeder(text)).collect();
+        for FeederPlan { file, .. } in &feeders {
+            let order = file.rsplit_once(',').map_or("", |(_, order)| order);
+            let is_word = !order.is_empty() && order.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+            if is_word && !Path::new(file).exists() {
+                let message = format!(
+                    "'{order}' is no order of rows: write in-order, once, random or per-user behind the comma"
+                );
+                mistakes.add("feeders", message);
+            }
+        }
         let redirects =
             mistakes.optional("redirects", self.redirects.as_deref(), |text| match parse_count(text) {
                 Ok(n) if n <= 100 => Ok(n as u32),
@@ -130,7 +137,7 @@ impl HttpWorkload {
             });
         let common = Common { fields: &request.headers, expect, checks: &expectations.checks, request };
         let steps = if self.steps.is_empty() {
-            vec![common.only_step(literal_body)]
+            vec![common.only_step()]
         } else {
             if self.body.is_some() || self.method.is_some() {
                 let field = if self.body.is_some() { "body" } else { "method" };
@@ -205,10 +212,9 @@ impl HttpWorkload {
 
 impl Common<'_> {
     /// The step of a workload without steps.
-    fn only_step(&self, literal_body: bool) -> StepPlan {
-        let name = format!("{} {}", self.request.method, secrets::mask(&self.request.target));
+    fn only_step(&self) -> StepPlan {
         let plain = RequestPlan::new(self.request.clone(), self.expect.clone());
-        StepPlan::once(name, RequestPlan { literal_body, checks: self.checks.to_vec(), ..plain }.into())
+        StepPlan::once(name_of(self.request), RequestPlan { checks: self.checks.to_vec(), ..plain }.into())
     }
 
     fn steps(&self, texts: &[StepText], prefix: &str, mistakes: &mut Mistakes) -> Vec<StepPlan> {
@@ -245,7 +251,7 @@ impl Common<'_> {
         let (does, name) = match (&text.request, text.steps.is_empty()) {
             (Some(line), true) => {
                 let request = self.request(text, line, goes_on_after_failure, &mut read);
-                let name = format!("{} {}", request.request.method, secrets::mask(&request.request.target));
+                let name = name_of(&request.request);
                 (StepAction::Request(Box::new(request)), name)
             }
             (None, false) => {
@@ -295,7 +301,6 @@ impl Common<'_> {
         goes_on_after_failure: bool,
         read: &mut Step<'_>,
     ) -> RequestPlan {
-        let line = read.result("request", expanded(line));
         let (method, target) = match line.trim().split_once(' ') {
             Some((method, target)) if is_token(method) => (method.to_owned(), target.trim()),
             _ => ((if text.body.is_some() { "POST" } else { "GET" }).to_owned(), line.trim()),
@@ -307,21 +312,20 @@ impl Common<'_> {
             fields.extend(read.result("headers", field).map(|HeaderField { name, value, .. }| (name, value)));
         }
         let is_own =
-            |name: &str| fields.iter().any(|(field, _): &(String, String)| field.eq_ignore_ascii_case(name));
+            |name: &str| fields.iter().any(|(field, _): &(String, Text)| field.eq_ignore_ascii_case(name));
         let mut headers: Vec<_> = self.fields.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
         headers.extend(fields);
-        let body = read.result("body", text.body.as_deref().map_or(Ok(Vec::new()), read_body));
+        repeated(&headers).into_iter().for_each(|message| read.add("headers", message));
+        let body = read.result("body", text.body.as_deref().map_or(Ok(Text::default()), read_body));
         let expectations = read.result("expect", Expectations::parse(&text.expect));
-        let literal_body = text.body.as_ref().is_some_and(|text| text.starts_with('@'));
-        let is_made_later = !literal_body && text.body.as_deref().is_some_and(is_template);
+        let body_bytes = (!body.is_template()).then(|| body.bytes().len());
         for (name, value) in &headers {
-            if let Some(message) = wrong_framing(name, value, &body, is_made_later) {
+            if let Some(message) = wrong_framing(name, &value.shown(), body_bytes) {
                 read.add("headers", message);
             }
         }
         RequestPlan {
-            request: Request { method, target, headers, body },
-            literal_body,
+            request: TextRequest { method, target, headers, body },
             expect: expectations.statuses.unwrap_or_else(|| self.expect.clone()),
             checks: [self.checks, &expectations.checks].concat(),
             take: text.take.clone(),
@@ -381,13 +385,16 @@ fn feeder(text: &str) -> FeederPlan {
     FeederPlan { file: text.to_owned(), order: RowOrder::InOrder }
 }
 
-/// The target of a step's request, with what a URL may not have percent-encoded, but for templates.
-fn target_of(written: &str) -> Result<String, String> {
-    let shielded = Shielded::new(written)?;
-    if !written.starts_with('/') {
+/// The target of a step's request.
+fn target_of(written: &str) -> Result<Text, String> {
+    let target = read_target(written)?;
+    if !target.bytes().starts_with(b"/") {
         return Err(format!("'{written}' is not a path: write such as GET /items, its host is the URL's"));
     }
-    let url = Url::parse(&format!("http://host{}", shielded.text))
-        .map_err(|error| format!("'{written}': {error}"))?;
-    Ok(shielded.restore(&super::request::target(&url)))
+    Ok(sendable(target))
+}
+
+/// The name of a step that has none of its own.
+fn name_of(request: &TextRequest) -> String {
+    format!("{} {}", request.method, secrets::mask(&request.target.shown()))
 }

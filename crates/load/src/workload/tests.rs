@@ -193,3 +193,81 @@ fn a_content_type_is_sent_once() {
         assert!(mistakes.len() == 1 && mistakes[0].field == "content_type", "{mistakes:?}");
     }
 }
+
+#[test]
+fn a_target_is_kept_as_it_was_given() {
+    let plan = |url: &str| HttpWorkload { url: url.to_owned(), ..HttpWorkload::default() }.plan(&LIMITS);
+    for (rest, target) in [
+        ("/a/../b?q='x'", "/a/../b?q='x'"),
+        ("/%2e%2e/x", "/%2e%2e/x"),
+        ("/a\\b", "/a\\b"),
+        ("/a?b=<c>\"^`|{}", "/a?b=<c>\"^`|{}"),
+        ("/x?y#z", "/x?y"),
+        ("#z", "/"),
+        ("?q", "/?q"),
+        ("/login?next=http://a.test/x", "/login?next=http://a.test/x"),
+        ("/http://a.test/x", "/http://a.test/x"),
+        ("/a b\tc", "/a%20b%09c"),
+        ("/\u{e9}", "/%C3%A9"),
+        ("/{{\"{{\"}}x}}{{\"#\"}}y", "/{{x}}#y"),
+    ] {
+        for scheme in ["", "http://", "HTTP://"] {
+            let plan = plan(&format!("{scheme}127.0.0.1:1{rest}")).unwrap();
+            assert_eq!(plan.request.target, target);
+            assert!(plan.script.is_none(), "{rest}");
+        }
+    }
+    let host = plan("http://LocalHost:1/").unwrap().request.headers.remove(0);
+    assert_eq!(host, ("Host".to_owned(), "LocalHost:1".to_owned()));
+    for wrong in [
+        "http://127.0.0.1\\a/",
+        "ftp://127.0.0.1/",
+        "http:///x",
+        "{{x}}/",
+        "127.0.0.1:{{x}}/",
+        "127.0.0.1:x/",
+    ] {
+        assert_eq!(plan(wrong).unwrap_err()[0].field, "url", "{wrong}");
+    }
+}
+
+#[test]
+fn fields_that_a_request_has_once_are_refused_twice() {
+    let plan = |headers: &[&str]| {
+        let headers = headers.iter().map(|header| (*header).to_owned()).collect();
+        HttpWorkload { url: "127.0.0.1:1".to_owned(), headers, ..HttpWorkload::default() }.plan(&LIMITS)
+    };
+    for wrong in [
+        &["host: a.test", "Host: b.test"][..],
+        &["User-Agent: a", "user-agent: a"],
+        &["Authorization: a", "Authorization: b"],
+        &["Content-Type: a", "Content-Type: a"],
+        &["Host: a b"],
+        &["Host: a/b"],
+    ] {
+        let mistakes = plan(wrong).unwrap_err();
+        assert_eq!((mistakes.len(), mistakes[0].field), (1, "headers"), "{wrong:?}");
+    }
+    let sound = plan(&["host: a.test:80", "X-A: 1", "X-A: 2", "Host-B: a b"]).unwrap().request.headers;
+    assert_eq!(sound.len(), 5, "{sound:?}");
+    assert!(plan(&["Host: {{random 1 9}}.test"]).is_ok());
+}
+
+#[test]
+fn an_unknown_order_of_rows_is_told_with_those_there_are() {
+    let workload =
+        HttpWorkload { feeders: vec!["/no/rows.csv,shuffle".to_owned()], ..HttpWorkload::default() };
+    let messages = closed(workload).unwrap_err();
+    assert!(messages[0].contains("'shuffle' is no order of rows: write in-order, once"), "{messages:?}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_written_literally_is_read_as_it_is(words in "[{}$#@\"a]{0,9}|.{0,20}") {
+        let text = text::read_body(&written_literally(&words, &[])).unwrap();
+        proptest::prop_assert_eq!(&text, &record::Text::literal(words.as_str()));
+        let url = written_literally(&format!("http://h/{words}"), &['#']);
+        let url = text::read_target(&url).unwrap();
+        proptest::prop_assert_eq!(url, record::Text::literal(format!("http://h/{words}")));
+    }
+}

@@ -8,10 +8,12 @@ use std::{
 };
 
 use record::{
+    Text, TextPart,
     input::{self, MAX_BODY_BYTES},
+    text::{self, Piece},
     units::{parse_count, parse_time},
 };
-use script::Part;
+use secrets::reference;
 use url::Url;
 
 use crate::FieldMistake;
@@ -50,81 +52,150 @@ impl Mistakes {
     }
 }
 
-/// A text whose templates are replaced by words, so that it can be parsed as a URL.
-pub(super) struct Shielded {
-    pub(super) text: String,
-    expressions: Vec<String>,
-}
-
-/// What stands for the template of this number.
-fn shield(number: usize) -> String {
-    format!("zq{number}template{number}qz")
-}
-
-impl Shielded {
-    pub(super) fn new(text: &str) -> Result<Self, String> {
-        let (mut shielded, mut expressions) = (String::new(), Vec::new());
-        for part in script::split(text)? {
-            match part {
-                Part::Text(text) => shielded.push_str(text),
-                Part::Expression(expression) => {
-                    shielded.push_str(&shield(expressions.len()));
-                    expressions.push(format!("{{{{{expression}}}}}"));
-                }
-            }
-        }
-        Ok(Self { text: shielded, expressions })
-    }
-
-    /// A part of the text, with its templates.
-    pub(super) fn restore(&self, part: &str) -> String {
-        let restored =
-            |text: String, (number, expression): (usize, &String)| text.replace(&shield(number), expression);
-        self.expressions.iter().enumerate().fold(part.to_owned(), restored)
-    }
-
-    fn has_expression(&self, part: &str) -> bool {
-        (0..self.expressions.len()).any(|number| part.contains(&shield(number)))
-    }
-}
-
-/// A URL, and the templates in it.
+/// A URL: scheme and authority, and the target that is asked for, kept as it was given.
 pub(super) struct ParsedUrl {
     pub(super) url: Url,
-    pub(super) shielded: Shielded,
+    /// The host in the letters in which it was given.
+    pub(super) host: String,
+    pub(super) target: Text,
 }
 
-/// Parses a URL after substituting its environment variables.
+/// Reads a URL. Only its host is read as the standard of URLs says; its path and query go out as they were given.
 pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
-    let text = secrets::mask_url(written);
-    let sent = secrets::reference::expand_url(written).map_err(|why| format!("'{text}': {why}"))?;
-    let full = if sent.contains("://") { sent } else { format!("http://{sent}") };
+    let shown = secrets::mask_url(written);
+    let quoting = |why: String| format!("'{shown}': {why}");
+    let text = read_target(written).map_err(quoting)?;
     // Before a message can quote a part of the URL.
+    let (full, has_reference) = (text.shown(), reference::has_reference(written));
     secrets::mask::learn_url(&full);
-    if secrets::reference::has_reference(written) {
-        secrets::mask::learn_text(&full, &text);
+    if has_reference {
+        secrets::mask::learn_text(&full, &shown);
     } else {
         secrets::mask::learn_url(written);
     }
-    let shielded = Shielded::new(&full)?;
-    let url = Url::parse(&shielded.text)
-        .map_err(|e| format!("'{text}' is not a URL: {e}; such as http://127.0.0.1:8080/"))?;
-    match url.scheme() {
-        "http" | "https" if shielded.has_expression(url.authority()) => {
-            Err(format!("'{text}': all requests go to one host, so that {{{{…}}}} can only be behind it"))
+    let mut parts = text.parts().iter();
+    let first = match parts.next() {
+        Some(TextPart::Literal(first)) => String::from_utf8_lossy(first).into_owned(),
+        _ => String::new(),
+    };
+    let start = secrets::mask::authority(&first);
+    let scheme = if start == 0 { "http" } else { &first[..start - 3] };
+    let end = first[start..].find(['/', '?']).map_or(first.len(), |end| start + end);
+    if (end == first.len() && parts.len() > 0) || (first.is_empty() && text.is_template()) {
+        return Err(quoting("all requests go to one host, so that {{…}} can only be behind it".to_owned()));
+    }
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(quoting(format!("proofload does not support {scheme}; give an http:// or https:// URL")));
+    }
+    let refuse = |why: &str| format!("'{shown}' is not a URL: {why}; such as http://127.0.0.1:8080/");
+    let authority = &first[start..end];
+    // The parser of URLs would take these for a slash, or leave them out.
+    if authority.contains(|c: char| c == '\\' || c.is_ascii_control()) {
+        return Err(refuse("invalid domain character"));
+    }
+    let url = Url::parse(&format!("{scheme}://{authority}/")).map_err(|why| refuse(&why.to_string()))?;
+    let host = url.host_str().unwrap_or_default();
+    let typed = authority.rsplit('@').next().unwrap_or_default().get(..host.len());
+    let host = typed.filter(|typed| typed.eq_ignore_ascii_case(host)).unwrap_or(host).to_owned();
+    let mut target = Text::literal(if first[end..].starts_with('/') { "" } else { "/" });
+    target.push_literal(&first[end..]);
+    parts.for_each(|part| target.push(part.clone()));
+    Ok(ParsedUrl { url, host, target: sendable(target) })
+}
+
+/// The text of a URL or of its path and query, without its fragment, which no request has. In the query and before the host,
+/// values of variables are percent-encoded, so that the service gets exactly these values. Elsewhere they stay as they are; one
+/// that the URL begins with may be a whole URL.
+pub(super) fn read_target(written: &str) -> Result<Text, String> {
+    let fragment = text::pieces(written)?.into_iter().find_map(|(at, piece)| match piece {
+        Piece::Plain(plain) => plain.find('#').map(|within| at + within),
+        _ => None,
+    });
+    let written = &written[..fragment.unwrap_or(written.len())];
+    let authority = secrets::mask::authority(written);
+    let end = written[authority..].find(['/', '?']).map_or(written.len(), |at| authority + at);
+    let user_info = written[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
+    let query = written.find('?').unwrap_or(written.len());
+    read_with(written, |at, value| match at {
+        at if user_info.contains(&at) || at > query => reference::percent_encoded(&value),
+        0 => value.split('#').next().unwrap_or_default().to_owned(),
+        _ => value,
+    })
+}
+
+/// A target in which all that a request line cannot carry is percent-encoded: blanks, controls and what is not ASCII.
+pub(super) fn sendable(target: Text) -> Text {
+    target.map_literals(|bytes| {
+        let mut encoded = Vec::with_capacity(bytes.len());
+        for byte in bytes {
+            match byte {
+                b'!'..=b'~' => encoded.push(byte),
+                _ => encoded.extend(format!("%{byte:02X}").bytes()),
+            }
         }
-        "http" | "https" if url.host_str().is_some() => Ok(ParsedUrl { url, shielded }),
-        other => {
-            Err(format!("'{text}': proofload does not support {other}; give an http:// or https:// URL"))
-        }
+        encoded
+    })
+}
+
+/// The body to send: the content of `@FILE` as it is, or the text.
+pub(super) fn read_body(text: &str) -> Result<Text, String> {
+    match text.strip_prefix('@') {
+        None => read_text(text),
+        Some(_) => read_bytes(text).map(Text::literal),
     }
 }
 
-/// The body to send: the content of `@FILE`, or the text with its environment variables substituted.
-pub(super) fn read_body(text: &str) -> Result<Vec<u8>, String> {
-    match text.strip_prefix('@') {
-        None => expanded(text).map(String::into_bytes),
-        Some(_) => read_bytes(text),
+/// A text as a user wrote it. From now on, messages show it instead of the values of its variables.
+pub(super) fn read_text(written: &str) -> Result<Text, String> {
+    let text = read_with(written, |_, value| value)?;
+    if reference::has_reference(written) {
+        secrets::mask::learn_text(&text.shown(), written);
+    }
+    Ok(text)
+}
+
+/// A text with the values of its variables, each as its place in the text needs it.
+fn read_with(written: &str, value_at: impl Fn(usize, String) -> String) -> Result<Text, String> {
+    let mut read = Text::default();
+    for (start, piece) in text::pieces(written)? {
+        match piece {
+            Piece::Template(expression) => read.push_template(expression),
+            Piece::Quoted(literal) => read.push_literal(literal),
+            Piece::Plain(plain) => {
+                for (at, piece) in reference::pieces(plain)? {
+                    match piece {
+                        reference::Piece::Text(literal) => read.push_literal(literal),
+                        reference::Piece::Name(name) => {
+                            read.push_literal(value_at(start + at, reference::variable(name)?));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// How a user writes a text that is to be sent as it is. `marks`: what has a meaning where the text stands, such as `#` in a URL.
+pub fn written_literally(literal: &str, marks: &[char]) -> String {
+    let (mut written, mut rest) = (String::new(), literal);
+    let is_mark = |c: char| c == '{' || marks.contains(&c);
+    while let Some(at) = rest.find(is_mark) {
+        let (before, from) = rest.split_at(at);
+        let run = from.len() - from.trim_start_matches(is_mark).len();
+        written += before;
+        match &from[..run] {
+            "{" if before.ends_with('$') => written += "${",
+            "{" => written += "{",
+            run => written += &format!("{{{{\"{run}\"}}}}"),
+        }
+        rest = &from[run..];
+    }
+    written += rest;
+    // A file's name would follow.
+    match written.strip_prefix('@') {
+        Some(after) => format!("{{{{\"@\"}}}}{after}"),
+        None => written,
     }
 }
 
@@ -143,15 +214,6 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
         }
         Some(path) => input::read(Path::new(path), MAX_BODY_BYTES),
     }
-}
-
-/// The text with its environment variables substituted. From now on, messages show the text as it was written instead.
-pub(super) fn expanded(text: &str) -> Result<String, String> {
-    let expanded = secrets::reference::expand(text)?;
-    if secrets::reference::has_reference(text) {
-        secrets::mask::learn_text(&expanded, text);
-    }
-    Ok(expanded)
 }
 
 pub(super) fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {

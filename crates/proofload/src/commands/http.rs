@@ -15,6 +15,7 @@ use crate::{
 
 /// Runs the trial and shows the result.
 pub(crate) fn run(arguments: &HttpArgs) -> Result<Exit> {
+    standard::note(arguments.time_note());
     run_shown(arguments, trial_text::render)
 }
 
@@ -25,11 +26,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
     fit(&mut plan, &host, arguments)?;
-    arguments
-        .curl_notes()
-        .iter()
-        .for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
-    hint.iter().for_each(|hint| standard::print_to_stderr(format_args!("proofload: {hint}")));
+    standard::note(arguments.curl_notes().into_iter().chain(hint));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments)?;
     raise_descriptors();

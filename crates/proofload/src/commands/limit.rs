@@ -13,10 +13,7 @@ use crate::{
 pub(crate) fn run(arguments: &LimitArgs) -> Result<Exit> {
     let host = MachineLimits::read().map_err(Refusal::one)?;
     let study = arguments.study(&host).map_err(Refusal::new)?;
-    arguments
-        .curl_notes()
-        .iter()
-        .for_each(|note| standard::print_to_stderr(format_args!("proofload: {note}")));
+    standard::note(arguments.curl_notes().into_iter().chain(arguments.time_note()));
     run_study(StudyRun {
         study,
         name: "limit",

@@ -211,8 +211,13 @@ impl LimitArgs {
         if mistakes.is_empty() { Ok(study) } else { Err(mistakes) }
     }
 
+    /// Says that times without a unit are seconds, if the command has any.
+    pub(crate) fn time_note(&self) -> Option<String> {
+        self.common.time_note()
+    }
+
     /// What a reader should know of a command line of curl.
-    pub(crate) fn curl_notes(&self) -> &[String] {
+    pub(crate) fn curl_notes(&self) -> Vec<String> {
         self.common.curl_notes()
     }
 

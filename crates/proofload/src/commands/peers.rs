@@ -16,7 +16,7 @@ use crate::{
     output::peer_text,
 };
 pub(crate) use ab::Ab;
-use table::{Given, OWN, Row, Translated};
+use table::{Given, OWN, Row, Translated, same_line};
 pub(crate) use wrk::{Wrk, Wrk2};
 
 /// A program whose command line is understood.
@@ -26,8 +26,8 @@ pub(crate) trait Peer: fmt::Debug + 'static {
     /// Its options, in the order of the help.
     const ROWS: &'static [Row];
 
-    /// What its command line becomes, and the layout of its output.
-    fn translate(url: &str, given: &Given) -> (Translated, peer_text::Layout);
+    /// The URL that its command line asks for, what else it becomes, and the layout of its output.
+    fn translate(url: &str, given: &Given) -> (String, Translated, peer_text::Layout);
 }
 
 /// A command line of another program, as it was typed.
@@ -80,8 +80,7 @@ struct HttpLine {
 pub(crate) fn run<P: Peer>(arguments: &PeerArgs<P>) -> Result<Exit> {
     let (words, translated, layout) = arguments.http_words().map_err(Refusal::new)?;
     let read = HttpLine::try_parse_from(&words).map_err(Refusal::one)?;
-    let line =
-        format!("proofload http {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    let line = same_line(&[&["http".to_owned()][..], &words].concat());
     http::run_shown(&read.http, |trial| peer_text::render(trial, &layout, &translated.notes, &line))
 }
 
@@ -91,11 +90,11 @@ impl<P: Peer> PeerArgs<P> {
     /// # Errors
     /// Every option that is refused.
     fn http_words(&self) -> Result<(Vec<String>, Translated, peer_text::Layout), Vec<String>> {
-        let (translated, layout) = P::translate(&self.url, &self.given);
+        let (url, translated, layout) = P::translate(&self.url, &self.given);
         if !translated.mistakes.is_empty() {
             return Err(translated.mistakes);
         }
-        Ok((translated.words(&self.url), translated, layout))
+        Ok((translated.words(&url), translated, layout))
     }
 
     /// The options of `proofload http` that the line becomes.
@@ -107,12 +106,6 @@ impl<P: Peer> PeerArgs<P> {
         let (words, ..) = self.http_words()?;
         HttpLine::try_parse_from(words).map(|line| line.http).map_err(|error| vec![error.to_string()])
     }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    // Only a zero byte cannot be quoted, and no argument has one.
-    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }
 
 #[cfg(test)]

@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
 /// Reads the study file, then runs the study or shows its plan.
 pub(crate) fn run(arguments: &RunArgs) -> Result<Exit> {
     let mut study = arguments.read(&MachineLimits::read().map_err(Refusal::one)?)?;
+    let setup = study.setup(0, None).ok();
+    let workload = setup.as_ref().and_then(|setup| setup.workload.http());
+    standard::note(workload.and_then(load::HttpWorkload::times_without_unit));
     study.observe.extend(arguments.observe.observe.iter().cloned());
     if arguments.dry_run {
         standard::print_wrapped(&study.describe())?;

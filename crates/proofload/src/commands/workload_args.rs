@@ -74,12 +74,27 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         matches!(self.curl_line(), Some(Err(_)))
     }
 
-    /// What a reader should know of curl's line.
-    pub(crate) fn curl_notes(&self) -> &[String] {
-        match self.curl_line() {
-            Some(Ok(line)) => line.notes(),
-            _ => &[],
-        }
+    /// What a reader should know of curl's line, and the same without curl for `command`.
+    pub(crate) fn curl_notes(&self) -> Vec<String> {
+        let Some(Ok(line)) = self.curl_line() else { return Vec::new() };
+        let mut notes = line.notes().to_vec();
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        notes.push(line.same(&own_words(words)).map_or_else(
+            || {
+                "the same cannot be said without curl's line: its body is of a file, long, or no text"
+                    .to_owned()
+            },
+            |same| format!("The same: {same}"),
+        ));
+        notes
+    }
+
+    /// Says that times without a unit are seconds, if the command has any.
+    pub(crate) fn time_note(&self) -> Option<String> {
+        let mut own = HttpWorkload::default();
+        // Values are stored as text, so storing them cannot fail.
+        self.given.apply(&mut own);
+        own.times_without_unit()
     }
 
     /// The workload as given.
@@ -114,6 +129,18 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
         };
         self.curl_line.get_or_init(read).as_ref()
     }
+}
+
+/// The words of this process behind the program's name that are not curl's.
+fn own_words(words: impl Iterator<Item = String>) -> Vec<String> {
+    let (mut own, mut is_of_curl) = (Vec::new(), false);
+    for word in words.skip(1).take_while(|word| word != "--") {
+        if !is_of_curl && !word.starts_with("--curl") {
+            own.push(word.clone());
+        }
+        is_of_curl = word == "--curl";
+    }
+    own
 }
 
 /// The options of a workload; with `SEARCH`, without those that a search sets itself.

@@ -57,6 +57,11 @@ pub(crate) fn print_to_stderr(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", for_stderr(&secrets::mask(&line.to_string())));
 }
 
+/// Writes notes to standard error, each on a line of the program's.
+pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
+    notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
+}
+
 /// Prepares a line for standard error: makes control characters visible and wraps at the width of the terminal.
 pub(crate) fn for_stderr(line: &str) -> String {
     let line = printable_lines(&without_workflow_commands(line)).into_owned();

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Request, StatusSet};
-use crate::distribution::Distribution;
+use crate::{distribution::Distribution, text::Text};
 
 /// The steps of each iteration of a user, and what their requests are made of. In an open load, an iteration is what
 /// arrives.
@@ -187,14 +187,58 @@ impl From<RequestPlan> for StepAction {
     }
 }
 
+/// A request of texts, in which templates are filled in.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TextRequest {
+    /// The method.
+    pub method: String,
+    /// The request target: path and query.
+    pub target: Text,
+    /// Header fields in order, including `Host`.
+    pub headers: Vec<(String, Text)>,
+    /// The body.
+    pub body: Text,
+}
+
+impl TextRequest {
+    /// The request whose texts were written by a user, without variables.
+    ///
+    /// # Errors
+    /// When a `{{` has no end.
+    pub fn written(request: &Request) -> Result<Self, String> {
+        let headers = request.headers.iter();
+        let headers = headers.map(|(name, value)| Ok((name.clone(), Text::written(value)?)));
+        Ok(Self {
+            method: request.method.clone(),
+            target: Text::written(&request.target)?,
+            headers: headers.collect::<Result<_, String>>()?,
+            body: Text::written(&String::from_utf8_lossy(&request.body))?,
+        })
+    }
+
+    /// The request as it is sent, if it has no template.
+    pub fn plain(&self) -> Request {
+        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.shown()));
+        Request {
+            method: self.method.clone(),
+            target: self.target.shown(),
+            headers: headers.collect(),
+            body: self.body.bytes(),
+        }
+    }
+
+    /// Whether something in it is filled in for each request.
+    pub fn is_template(&self) -> bool {
+        let values = self.headers.iter().map(|(_, value)| value);
+        [&self.target, &self.body].into_iter().chain(values).any(Text::is_template)
+    }
+}
+
 /// A request made of templates, and what its answer must be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestPlan {
-    /// Method, target, header fields and body; all but the method are templates.
-    pub request: Request,
-    /// The body is sent as it is, although it may look like a template.
-    #[serde(default)]
-    pub literal_body: bool,
+    /// Method, target, header fields and body.
+    pub request: TextRequest,
     /// The statuses that mean success.
     pub expect: StatusSet,
     /// What else the answer must have, such as `json:$.ok = true`.
@@ -210,14 +254,7 @@ pub struct RequestPlan {
 
 impl RequestPlan {
     /// A request of templates that succeeds with these statuses, whatever else the answer has.
-    pub fn new(request: Request, expect: StatusSet) -> Self {
-        Self {
-            request,
-            literal_body: false,
-            expect,
-            checks: Vec::new(),
-            take: Vec::new(),
-            goes_on_after_failure: false,
-        }
+    pub fn new(request: TextRequest, expect: StatusSet) -> Self {
+        Self { request, expect, checks: Vec::new(), take: Vec::new(), goes_on_after_failure: false }
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan};
+use record::{Request, RequestPlan, ScriptPlan, StatusSet, StepPlan, TextRequest};
 
 use super::*;
 use crate::{Script, User};
@@ -9,7 +9,7 @@ use crate::{Script, User};
 fn rendered(text: &str, times: usize) -> Result<Vec<String>, String> {
     let request =
         Request { method: "POST".to_owned(), target: "/".to_owned(), headers: Vec::new(), body: text.into() };
-    let mut request = RequestPlan::new(request, StatusSet::success());
+    let mut request = RequestPlan::new(TextRequest::written(&request)?, StatusSet::success());
     request.take.push(("taken".to_owned(), "body".to_owned()));
     let step = StepPlan::once("a", request.into());
     let plan = ScriptPlan { steps: vec![step], ..ScriptPlan::default() };
@@ -60,8 +60,6 @@ fn random_values_have_their_form_and_differ() {
 
 #[test]
 fn encodings_fit_the_place() {
-    let text = Part::Expression;
-    assert_eq!(split("a{{b|url}}c"), Ok(vec![Part::Text("a"), text("b|url"), Part::Text("c")]));
     let encoded = |encoding: Encoding| {
         let mut out = Vec::new();
         encoding.write("a b/\"é\n".as_bytes(), &mut out);

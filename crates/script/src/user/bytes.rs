@@ -1,6 +1,6 @@
 //! Parts of a request, as bytes.
 
-use crate::template::{MASK, percent_encode, push_hex};
+use crate::template::{MASK, push_hex};
 
 /// The text with a mask instead of each `what`.
 pub(super) fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
@@ -15,17 +15,6 @@ pub(super) fn replace(text: &[u8], what: &[u8]) -> Vec<u8> {
     }
     replaced.extend_from_slice(rest);
     replaced
-}
-
-/// Percent-encodes the bytes of a target that no request line may carry (RFC 9112, 3.2.1).
-pub(super) fn encode_unsendable(target: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-    let is_sendable = |byte: u8| (b'!'..=b'~').contains(&byte) && !b"\"#<>\\^`{|}".contains(&byte);
-    if target.iter().all(|&byte| is_sendable(byte)) {
-        return;
-    }
-    scratch.clear();
-    percent_encode(target, is_sendable, scratch);
-    std::mem::swap(target, scratch);
 }
 
 /// Appends a sampled trace of one span (W3C Trace Context, version 00). The standard forbids numbers that are 0.

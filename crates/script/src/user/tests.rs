@@ -1,5 +1,5 @@
 use http1::ResponseReader;
-use record::{Request, RequestPlan, RowOrder, ScriptPlan, StatusSet, StepAction, StepPlan};
+use record::{Request, RequestPlan, RowOrder, ScriptPlan, StatusSet, StepAction, StepPlan, TextRequest};
 
 use super::*;
 use crate::ScriptMistake;
@@ -9,7 +9,7 @@ fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> RequestPlan 
     let host = ("Host".to_owned(), "h:80".to_owned());
     let headers = std::iter::once(host).chain(headers).collect();
     let request = Request { method: method.to_owned(), target: target.to_owned(), headers, body: Vec::new() };
-    RequestPlan::new(request, StatusSet::success())
+    RequestPlan::new(TextRequest::written(&request).unwrap(), StatusSet::success())
 }
 
 fn step(name: &str, request: RequestPlan) -> StepPlan {
@@ -302,4 +302,99 @@ fn mistakes_name_their_step_and_key() {
     }
     let first = StepPlan { only_if: Some("status == 1".to_owned()), ..get("a") };
     assert_eq!(Script::new(&script(vec![first]), true, false).unwrap_err()[0].key, "if");
+}
+
+#[test]
+fn conditions_have_one_grammar() {
+    let mut first = request("GET", "/a", &[]);
+    for name in ["c", "d", "n", "m"] {
+        first.take.push((name.to_owned(), format!("json:$.{name}")));
+    }
+    let plan = |condition: &str| {
+        let second = StepPlan { only_if: Some(condition.to_owned()), ..get("b") };
+        script(vec![step("a", first.clone()), second])
+    };
+    let answer = "200 OK\r\n\r\n{\"c\": \"abc\", \"d\": \"abc\", \"n\": 5, \"m\": 4}";
+    for (condition, holds) in [
+        ("c == d", true),
+        ("c != d", false),
+        ("n > m", true),
+        ("m>n", false),
+        ("n <= 5", true),
+        ("c > n", false),
+        ("status == 2xx", true),
+        ("status == 4xx", false),
+        ("status != 4xx", true),
+        ("status == 404 or status == 200", true),
+        ("c == 'abc' and n == 5", true),
+        ("c == \"a and b\"", false),
+        ("not c", false),
+        ("c = true", false),
+    ] {
+        assert_eq!(iteration(&plan(condition), &[answer]).0.len() == 2, holds, "{condition}");
+    }
+    for (condition, why) in [
+        ("status == 404 && y", "column 15: write 'and'"),
+        ("status == ", "column 8: nothing follows"),
+        ("status === 200", "column 8: '===' is no relation"),
+        ("status <> 404", "column 8: '<>' is no relation"),
+        ("status =~ 4", "column 8: '=~' is no relation"),
+        ("status == 200 # x", "column 11: nothing has the name '200 # x'"),
+        ("c == \"abc", "column 6: the quote \" is not closed"),
+        ("n == 1,5", "column 6: nothing has the name '1,5'"),
+        ("status == {{c}}", "column 11: a name stands without braces"),
+        ("c == abc", "a text stands in quotes"),
+        ("c == 4xx", "nothing has the name '4xx'"),
+        ("status >= 4xx", "nothing has the name '4xx'"),
+        ("counter == 1", "'counter' is new in every place"),
+        ("c == d == n", "a second relation"),
+        ("'abc' == c", "is a text, where a name belongs"),
+        ("c and", "a name is missing"),
+        ("", "a name is missing"),
+        ("(c)", "no brackets"),
+    ] {
+        let mistakes = Script::new(&plan(condition), true, false).unwrap_err();
+        assert!(mistakes[0].message.contains(why), "{condition}: {}", mistakes[0].message);
+        assert_eq!((&*mistakes[0].step, mistakes[0].key), ("b", "if"));
+    }
+}
+
+#[test]
+fn an_expectation_is_one_comparison() {
+    let checked = |check: &str| {
+        let mut request = request("GET", "/a", &[]);
+        request.checks.push(check.to_owned());
+        Script::new(&script(vec![step("a", request)]), true, false)
+    };
+    for wrong in [
+        "json:$.a <> 5",
+        "json:$.a = 5 && x",
+        "json:$.a === 5",
+        "json:$.a =~ 5",
+        "json:$.a = {{x}}",
+        "json:$.a =",
+        "header:A = \"x",
+        "text:\"x",
+    ] {
+        let mistakes = checked(wrong).unwrap_err();
+        assert_eq!((&*mistakes[0].step, mistakes[0].key), ("a", "expect"), "{wrong}");
+    }
+    for sound in
+        ["json:$.a = 5", "header:Content-Type = text/html; charset=x", "json:$.a != ''", "text:5\" a"]
+    {
+        assert!(checked(sound).is_ok(), "{sound}");
+    }
+}
+
+#[test]
+fn a_value_repeats_a_step_a_bounded_number_of_times() {
+    let mut first = request("GET", "/a", &[]);
+    first.take.push(("n".to_owned(), "json:$.n".to_owned()));
+    let plan = script(vec![step("a", first), StepPlan { repeat: Some("n".to_owned()), ..get("b") }]);
+    let sent = |n: u64| {
+        let (sent, has_failed) = iteration(&plan, &[&format!("200 OK\r\n\r\n{{\"n\": {n}}}")]);
+        (sent.len(), has_failed)
+    };
+    // The steps of these tests run three times at most.
+    assert_eq!((sent(3), sent(4), sent(99_999_999_999_999)), ((4, false), (1, true), (1, true)));
 }

@@ -51,7 +51,7 @@ pub(super) fn read(
         spans.insert(spec.key, value.span());
         let texts = texts(reader, spec, value).into_iter();
         // `{{name}}` stays for the templates.
-        let expand = if option.is_template { placeholders::substitute } else { placeholders::expand };
+        let expand = if option.is_text { placeholders::substitute } else { placeholders::expand };
         let texts = texts.map(|text| expand(&text, context.lookup)).filter_map(|text| {
             if option.names_files {
                 resolve_file(reader, value, text, context.folder)

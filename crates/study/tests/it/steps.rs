@@ -44,7 +44,7 @@ fn steps_are_read_with_what_they_share() {
     script.for_each_request(&mut |step, request| {
         let fields: Vec<&str> = request.request.headers.iter().map(|(name, _)| name.as_str()).collect();
         requests.push((
-            format!("{}: {} {}", step.name, request.request.method, request.request.target),
+            format!("{}: {} {}", step.name, request.request.method, request.request.target.shown()),
             format!("{} {} {}", request.expect, request.checks.join(","), request.goes_on_after_failure),
             fields.join(","),
         ));
@@ -73,7 +73,7 @@ fn a_template_in_the_url_stays_and_the_rest_is_encoded() {
         let plan = setup.workload.http().unwrap().plan(&MachineLimits::EXAMPLE).unwrap();
         let mut targets = Vec::new();
         plan.script.iter().for_each(|script| {
-            script.for_each_request(&mut |_, request| targets.push(request.request.target.clone()));
+            script.for_each_request(&mut |_, request| targets.push(request.request.target.shown()));
         });
         Ok::<_, Vec<String>>((plan.request.target, targets))
     };

@@ -7,7 +7,7 @@ use super::{
     table::{
         Given, Row, Translated,
         Translation::{Becomes, Default, Ignored, Own, Refused},
-        literal, row,
+        Value, row, unsendable,
     },
 };
 use crate::output::peer_text::Layout;
@@ -69,48 +69,78 @@ impl Peer for Ab {
     const ABOUT: &'static str = "Run ab's command line and show its layout, with proofload's figures";
     const ROWS: &'static [Row] = ROWS;
 
-    fn translate(_: &str, given: &Given) -> (Translated, Layout) {
+    fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
         let mut translated = Translated::of(given);
+        refuse_as_ab(url, given, &mut translated);
         let mut requests = "1";
         for (row, value) in given.iter() {
             match row.letter {
                 Some('n') => requests = value,
                 Some('t') => {
                     requests = REQUESTS_OF_A_TIME_LIMIT;
-                    translated.set("duration", Some(value.to_owned()));
+                    translated.set("duration", value);
                 }
                 Some('p' | 'u') => {
                     translated.set_default("method", if row.letter == Some('p') { "POST" } else { "PUT" });
-                    translated.set("body", Some(format!("@{value}")));
+                    translated.put("body", Value::File(value.to_owned()));
                 }
                 Some('i') => translated.set_default("method", "HEAD"),
-                Some('H') => translated.set("header", Some(literal(value))),
-                Some('A') => {
-                    translated.add_header("Authorization", &format!("Basic {}", BASE64.encode(value)))
-                }
+                Some('H') => translated.set("header", value),
                 Some('f') => set_protocol(&mut translated, value),
                 _ => {}
             }
         }
-        translated.set("requests", Some(requests.to_owned()));
+        translated.set("requests", requests);
         translated.set_default("connections", "1");
         if given.has("-p") || given.has("-u") {
-            translated.set("content-type", Some(given.last("-T").unwrap_or("text/plain").to_owned()));
+            translated.set("content-type", given.last("-T").unwrap_or("text/plain"));
         }
         if let Some(cookie) = given.last("-C") {
-            translated.add_header("Cookie", &literal(cookie));
+            translated.add_header("Cookie", cookie);
+        }
+        if let Some(login) = given.last("-A") {
+            translated.add_header("Authorization", &format!("Basic {}", BASE64.encode(login)));
         }
         if !translated.has_header("accept") {
             translated.add_header("Accept", "*/*");
         }
         match given.has("-k") {
             true => translated.add_header("Connection", "Keep-Alive"),
-            false => translated.set("no-keepalive", None),
+            false => translated.put("no-keepalive", Value::Flag),
         }
         // ab does not look at certificates, and resumes no session.
-        translated.set("insecure", None);
-        translated.set("no-resumption", None);
-        (translated, Layout::Ab)
+        translated.put("insecure", Value::Flag);
+        translated.put("no-resumption", Value::Flag);
+        (url.to_owned(), translated, Layout::Ab)
+    }
+}
+
+/// Refuses what ab itself refuses, or reads otherwise.
+fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
+    let mut refuse = |why: String| translated.mistakes.push(why);
+    unsendable(url).into_iter().for_each(&mut refuse);
+    let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or(url);
+    let (authority, target) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if !target.starts_with('/') {
+        refuse("URL: ab takes none without a path: write a / behind the host".to_owned());
+    }
+    if authority.ends_with(':') {
+        refuse("URL: ab knows http:// and https:// in small letters only".to_owned());
+    }
+    if authority.contains('@') {
+        refuse("URL: ab takes no user info in it: write -A USER:PASSWORD".to_owned());
+    }
+    for name in ["-n", "-c", "-t", "-s"] {
+        if let Some(value) = given.last(name).filter(|value| value.parse::<u32>().is_err()) {
+            refuse(format!("{name} {value}: ab reads whole numbers, without units"));
+        }
+    }
+    let number = |name: &str, default: u64| given.last(name).map_or(Some(default), |n| n.parse().ok());
+    let requests = if given.has("-t") { None } else { number("-n", 1) };
+    if let (Some(requests), Some(users)) = (requests, number("-c", 1))
+        && users > requests
+    {
+        refuse(format!("-c {users}: ab takes no more users than requests (-n {requests})"));
     }
 }
 
@@ -126,6 +156,6 @@ fn set_protocol(translated: &mut Translated, name: &str) {
             return;
         }
     };
-    translated.set("tls-min", Some(version.to_owned()));
-    translated.set("tls-max", Some(version.to_owned()));
+    translated.set("tls-min", version);
+    translated.set("tls-max", version);
 }

@@ -4,16 +4,20 @@ mod body;
 mod options;
 mod route;
 mod shell;
+mod url;
 
 use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use clap::{Arg, Command};
+use clap::{
+    Arg, Command,
+    error::{ContextKind, ErrorKind},
+};
 use load::{DEFAULT_TIMEOUT_NS, HttpWorkload, OPTIONS};
 use record::input;
 
-use self::body::Body;
-use super::table::{Given, Translated, header_name, is_taken, literal};
+use self::{body::Body, url::checked_url};
+use super::table::{Given, Translated, Value, header_name, is_taken, same_line, unsendable, written_url};
 
 /// What a command line of curl sends, and how.
 #[derive(Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct CurlLine {
     url: String,
     translated: Translated,
     body: Option<Vec<u8>>,
+    shown_body: Option<String>,
 }
 
 /// Most redirects that curl follows, unless --max-redirs says another number.
@@ -45,7 +50,8 @@ impl CurlLine {
             _ => text.strip_prefix('@'),
         };
         let read = path.map(|path| input::read_text(Path::new(path))).transpose().map_err(|why| vec![why])?;
-        Self::parse(&shell::split(read.as_deref().unwrap_or(text)).map_err(|why| vec![why])?)
+        let text = read.as_deref().unwrap_or(text).trim_start_matches('\u{feff}');
+        Self::parse(&shell::split(text).map_err(|why| vec![why])?)
     }
 
     /// Reads the words of a command line, the first of which is `curl`.
@@ -58,14 +64,14 @@ impl CurlLine {
             return Err(vec!["the line does not begin with curl".to_owned()]);
         }
         let matches = command().try_get_matches_from(words).map_err(|error| vec![in_one_line(&error)])?;
-        let given = Given::read(options::ROWS, &matches);
+        let given = Given::read(options::rows(), &matches);
         let urls = matches.get_many::<String>("URL").into_iter().flatten().map(String::as_str);
         let urls: Vec<&str> =
             urls.chain(given.iter().filter(|(row, _)| row.long == "url").map(|(_, url)| url)).collect();
         let mut translated = Translated::of(&given);
         match urls[..] {
             [url] => {
-                let url = checked_url(url, given.has("-g"), &mut translated.mistakes);
+                let url = checked_url(url, &given, &mut translated.mistakes);
                 Self::translate(&url, &given, translated)
             }
             [] => Err(vec!["the line has no URL".to_owned()]),
@@ -85,17 +91,33 @@ impl CurlLine {
         for (row, value) in given.iter() {
             body.add(row.long, value)
                 .unwrap_or_else(|why| translated.mistakes.push(format!("--{}: {why}", row.long)));
-            set_option(row.long, value, &mut translated);
+        }
+        for (place, (row, value)) in given.iter().enumerate() {
+            // Of an option that is given again, the last counts.
+            if !given.iter().skip(place + 1).any(|(later, _)| later.long == row.long) {
+                set_option(row.long, value, &mut translated);
+            }
         }
         if given.has("-L") || given.has("--location-trusted") {
             // For curl, -1 is as many as there are.
             let most = given.last("--max-redirs").filter(|most| *most != "-1").unwrap_or(CURL_REDIRECTS);
-            translated.set("redirects", Some(most.to_owned()));
+            translated.set("redirects", most);
         }
         set_connect_timeout(given, &mut translated);
         translated.notes.extend(silent_differences(given));
-        let url = if given.has("-G") { body.in_query(url) } else { body.beside_query(url) };
-        let body = if given.has("-G") { None } else { body.finish() };
+        // A form or a file is a body all the same.
+        let is_in_query =
+            given.has("-G") && !["-T", "-F", "--form-string"].iter().any(|name| given.has(name));
+        let url = if is_in_query { body.in_query(url) } else { body.beside_query(url) };
+        let url = url.split('#').next().unwrap_or_default().to_owned();
+        translated.mistakes.extend(unsendable(&url));
+        let bodies = body;
+        let body = if is_in_query { None } else { bodies.finish() };
+        if body.is_some() && given.has("-r") {
+            translated.mistakes.push(
+                "-r: with a body, curl would send Content-Range: give what is wanted with -H".to_owned(),
+            );
+        }
         let method = match (&body, given.has("-I"), given.has("-T")) {
             (_, true, _) => "HEAD",
             (_, _, true) => "PUT",
@@ -114,24 +136,17 @@ impl CurlLine {
         for (name, value) in body.iter().filter_map(|body| body.content_type.as_ref()) {
             add_header(&mut translated, name, value);
         }
-        let cookies: Vec<&str> =
-            given.iter().filter(|(row, _)| row.long == "cookie").map(|(_, value)| value).collect();
+        let cookies = given.iter().filter(|(row, value)| row.long == "cookie" && !value.is_empty());
+        let cookies: Vec<&str> = cookies.map(|(_, value)| value).collect();
         if !cookies.is_empty() {
-            add_header(&mut translated, "Cookie", &cookies.join("; "));
+            add_header(&mut translated, "Cookie", &cookies.join(";"));
         }
-        let is_removal = |field: &str| field.strip_suffix(':').is_some_and(|name| name == header_name(field));
-        if translated
-            .options
-            .iter()
-            .any(|(_, value)| value.as_deref().is_some_and(|field| field.eq_ignore_ascii_case("host:")))
-        {
+        if translated.headers().any(|field| field.eq_ignore_ascii_case("host:")) {
             translated
                 .mistakes
                 .push("-H 'Host:': HTTP/1.1 needs the field: leave it out, or give it a value".to_owned());
         }
-        translated
-            .options
-            .retain(|(name, value)| *name != "header" || !value.as_deref().is_some_and(is_removal));
+        translated.remove_headers(|field| field.strip_suffix(':') == Some(header_name(field)));
         route::set(&url, given, &mut translated);
         let has_proxy = given.last("-x").is_some_and(|proxy| !proxy.is_empty());
         if has_proxy && (given.has("--resolve") || given.has("--connect-to")) {
@@ -146,8 +161,9 @@ impl CurlLine {
             );
         }
         let body = body.map(|body| body.bytes);
+        let shown_body = body.as_ref().and_then(|body| bodies.shown(body));
         if translated.mistakes.is_empty() {
-            Ok(Self { url, translated, body })
+            Ok(Self { url, translated, body, shown_body })
         } else {
             Err(translated.mistakes)
         }
@@ -156,6 +172,16 @@ impl CurlLine {
     /// What a reader should know of the translation.
     pub(crate) fn notes(&self) -> &[String] {
         &self.translated.notes
+    }
+
+    /// The same as a line of `proofload http`, with proofload's own words of the command before it. None if no text says the body.
+    pub(crate) fn same(&self, own: &[String]) -> Option<String> {
+        let mut words = own.to_vec();
+        if self.body.is_some() {
+            words.extend(["--body".to_owned(), Value::Literal(self.shown_body.clone()?).written("body")?]);
+        }
+        words.extend(self.translated.words(&self.url));
+        Some(same_line(&words))
     }
 
     /// Mistakes where proofload's own options say what the line says too; `options` are the names of those given, and
@@ -188,13 +214,12 @@ impl CurlLine {
 
     /// Whether a field is there only because curl sends it by itself, so that proofload's own comes instead.
     pub(crate) fn is_curl_default(&self, name: &str) -> bool {
-        let fields = self.translated.options.iter().filter_map(|(_, value)| value.as_deref());
-        name.eq_ignore_ascii_case("accept") && fields.into_iter().any(|field| field == ANY_TYPE)
+        name.eq_ignore_ascii_case("accept") && self.translated.headers().any(|field| field == ANY_TYPE)
     }
 
     /// Stores what the line says in a workload.
     pub(crate) fn apply(&self, workload: &mut HttpWorkload) {
-        workload.url = literal(&self.url);
+        workload.url = written_url(&self.url);
         workload.raw_body.clone_from(&self.body);
         for option in OPTIONS {
             let name = option.spec.flag();
@@ -203,7 +228,9 @@ impl CurlLine {
                 .options
                 .iter()
                 .filter(|(given, _)| *given == name && is_taken(given, &self.url));
-            let values: Vec<&str> = given.map(|(_, value)| value.as_deref().unwrap_or("true")).collect();
+            let values = given.map(|(name, value)| value.written(name).unwrap_or_else(|| "true".to_owned()));
+            let values: Vec<String> = values.collect();
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
             if !values.is_empty() {
                 // Values are stored as text, so that storing them cannot fail.
                 let _ = (option.spec.apply)(workload, &values);
@@ -217,7 +244,8 @@ impl CurlLine {
     /// The options for TLS, as they would be typed.
     pub(super) fn tls_words(&self) -> String {
         let tls = self.translated.options.iter().filter(|(name, _)| super::table::TLS.contains(name));
-        let words = tls.flat_map(|(name, value)| [format!("--{name}")].into_iter().chain(value.clone()));
+        let words =
+            tls.flat_map(|(name, value)| [format!("--{name}")].into_iter().chain(value.written(name)));
         words.collect::<Vec<_>>().join(" ")
     }
 }
@@ -228,37 +256,38 @@ fn command() -> Command {
     Command::new("curl")
         .disable_help_flag(true)
         .infer_long_args(true)
-        .args(options::ROWS.iter().map(|row| row.argument(false)))
+        .args(options::rows().map(|row| row.argument(false)))
         .arg(urls)
 }
 
-/// clap's message, without its usage.
+/// clap's message, without its usage and without tips for other commands.
 fn in_one_line(error: &clap::Error) -> String {
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    if let (ErrorKind::UnknownArgument, Some(option)) = (error.kind(), context(ContextKind::InvalidArg)) {
+        let similar = context(ContextKind::SuggestedArg).map(|known| format!("; is {known} meant?"));
+        return format!("{option} is no option of curl that is known here{}", similar.unwrap_or_default());
+    }
     let text = error.render().to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage"));
     let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// The URL with its scheme. Ranges and lists, which curl would expand, are refused unless `-g` is given.
-fn checked_url(url: &str, is_literal: bool, mistakes: &mut Vec<String>) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let after_host = rest.find('/').map_or("", |at| &rest[at..]);
-    if !is_literal && (rest.contains('{') || after_host.contains('[')) {
-        mistakes.push("URL: curl makes several URLs of {} and []: give one of them, or -g if they are meant as they are".to_owned());
-    }
-    format!("{scheme}://{rest}")
-}
-
 /// Sets a field of -H: `@FILE` is a file of fields, `Name;` a field without a value, and `Name:` takes curl's own away.
 fn set_header(written: &str, translated: &mut Translated) {
-    let field = match written.split_once(':') {
-        _ if written.starts_with('@') => written.to_owned(),
-        None => format!("{}: ", literal(written.trim_end_matches(';'))),
-        Some((name, value)) if value.trim().is_empty() => format!("{}:", name.trim()),
-        Some((name, value)) => literal(&format!("{}: {}", name.trim(), value.trim())),
-    };
-    translated.set("header", Some(field));
+    if let Some(path) = written.strip_prefix('@') {
+        return translated.put("header", Value::File(path.to_owned()));
+    }
+    match written.split_once(':') {
+        None if written.ends_with(';') => translated.add_header(written.trim_end_matches(';'), ""),
+        None => translated.notes.push("-H: curl sends no field without a colon".to_owned()),
+        Some((name, value)) if value.trim().is_empty() => {
+            translated.set("header", format!("{}:", name.trim()))
+        }
+        // Of several, curl sends the first.
+        Some((name, _)) if name.eq_ignore_ascii_case("host") && translated.has_header(name) => {}
+        Some((name, value)) => translated.add_header(name.trim(), value.trim()),
+    }
 }
 
 /// Handles the options that need more than a row of the table.
@@ -270,35 +299,46 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
             true => add_header(translated, "Authorization", &format!("Basic {}", BASE64.encode(value))),
             false => refuse(translated, "curl would ask for the password: write USER:PASSWORD"),
         },
-        "oauth2-bearer" => add_header(translated, "Authorization", &format!("Bearer {}", literal(value))),
-        "user-agent" if !value.is_empty() => add_header(translated, "User-Agent", &literal(value)),
+        "oauth2-bearer" => add_header(translated, "Authorization", &format!("Bearer {value}")),
+        "user-agent" if !value.is_empty() => add_header(translated, "User-Agent", value),
         "referer" if value.trim_end_matches(";auto").is_empty() => {}
-        "referer" => add_header(translated, "Referer", &literal(value.trim_end_matches(";auto"))),
-        "range" => add_header(translated, "Range", &format!("bytes={value}")),
+        "referer" => add_header(translated, "Referer", value.trim_end_matches(";auto")),
+        "range" => {
+            let to_the_end = if value.contains('-') { "" } else { "-" };
+            add_header(translated, "Range", &format!("bytes={value}{to_the_end}"));
+        }
         "compressed" => add_header(translated, "Accept-Encoding", COMPRESSED),
-        "cookie" if !value.contains('=') => {
+        "cert" if value.contains(':') && !Path::new(value).exists() => {
+            refuse(
+                translated,
+                "give the file alone: keys with a password are not read, decrypt the key first",
+            );
+        }
+        "no-alpn" => translated.set("alpn", "none"),
+        "cookie" if !value.is_empty() && !value.contains('=') => {
             refuse(
                 translated,
                 "files of cookies are not read: write -b 'NAME=VALUE', or -H @FILE for a file with the field Cookie",
             );
         }
-        "tlsv1.2" => translated.set("tls-min", Some("1.2".to_owned())),
-        "tlsv1.3" => translated.set("tls-min", Some("1.3".to_owned())),
+        "tlsv1.2" => translated.set("tls-min", "1.2"),
+        "tlsv1.3" => translated.set("tls-min", "1.3"),
         // An empty value is curl's way to say that there is none.
         "proxy" if value.is_empty() => {}
         "proxy" if value.starts_with("socks") => refuse(translated, options::SOCKS),
         "proxy" => {
-            let proxy = literal(value.trim_end_matches('/'));
-            let proxy = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+            let proxy = value.trim_end_matches('/');
+            let has_scheme = secrets::mask::authority(proxy) > 0;
+            let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
             // The port that curl takes by itself.
             let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
             let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
             let proxy = if has_port { proxy } else { format!("{proxy}:1080") };
-            translated.set("proxy", Some(proxy));
+            translated.set("proxy", proxy);
         }
         "location" | "location-trusted" => {
             // A redirect must not look like the page that it leads to.
-            translated.set("expect", Some("2xx".to_owned()));
+            translated.set("expect", "2xx");
             translated.notes.push(
                 "-L: redirects to the same host are followed; one to another host fails its request"
                     .to_owned(),
@@ -334,7 +374,7 @@ fn set_connect_timeout(given: &Given, translated: &mut Translated) {
     let whole_s = given.last("-m").map_or(default_s, seconds);
     if seconds(connect) <= whole_s {
         for name in ["connect-timeout", "handshake-timeout"] {
-            translated.set(name, Some(connect.to_owned()));
+            translated.set(name, connect);
         }
     } else if !given.has("-m") {
         translated.notes.push(format!(

@@ -1,6 +1,7 @@
 //! Tables of other programs' options, and what a line of them becomes.
 
 use clap::{Arg, ArgAction, ArgMatches};
+use load::{OPTIONS, written_literally};
 
 /// An option of another program.
 #[derive(Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct Row {
 }
 
 /// What becomes of an option of another program.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Translation {
     /// It is this option of proofload, with the same value.
     Becomes(&'static str),
@@ -54,7 +55,8 @@ pub(super) const OWN: &[Row] = &[
 ];
 
 /// Options of proofload that only an https:// URL takes.
-pub(super) const TLS: [&str; 10] = [
+pub(super) const TLS: [&str; 11] = [
+    "alpn",
     "insecure",
     "no-resumption",
     "cacert",
@@ -144,11 +146,45 @@ impl Given {
     }
 }
 
+/// The value of an option that a line becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// A flag has none.
+    Flag,
+    /// Words of the line, or of its program. They are sent as they are: they are no template, and name no variable and no file.
+    Literal(String),
+    /// The path of a file that the line names.
+    File(String),
+}
+
+impl Value {
+    /// The words; empty if there are none.
+    pub(super) fn words(&self) -> &str {
+        if let Self::Literal(words) = self { words } else { "" }
+    }
+
+    /// The value as a user of `proofload http` writes it for the option of this name.
+    pub(super) fn written(&self, name: &str) -> Option<String> {
+        let is_text = || OPTIONS.iter().any(|option| option.spec.flag() == name && option.is_text);
+        match self {
+            Self::Flag => None,
+            Self::Literal(words) if is_text() => Some(written_literally(words, &[])),
+            Self::Literal(words) => Some(words.clone()),
+            Self::File(path) => Some(format!("@{path}")),
+        }
+    }
+}
+
+/// A URL of a line as a user of `proofload http` writes it.
+pub(super) fn written_url(url: &str) -> String {
+    written_literally(url, &['#'])
+}
+
 /// What a line of another program becomes.
 #[derive(Debug, Default)]
 pub(crate) struct Translated {
-    /// Options of `proofload http`, by their long names without hyphens, each with its value if it has one.
-    pub options: Vec<(&'static str, Option<String>)>,
+    /// Options of `proofload http`, by their long names without hyphens.
+    pub options: Vec<(&'static str, Value)>,
     /// What a reader should know of the translation.
     pub notes: Vec<String>,
     /// Why the line is refused; empty if it is not.
@@ -161,8 +197,8 @@ impl Translated {
         let mut all = Self::default();
         for (row, value) in given.iter() {
             match row.translation {
-                Translation::Becomes(name) if row.value.is_empty() => all.set(name, None),
-                Translation::Becomes(name) => all.set(name, Some(value.to_owned())),
+                Translation::Becomes(name) if row.value.is_empty() => all.put(name, Value::Flag),
+                Translation::Becomes(name) => all.set(name, value),
                 Translation::Ignored(why) => {
                     all.notes.push(format!("{} changes nothing here: {why}", row.name()))
                 }
@@ -174,31 +210,43 @@ impl Translated {
     }
 
     /// Sets an option; of one that is given twice, the last counts, as in the other programs.
-    pub(super) fn set(&mut self, name: &'static str, value: Option<String>) {
+    pub(super) fn put(&mut self, name: &'static str, value: Value) {
         if name != "header" {
             self.options.retain(|(given, _)| *given != name);
         }
         self.options.push((name, value));
     }
 
+    /// Sets an option to words.
+    pub(super) fn set(&mut self, name: &'static str, words: impl Into<String>) {
+        self.put(name, Value::Literal(words.into()));
+    }
+
     /// Sets an option that is not set.
-    pub(super) fn set_default(&mut self, name: &'static str, value: &str) {
+    pub(super) fn set_default(&mut self, name: &'static str, words: &str) {
         if !self.options.iter().any(|(given, _)| *given == name) {
-            self.options.push((name, Some(value.to_owned())));
+            self.set(name, words);
         }
     }
 
     /// Adds a header field.
     pub(super) fn add_header(&mut self, name: &str, value: &str) {
-        self.options.push(("header", Some(format!("{name}: {value}"))));
+        self.set("header", format!("{name}: {value}"));
+    }
+
+    /// The header fields that the line gives.
+    pub(super) fn headers(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().filter(|(name, _)| *name == "header").map(|(_, value)| value.words())
     }
 
     /// Whether a header field is given by an option.
     pub(super) fn has_header(&self, name: &str) -> bool {
-        self.options.iter().any(|(option, value)| {
-            let field = value.as_deref().unwrap_or_default();
-            *option == "header" && header_name(field).eq_ignore_ascii_case(name)
-        })
+        self.headers().any(|field| header_name(field).eq_ignore_ascii_case(name))
+    }
+
+    /// Removes header fields.
+    pub(super) fn remove_headers(&mut self, is_wrong: impl Fn(&str) -> bool) {
+        self.options.retain(|(name, value)| *name != "header" || !is_wrong(value.words()));
     }
 
     /// The words after `proofload http`.
@@ -206,9 +254,9 @@ impl Translated {
         let mut words = Vec::new();
         for (name, value) in self.options.iter().filter(|(name, _)| is_taken(name, url)) {
             words.push(format!("--{name}"));
-            words.extend(value.clone());
+            words.extend(value.written(name));
         }
-        words.push(literal(url));
+        words.push(written_url(url));
         words
     }
 }
@@ -224,7 +272,44 @@ pub(super) fn is_taken(name: &str, url: &str) -> bool {
     !TLS.contains(&name) || is_tls_url
 }
 
-/// A text in which `${` and `{{` are these texts, and not the beginning of a variable's name or of a template.
-pub(super) fn literal(text: &str) -> String {
-    text.replace("{{", r#"{{"{{"}}"#).replace("${", "$${")
+/// Why a request line cannot carry what a URL asks for.
+pub(super) fn unsendable(url: &str) -> Option<String> {
+    let wrong = url.chars().find(|c| !c.is_ascii_graphic())?;
+    let shown = if wrong.is_control() || wrong == ' ' {
+        "a blank or a control character".to_owned()
+    } else {
+        format!("'{wrong}'")
+    };
+    Some(format!("URL: {shown} cannot stand in a request line: write it percent-encoded"))
+}
+
+/// The command with these words. A secret is in no output: a variable stands in its place, to be set to it.
+pub(super) fn same_line(words: &[String]) -> String {
+    let mut secrets = 0;
+    let mut line = "proofload".to_owned();
+    for word in words {
+        let masked = secrets::mask(word);
+        let mut parts = masked.split(secrets::MASK);
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts.filter(|_| masked != *word) {
+            secrets += 1;
+            let between = if part.starts_with('@') {
+                format!("${{SECRET_{secrets}}}:${{PASSWORD_{secrets}}}")
+            } else {
+                format!("${{SECRET_{secrets}}}")
+            };
+            shown += &format!("{between}{part}");
+        }
+        line += &format!(" {}", quoted(if masked == *word { word } else { &shown }));
+    }
+    if secrets > 0 {
+        line += "\n  with the secrets in the variables SECRET_1, …, which no output shows";
+    }
+    line
+}
+
+/// A word as a shell takes it.
+pub(super) fn quoted(word: &str) -> String {
+    // Only a zero byte cannot be quoted, and no argument has one.
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }

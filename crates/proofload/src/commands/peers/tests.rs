@@ -3,7 +3,11 @@ use load::{HttpWorkload, MachineLimits};
 use record::{HttpPlan, LoadModel};
 use testing::foreign_lines::{self, ForeignLine, SentRequest};
 
-use super::{curl::CurlLine, *};
+use super::{
+    curl::CurlLine,
+    table::{Value, quoted},
+    *,
+};
 use crate::{Cli, Command as OwnCommand};
 
 const LIST: &str = include_str!("../../../../../tests/data/foreign-lines.txt");
@@ -109,12 +113,59 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         ("ab -X proxy:80 http://127.0.0.1/", "--proxy"),
         ("ab -f SSL3 http://127.0.0.1/", "TLS1.2"),
         ("wrk --conections 5 http://127.0.0.1/", "--connections"),
+        ("wrk 127.0.0.1/", "URL: wrk takes none without a scheme"),
+        ("wrk http://127.0.0.1#q", "write a / before it"),
+        ("wrk -H 'host: a' http://127.0.0.1/", "write Host with a capital"),
+        ("wrk 'http://127.0.0.1/a b'", "cannot stand in a request line"),
+        ("ab http://127.0.0.1/\u{e9}", "cannot stand in a request line"),
+        ("ab http://127.0.0.1", "URL: ab takes none without a path"),
+        ("ab http://a:b@127.0.0.1/", "-A USER:PASSWORD"),
+        ("ab -n 5 -c 10 http://127.0.0.1/", "-c 10: ab takes no more users than requests (-n 5)"),
+        ("ab -n 1k http://127.0.0.1/", "-n 1k: ab reads whole numbers"),
     ] {
         let mistakes = plan(line).unwrap_err();
         assert!(mistakes.iter().any(|why| why.contains(words)), "{line}: {mistakes:?}");
     }
     let all = plan("ab -n 5 -g a -X b -f c http://127.0.0.1/").unwrap_err();
     assert_eq!(all.len(), 3, "{all:?}");
+}
+
+#[test]
+fn targets_and_fields_are_those_of_the_program() {
+    let sent = |line: &str| sent(&plan(line).unwrap_or_else(|why| panic!("{line}: {why:?}")));
+    for program in ["wrk", "ab"] {
+        let target = "/a/../%2e%2e/b\\c?q='x'<\"{{uuid}}${HOME}#z";
+        assert_eq!(
+            sent(&format!("{program} {}", quoted(&format!("http://127.0.0.1:1{target}")))).target,
+            target
+        );
+    }
+    let fields = |line: &str| sent(&format!("wrk {line}")).headers;
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let host = |value: &str| field("host", value);
+    assert_eq!(fields("-H 'Host: a' -H 'Host: b' http://127.0.0.1/"), [host("b")]);
+    assert_eq!(
+        fields("-H X-A:1 -H X-B -H 'Content-Length: 3' http://u:p@127.0.0.1:80/"),
+        [host("127.0.0.1:80")]
+    );
+    assert_eq!(sent("wrk http://127.0.0.1:1?q").target, "/");
+    assert_eq!(
+        fields("-H 'X: a' -H 'X: {{b}}' http://127.0.0.1:1/"),
+        [host("127.0.0.1:1"), field("x", "{{b}}")]
+    );
+}
+
+#[test]
+fn the_same_line_has_no_secret() {
+    let words = ["--header", "Authorization: Bearer abc", "-H", "X: 1 2", "http://u:p@h/?token=t1#x"]
+        .map(str::to_owned);
+    assert_eq!(
+        same_line(&words),
+        "proofload --header 'Authorization: ${SECRET_1}' -H 'X: 1 2' 'http://${SECRET_2}:${PASSWORD_2}@h/?token=${SECRET_3}#x'\n  \
+         with the secrets in the variables SECRET_1, …, which no output shows"
+    );
+    let words = ["http".to_owned(), "http://h/".to_owned()];
+    assert_eq!(same_line(&words), "proofload http http://h/");
 }
 
 #[test]
@@ -128,15 +179,15 @@ fn options_of_tls_are_kept_for_https_only() {
             )
         };
         let own = given("https://a/").unwrap();
-        let (translated, _) = Ab::translate("https://a/", &own.given);
+        let (_, translated, _) = Ab::translate("https://a/", &own.given);
         (translated.options.clone(), translated.words("http://a/"))
     };
     let (options, plain) = words("ab -f TLS1.2 -Z AES -E me.pem");
     for (name, value) in [("tls-min", "1.2"), ("tls-max", "1.2"), ("ciphers", "AES"), ("cert", "me.pem")] {
-        assert!(options.contains(&(name, Some(value.to_owned()))), "{options:?}");
+        assert!(options.contains(&(name, Value::Literal(value.to_owned()))), "{options:?}");
         assert!(!plain.contains(&format!("--{name}")), "{plain:?}");
     }
-    assert!(options.contains(&("insecure", None)));
+    assert!(options.contains(&("insecure", Value::Flag)));
 }
 
 #[test]

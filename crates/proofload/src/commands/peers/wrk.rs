@@ -7,7 +7,7 @@ use super::{
     table::{
         Given, Row, Translated,
         Translation::{Becomes, Ignored, Own, Refused},
-        literal, long, row,
+        Value, header_name, row, unsendable,
     },
 };
 use crate::output::peer_text::Layout;
@@ -28,7 +28,7 @@ const ROWS: &[Row] = &[
     row('H', "header", "HEADER", Own("proofload http --header")),
     row('L', "latency", "", Own("Print the latency distribution")),
     row('U', "u_latency", "", Own("Print also the latency from the actual send (wrk2)")),
-    long("timeout", "TIME", Becomes("timeout")),
+    row('T', "timeout", "TIME", Becomes("timeout")),
     row('s', "script", "FILE", Refused(SCRIPT)),
     row('B', "batch_latency", "", Ignored("every request has a time of its own, from when it was due")),
     row('v', "version", "", Ignored("`proofload --version` prints the version")),
@@ -41,8 +41,8 @@ impl Peer for Wrk {
     const ABOUT: &'static str = "Run wrk's command line and show its layout, with proofload's figures";
     const ROWS: &'static [Row] = ROWS;
 
-    fn translate(_: &str, given: &Given) -> (Translated, Layout) {
-        translate(given)
+    fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
+        translate(url, given)
     }
 }
 
@@ -50,27 +50,28 @@ impl Peer for Wrk2 {
     const ABOUT: &'static str = "Run wrk2's command line and show its layout, with proofload's figures";
     const ROWS: &'static [Row] = ROWS;
 
-    fn translate(_: &str, given: &Given) -> (Translated, Layout) {
-        let (mut translated, layout) = translate(given);
+    fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
+        let (url, mut translated, layout) = translate(url, given);
         if !given.has("-R") {
             translated
                 .mistakes
                 .push("-R is missing: wrk2 needs a rate, such as -R 2000; wrk has none".to_owned());
         }
-        (translated, layout)
+        (url, translated, layout)
     }
 }
 
-fn translate(given: &Given) -> (Translated, Layout) {
+fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
     let mut translated = Translated::of(given);
-    for (_, value) in given.iter().filter(|(row, _)| row.letter == Some('H')) {
-        translated.set("header", Some(literal(value)));
+    for (_, field) in given.iter().filter(|(row, _)| row.letter == Some('H')) {
+        set_header(field, &mut translated);
     }
+    let url = set_url(url, &mut translated);
     for (name, value) in [("threads", "2"), ("connections", "10"), ("duration", "10s")] {
         translated.set_default(name, value);
     }
     // Neither program looks at certificates.
-    translated.set("insecure", None);
+    translated.put("insecure", Value::Flag);
     match unequal_threads(&translated) {
         Ok(note) => translated.notes.extend(note),
         Err(mistake) => translated.mistakes.push(mistake),
@@ -80,14 +81,67 @@ fn translate(given: &Given) -> (Translated, Layout) {
         true => Layout::Wrk2 { is_distribution, is_uncorrected: given.has("-U") },
         false => Layout::Wrk { is_distribution },
     };
-    (translated, layout)
+    (url, translated, layout)
+}
+
+/// Sets a field as wrk's table of fields does: by its exact name, of which the last counts.
+fn set_header(field: &str, translated: &mut Translated) {
+    let name = header_name(field);
+    let Some((_, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
+        // What is no name may be a secret.
+        let name = name.split(' ').next().unwrap_or_default();
+        translated.notes.push(format!("-H '{name}…': wrk sends no field without a blank behind its colon"));
+        return;
+    };
+    translated.remove_headers(|known| header_name(known) == name);
+    if name == "Content-Length" {
+        translated.notes.push(format!("-H '{name}…': wrk sends the body's own length"));
+    } else if name != "Host" && name.eq_ignore_ascii_case("host") {
+        translated
+            .mistakes
+            .push(format!("-H '{name}…': wrk would send a field Host beside it: write Host with a capital"));
+    } else {
+        translated.add_header(name, value);
+    }
+}
+
+/// The URL as wrk reads it: without user info, and with the Host that it has.
+fn set_url(url: &str, translated: &mut Translated) -> String {
+    translated.mistakes.extend(unsendable(url));
+    let start = secrets::mask::authority(url);
+    if start == 0 {
+        translated.mistakes.push("URL: wrk takes none without a scheme: write http:// before it".to_owned());
+        return url.to_owned();
+    }
+    let (scheme, rest) = url.split_at(start);
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, mut target) = rest.split_at(end);
+    if target.starts_with('?') {
+        translated.notes.push("URL: wrk leaves out a query without a path: write a / before it".to_owned());
+        target = "";
+    } else if target.starts_with('#') {
+        translated.mistakes.push("URL: wrk takes no fragment without a path: write a / before it".to_owned());
+    }
+    let host = match authority.rsplit_once('@') {
+        Some((_, host)) => {
+            translated.notes.push("URL: wrk sends no user info".to_owned());
+            host
+        }
+        None => authority,
+    };
+    // A port is sent as it is written, also if it is the scheme's own.
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    if (port == "80" || port == "443" || port.starts_with('0')) && !translated.has_header("Host") {
+        translated.add_header("Host", host);
+    }
+    format!("{scheme}{host}{target}")
 }
 
 /// What wrk makes of connections that its threads cannot share evenly. It refuses fewer connections than threads.
 fn unequal_threads(translated: &Translated) -> Result<Option<String>, String> {
     let count = |name: &str| {
         let option = translated.options.iter().find(|(given, _)| *given == name)?;
-        parse_count(option.1.as_deref()?).ok()
+        parse_count(option.1.words()).ok()
     };
     let (Some(connections), Some(threads)) = (count("connections"), count("threads")) else {
         return Ok(None);

@@ -20,7 +20,11 @@ pub(super) struct Body {
     parts: Vec<Part>,
     upload: Option<Upload>,
     query: Vec<u8>,
+    has_file: bool,
 }
+
+/// The longest body that stands in a line, in bytes.
+const MAX_SHOWN_BYTES: usize = 2_000;
 
 #[derive(Debug)]
 struct Upload {
@@ -67,13 +71,14 @@ impl Body {
             "form" => self.parts.push(Part::parse(value)?),
             "form-string" => self.parts.push(Part::literal(value)?),
             "upload-file" => {
-                let name = Path::new(value)
-                    .file_name()
-                    .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                let name = Path::new(value).file_name().map_or_else(String::new, |name| {
+                    percent_encode(name.as_encoded_bytes(), ESCAPED).to_string()
+                });
                 self.upload = Some(Upload { name, bytes: read(if value == "." { "-" } else { value })? });
             }
             _ => return Ok(()),
         }
+        self.has_file |= !["data-raw", "form-string"].contains(&option) && value.contains(['@', '<']);
         let kinds = [self.data.is_some(), !self.parts.is_empty(), self.upload.is_some()];
         match kinds.into_iter().filter(|is_given| *is_given).count() {
             0 | 1 => Ok(()),
@@ -91,17 +96,28 @@ impl Body {
     /// The URL with the query of `--url-query`, and with the name of an uploaded file where it ends in a slash.
     pub(super) fn beside_query(&self, url: &str) -> String {
         let url = with_query(url, &self.query);
-        match &self.upload {
-            Some(upload) if url.ends_with('/') => url + &upload.name,
+        let Some(upload) = &self.upload else { return url };
+        let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let has_path = path[secrets::mask::authority(path)..].contains('/');
+        match path {
+            _ if !has_path => format!("{path}/{}{query}", upload.name),
+            path if path.ends_with('/') => format!("{path}{}{query}", upload.name),
             _ => url,
         }
     }
 
+    /// The body as a line can show it: none if it is long, no text, or has what a file holds.
+    pub(super) fn shown(&self, body: &[u8]) -> Option<String> {
+        let is_of_file = self.has_file || self.upload.is_some();
+        let text = String::from_utf8(body.to_vec()).ok();
+        text.filter(|text| !is_of_file && text.len() <= MAX_SHOWN_BYTES)
+    }
+
     /// The body, if any option gave one.
-    pub(super) fn finish(self) -> Option<Finished> {
+    pub(super) fn finish(&self) -> Option<Finished> {
         let content_type = |value: &str| Some(("Content-Type", value.to_owned()));
-        if let Some(upload) = self.upload {
-            return Some(Finished { bytes: upload.bytes, content_type: None });
+        if let Some(upload) = &self.upload {
+            return Some(Finished { bytes: upload.bytes.clone(), content_type: None });
         }
         if !self.parts.is_empty() {
             let (bytes, boundary) = form::multipart(&self.parts);
@@ -109,7 +125,7 @@ impl Body {
             return Some(Finished { bytes, content_type });
         }
         let is_json = self.is_json;
-        self.data.map(|bytes| Finished {
+        self.data.clone().map(|bytes| Finished {
             bytes,
             content_type: content_type(if is_json {
                 "application/json"

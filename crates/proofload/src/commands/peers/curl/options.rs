@@ -1,136 +1,109 @@
 //! The table of curl's options.
 
+use std::sync::LazyLock;
+
 use super::super::table::{
-    Row,
+    Row, Translation,
     Translation::{Becomes, Default, Ignored, Own, Refused},
-    long, row,
 };
 
-const OUTPUT: &str = "answers are counted, not kept";
-const RETRIES: &str = "every request counts; a failed one is not tried again";
-const VERSIONS: &str = "requests are of HTTP/1.1: leave it out, or write --http1.1";
-const AUTH: &str =
-    "only Basic authentication is sent without a challenge: give the field with -H 'Authorization: …'";
-const GET_AFTER_POST: &str = "a redirected POST becomes a GET, as browsers do";
 pub(super) const SOCKS: &str =
     "only tunnels of HTTP proxies are known: give -x http://HOST:PORT, or leave it out";
-const ONE: &str = "a trial sends one request again and again: leave it out";
+/// Options whose meaning is in `curl.rs`, `url.rs`, `body.rs` or `route.rs`.
+const READ: Translation = Own("");
 
-/// Options whose meaning is in `curl.rs`, `body.rs` or `route.rs`.
-const READ: super::super::table::Translation = Own("");
-
-pub(super) const ROWS: &[Row] = &[
-    // What is sent.
-    row('X', "request", "METHOD", Becomes("method")),
-    row('H', "header", "HEADER", READ),
-    row('d', "data", "DATA", READ),
-    long("data-ascii", "DATA", READ),
-    long("data-raw", "DATA", READ),
-    long("data-binary", "DATA", READ),
-    long("data-urlencode", "DATA", READ),
-    long("json", "DATA", READ),
-    row('F', "form", "NAME=CONTENT", READ),
-    long("form-string", "NAME=STRING", READ),
-    long("form-escape", "", Default),
-    row('G', "get", "", READ),
-    long("url-query", "DATA", READ),
-    row('I', "head", "", READ),
-    row('T', "upload-file", "FILE", READ),
-    row('u', "user", "USER:PASSWORD", READ),
-    long("basic", "", Default),
-    long("oauth2-bearer", "TOKEN", READ),
-    row('b', "cookie", "DATA", READ),
-    row('A', "user-agent", "NAME", READ),
-    row('e', "referer", "URL", READ),
-    row('r', "range", "RANGE", READ),
-    long("compressed", "", READ),
-    long("url", "URL", READ),
-    row('g', "globoff", "", READ),
-    row('L', "location", "", READ),
-    long("location-trusted", "", READ),
-    long("max-redirs", "N", READ),
-    long("post301", "", Ignored(GET_AFTER_POST)),
-    long("post302", "", Ignored(GET_AFTER_POST)),
-    long("post303", "", Ignored(GET_AFTER_POST)),
-    // The way.
-    long("resolve", "HOST:PORT:ADDRESS", READ),
-    long("connect-to", "HOST:PORT:HOST:PORT", READ),
-    long("interface", "ADDRESS", Becomes("source")),
-    long("unix-socket", "PATH", Becomes("unix-socket")),
-    row('m', "max-time", "SECONDS", Becomes("timeout")),
-    long("connect-timeout", "SECONDS", READ),
-    row('k', "insecure", "", Becomes("insecure")),
-    long("cacert", "FILE", Becomes("cacert")),
-    row('E', "cert", "FILE", Becomes("cert")),
-    long("key", "FILE", Becomes("key")),
-    long("ciphers", "LIST", Becomes("ciphers")),
-    long("tls-max", "VERSION", Becomes("tls-max")),
-    row('1', "tlsv1", "", Default),
-    long("tlsv1.2", "", READ),
-    long("tlsv1.3", "", READ),
-    long("http1.1", "", Default),
-    row('4', "ipv4", "", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
-    row('6', "ipv6", "", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
-    long("tcp-nodelay", "", Default),
-    // What curl shows, writes and repeats.
-    row('o', "output", "FILE", Ignored(OUTPUT)),
-    row('O', "remote-name", "", Ignored(OUTPUT)),
-    row('J', "remote-header-name", "", Ignored(OUTPUT)),
-    row('D', "dump-header", "FILE", Ignored(OUTPUT)),
-    row('c', "cookie-jar", "FILE", Ignored("cookies of answers are not kept")),
-    row('j', "junk-session-cookies", "", Ignored("cookies of answers are not kept")),
-    row('w', "write-out", "FORMAT", Ignored("proofload shows its own figures; --json FILE has all of them")),
-    row('s', "silent", "", Default),
-    row('S', "show-error", "", Default),
-    row('v', "verbose", "", Ignored(OUTPUT)),
-    row('i', "include", "", Ignored(OUTPUT)),
-    row('#', "progress-bar", "", Default),
-    row('N', "no-buffer", "", Default),
-    long("no-progress-meter", "", Default),
-    row('f', "fail", "", Default),
-    long("fail-with-body", "", Default),
-    long("raw", "", Default),
-    row('q', "disable", "", Default),
-    long("keepalive-time", "SECONDS", Default),
-    long(
-        "no-keepalive",
-        "",
-        Ignored("it is about TCP's probes; proofload's own --no-keepalive opens a connection per request"),
-    ),
-    long("retry", "N", Ignored(RETRIES)),
-    long("retry-delay", "SECONDS", Ignored(RETRIES)),
-    long("retry-max-time", "SECONDS", Ignored(RETRIES)),
-    long("retry-connrefused", "", Ignored(RETRIES)),
-    long("retry-all-errors", "", Ignored(RETRIES)),
+/// All options: their names, each with its letter after `/`, and with `=` if it takes a value; and what becomes of them.
+#[rustfmt::skip]
+const OPTIONS: &[(&str, Translation)] = &[
+    ("header/H= data/d= data-ascii= data-raw= data-binary= data-urlencode= json= form/F= form-string= get/G url-query= head/I upload-file/T= \
+      user/u= oauth2-bearer= cookie/b= user-agent/A= referer/e= range/r= compressed url= globoff/g path-as-is location/L location-trusted \
+      max-redirs= resolve= connect-to= connect-timeout= tlsv1.2 tlsv1.3 no-alpn proxy/x= proxytunnel/p", READ),
+    ("request/X=", Becomes("method")),
+    ("interface=", Becomes("source")),
+    ("unix-socket=", Becomes("unix-socket")),
+    ("max-time/m=", Becomes("timeout")),
+    ("insecure/k", Becomes("insecure")),
+    ("cacert=", Becomes("cacert")),
+    ("cert/E=", Becomes("cert")),
+    ("key=", Becomes("key")),
+    ("ciphers=", Becomes("ciphers")),
+    ("tls-max=", Becomes("tls-max")),
+    ("no-sessionid", Becomes("no-resumption")),
+    ("haproxy-protocol", Becomes("proxy-protocol")),
+    ("form-escape basic tlsv1/1 tlsv1.0 tlsv1.1 http1.1 http0.9 tcp-nodelay silent/s show-error/S progress-bar/# no-buffer/N no-progress-meter \
+      fail/f fail-with-body raw disable/q keepalive-time= disallow-username-in-url proxy-basic", Default),
+    // What changes nothing that is sent.
+    ("post301 post302 post303", Ignored("a redirected POST becomes a GET, as browsers do")),
+    ("ipv4/4 ipv6/6", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
+    ("output/o= remote-name/O remote-header-name/J dump-header/D= verbose/v include/i create-dirs create-file-mode= output-dir= \
+      remote-name-all no-clobber remove-on-error remote-time/R xattr libcurl= stderr= trace= trace-ascii= trace-time styled-output \
+      suppress-connect-headers etag-save= max-filesize= fail-early use-ascii/B", Ignored("answers are counted, not kept")),
+    ("cookie-jar/c= junk-session-cookies/j", Ignored("cookies of answers are not kept")),
+    ("write-out/w=", Ignored("proofload shows its own figures; --json FILE has all of them")),
+    ("no-keepalive", Ignored("it is about TCP's probes; proofload's own --no-keepalive opens a connection per request")),
+    ("retry= retry-delay= retry-max-time= retry-connrefused retry-all-errors", Ignored("every request counts; a failed one is not tried again")),
+    ("parallel/Z parallel-immediate parallel-max=", Ignored("--users of proofload says how many requests are in flight")),
+    ("happy-eyeballs-timeout-ms= tcp-fastopen false-start", Ignored("connections are made in one way")),
+    ("expect100-timeout=", Ignored("Expect: 100-continue is left out")),
+    ("proto= proto-default= proto-redir=", Ignored("URLs are of http and https")),
+    ("noproxy=", Ignored("only -x gives a proxy here")),
+    ("ssl ssl-allow-beast ssl-auto-client-cert ssl-no-revoke ssl-revoke-best-effort no-npn", Ignored("TLS is of 1.2 or 1.3, without such settings")),
     // What is not done.
-    row('0', "http1.0", "", Refused(VERSIONS)),
-    long("http2", "", Refused(VERSIONS)),
-    long("http2-prior-knowledge", "", Refused(VERSIONS)),
-    long("http3", "", Refused(VERSIONS)),
-    long("http3-only", "", Refused(VERSIONS)),
-    row('x', "proxy", "PROXY", READ),
-    row(
-        'U',
-        "proxy-user",
-        "USER:PASSWORD",
-        Refused("write the login into the proxy's URL: -x http://USER:PASSWORD@HOST:PORT"),
-    ),
-    long("haproxy-protocol", "", Becomes("proxy-protocol")),
-    long("socks5", "PROXY", Refused(SOCKS)),
-    long("socks5-hostname", "PROXY", Refused(SOCKS)),
-    row('p', "proxytunnel", "", READ),
-    long("digest", "", Refused(AUTH)),
-    long("ntlm", "", Refused(AUTH)),
-    long("negotiate", "", Refused(AUTH)),
-    long("anyauth", "", Refused(AUTH)),
-    long("aws-sigv4", "PROVIDER", Refused(AUTH)),
-    row('n', "netrc", "", Refused("write the login with -u USER:PASSWORD")),
-    row('K', "config", "FILE", Refused("write the options of the file on the line")),
-    long("request-target", "PATH", Refused("write the path into the URL")),
-    long("path-as-is", "", Refused("dots in a path are resolved: write the path that they lead to")),
-    long("limit-rate", "SPEED", Refused("to slow the load down, leave it out and give --rate")),
-    row('z', "time-cond", "TIME", Refused("write -H 'If-Modified-Since: …'")),
-    row('C', "continue-at", "OFFSET", Refused("write -r OFFSET-")),
-    row(':', "next", "", Refused(ONE)),
-    row('Z', "parallel", "", Ignored("--users of proofload says how many requests are in flight")),
+    ("http1.0/0 http2 http2-prior-knowledge http3 http3-only", Refused("requests are of HTTP/1.1: leave it out, or write --http1.1")),
+    ("digest ntlm ntlm-wb negotiate anyauth aws-sigv4= delegation= service-name= login-options= sasl-authzid= sasl-ir krb=",
+     Refused("only Basic authentication is sent without a challenge: give the field Authorization with -H")),
+    ("netrc/n netrc-file= netrc-optional", Refused("write the login with -u USER:PASSWORD")),
+    ("socks4= socks4a= socks5= socks5-hostname= preproxy= socks5-basic socks5-gssapi socks5-gssapi-nec socks5-gssapi-service=", Refused(SOCKS)),
+    ("proxy-user/U= proxy-anyauth proxy-digest proxy-negotiate proxy-ntlm proxy-service-name=",
+     Refused("write the login into the proxy's URL: -x http://USER:PASSWORD@HOST:PORT")),
+    ("proxy-cacert= proxy-capath= proxy-cert= proxy-cert-type= proxy-ciphers= proxy-crlfile= proxy-insecure proxy-key= proxy-key-type= \
+      proxy-pass= proxy-pinnedpubkey= proxy-ssl-allow-beast proxy-ssl-auto-client-cert proxy-tls13-ciphers= proxy-tlsauthtype= \
+      proxy-tlspassword= proxy-tlsuser= proxy-tlsv1", Refused("proxies are spoken to without TLS: leave it out")),
+    ("proxy-header= proxy1.0=", Refused("a tunnel is asked for with CONNECT of HTTP/1.1 and a login only: give -x")),
+    ("config/K=", Refused("write the options of the file on the line")),
+    ("request-target=", Refused("write the path into the URL, with --path-as-is")),
+    ("limit-rate=", Refused("to slow the load down, leave it out and give --rate")),
+    ("rate=", Refused("--rate of proofload says the rate, before the line of curl")),
+    ("time-cond/z=", Refused("write -H 'If-Modified-Since: …'")),
+    ("etag-compare=", Refused("write -H 'If-None-Match: …'")),
+    ("continue-at/C=", Refused("write -r OFFSET-")),
+    ("next/: metalink", Refused("a trial sends one request again and again: leave it out")),
+    ("capath=", Refused("authorities are read from one file: give --cacert FILE")),
+    ("pass=", Refused("keys are read without a passphrase: decrypt the key first (openssl pkey)")),
+    ("cert-type= key-type=", Refused("certificates and keys are read as PEM: convert the file, and leave this out")),
+    ("tls13-ciphers=", Refused("give the names with --ciphers of proofload, before the line of curl")),
+    ("curves=", Refused("all known key exchange groups are offered: leave it out")),
+    ("crlfile= cert-status pinnedpubkey= engine= random-file= egd-file= ssl-reqd", Refused("no such check is made: leave it out, or give --cacert FILE")),
+    ("sslv2/2 sslv3/3 tlsauthtype= tlspassword= tlsuser=", Refused("TLS is of 1.2 or 1.3, with certificates: leave it out")),
+    ("dns-interface= dns-ipv4-addr= dns-ipv6-addr= dns-servers= doh-cert-status doh-insecure doh-url=",
+     Refused("the system finds addresses: give the target's with --resolve HOST:PORT:ADDRESS")),
+    ("local-port=", Refused("the kernel chooses ports; --interface gives an address")),
+    ("abstract-unix-socket=", Refused("give a socket that has a path: --unix-socket PATH")),
+    ("alt-svc= hsts=", Refused("nothing is kept of earlier answers: give the URL that it leads to")),
+    ("tr-encoding", Refused("write -H 'TE: gzip' -H 'Connection: TE'")),
+    ("crlf", Refused("write the line ends into the file")),
+    ("ignore-content-length", Refused("an answer ends where its length says: leave it out")),
+    ("speed-limit/Y= speed-time/y=", Refused("--answer-timeout of proofload limits the time of an answer")),
+    ("help/h manual/M version/V", Refused("it sends no request: leave it out")),
+    ("append/a compressed-ssh disable-eprt disable-epsv ftp-account= ftp-alternative-to-user= ftp-create-dirs ftp-method= ftp-pasv ftp-port/P= \
+      ftp-pret ftp-skip-pasv-ip ftp-ssl-ccc ftp-ssl-ccc-mode= ftp-ssl-control hostpubmd5= hostpubsha256= list-only/l mail-auth= mail-from= \
+      mail-rcpt= mail-rcpt-allowfails pubkey= quote/Q= telnet-option/t= tftp-blksize= tftp-no-options",
+     Refused("it is for other protocols than HTTP: leave it out")),
 ];
+
+/// A row for each option.
+pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+    static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+        let row = |name: &'static str, translation| {
+            let (name, value) = name.strip_suffix('=').map_or((name, ""), |name| (name, "VALUE"));
+            let (long, letter) = name.split_once('/').unwrap_or((name, ""));
+            Row { letter: letter.chars().next(), long, value, translation }
+        };
+        let rows = |(names, translation): &(&'static str, Translation)| {
+            let translation = *translation;
+            names.split(' ').map(move |name| row(name, translation))
+        };
+        OPTIONS.iter().flat_map(rows).collect()
+    });
+    ROWS.iter()
+}

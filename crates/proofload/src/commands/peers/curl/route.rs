@@ -17,7 +17,7 @@ pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
             _ => continue,
         };
         match addresses {
-            Ok(Some(addresses)) => translated.set("connect-to", Some(addresses)),
+            Ok(Some(addresses)) => translated.set("connect-to", addresses),
             Ok(None) => translated.notes.push(format!("--{} {value} is not for {host}:{port}", row.long)),
             Err(why) => translated.mistakes.push(format!("--{}: '{value}' {why}", row.long)),
         }

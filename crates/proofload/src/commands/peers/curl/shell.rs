@@ -91,7 +91,10 @@ fn variable(text: &str) -> Result<(Option<String>, &str), String> {
     if name.is_empty() || (braced.is_none() && name.starts_with(|c: char| c.is_ascii_digit())) {
         return Ok((None, text));
     }
-    secrets::reference::expand(&format!("${{{name}}}")).map(|value| (Some(value), rest))
+    if braced.is_some() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Err(format!("${{{name}}} asks a shell for more than a variable: write the text itself"));
+    }
+    secrets::reference::variable(name).map(|value| (Some(value), rest))
 }
 
 /// The text of `$'…'` up to its closing quote, and what follows.

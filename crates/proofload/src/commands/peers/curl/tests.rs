@@ -43,7 +43,18 @@ fn fields_of_the_line_come_instead_of_curls_own() {
             "curl -d '{}' -H 'content-type: application/json' 127.0.0.1",
             "POST / [content-type: application/json; Accept: */*] {}",
         ),
-        ("curl -b a=1 -b 'b=2; c=3' 127.0.0.1", "GET / [Accept: */*; Cookie: a=1; b=2; c=3] "),
+        ("curl -b a=1 -b 'b=2; c=3' 127.0.0.1", "GET / [Accept: */*; Cookie: a=1;b=2; c=3] "),
+        ("curl -A a -e b -e c -r 5 -H X-F 127.0.0.1", "GET / [Referer: c; Range: bytes=5-; Accept: */*] "),
+        ("curl -b 'c=${HOME}{{counter}}' 127.0.0.1", "GET / [Accept: */*; Cookie: c=${HOME}{{counter}}] "),
+        ("curl -r '${HOME}-{{x}}' 127.0.0.1", "GET / [Range: bytes=${HOME}-{{x}}; Accept: */*] "),
+        (
+            "curl -g '127.0.0.1/a/../%2e%2e/{{x}}\\y?q=../<z>#f'",
+            "GET /%2e%2e/{{x}}\\y?q=../<z> [Accept: */*] ",
+        ),
+        ("curl --path-as-is 127.0.0.1/a/../b/.", "GET /a/../b/. [Accept: */*] "),
+        ("curl 127.0.0.1/login?next=http://a.test/x", "GET /login?next=http://a.test/x [Accept: */*] "),
+        ("curl '127.0.0.1/a{b}c?{d}'", "GET /abc?d [Accept: */*] "),
+        ("curl http:/127.0.0.1/\u{e9}", "GET /%c3%a9 [Accept: */*] "),
         ("curl -XDELETE -r 0-9 127.0.0.1/x", "DELETE /x [Range: bytes=0-9; Accept: */*] "),
         (
             "curl -H 'X: ${HOME}' -d '${HOME}' 127.0.0.1/",
@@ -147,6 +158,11 @@ fn all_refusals_come_at_once() {
         ("wget a", "does not begin with curl"),
         ("curl --no-such-option a", "--no-such-option"),
         ("curl --compresed a", "--compressed"),
+        ("curl 'a/{b,c}'", "curl makes several URLs"),
+        ("curl -d a -r 5 a", "Content-Range"),
+        ("curl 'a/b c'", "cannot stand in a request line"),
+        ("curl --digest a", "give the field Authorization with -H"),
+        ("curl --cert a.pem:secret https://a", "keys with a password are not read"),
         ("curl -b cookies.txt a", "files of cookies"),
         ("curl -d a -F b=c a", "different bodies"),
         ("curl -I -d a a", "HEAD has no body"),
@@ -180,4 +196,37 @@ proptest! {
             line.apply(&mut HttpWorkload::default());
         }
     }
+}
+
+#[test]
+fn every_option_of_curl_is_answered_by_its_name() {
+    for option in [
+        "--noproxy *",
+        "--pass x",
+        "--capath x",
+        "--proto =http",
+        "--cert-type PEM",
+        "--tls13-ciphers x",
+        "--create-dirs",
+        "--output-dir x",
+        "--stderr x",
+        "--trace x",
+        "--no-alpn",
+        "--curves x",
+        "--hsts x",
+        "-P x",
+        "-Q x",
+        "--proxy-header x",
+    ] {
+        let name = option.split(' ').next().unwrap();
+        let line = format!("curl {} http://127.0.0.1/", option.replace('*', "'*'"));
+        let said = match read(&line) {
+            Ok((_, notes)) => notes.join("\n"),
+            Err(mistakes) => mistakes.join("\n"),
+        };
+        assert!(!said.contains("tip") && !said.contains("is no option of curl"), "{said}");
+        assert!(said.contains(name) || name == "--no-alpn", "{line}: {said}");
+    }
+    let secure = read("curl --no-alpn --no-sessionid https://127.0.0.1/").unwrap().0;
+    assert_eq!((secure.alpn.as_deref(), secure.no_resumption), (Some("none"), true));
 }

@@ -1,0 +1,57 @@
+//! The URL of a line, as curl reads it.
+
+use load::without_dots;
+
+use super::super::table::Given;
+
+/// The URL as curl reads it: with its scheme, and without dots in its path unless `--path-as-is` keeps them. Ranges and lists,
+/// which curl would expand, are refused unless `-g` is given.
+pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) -> String {
+    // One to three slashes begin a host.
+    let scheme = url.split_once(":/").filter(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphabetic()));
+    let (scheme, rest) = match scheme {
+        Some((scheme, rest)) => (scheme, rest.trim_start_matches('/')),
+        None => ("http", url),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    let single = if given.has("-g") { None } else { without_braces(target) };
+    let target = single.as_deref().unwrap_or(target);
+    let is_several = |part: &str, marks: &[char]| !given.has("-g") && part.contains(marks);
+    if is_several(authority, &['{', '}'])
+        || (single.is_none() && is_several(target, &['{', '}']))
+        || is_several(target, &['[', ']'])
+    {
+        mistakes.push("URL: curl makes several URLs of {} and []: give one of them, or -g if they are meant as they are".to_owned());
+    }
+    let target = target.split('#').next().unwrap_or_default();
+    let path = target.split('?').next().unwrap_or_default();
+    let target = match path.contains("/.") && !given.has("--path-as-is") {
+        true => String::from_utf8_lossy(&without_dots(target.as_bytes())).into_owned(),
+        false => target.to_owned(),
+    };
+    // In a query, curl sends it as it is.
+    let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+    let mut encoded = String::new();
+    for byte in path.bytes() {
+        match byte {
+            0..=127 => encoded.push(byte.into()),
+            _ => encoded += &format!("%{byte:02x}"),
+        }
+    }
+    format!("{scheme}://{authority}{encoded}{query}")
+}
+
+/// A target with what stands in braces instead of these, if each has one word. None if curl would refuse them, or make several URLs.
+fn without_braces(target: &str) -> Option<String> {
+    let mut parts = target.split('{');
+    let mut joined = parts.next()?.to_owned();
+    for part in parts {
+        let (word, after) = part.split_once('}')?;
+        if word.is_empty() || word.contains(',') {
+            return None;
+        }
+        joined += &format!("{word}{after}");
+    }
+    (!joined.contains('}')).then_some(joined)
+}
