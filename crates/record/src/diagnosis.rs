@@ -51,6 +51,10 @@ impl HttpTrial {
                 _ => format!("{} left requests unanswered for up to {waited}", behind(at)),
             });
         };
+        let deaf = connection.names.iter().find(|name| name.used.is_empty() && !name.errors.is_empty());
+        if let Some(name) = deaf.filter(|_| class.is_connect() && self.counts.connections_opened == 0) {
+            return Some(name.in_words());
+        }
         let at = self.address(Some(class));
         let at = if class.is_connect() || class.is_proxy() { at } else { behind(at) };
         Some(match class {
@@ -203,6 +207,7 @@ fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NamePlan;
 
     #[test]
     fn the_most_frequent_failure_of_the_target_is_told_with_its_address() {
@@ -240,6 +245,23 @@ mod tests {
             "{}",
             told(&http)
         );
+    }
+
+    #[test]
+    fn a_name_of_which_no_address_accepts_tells_of_each() {
+        let (one, two) = ("[::1]:80".parse().unwrap(), "127.0.0.1:80".parse().unwrap());
+        let mut http = HttpTrial::default();
+        http.plan.targets = vec![one];
+        let errors = [one, two].map(|address| (address, "refused".to_owned())).into();
+        let name =
+            NamePlan { name: "a:80".to_owned(), addresses: vec![one, two], errors, ..NamePlan::default() };
+        http.plan.connection.names = vec![name];
+        http.errors.add(ErrorClass::ConnectRefused, 1);
+        let all = "no address of a:80 accepts a connection: [::1]:80 (refused), 127.0.0.1:80 (refused)";
+        assert_eq!(http.main_failure(1.0).as_deref(), Some(all));
+        http.counts.connections_opened = 1;
+        let first = "nothing listens at [::1]:80 (connection refused)";
+        assert_eq!(http.main_failure(1.0).as_deref(), Some(first), "it accepted meanwhile");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use connection::{ConnectionPlan, TunnelPlan};
+pub use connection::{ConnectionPlan, NamePlan, TunnelPlan};
 pub use guard::AbortRule;
 pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan};
 pub use tls::TlsPlan;
