@@ -272,6 +272,11 @@ impl Recorder {
         self.result.http.connection_errors.add(class, 1);
     }
 
+    /// Notes the cause of the first failure of a class.
+    pub(crate) fn caused(&mut self, class: ErrorClass, cause: impl FnOnce() -> String) {
+        self.result.http.causes.entry(class).or_insert_with(cause);
+    }
+
     /// Counts a planned connection that this machine could not open.
     pub(crate) fn unopened(&mut self, class: ErrorClass) {
         self.result.http.counts.connections_unopened += 1;

@@ -8,15 +8,11 @@ use std::{
 
 use record::TlsPlan;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, Error, RootCertStore,
+    client::Resumption,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use tls::{Identity, Offer};
+use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault};
 
 use crate::FieldMistake;
 
@@ -62,17 +58,23 @@ impl TlsConfig {
         let builder = if plan.verify {
             builder.with_root_certificates(authorities(plan.authorities.as_deref())?)
         } else {
-            let signatures = ring::default_provider().signature_verification_algorithms;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate { signatures }))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::default()))
         };
         let mut client = match (&plan.certificate, &plan.key) {
             (Some(certificate), key) => {
                 // A file may have both.
                 let key = key.as_ref().unwrap_or(certificate);
-                let identity = Identity::read(certificate, key);
-                let identity = identity.map_err(|error| mistake("cert", error.to_string()))?;
-                builder.with_client_auth_cert(identity.chain, identity.key).map_err(|error| {
-                    mistake("key", format!("{error}; give the key that belongs to the certificate"))
+                let identity = Identity::read(certificate, key).map_err(|error| {
+                    let is_of_key =
+                        matches!(&error, ConfigError::File { path, .. } if plan.key.as_ref() == Some(path));
+                    mistake(if is_of_key { "key" } else { "cert" }, error.to_string())
+                })?;
+                builder.with_client_auth_cert(identity.chain, identity.key).map_err(|error| match error {
+                    Error::InvalidCertificate(error) => {
+                        let why = certificate_fault(&error);
+                        mistake("cert", format!("{}: it cannot be used: {why}", certificate.display()))
+                    }
+                    error => mistake("key", format!("{error}; give the key that belongs to the certificate")),
                 })?
             }
             (None, Some(_)) => {
@@ -114,45 +116,4 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, FieldMistake> {
 
 fn mistake(field: &'static str, message: String) -> FieldMistake {
     FieldMistake { field, message }
-}
-
-/// Accepts every certificate. The target must still prove that it has the certificate's key.
-#[derive(Debug)]
-struct AnyCertificate {
-    signatures: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.signatures)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.signatures)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signatures.supported_schemes()
-    }
 }

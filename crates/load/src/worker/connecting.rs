@@ -8,7 +8,7 @@ use super::{Timer, Worker};
 use crate::{
     absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
     exchange::Exchange,
-    failure::{connect_failure, handshake_failure},
+    failure::{connect_failure, handshake_cause, handshake_failure},
     slot::Phase,
     wire::{Route, SlotId, Wire},
 };
@@ -171,7 +171,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let now_ns = self.clock();
         let step = match result {
             Ok(step) => step,
-            Err(error) => return self.connection_lost(id, handshake_failure(error), 0, now_ns),
+            Err(error) => {
+                let class = handshake_failure(error);
+                handshake_cause(error)
+                    .into_iter()
+                    .for_each(|cause| self.recorder.caused(class, || cause.to_owned()));
+                return self.connection_lost(id, class, 0, now_ns);
+            }
         };
         let unread_ns = self.note_unread(id, step.unread_ns, now_ns);
         self.slots[id as usize].handshake_unread_ns += unread_ns;

@@ -7,7 +7,7 @@ use super::{BUFFER_BYTES, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
     exchange::{Exchange, Judgement},
-    failure::{parse_failure, stream_failure},
+    failure::{parse_cause, parse_failure, stream_failure},
     recorder::ReceiveTime,
     wire::{ConnectionError, Received, SlotId, Wire},
 };
@@ -131,7 +131,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         self.add_unread_time(id, time);
                     }
                 }
-                Err(error) => return Some(parse_failure(&error)),
+                Err(error) => {
+                    let class = parse_failure(&error);
+                    let bytes = &self.buffer[position..received];
+                    self.recorder.caused(class, || parse_cause(&error, bytes));
+                    return Some(class);
+                }
             }
         }
         None

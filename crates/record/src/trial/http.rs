@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::script::ScriptResult;
 use crate::{
-    errors::ErrorCounts,
+    errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
     plan::HttpPlan,
 };
@@ -35,6 +35,9 @@ pub struct HttpTrial {
     /// Failures of connections outside of any request: this machine lacked a resource to open one, or one carried
     /// unsolicited bytes.
     pub connection_errors: ErrorCounts,
+    /// The cause of a worker's first failure of each class, where more than the class is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub causes: BTreeMap<ErrorClass, String>,
     /// Responses by status, including unexpected ones.
     pub statuses: BTreeMap<u16, u64>,
     /// Failures of requests and of connections by the address at which they came, where the load goes to several. Those of events
@@ -112,6 +115,9 @@ impl HttpTrial {
         self.errors.merge(&other.errors);
         self.retried_errors.merge(&other.retried_errors);
         self.connection_errors.merge(&other.connection_errors);
+        for (class, cause) in &other.causes {
+            self.causes.entry(*class).or_insert_with(|| cause.clone());
+        }
         for (&status, &n) in &other.statuses {
             *self.statuses.entry(status).or_default() += n;
         }
