@@ -54,11 +54,9 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether every connection of a trial was refused.
+/// Whether connections of a trial were refused: the target may be gone.
 pub(super) fn is_refused(trial: &Trial) -> bool {
-    trial.http().is_some_and(|http| {
-        http.counts.connections_opened == 0 && http.errors.of(ErrorClass::ConnectRefused) > 0
-    })
+    trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0)
 }
 
 impl Runner<'_> {
