@@ -267,6 +267,17 @@ fn connections_that_the_server_ends_are_replaced_without_errors() -> Result<()> 
 }
 
 #[test]
+fn pipelined_requests_behind_the_last_of_a_connection_are_sent_again() -> Result<()> {
+    let nginx = Nginx::start(&nginx::Options { keepalive_requests: 20, ..Default::default() })?;
+    for load in ["-u 4 --pipeline 16", "-c 1 -R 2k --pipeline 8"] {
+        let output = run(&nginx.url("/"), &format!("{load} -n 1000"))?;
+        let trial = completed(&output, 1_000)?;
+        ensure!(trial.counts.failed == 0 && trial.counts.connections_opened >= 50, "{}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
 fn bodies_come_from_text_a_file_and_standard_input() -> Result<()> {
     let (nginx, folder) = (Nginx::start(&nginx::Options::default())?, TemporaryFolder::new()?);
     let (file, body) = (folder.file("body"), vec![b'x'; 12_345]);

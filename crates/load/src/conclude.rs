@@ -189,14 +189,19 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile
         && plan.keepalive
         && counts.reconnects > 10
     {
-        warnings.push(Warning::new(
-            "reconnects",
-            format!(
-                "the target closed kept connections {} times, so that the times include connection set-up; raise the \
-                 target's limit (nginx: keepalive_requests)",
-                counts.reconnects
-            ),
-        ));
+        let advice = if 2 * counts.closed_idle > counts.reconnects {
+            "while nothing was asked of them; let it keep idle connections for longer (nginx: keepalive_timeout)".to_owned()
+        } else if counts.completed < 2 * counts.connections_opened {
+            "after each answer; let it keep connections, or measure new ones (--no-keepalive)".to_owned()
+        } else {
+            let each = show_count(counts.completed / counts.connections_opened.max(1));
+            format!("after about {each} requests each; raise its limit (nginx: keepalive_requests)")
+        };
+        let n = show_count(counts.reconnects);
+        let message = format!(
+            "the times include connection set-up, because the target closed kept connections {n} times, {advice}"
+        );
+        warnings.push(Warning::new("reconnects", message));
     }
     if plan.decides.is_some() && validity::is_decided_by_refusals(plan, result) {
         warnings.push(Warning::new(

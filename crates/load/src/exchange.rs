@@ -8,7 +8,7 @@ mod fixed;
 mod numbered;
 mod scripted;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http1::{Error, Fed, Response, ResponseReader};
 use record::{ErrorClass, HttpPlan, ScriptResult};
@@ -80,6 +80,8 @@ pub enum Next {
 pub struct Concluded {
     pub(crate) ledger: Option<Ledger>,
     pub(crate) script: Option<ScriptResult>,
+    /// The cause of the first failure of each class, where more is known.
+    pub(crate) causes: BTreeMap<ErrorClass, String>,
 }
 
 /// The requests of one worker, and their answers. A slot has its requests one after the other, unless they are all alike.

@@ -47,6 +47,11 @@ pub(crate) fn handshake_failure(error: ConnectionError) -> ErrorClass {
     }
 }
 
+/// What is known of it beyond its class.
+pub(crate) fn handshake_cause(error: ConnectionError) -> Option<&'static str> {
+    if let ConnectionError::Tls(failure) = error { failure.cause() } else { None }
+}
+
 fn proxy_failure(status: Option<u16>) -> ErrorClass {
     match status {
         Some(401 | 407) => ErrorClass::ProxyLogin,
@@ -60,10 +65,10 @@ fn tls_failure(failure: Failure) -> ErrorClass {
     match failure {
         Failure::CertificateExpired => ErrorClass::TlsExpired,
         Failure::CertificateNotYetValid => ErrorClass::TlsNotYetValid,
-        Failure::WrongName => ErrorClass::TlsWrongName,
+        Failure::WrongName | Failure::NoNames => ErrorClass::TlsWrongName,
         Failure::UnknownIssuer => ErrorClass::TlsUnknownIssuer,
         Failure::IsAuthority => ErrorClass::TlsIsAuthority,
-        Failure::BadCertificate => ErrorClass::TlsBadCertificate,
+        Failure::BadCertificate(_) => ErrorClass::TlsBadCertificate,
         Failure::ProtocolVersion => ErrorClass::TlsVersion,
         Failure::NoCommonCipher => ErrorClass::TlsCipher,
         Failure::CertificateRequired => ErrorClass::TlsClientRequired,
@@ -85,6 +90,19 @@ pub(crate) fn parse_failure(error: &Error) -> ErrorClass {
     }
 }
 
+/// What other protocols begin with.
+const OTHERS: [(&[u8], &str); 3] =
+    [(b"\x15\x03", "TLS: https://?"), (b"\x16\x03", "TLS: https://?"), (b"SSH-", "SSH")];
+
+/// What is wrong with an answer whose `bytes` gave this error.
+pub(crate) fn parse_cause(error: &Error, bytes: &[u8]) -> String {
+    let other = OTHERS.into_iter().find(|(start, _)| bytes.starts_with(start));
+    match (error, other) {
+        (Error::NotHttp { at: 0 }, Some((_, name))) => format!("it looks like {name}"),
+        _ => error.to_string(),
+    }
+}
+
 fn local_failure(errno: Errno) -> ErrorClass {
     match errno {
         Errno::MFILE | Errno::NFILE => ErrorClass::Descriptors,
@@ -99,6 +117,15 @@ fn local_failure(errno: Errno) -> ErrorClass {
 mod tests {
     use super::*;
     use record::Origin;
+
+    #[test]
+    fn other_protocols_are_recognised_by_their_first_bytes() {
+        let cause = |bytes: &[u8], at| parse_cause(&Error::NotHttp { at }, bytes);
+        assert_eq!(cause(&[21, 3, 1, 0, 2, 2, 70], 0), "it looks like TLS: https://?");
+        assert_eq!(cause(b"SSH-2.0-OpenSSH_9.2p1\r\n", 0), "it looks like SSH");
+        assert!(cause(b"220 mail.example", 0).starts_with("not an HTTP/1 answer"));
+        assert!(cause(b"SSH-", 3).contains("byte 3"), "not its first bytes");
+    }
 
     #[test]
     fn errors_of_this_machine_are_never_the_targets() {

@@ -6,9 +6,11 @@
 //! * [`run()`]: the threads of one process. [`conclude()`] turns their result into a [`record::Trial`], and `validity`
 //!   judges it.
 //! * `workload`: a workload as users write it, and the plan it makes.
+//! * [`addresses`]: which addresses of a name the connections lead to.
 //! * [`preflight`]: whether the plan fits this machine, before anything is sent.
 
 mod absence;
+pub mod addresses;
 mod conclude;
 mod events;
 pub mod exchange;

@@ -253,6 +253,21 @@ impl Recorder {
         self.assigned(own_lateness_ns);
     }
 
+    /// Records an attempt that was not answered because of an earlier one on its connection: the request is sent again, if it
+    /// was sent at all.
+    pub(crate) fn repeated(&mut self, request: &InFlight, class: ErrorClass, now_ns: u64) {
+        if request.sent_ns != 0 {
+            self.attempt_failed(request, now_ns);
+            self.result.http.retried_errors.add(class, 1);
+            self.result.http.counts.retried += 1;
+        }
+    }
+
+    /// Counts a kept connection that the target closed while nothing was asked of it.
+    pub(crate) fn closed_idle(&mut self) {
+        self.result.http.counts.closed_idle += 1;
+    }
+
     /// Records the failure of a request whose pending retry is dropped.
     pub(crate) fn given_up(&mut self, retry: &PendingRetry, now_ns: u64) {
         self.result.http.errors.add(retry.class, 1);
@@ -270,6 +285,11 @@ impl Recorder {
     /// Counts an error of a connection that belongs to no request.
     pub(crate) fn connection_error(&mut self, class: ErrorClass) {
         self.result.http.connection_errors.add(class, 1);
+    }
+
+    /// Notes the cause of the first failure of a class.
+    pub(crate) fn caused(&mut self, class: ErrorClass, cause: impl FnOnce() -> String) {
+        self.result.http.causes.entry(class).or_insert_with(cause);
     }
 
     /// Counts a planned connection that this machine could not open.

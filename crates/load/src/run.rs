@@ -279,7 +279,8 @@ impl ThreadContext {
             spin_s: used.spun_ns as f64 / 1e9,
             busiest_thread_ratio: used.cpu_ns.saturating_sub(used.spun_ns) as f64 / elapsed_ns as f64,
             busiest_loop_ratio: 1.0 - used.waited_ns.min(elapsed_ns) as f64 / elapsed_ns as f64,
-            runqueue_wait_s: used.runqueue_ns.map(|ns| ns as f64 / 1e9),
+            // The thread is counted from before the start, and a trial may be shorter than that.
+            runqueue_wait_s: used.runqueue_ns.map(|ns| ns.min(elapsed_ns) as f64 / 1e9),
             threads: 1,
             ..CpuUse::default()
         };

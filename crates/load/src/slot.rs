@@ -7,6 +7,10 @@ use record::{ConnectionPlan, HttpPlan};
 
 use crate::recorder::InFlight;
 
+/// How long a user waits after the first failed connection attempt, and at most, in nanoseconds.
+const FIRST_PAUSE_NS: u64 = 1_000_000;
+const MAX_PAUSE_NS: u64 = 100_000_000;
+
 /// State of a slot's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -149,8 +153,10 @@ pub(crate) struct Slot {
     pub cycles: UserCycles,
     /// Requests that the user may still begin.
     pub loops_left: u64,
-    /// The slot had a connection before, which this side has not ended by itself.
+    /// The slot had a connection before, which had answered and which this side has not ended by itself.
     pub was_open: bool,
+    /// Connection attempts that failed one after the other.
+    pub refusals: u32,
     /// The connection closes after the current answer.
     pub closes: bool,
     /// When the connection began to take requests.
@@ -193,6 +199,13 @@ impl Slot {
         self.closes = false;
         self.answers = 0;
         self.free_since_ns = now_ns;
+    }
+
+    /// How long the slot's user waits after attempts that failed one after the other, in nanoseconds: a millisecond at first, and
+    /// twice as long after each further one.
+    pub(crate) fn refused_pause_ns(&self) -> u64 {
+        let doubled = self.refusals.saturating_sub(1).min(16);
+        if self.refusals == 0 { 0 } else { (FIRST_PAUSE_NS << doubled).min(MAX_PAUSE_NS) }
     }
 
     /// Whether the connection is open and has carried no request yet.

@@ -8,11 +8,11 @@ use std::{
 
 use record::TlsPlan;
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, Error, RootCertStore,
     client::Resumption,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use tls::{Identity, Offer};
+use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault};
 
 use crate::FieldMistake;
 
@@ -58,16 +58,23 @@ impl TlsConfig {
         let builder = if plan.verify {
             builder.with_root_certificates(authorities(plan.authorities.as_deref())?)
         } else {
-            builder.dangerous().with_custom_certificate_verifier(tls::any_certificate())
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::default()))
         };
         let mut client = match (&plan.certificate, &plan.key) {
             (Some(certificate), key) => {
                 // A file may have both.
                 let key = key.as_ref().unwrap_or(certificate);
-                let identity = Identity::read(certificate, key);
-                let identity = identity.map_err(|error| mistake("cert", error.to_string()))?;
-                builder.with_client_auth_cert(identity.chain, identity.key).map_err(|error| {
-                    mistake("key", format!("{error}; give the key that belongs to the certificate"))
+                let identity = Identity::read(certificate, key).map_err(|error| {
+                    let is_of_key =
+                        matches!(&error, ConfigError::File { path, .. } if plan.key.as_ref() == Some(path));
+                    mistake(if is_of_key { "key" } else { "cert" }, error.to_string())
+                })?;
+                builder.with_client_auth_cert(identity.chain, identity.key).map_err(|error| match error {
+                    Error::InvalidCertificate(error) => {
+                        let why = certificate_fault(&error);
+                        mistake("cert", format!("{}: it cannot be used: {why}", certificate.display()))
+                    }
+                    error => mistake("key", format!("{error}; give the key that belongs to the certificate")),
                 })?
             }
             (None, Some(_)) => {

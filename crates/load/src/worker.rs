@@ -84,6 +84,8 @@ pub struct Worker<W: Wire, X: Exchange> {
     paused: u64,
     connecting: usize,
     has_long_bodies: bool,
+    /// Requests may be sent again.
+    is_idempotent: bool,
     early_send_failures: u32,
     /// A user is reconnecting: another immediate failure must not recurse.
     reconnecting: bool,
@@ -176,6 +178,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             paused: 0,
             connecting: 0,
             has_long_bodies: false,
+            is_idempotent: retries::is_idempotent(&plan.request.method),
             early_send_failures: 0,
             reconnecting: false,
             t0_ns: 0,

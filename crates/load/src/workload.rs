@@ -17,7 +17,8 @@ mod tls;
 use record::{HttpPlan, LoadModel, StatusSet, units::parse_cpus};
 use settings::options::Kind;
 
-use crate::{FieldMistake, MachineLimits};
+use crate::{FieldMistake, MachineLimits, addresses};
+use connection::Lookup;
 use options::Field as _;
 pub use options::HttpOption;
 use script::Expectations;
@@ -137,6 +138,9 @@ options::workload! {
     ceiling: Option<String> = "ceiling", Kind::Rate, "LOAD", GUARDS, "", "5k";
     /// Connect to these addresses in turn instead of the URL's host: ADDRESS:PORT or NAME:PORT, separated by commas
     connect_to: Option<String> = "connect_to", Kind::Text, "ADDRESSES", CONNECTIONS, "", "10.0.0.3:80,10.0.0.4:80";
+    /// Which addresses of a name to use, if it has several: of those that accept a connection, the first, or all in turn
+    address: Option<String> = "address", Kind::Choice(&["first", "all"]), "KIND", CONNECTIONS, "first", "all"
+        and { label: "addresses of a name" };
     /// Connect to this Unix socket instead of the URL's host
     unix_socket: Option<String> = "unix_socket", Kind::Text, "PATH", CONNECTIONS, "", "/run/app.sock"
         and { is_file: true, label: "Unix socket" };
@@ -216,10 +220,16 @@ impl HttpWorkload {
     /// # Errors
     /// All mistakes.
     pub fn plan(&self, limits: &MachineLimits) -> Result<HttpPlan, Vec<FieldMistake>> {
+        self.plan_with(limits, &addresses::look_up)
+    }
+
+    fn plan_with(&self, limits: &MachineLimits, lookup: Lookup<'_>) -> Result<HttpPlan, Vec<FieldMistake>> {
         let mut mistakes = Mistakes::default();
         let parsed = mistakes.read("url", parse_url(&self.url).map(Some));
         let url = parsed.as_ref().map(|parsed| &parsed.url);
-        let (targets, connection) = self.connection(url, &mut mistakes);
+        let sources =
+            mistakes.optional("source", self.source.as_deref(), parse_addresses).unwrap_or_default();
+        let (targets, connection) = self.connection(url, &sources, lookup, &mut mistakes);
         let request = self.request(parsed.as_ref(), &mut mistakes);
         let tls = self.tls(url, &mut mistakes);
         let expectations = mistakes.read("expect", Expectations::parse(&self.expect));
@@ -263,7 +273,7 @@ impl HttpWorkload {
             threads,
             processes,
             cpus: mistakes.optional("cpus", self.cpus.as_deref(), parse_cpus).unwrap_or_default(),
-            sources: mistakes.optional("source", self.source.as_deref(), parse_addresses).unwrap_or_default(),
+            sources,
             spin_ns: mistakes.optional("spin", self.spin.as_deref(), time_ns).unwrap_or(DEFAULT_SPIN_NS),
             seed: self.seed,
             forced: self.force,

@@ -103,6 +103,11 @@ fn certificates_fail_for_their_own_reasons() {
             ErrorClass::TlsWrongName,
             "127.0.0.1 (--sni",
         ),
+        (
+            pki.certified(&[], Validity::default()),
+            ErrorClass::TlsWrongName,
+            "for the name 127.0.0.1: it has no subjectAltName",
+        ),
         (unknown, ErrorClass::TlsUnknownIssuer, "--cacert"),
     ] {
         all_failed(&run(&pki.workload(&server)), class, words);
@@ -111,7 +116,11 @@ fn certificates_fail_for_their_own_reasons() {
         all_completed(&run(&unchecked));
     }
     let bad = HttpWorkload { cacert: Some(trust), ..pki.workload(&client_only) };
-    all_failed(&run(&bad), ErrorClass::TlsBadCertificate, "--insecure");
+    all_failed(
+        &run(&bad),
+        ErrorClass::TlsBadCertificate,
+        "not valid: its extendedKeyUsage does not allow this use",
+    );
 }
 
 #[test]

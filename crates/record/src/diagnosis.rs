@@ -51,8 +51,15 @@ impl HttpTrial {
                 _ => format!("{} left requests unanswered for up to {waited}", behind(at)),
             });
         };
+        let deaf = connection.names.iter().find(|name| name.used.is_empty() && !name.errors.is_empty());
+        if let Some(name) = deaf.filter(|_| class.is_connect() && self.counts.connections_opened == 0) {
+            return Some(name.in_words());
+        }
         let at = self.address(Some(class));
         let at = if class.is_connect() || class.is_proxy() { at } else { behind(at) };
+        let cause = self.causes.get(&class).map(String::as_str);
+        let because = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+        let is_unchecked = self.plan.tls.as_ref().is_some_and(|tls| !tls.verify);
         Some(match class {
             ErrorClass::ConnectRefused if connection.unix_socket.is_some() => {
                 format!(
@@ -97,7 +104,7 @@ impl HttpTrial {
             }
             ErrorClass::TlsWrongName => {
                 let name = self.plan.tls.as_ref().map_or("", |tls| &tls.server_name);
-                format!("{at} has no certificate for the name {name} (--sni gives another name)")
+                format!("{at} has no certificate for the name {name}{because} (--sni gives another name)")
             }
             ErrorClass::TlsUnknownIssuer => format!(
                 "no trusted authority issued the certificate of {at}; give its authority with --cacert, or --insecure"
@@ -106,14 +113,20 @@ impl HttpTrial {
                 "the certificate of {at} is an authority's own (CA:TRUE, as `openssl req -x509` makes it), which is not a certificate of a \
                  server; --insecure does not check it"
             ),
+            ErrorClass::TlsBadCertificate if is_unchecked => {
+                format!("{at} has not proved that it has the key of its certificate{because}")
+            }
             ErrorClass::TlsBadCertificate => {
-                format!("the certificate of {at} is not valid (--insecure does not check it)")
+                format!("the certificate of {at} is not valid{because} (--insecure does not check it)")
             }
             ErrorClass::TlsVersion => {
                 format!("{at} has no TLS version in common with this plan (--tls-min, --tls-max)")
             }
             ErrorClass::TlsCipher => {
-                format!("{at} has no cipher suite in common with this plan (--ciphers)")
+                format!(
+                    "{at} has no cipher suite, key exchange or signature scheme in common with this plan; known here are ECDHE with AES-GCM \
+                     or ChaCha20 (--ciphers), X25519, P-256 and P-384, and certificates with keys of RSA, P-256, P-384 or Ed25519"
+                )
             }
             ErrorClass::TlsClientRequired => {
                 format!("{at} requires a client certificate; give one with --cert and --key")
@@ -136,7 +149,7 @@ impl HttpTrial {
                 format!("{at} gave no complete answer within {}", within(connection.answer_timeout_ns))
             }
             ErrorClass::Malformed | ErrorClass::Framing | ErrorClass::TooLarge | ErrorClass::Unsolicited => {
-                format!("{at} does not answer in valid HTTP/1.1 ({})", class.meaning())
+                format!("{at} does not answer in valid HTTP/1.1 ({})", cause.unwrap_or(class.meaning()))
             }
             ErrorClass::Check => {
                 format!("{at} answered without what --expect asks for; `curl -i` shows an answer")
@@ -144,11 +157,12 @@ impl HttpTrial {
             ErrorClass::Value if self.plan.script.as_ref().is_some_and(|script| !script.takes_values()) => {
                 "a template's value contains a line end, which a header field cannot carry; write {{name|url}} to encode it".to_owned()
             }
-            ErrorClass::Value => format!(
-                "{at} answered without a value that a step takes, or a value has a line end, which no header field can carry"
-            ),
+            ErrorClass::Value => {
+                format!("{at} answered without a value that a step takes{because}")
+            }
             ErrorClass::Status => {
-                format!("{at} answered {}, not {} (--expect)", self.unexpected(), self.plan.expect)
+                let (unexpected, expect) = (self.unexpected(), &self.plan.expect);
+                format!("{at} answered {unexpected}, not {expect} ({})", cause.unwrap_or("--expect"))
             }
             ErrorClass::Descriptors | ErrorClass::Ports | ErrorClass::Buffers | ErrorClass::LocalOther => {
                 return None;
@@ -203,6 +217,7 @@ fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{NamePlan, TlsPlan};
 
     #[test]
     fn the_most_frequent_failure_of_the_target_is_told_with_its_address() {
@@ -240,6 +255,47 @@ mod tests {
             "{}",
             told(&http)
         );
+    }
+
+    #[test]
+    fn what_is_known_beyond_the_class_is_told() {
+        let told = |class: ErrorClass, cause: &str, verify: bool| {
+            let mut http = HttpTrial::default();
+            http.plan.url = "http://a/".to_owned();
+            http.plan.tls = Some(TlsPlan { verify, server_name: "n".to_owned(), ..TlsPlan::default() });
+            http.errors.add(class, 1);
+            http.causes.insert(class, cause.to_owned());
+            http.main_failure(1.0).unwrap_or_default()
+        };
+        for (class, words) in [
+            (ErrorClass::Framing, "HTTP/1.1 (C)"),
+            (ErrorClass::Status, " (C)"),
+            (ErrorClass::Value, "a step takes: C"),
+            (ErrorClass::TlsWrongName, "for the name n: C (--sni"),
+            (ErrorClass::TlsBadCertificate, "is not valid: C (--insecure"),
+        ] {
+            let told = told(class, "C", true);
+            assert!(told.contains(words), "{told}");
+        }
+        // The advice is never the option that was given.
+        assert!(!told(ErrorClass::TlsBadCertificate, "C", false).contains("--insecure"));
+    }
+
+    #[test]
+    fn a_name_of_which_no_address_accepts_tells_of_each() {
+        let (one, two) = ("[::1]:80".parse().unwrap(), "127.0.0.1:80".parse().unwrap());
+        let mut http = HttpTrial::default();
+        http.plan.targets = vec![one];
+        let errors = [one, two].map(|address| (address, "refused".to_owned())).into();
+        let name =
+            NamePlan { name: "a:80".to_owned(), addresses: vec![one, two], errors, ..NamePlan::default() };
+        http.plan.connection.names = vec![name];
+        http.errors.add(ErrorClass::ConnectRefused, 1);
+        let all = "no address of a:80 accepts a connection: [::1]:80 (refused), 127.0.0.1:80 (refused)";
+        assert_eq!(http.main_failure(1.0).as_deref(), Some(all));
+        http.counts.connections_opened = 1;
+        let first = "nothing listens at [::1]:80 (connection refused)";
+        assert_eq!(http.main_failure(1.0).as_deref(), Some(first), "it accepted meanwhile");
     }
 
     #[test]

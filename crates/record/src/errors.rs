@@ -1,6 +1,6 @@
 //! Classes of failure, grouped by origin.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ error_classes! {
     TlsIsAuthority "tls_is_authority" Network "certificate of the target is an authority's own (CA:TRUE)",
     TlsBadCertificate "tls_bad_certificate" Network "certificate of the target is wrong in another way",
     TlsVersion "tls_version" Network "no TLS version in common with the target",
-    TlsCipher "tls_cipher" Network "no cipher suite in common with the target",
+    TlsCipher "tls_cipher" Network "no cipher suite, key exchange or signature scheme in common with the target",
     TlsClientRequired "tls_client_required" Network "the target requires a client certificate, and none was sent",
     TlsClientRefused "tls_client_refused" Network "the target refused the client certificate",
     NotTls "not_tls" Network "the target does not speak TLS on this port",
@@ -124,7 +124,7 @@ impl fmt::Display for ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ErrorCounts {
-    by_class: std::collections::BTreeMap<ErrorClass, u64>,
+    by_class: BTreeMap<ErrorClass, u64>,
 }
 
 impl ErrorCounts {

@@ -37,8 +37,8 @@ pub use goal::{Goal, GoalQuantity};
 pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,
-    LogPlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan, TextRequest,
-    TlsPlan, TunnelPlan,
+    LogPlan, NamePlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan,
+    TextRequest, TlsPlan, TunnelPlan,
 };
 pub use printable::printable;
 pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};

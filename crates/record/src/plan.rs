@@ -14,7 +14,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use connection::{ConnectionPlan, TunnelPlan};
+pub use connection::{ConnectionPlan, NamePlan, TunnelPlan};
 pub use guard::AbortRule;
 pub use script::{FeederPlan, LogPlan, RequestPlan, RowOrder, ScriptPlan, StepAction, StepPlan, TextRequest};
 pub use tls::TlsPlan;

@@ -59,14 +59,17 @@ impl SearchAnswer<'_> {
                     self.bound_at(lower.load)
                 ),
             ),
-            (BoundKind::Below | BoundKind::Regular, None, Some(upper)) => (
-                Status::NotMet,
-                format!(
-                    "Does not carry even {} {with_goal}, the smallest load asked for{}",
-                    show(upper),
-                    self.failure_at(upper.load)
-                ),
-            ),
+            // A study that failed says nothing about the load that its last trial could not decide.
+            (BoundKind::Below | BoundKind::Regular, None, Some(upper)) if failure(self.results).is_none() => {
+                (
+                    Status::NotMet,
+                    format!(
+                        "Does not carry even {} {with_goal}, the smallest load asked for{}",
+                        show(upper),
+                        self.failure_at(upper.load)
+                    ),
+                )
+            }
             (BoundKind::GeneratorBound { .. }, Some(lower), _) => (
                 Status::Met,
                 format!("Carries at least {} {with_goal}; the generator was the limit", show(lower)),

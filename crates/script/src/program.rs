@@ -82,10 +82,17 @@ pub(crate) struct Step {
     pub(crate) pause: Option<Distribution>,
     pub(crate) expect: StatusSet,
     pub(crate) checks: Vec<Check>,
-    /// Values to take: their place, where they are in the answer, and, if a step is repeated so often, the most.
-    pub(crate) takes: Vec<(usize, Finder, Option<u32>)>,
+    /// Values to take: their place, where they are in the answer, if a step is repeated so often the most, and their names.
+    pub(crate) takes: Vec<(usize, Finder, Option<u32>, Box<str>)>,
     pub(crate) needs: Needs,
     pub(crate) goes_on_after_failure: bool,
+}
+
+impl Step {
+    /// A fault, with the name of the step if it has one.
+    pub(crate) fn told(&self, fault: &str) -> String {
+        if self.name.is_empty() { fault.to_owned() } else { format!("step '{}': {fault}", self.name) }
+    }
 }
 
 /// A request, compiled.
@@ -160,7 +167,7 @@ impl Program {
             _ => None,
         };
         let numbers: Vec<(usize, u32)> = self.operations.iter().filter_map(of_repeat).collect();
-        for (place, _, most) in self.requests.iter_mut().flat_map(|step| &mut step.takes) {
+        for (place, _, most, _) in self.requests.iter_mut().flat_map(|step| &mut step.takes) {
             *most = numbers.iter().filter(|(number, _)| number == place).map(|(_, most)| *most).min();
         }
     }
@@ -267,7 +274,7 @@ impl Compiler<'_> {
             if let Some(finder) = self.checked(step, "take", finder)
                 && let Some(Place::Taken(place)) = self.names.find(name)
             {
-                takes.push((place, finder, None));
+                takes.push((place, finder, None, name.as_str().into()));
             }
         }
         let request = self.template(step, plan);

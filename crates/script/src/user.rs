@@ -44,6 +44,8 @@ pub struct User {
     /// A value in the current request had a character that a header cannot carry.
     is_spoilt: bool,
     has_failed: bool,
+    /// Why the last answer failed, where more than its class is known.
+    cause: Option<String>,
 }
 
 /// What an answer is worth.
@@ -90,6 +92,7 @@ impl User {
             trace: Vec::new(),
             is_spoilt: false,
             has_failed: false,
+            cause: None,
         }
     }
 
@@ -132,6 +135,11 @@ impl User {
     /// The `traceparent` of the current request; empty if the script has no log.
     pub fn trace(&self) -> &[u8] {
         &self.trace
+    }
+
+    /// Why the last answer failed, where more than its class is known.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
     }
 
     /// Whether the current request is answered without a body.
@@ -256,7 +264,8 @@ impl User {
                 self.cookies.set(field, &step.request.origin, &self.target, now_s);
             }
         }
-        if self.redirects_left > 0 && !self.is_spoilt && self.follows_redirect(response.status, step) {
+        self.cause = None;
+        if script.redirects > 0 && !self.is_spoilt && self.follows_redirect(response.status, step) {
             self.redirects_left -= 1;
             return Outcome::Good;
         }
@@ -302,16 +311,20 @@ impl User {
         if !step.checks.iter().all(|check| check.holds(&self.answer)) {
             return Outcome::Failed(ErrorClass::Check);
         }
-        let mut is_complete = !self.is_spoilt;
-        for (place, finder, most) in &step.takes {
+        let mut fault =
+            self.is_spoilt.then(|| "a value has a line end, which no header field can carry".to_owned());
+        for (place, finder, most, name) in &step.takes {
             match finder.find(&self.answer) {
                 Some(value) if most.is_none_or(|most| runs(&value, most).is_some()) => {
-                    self.values.take(*place, value)
+                    self.values.take(*place, value);
                 }
-                _ => is_complete = false,
+                Some(_) => fault = Some(format!("'{name}' is no number of times")),
+                None => fault = Some(format!("the answer has nothing to take as '{name}'")),
             }
         }
-        if is_complete { Outcome::Good } else { Outcome::Failed(ErrorClass::Value) }
+        let Some(fault) = fault else { return Outcome::Good };
+        self.cause = Some(step.told(&fault));
+        Outcome::Failed(ErrorClass::Value)
     }
 
     /// Notes where the answer redirects to, if that is on the same host.
@@ -323,9 +336,16 @@ impl User {
             _ => return false,
         };
         let Some(location) = self.answer.location.take() else { return false };
-        let Some(target) = resolve(&location, &self.target, &step.request.origin) else { return false };
-        self.redirect = Some((target, by_get));
-        true
+        let target = resolve(&location, &self.target, &step.request.origin);
+        if self.redirects_left == 0 || target.is_none() {
+            let fault = match target {
+                Some(_) => "more redirects than --redirects allows",
+                None => "a redirect to another host, port or scheme is not followed",
+            };
+            self.cause = Some(step.told(fault));
+        }
+        self.redirect = target.filter(|_| self.redirects_left > 0).map(|target| (target, by_get));
+        self.redirect.is_some()
     }
 
     /// Runs operations until a request. False if the iteration has ended.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
-use record::{Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::TrialJournal};
+use record::{NamePlan, Purpose, ResultFolder, StudyPlan, TrialEntry, Warning, folder::TrialJournal};
 
 use crate::{
     balancer_observer::BalancerObserver,
@@ -26,6 +26,13 @@ use crate::{
     study::Study,
     testbed::Testbed,
 };
+
+/// The names of earlier trials whose addresses were used.
+fn used_names(done: &[TrialEntry]) -> Vec<NamePlan> {
+    let plans = done.iter().filter_map(|entry| entry.trial.http());
+    let used = plans.flat_map(|http| &http.plan.connection.names).filter(|name| !name.used.is_empty());
+    used.cloned().collect()
+}
 
 /// Where a study stores what it measures.
 pub(crate) struct Outputs<'a> {
@@ -58,6 +65,8 @@ pub(crate) struct Runner<'a> {
     testbed: Option<Testbed>,
     /// The setting that `testbed` was brought up for.
     testbed_setting: Option<usize>,
+    /// The addresses that names lead to: all trials go to the same ones, also those of a resumed run.
+    names: Vec<NamePlan>,
     /// Searched settings whose target has answered a probe.
     probed_settings: Vec<usize>,
     observers: Observers,
@@ -135,6 +144,7 @@ impl<'a> Runner<'a> {
             before_s: done.last().map_or(0.0, |entry| entry.study_time_s + entry.trial.elapsed_s),
             next_index: done.len() as u64 + 1,
             overhead: (0.0, 0),
+            names: used_names(&done),
             earlier_trials: done.len(),
             backlog: done.last().map_or(Duration::ZERO, |entry| trial::backlog(&entry.trial)),
             entries: done,

@@ -21,12 +21,14 @@ pub enum Failure {
     CertificateNotYetValid,
     /// The peer's certificate is for other names; or the peer says that it has no certificate for this name.
     WrongName,
+    /// The peer's certificate is for no name at all.
+    NoNames,
     /// No trusted authority issued the peer's certificate.
     UnknownIssuer,
     /// The peer's certificate is that of an authority, such as one that `openssl req -x509` makes.
     IsAuthority,
-    /// The peer's certificate is wrong in another way: its form, its signature, its purpose.
-    BadCertificate,
+    /// The peer's certificate is wrong in another way, which is said in words.
+    BadCertificate(&'static str),
     /// The two sides have no version of TLS in common, or the peer speaks only versions before TLS 1.2.
     ProtocolVersion,
     /// The two sides have no cipher, key exchange or signature scheme in common.
@@ -44,6 +46,36 @@ pub enum Failure {
     Decrypt,
     /// Everything else: the peer broke the protocol, or sent another alert.
     Other,
+}
+
+/// What is wrong with a certificate, in words, by an error of the library.
+pub fn certificate_fault(error: &CertificateError) -> &'static str {
+    const EXTENSION: &str = "it has a critical extension that is not known";
+    match error {
+        CertificateError::BadEncoding => "its bytes are no X.509",
+        CertificateError::BadSignature => {
+            "a signature is wrong, or made with an RSA key shorter than 2048 bits"
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
+            "it is signed with an algorithm that is not supported, such as SHA-1"
+        }
+        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "its key, or its issuer's, is not supported: RSA, P-256, P-384 and Ed25519 are"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extendedKeyUsage does not allow this use"
+        }
+        CertificateError::UnhandledCriticalExtension => EXTENSION,
+        CertificateError::Revoked => "it was revoked",
+        CertificateError::Other(other) => match other.0.downcast_ref() {
+            Some(webpki::Error::UnsupportedCertVersion) => {
+                "it is of X.509 version 1 or 2, and only version 3 says what it is for"
+            }
+            Some(webpki::Error::UnsupportedCriticalExtension) => EXTENSION,
+            _ => "it breaks a rule of RFC 5280",
+        },
+        _ => "it breaks a rule of RFC 5280",
+    }
 }
 
 /// Whether a certificate was refused because it is an authority's, and stands where a server's belongs.
@@ -66,10 +98,10 @@ impl Failure {
             Self::Io(_) => "io",
             Self::CertificateExpired => "certificate_expired",
             Self::CertificateNotYetValid => "certificate_not_yet_valid",
-            Self::WrongName => "wrong_name",
+            Self::WrongName | Self::NoNames => "wrong_name",
             Self::UnknownIssuer => "unknown_issuer",
             Self::IsAuthority => "is_authority",
-            Self::BadCertificate => "bad_certificate",
+            Self::BadCertificate(_) => "bad_certificate",
             Self::ProtocolVersion => "protocol_version",
             Self::NoCommonCipher => "no_common_cipher",
             Self::CertificateRequired => "certificate_required",
@@ -78,6 +110,15 @@ impl Failure {
             Self::ClosedInHandshake => "closed_in_handshake",
             Self::Decrypt => "decrypt",
             Self::Other => "other",
+        }
+    }
+
+    /// What is known of the cause beyond the kind of failure.
+    pub fn cause(self) -> Option<&'static str> {
+        match self {
+            Self::NoNames => Some("it has no subjectAltName"),
+            Self::BadCertificate(fault) => Some(fault),
+            _ => None,
         }
     }
 
@@ -116,12 +157,15 @@ impl Failure {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 Self::CertificateNotYetValid
             }
+            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+                Self::NoNames
+            }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 Self::WrongName
             }
             CertificateError::UnknownIssuer => Self::UnknownIssuer,
             CertificateError::Other(other) if is_of_authority(other) => Self::IsAuthority,
-            _ => Self::BadCertificate,
+            error => Self::BadCertificate(certificate_fault(error)),
         }
     }
 
@@ -185,9 +229,12 @@ impl fmt::Display for Failure {
             Self::WrongName => "the peer's certificate is for another name",
             Self::UnknownIssuer => "no trusted authority issued the peer's certificate",
             Self::IsAuthority => "the peer's certificate is an authority's own",
-            Self::BadCertificate => "the peer's certificate is not valid",
+            Self::NoNames => "the peer's certificate has no subjectAltName",
+            Self::BadCertificate(fault) => return write!(f, "the peer's certificate is not valid: {fault}"),
             Self::ProtocolVersion => "the two sides have no TLS version in common",
-            Self::NoCommonCipher => "the two sides have no cipher in common",
+            Self::NoCommonCipher => {
+                "the two sides have no cipher, key exchange or signature scheme in common"
+            }
             Self::CertificateRequired => "a client certificate is required, and none was sent",
             Self::CertificateRefused => "the peer refused the certificate of this side",
             Self::NotTls => "the peer does not speak TLS",

@@ -1,6 +1,6 @@
 //! Certificates and keys from PEM files.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{
@@ -26,12 +26,8 @@ impl Identity {
     /// [`ConfigError::File`], of the file that cannot be used.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
         let chain = read_certificates(certificates)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-            pem::Error::NoItemsFound => {
-                ConfigError::File { path: key.to_owned(), cause: "has no private key".to_owned() }
-            }
-            error => fails(key, &error),
-        })?;
+        let key =
+            PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, &error, "has no private key"))?;
         Ok(Self { chain, key })
     }
 
@@ -71,16 +67,29 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let certificates = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| fails(path, &error))?;
-    if certificates.is_empty() { Err(fails(path, &pem::Error::NoItemsFound)) } else { Ok(certificates) }
+    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = certificates.and_then(|found| match found.is_empty() {
+        true => Err(pem::Error::NoItemsFound),
+        false => Ok(found),
+    });
+    certificates.map_err(|error| fails(path, &error, "contains no such PEM section (-----BEGIN …-----)"))
 }
 
-fn fails(path: &Path, error: &pem::Error) -> ConfigError {
+/// What stands in the PEM of an encrypted key: of PKCS#8 (RFC 7468, 11), and as OpenSSL writes those of RSA alone.
+const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
+
+/// `missing`: what to say of a file without what is looked for.
+fn fails(path: &Path, error: &pem::Error, missing: &str) -> ConfigError {
+    // Only a file can be read again.
+    let text = path.is_file().then(|| fs::read(path).ok()).flatten().unwrap_or_default();
+    let is_encrypted = ENCRYPTED.iter().any(|mark| text.windows(mark.len()).any(|part| part == *mark));
     let cause = match error {
+        _ if is_encrypted => format!(
+            "the private key is encrypted; decrypt it with `openssl pkey -in {} -out KEY`, and give KEY",
+            path.display()
+        ),
         pem::Error::Io(error) => format!("cannot be read: {error}"),
-        pem::Error::NoItemsFound => "contains no such PEM section (-----BEGIN …-----)".to_owned(),
+        pem::Error::NoItemsFound => missing.to_owned(),
         other => format!("is not a valid PEM file: {other:?}"),
     };
     ConfigError::File { path: path.to_owned(), cause }
@@ -88,8 +97,6 @@ fn fails(path: &Path, error: &pem::Error) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::{Authority, Offer, Validity};
 
@@ -107,6 +114,22 @@ mod tests {
         assert!(cause().contains("key.pem: is not a valid PEM file"), "{}", cause());
         assert_eq!(read_roots(&certificate).unwrap().len(), 1);
         assert!(read_roots(&key).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    #[test]
+    fn an_encrypted_key_is_told_with_the_way_to_decrypt_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        fs::write(&certificate, Authority::new("an authority").unwrap().pem()).unwrap();
+        for text in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A\n\nMIIB\n\
+             -----END RSA PRIVATE KEY-----\n",
+        ] {
+            fs::write(&key, text).unwrap();
+            let refused = Identity::read(&certificate, &key).unwrap_err().to_string();
+            assert!(refused.contains("key.pem: the private key is encrypted; decrypt it with"), "{refused}");
+        }
     }
 
     #[test]

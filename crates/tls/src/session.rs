@@ -11,7 +11,7 @@ use rustls::{
     pki_types::ServerName,
 };
 
-use crate::{Cipher, Failure, Offer, Version, any_certificate};
+use crate::{AnyCertificate, Cipher, Failure, Offer, Version};
 
 /// Maximum number of reads that give no plaintext, before other streams get their turn.
 const ROUNDS: u32 = 8;
@@ -46,7 +46,7 @@ impl Session {
     pub fn to_anybody(name: &str) -> Result<Self, Failure> {
         static CONFIG: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
             let client = Offer::default().client_builder().ok()?.dangerous();
-            let client = client.with_custom_certificate_verifier(any_certificate());
+            let client = client.with_custom_certificate_verifier(Arc::new(AnyCertificate::default()));
             Some(Arc::new(client.with_no_client_auth()))
         });
         let config = CONFIG.clone().ok_or(Failure::Other)?;

@@ -5,6 +5,8 @@ use std::{net::TcpListener, path::Path};
 use anyhow::{Result, ensure};
 use proofload_tests::{Nginx, NginxOptions, Output, Proofload, Serve, temporary::TemporaryFolder};
 use record::ResultFolder;
+use rustix::process::Signal;
+use testing::until;
 
 use super::{beside_others, own_address, run};
 
@@ -59,6 +61,30 @@ fn a_target_that_answers_some_requests_with_errors_is_searched() -> Result<()> {
     let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
     ensure!(!trials.is_empty() && output.code != Some(2), "{}", output.described());
     serve.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_target_that_dies_during_a_search_is_no_answer() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let record = folder.file("record.jsonl");
+    let mut serve = Serve::start(&format!("--record {record}"))?;
+    let words = "limit rate --errors 0 --min 20 --max 300 --trial 5s --drain 5m --repeats 1 -q";
+    let search = Proofload::new(&format!("{words} --out {} {}", folder.file("result"), serve.url()))?;
+    let search = search.start()?;
+    until("the first trial has begun", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.lines().count() > 10)
+    });
+    serve.signal(Signal::KILL);
+    let output = search.finish()?;
+    ensure!(output.code == Some(2), "{}", output.described());
+    ensure!(
+        output.stdout.contains("the target stopped answering during the search"),
+        "{}",
+        output.described()
+    );
+    ensure!(!output.stdout.contains("Does not carry even"), "{}", output.described());
     Ok(())
 }
 

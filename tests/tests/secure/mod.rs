@@ -1,11 +1,16 @@
 //! HTTP over TLS, against nginx and openssl.
 
+use std::net::{SocketAddr, TcpStream};
+
 use anyhow::{Result, ensure};
 use proofload_tests::{
-    Nginx, NginxOptions, Proofload, Trial, nginx::Secure, process::Launch, temporary::TemporaryFolder,
+    Nginx, NginxOptions, Proofload, Trial,
+    nginx::Secure,
+    process::{Launch, Process},
+    temporary::TemporaryFolder,
 };
 use record::{ErrorClass, ResultFolder, TrialEntry};
-use testing::until;
+use testing::{PATIENCE, until};
 
 use super::{beside_others, completed, own_address, run};
 
@@ -90,7 +95,7 @@ fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
         &file("key.pem"),
     ]);
     let _server = server.start()?;
-    until("openssl listens", || std::net::TcpStream::connect(address).is_ok());
+    until("openssl listens", || TcpStream::connect(address).is_ok());
     let url = "https://localhost/";
     let words = format!("-c 1 -n 10 --no-keepalive --connect-to {address} --cacert {authority}");
     let output = run(url, &words)?;
@@ -98,5 +103,97 @@ fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
     ensure!(trial.errors.of(ErrorClass::TlsClientRequired) == 10, "{}", output.described());
     let certificate = format!("--cert {} --key {}", file("cert.pem"), file("key.pem"));
     completed(&run(url, &format!("{words} {certificate}"))?, 10)?;
+    Ok(())
+}
+
+/// An OpenSSL server, with a key and a certificate that these arguments of `openssl` make.
+struct Certified {
+    _server: Process,
+    address: SocketAddr,
+}
+
+impl Certified {
+    fn start(folder: &TemporaryFolder, key: &str, certificate: &str, serving: &str) -> Result<Self> {
+        let (key_file, file) = (folder.file("key.pem"), folder.file("cert.pem"));
+        let request = folder.file("request.pem");
+        for line in [
+            format!("genpkey {key} -out {key_file}"),
+            format!("req -new -key {key_file} -subj /CN=localhost -out {request}"),
+            format!("x509 -req -in {request} -signkey {key_file} -days 9 {certificate} -out {file}"),
+        ] {
+            let made = Launch::new("openssl").words(&line).run(PATIENCE)?;
+            ensure!(made.code == Some(0), "openssl {line}: {}", made.stderr);
+        }
+        let address = own_address()?;
+        let line = format!("s_server -quiet -www -cert {file} -key {key_file} -accept {address} {serving}");
+        let server = Launch::new("openssl").words(&line).start()?;
+        until("openssl listens", || TcpStream::connect(address).is_ok());
+        Ok(Self { _server: server, address })
+    }
+}
+
+#[test]
+fn insecure_takes_every_certificate_that_curl_takes() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let extensions = folder.file("extensions");
+    std::fs::write(&extensions, "basicConstraints=CA:TRUE\n1.2.3.4=critical,ASN1:NULL\n")?;
+    let (p256, rsa) = ("-algorithm EC -pkeyopt ec_paramgen_curve:P-256", "-algorithm RSA -pkeyopt");
+    let (third, weak) = (format!("-extfile {extensions}"), "-cipher DEFAULT@SECLEVEL=0");
+    for (key, certificate, serving) in [
+        (p256.to_owned(), "", ""),
+        (p256.to_owned(), "", "-tls1_2"),
+        (p256.to_owned(), third.as_str(), ""),
+        (format!("{rsa} rsa_keygen_bits:1024"), "", weak),
+        (format!("{rsa} rsa_keygen_bits:1024"), "", &format!("{weak} -tls1_2")),
+        ("-algorithm EC -pkeyopt ec_paramgen_curve:P-521".to_owned(), third.as_str(), ""),
+        ("-algorithm ED448".to_owned(), "", ""),
+        ("-algorithm RSA-PSS -pkeyopt rsa_keygen_bits:2048".to_owned(), "", ""),
+    ] {
+        let server = Certified::start(&folder, &key, certificate, serving)?;
+        let words = format!("-c 1 -n 3 --no-keepalive --connect-to {}", server.address);
+        let output = run("https://localhost/", &format!("{words} --insecure"))?;
+        completed(&output, 3)?;
+        let trusting = format!("{words} --cacert {}", folder.file("cert.pem"));
+        let output = run("https://localhost/", &trusting)?;
+        ensure!(output.code != Some(0), "{key}: it is not checked: {}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_handshake_that_is_refused_is_not_blamed_on_the_ciphers_alone() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let p256 = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
+    for serving in ["-groups P-521", "-tls1_2 -cipher ECDHE-ECDSA-AES128-SHA"] {
+        let server = Certified::start(&folder, p256, "", serving)?;
+        let words = format!("-c 1 -n 3 --insecure --connect-to {}", server.address);
+        let output = run("https://localhost/", &words)?;
+        ensure!(output.counted(1)?.errors.of(ErrorClass::TlsCipher) == 3, "{}", output.described());
+        let told = "no cipher suite, key exchange or signature scheme in common";
+        ensure!(output.stdout.contains(told), "{}", output.described());
+    }
+    Ok(())
+}
+
+#[test]
+fn files_of_clients_that_cannot_be_used_name_their_option_and_fault() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let server = Certified::start(&folder, "-algorithm EC -pkeyopt ec_paramgen_curve:P-256", "", "")?;
+    let (key, cert) = (folder.file("key.pem"), folder.file("cert.pem"));
+    let encrypted = folder.file("encrypted.pem");
+    let line = format!("pkey -in {key} -aes256 -passout pass:secret -out {encrypted}");
+    ensure!(Launch::new("openssl").words(&line).run(PATIENCE)?.code == Some(0), "{line}");
+    let words =
+        |key: &str| format!("-c 1 -n 3 --insecure --connect-to {} --cert {cert} --key {key}", server.address);
+    for (key, told) in [
+        (&encrypted, "--key: ".to_owned() + &encrypted + ": the private key is encrypted; decrypt it with"),
+        (&key, format!("--cert: {cert}: it cannot be used: it is of X.509 version 1")),
+    ] {
+        let output = run("https://localhost/", &words(key))?;
+        ensure!(output.code == Some(2) && output.stderr.contains(&told), "{told}: {}", output.described());
+    }
     Ok(())
 }

@@ -77,6 +77,48 @@ fn a_unix_socket_leads_to_the_target() -> Result<()> {
 }
 
 #[test]
+fn a_name_leads_to_the_address_that_accepts() -> Result<()> {
+    let _shared = beside_others();
+    let (folder, serve) = (TemporaryFolder::new()?, Serve::start("")?);
+    let address: SocketAddr = serve.addresses()[0].parse()?;
+    let hosts = folder.file("hosts");
+    fs::write(&hosts, "::1 two.test\n127.0.0.1 two.test\n")?;
+    // Names of our own, which nothing else on the machine sees.
+    let named = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    let under = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", named, &hosts];
+    let called = |words: &str| {
+        let (words, curl) = words.split_once(" -- ").unwrap_or((words, ""));
+        let call = Proofload::new(words)?.with(|launch| launch.under(under));
+        if curl.is_empty() { call.run() } else { call.arg("--curl").arg(curl).run() }
+    };
+    let (up, closed) = (format!("two.test:{}", address.port()), own_address()?.port());
+    let words = "-n 20 -c 2 -q --timeout 5m";
+    for line in [
+        format!("http http://{up}/ {words}"),
+        format!("http http://other.test/ --connect-to {up} {words}"),
+        format!("http http://{up}/ --address all {words}"),
+        format!("http {words} -- curl http://{up}/"),
+        format!("ab -n 20 -c 2 -q http://{up}/"),
+    ] {
+        let output = called(&line)?;
+        ensure!(output.counted(0)?.counts.completed == 20, "{}", output.described());
+        ensure!(output.stderr.contains(&format!("using {address} for {up}")), "{}", output.described());
+    }
+    ensure!(serve.stop()?.requests == 100, "the tries are no requests");
+    let output = called(&format!("http http://two.test:{closed}/ -n 5 -c 1 -q"))?;
+    let told = format!("no address of two.test:{closed} accepts a connection: ");
+    ensure!(output.code == Some(1) && output.stdout.contains(&told), "{}", output.described());
+    for tried in [format!("[::1]:{closed} ("), format!("127.0.0.1:{closed} (connection refused)")] {
+        ensure!(output.stdout.contains(&tried), "{tried}: {}", output.described());
+    }
+    let limit =
+        format!("limit rate http://two.test:{closed}/ --errors 0 --max 100 --out {}", folder.file("out"));
+    let output = called(&limit)?;
+    ensure!(output.code == Some(2) && output.stderr.contains(&told), "{}", output.described());
+    Ok(())
+}
+
+#[test]
 fn the_line_of_the_proxy_protocol_tells_the_connections_own_address() -> Result<()> {
     let _shared = beside_others();
     let folder = TemporaryFolder::new()?;

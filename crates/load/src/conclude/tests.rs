@@ -138,6 +138,20 @@ fn each_warning_is_given_beyond_its_bound_and_not_at_it() {
 }
 
 #[test]
+fn kept_connections_that_the_target_closes_have_advice_of_their_own() {
+    for (opened, idle, words) in [
+        (110, 0, "101 times, after about 9 requests each; raise its limit (nginx: keepalive_requests)"),
+        (900, 10, "101 times, after each answer; let it keep connections"),
+        (110, 90, "101 times, while nothing was asked of them; let it keep idle connections for longer"),
+    ] {
+        let mut result = quiet();
+        let counts = &mut result.http.counts;
+        (counts.reconnects, counts.connections_opened, counts.closed_idle) = (101, opened, idle);
+        assert_warns(&warnings_of(testing::closed(4), result), "reconnects", words);
+    }
+}
+
+#[test]
 fn connections_of_closed_loads_and_without_keepalive_cause_no_warning() {
     let mut result = quiet();
     (result.http.counts.waited_busy, result.http.counts.reconnects) = (100, 1_000);

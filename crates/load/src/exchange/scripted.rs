@@ -1,6 +1,7 @@
 //! Requests of templates, in the steps of each user's iterations.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -24,6 +25,7 @@ pub struct Scripted {
     state: WorkerState,
     users: Vec<ScriptedUser>,
     result: ScriptResult,
+    causes: BTreeMap<ErrorClass, String>,
     log: Option<LogSender>,
     /// Completed requests, of which every n-th is logged.
     completed: u64,
@@ -114,6 +116,7 @@ impl Exchange for Scripted {
             state: WorkerState::new(&script, plan.seed, share.index, share.of),
             users: users.collect(),
             result: ScriptResult { steps: steps.collect(), ..ScriptResult::default() },
+            causes: BTreeMap::new(),
             log: log.cloned(),
             completed: 0,
             to_unix_ns,
@@ -182,6 +185,9 @@ impl Exchange for Scripted {
             Outcome::Failed(class) => {
                 step.failed += 1;
                 step.errors.add(class, 1);
+                if let Some(cause) = self.users[slot as usize].user.cause() {
+                    self.causes.entry(class).or_insert_with(|| cause.to_owned());
+                }
                 Judgement::Failed(class)
             }
         }
@@ -224,6 +230,6 @@ impl Exchange for Scripted {
     }
 
     fn conclude(self) -> Concluded {
-        Concluded { script: Some(self.result), ..Concluded::default() }
+        Concluded { script: Some(self.result), causes: self.causes, ..Concluded::default() }
     }
 }

@@ -1,6 +1,6 @@
 //! Connections: opened, lost, retired, timed out.
 
-use std::{cmp::Reverse, net::IpAddr};
+use std::{cmp::Reverse, collections::VecDeque, net::IpAddr};
 
 use record::{ErrorClass, Origin};
 
@@ -8,7 +8,8 @@ use super::{Timer, Worker};
 use crate::{
     absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
     exchange::Exchange,
-    failure::{connect_failure, handshake_failure},
+    failure::{connect_failure, handshake_cause, handshake_failure},
+    recorder::InFlight,
     slot::Phase,
     wire::{Route, SlotId, Wire},
 };
@@ -171,7 +172,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let now_ns = self.clock();
         let step = match result {
             Ok(step) => step,
-            Err(error) => return self.connection_lost(id, handshake_failure(error), 0, now_ns),
+            Err(error) => {
+                let class = handshake_failure(error);
+                handshake_cause(error)
+                    .into_iter()
+                    .for_each(|cause| self.recorder.caused(class, || cause.to_owned()));
+                return self.connection_lost(id, class, 0, now_ns);
+            }
         };
         let unread_ns = self.note_unread(id, step.unread_ns, now_ns);
         self.slots[id as usize].handshake_unread_ns += unread_ns;
@@ -217,36 +224,48 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Ends a connection that was lost or never opened. Its first request fails with `class`, the others because the
-    /// connection closed (with `class` too if the connection never opened or timed out). `answered` requests have just been
-    /// answered on the connection.
+    /// Ends a connection that was lost or never opened. Its requests fail with `class`; those behind an answer that was cut off
+    /// because the connection closed. Behind the last answer of a connection that the target closed, requests are unanswered
+    /// (RFC 9112, 9.3.2 and 9.6): they are sent again if that is safe. `answered` requests have just been answered.
     pub(super) fn connection_lost(&mut self, id: SlotId, class: ErrorClass, answered: u32, now_ns: u64) {
-        let was_connecting =
-            matches!(self.slots[id as usize].phase, Phase::Connecting | Phase::Preface | Phase::Handshaking);
-        if was_connecting && self.slots[id as usize].connects_delayed && class.origin() != Origin::Local {
+        let slot = &mut self.slots[id as usize];
+        let was_connecting = matches!(slot.phase, Phase::Connecting | Phase::Preface | Phase::Handshaking);
+        let has_answered = slot.last_answer_ns > 0 && slot.last_answer_ns >= slot.opened_ns;
+        let is_behind = class == ErrorClass::ClosedEarly && has_answered && self.plan.pipeline > 1;
+        if was_connecting && slot.connects_delayed && class.origin() != Origin::Local {
             self.recorder.connect_delayed();
         }
-        let requests = std::mem::take(&mut self.slots[id as usize].requests);
-        let mut failed = 0;
-        for (i, request) in requests.iter().enumerate() {
-            let same = i == 0 || was_connecting || class.is_timeout();
-            let class = if same { class } else { ErrorClass::ClosedEarly };
-            if let Some(due_ns) = self.exchange.failed(id, request, class, now_ns) {
-                self.retry_later(id, request, due_ns, now_ns);
+        let is_refused = was_connecting && class.is_connect() && !class.is_timeout();
+        slot.refusals = if is_refused { slot.refusals.saturating_add(1) } else { 0 };
+        let requests = std::mem::take(&mut slot.requests);
+        let mut again = VecDeque::new();
+        let (mut failed, is_alone) = (0, was_connecting && requests.is_empty());
+        for (i, request) in requests.into_iter().enumerate() {
+            if is_behind && (self.is_idempotent || request.sent_ns == 0) {
+                self.recorder.repeated(&request, class, now_ns);
+                again.push_back(InFlight { sent_ns: 0, own_service_ns: 0, ..request });
+                continue;
+            }
+            let is_cut_off = class == ErrorClass::Truncated && i > 0;
+            let class = if is_cut_off { ErrorClass::ClosedEarly } else { class };
+            if let Some(due_ns) = self.exchange.failed(id, &request, class, now_ns) {
+                self.retry_later(id, &request, due_ns, now_ns);
             } else {
-                self.recorder.failed(request, class, now_ns);
-                let cycles = &mut self.slots[id as usize].cycles;
-                cycles.failed(now_ns.saturating_sub(request.intended_ns));
-                self.slots[id as usize].last_failure_ns = now_ns;
+                self.recorder.failed(&request, class, now_ns);
+                let slot = &mut self.slots[id as usize];
+                slot.cycles.failed(now_ns.saturating_sub(request.intended_ns));
+                slot.last_failure_ns = now_ns;
                 failed += 1;
             }
         }
         // A connection without a request that ends after it was made has answered what it was asked.
-        let is_alone = was_connecting && requests.is_empty();
         self.note_failures_at(id, class, failed.max(u32::from(is_alone)));
         self.drop_connection(id, now_ns);
+        let slot = &mut self.slots[id as usize];
         let is_given_up = class.is_timeout() || class.is_tls() || class.is_proxy();
-        self.slots[id as usize].was_open &= !is_given_up;
+        slot.was_open &= has_answered && !is_given_up;
+        slot.unsent = again.len() as u32;
+        slot.requests = again;
         if is_alone && class.origin() != Origin::Local {
             // A pool's connection that is opened before the start: no request counts the error.
             self.recorder.connection_error(class);
@@ -260,6 +279,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         } else {
             self.return_to_pool(id);
         }
+        self.send_again(id);
         self.schedule_reopen(id);
     }
 

@@ -218,6 +218,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         }
                     }
                     self.send(id);
+                } else if self.slots[id as usize].refusals > 0 {
+                    let pause_ns = self.slots[id as usize].refused_pause_ns();
+                    self.timers.push(Reverse((now_ns + pause_ns, id, Timer::Begin)));
                 } else if self.reconnecting {
                     self.deferred.push((id, Deferred::Next));
                 } else {
@@ -236,7 +239,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     /// Goes on with a user's iteration after one of its requests has ended, unless the trial ends before.
     fn step_ended(&mut self, id: SlotId, pause_ns: Option<u64>, answered: bool, ready_ns: u64, now_ns: u64) {
-        let pause_ns = pause_ns.unwrap_or_else(|| self.think_ns());
+        let refused_ns = self.slots[id as usize].refused_pause_ns();
+        let pause_ns = pause_ns.unwrap_or_else(|| self.think_ns()).max(refused_ns);
         self.slots[id as usize].in_iteration = true;
         self.slots[id as usize].cycles.paused(answered, pause_ns);
         if pause_ns > 0 {
@@ -284,11 +288,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 slot.queued_pipelinable = true;
                 pool.pipelinable.push_back(id);
             }
-            Phase::Vacant => {
+            Phase::Vacant if slot.requests.is_empty() => {
                 slot.queued = true;
                 pool.vacant.push(id);
             }
-            Phase::Open | Phase::Connecting | Phase::Preface | Phase::Handshaking | Phase::Retired => {}
+            Phase::Open
+            | Phase::Vacant
+            | Phase::Connecting
+            | Phase::Preface
+            | Phase::Handshaking
+            | Phase::Retired => {}
         }
     }
 

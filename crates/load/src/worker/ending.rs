@@ -98,13 +98,10 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         });
         totals.scheduled += self.continued;
         totals.planned = totals.planned.map(|planned| planned + self.continued);
-        let Concluded { ledger, script } = self.exchange.conclude();
-        Finished {
-            result: self.recorder.finish(now_ns, totals, interrupted, self.absences.into_total()),
-            ledger,
-            script,
-            wire: self.wire,
-        }
+        let Concluded { ledger, script, causes } = self.exchange.conclude();
+        let mut result = self.recorder.finish(now_ns, totals, interrupted, self.absences.into_total());
+        result.http.causes.extend(causes);
+        Finished { result, ledger, script, wire: self.wire }
     }
 
     pub(super) fn sending_ended(&mut self, now_ns: u64) {

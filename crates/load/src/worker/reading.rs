@@ -7,7 +7,7 @@ use super::{BUFFER_BYTES, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
     exchange::{Exchange, Judgement},
-    failure::{parse_failure, stream_failure},
+    failure::{parse_cause, parse_failure, stream_failure},
     recorder::ReceiveTime,
     wire::{ConnectionError, Received, SlotId, Wire},
 };
@@ -131,7 +131,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                         self.add_unread_time(id, time);
                     }
                 }
-                Err(error) => return Some(parse_failure(&error)),
+                Err(error) => {
+                    let class = parse_failure(&error);
+                    let bytes = &self.buffer[position..received];
+                    self.recorder.caused(class, || parse_cause(&error, bytes));
+                    return Some(class);
+                }
             }
         }
         None
@@ -249,7 +254,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
 
     fn after_reading(&mut self, id: SlotId, answered: u32, end: Option<ErrorClass>, now_ns: u64) {
         let slot = &mut self.slots[id as usize];
-        let end = end.or(slot.closes.then_some(ErrorClass::ClosedEarly));
+        // However the connection ends that was to end: it has given its last answer.
+        let has_closed = slot.closes && matches!(end, None | Some(ErrorClass::Reset));
+        let end = if has_closed { Some(ErrorClass::ClosedEarly) } else { end };
         let Some(class) = end else {
             if answered > 0 {
                 self.requests_ended(id, answered, 0, now_ns);
@@ -267,6 +274,8 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         } else if unused {
             let class = if class.is_tls() { class } else { ErrorClass::ClosedUnused };
             self.recorder.connection_error(class);
+        } else if !slot.closes && slot.requests.is_empty() {
+            self.recorder.closed_idle();
         }
         self.connection_lost(id, class, answered, now_ns);
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Timer, Worker};
+use super::{Deferred, Timer, Worker};
 use crate::{
     absence::MIN_ABSENCE_NS,
     exchange::Exchange,
@@ -10,6 +10,11 @@ use crate::{
     slot::Phase,
     wire::{SlotId, Wire},
 };
+
+/// Whether requests of a method may be sent again (RFC 9110, section 9.2.2).
+pub(super) fn is_idempotent(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
+}
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Schedules the next attempt of a request: it has not ended.
@@ -46,6 +51,21 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         slot.requests.push_back(request);
         slot.unsent += 1;
         self.send(id);
+    }
+
+    /// Opens a connection for the requests that a slot sends again, if the next request of its user has not done so.
+    pub(super) fn send_again(&mut self, id: SlotId) {
+        let slot = &self.slots[id as usize];
+        if slot.phase != Phase::Vacant || slot.unsent == 0 {
+            return;
+        }
+        if self.reconnecting {
+            self.deferred.push((id, Deferred::Reopen));
+        } else {
+            self.reconnecting = true;
+            self.open(id, slot.free_since_ns);
+            self.reconnecting = false;
+        }
     }
 
     /// Records the outcome of all requests that are in flight or wait for a retry when the trial ends.

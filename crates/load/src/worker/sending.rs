@@ -24,7 +24,7 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 }
             }
             Phase::Vacant if self.slots[id as usize].unsent > 0 => {
-                let now_ns = self.slots[id as usize].requests.front().map_or(0, |r| r.started_ns);
+                let now_ns = self.slots[id as usize].requests.back().map_or(0, |r| r.started_ns);
                 self.open(id, now_ns);
             }
             Phase::Vacant | Phase::Connecting | Phase::Preface | Phase::Handshaking | Phase::Retired => {}

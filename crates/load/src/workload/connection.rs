@@ -1,8 +1,11 @@
 //! How the connections of a workload are made, and how long they are used.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
-use record::{ConnectionPlan, HttpPlan, Text, TunnelPlan, units::show_time_ns};
+use record::{ConnectionPlan, HttpPlan, NamePlan, Text, TunnelPlan, units::show_time_ns};
 use rustix::net::SocketAddrUnix;
 use url::Url;
 
@@ -12,16 +15,26 @@ use super::{
     text::{Mistakes, ParsedUrl, parse_url, positive, timeout_ns},
 };
 
+/// Finds the addresses of a host and a port.
+pub(super) type Lookup<'a> = &'a dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// A host and a port, and the addresses that they stand for.
+type Named = (String, Vec<SocketAddr>);
+
 impl HttpWorkload {
-    /// The addresses to connect to, and how.
+    /// The addresses to connect to from these sources, and how. Of a name it is the first, until [`crate::addresses::choose`]
+    /// has tried them.
     pub(super) fn connection(
         &self,
         url: Option<&Url>,
+        sources: &[IpAddr],
+        lookup: Lookup<'_>,
         mistakes: &mut Mistakes,
     ) -> (Vec<SocketAddr>, ConnectionPlan) {
         let mut timeout =
             |field, text: &Option<String>| mistakes.optional(field, text.as_deref(), timeout_ns);
         let mut plan = ConnectionPlan {
+            names: Vec::new(),
             unix_socket: self.unix_socket.as_ref().map(Into::into),
             tunnel: None,
             proxy_protocol: self.proxy_protocol,
@@ -40,19 +53,26 @@ impl HttpWorkload {
             ),
         };
         self.check_connection(mistakes);
-        let targets = match (&self.unix_socket, &self.proxy, &self.connect_to) {
+        let mut found: Vec<Named> = match (&self.unix_socket, &self.proxy, &self.connect_to) {
             (Some(_), ..) => Vec::new(),
             (None, Some(proxy), _) => {
-                let found = mistakes.read("proxy", proxy_of(proxy, url).map(Some));
+                let found = mistakes.read("proxy", proxy_of(proxy, url, lookup).map(Some));
                 let (address, tunnel) = found.unzip();
                 plan.tunnel = tunnel;
                 address.into_iter().collect()
             }
-            (None, None, Some(list)) => mistakes.read("connect_to", addresses_of(list)),
+            (None, None, Some(list)) => mistakes.read("connect_to", addresses_of(list, lookup)),
             (None, None, None) => url.map_or_else(Vec::new, |url| {
-                mistakes.read("url", address_of(url, NO_ADDRESS).map(|address| vec![address]))
+                mistakes.read("url", address_of(url, NO_ADDRESS, lookup).map(|named| vec![named]))
             }),
         };
+        keep_family_of(sources, &mut found, mistakes);
+        let targets = found.iter().filter_map(|(_, addresses)| addresses.first().copied()).collect();
+        let all = self.address.as_deref() == Some("all");
+        let several = found.into_iter().filter(|(_, addresses)| addresses.len() > 1);
+        plan.names = several
+            .map(|(name, addresses)| NamePlan { name, addresses, all, ..NamePlan::default() })
+            .collect();
         (targets, plan)
     }
 
@@ -107,28 +127,55 @@ pub(super) fn check_timeouts(plan: &HttpPlan, mistakes: &mut Mistakes) {
 const NO_ADDRESS: &str =
     "check the name, or give an address with --connect-to ADDRESS:PORT, in a study with connect_to";
 
-/// The first address of a URL's host, as other clients take it; `connect_to` can name several.
-fn address_of(url: &Url, remedy: &str) -> Result<SocketAddr, String> {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let found = (host, url.port_or_known_default().unwrap_or(80)).to_socket_addrs();
-    let fail = |why: String| format!("cannot find the address of '{host}': {why}; {remedy}");
-    let first = found.map_err(|error| fail(error.to_string()))?.next();
-    first.ok_or_else(|| fail("it has none".to_owned()))
+/// Leaves the addresses that can be reached from the sources: those of their family.
+fn keep_family_of(sources: &[IpAddr], found: &mut [Named], mistakes: &mut Mistakes) {
+    let family = |is_v4: bool| if is_v4 { "IPv4" } else { "IPv6" };
+    let Some(source) = sources.first() else { return };
+    if sources.iter().any(|other| other.is_ipv4() != source.is_ipv4()) {
+        mistakes.add("source", "there are addresses of IPv4 and of IPv6: give those of one family");
+    }
+    for (name, addresses) in found {
+        let had_any = !addresses.is_empty();
+        addresses.retain(|address| address.is_ipv4() == source.is_ipv4());
+        if had_any && addresses.is_empty() {
+            let (theirs, ours) = (family(!source.is_ipv4()), family(source.is_ipv4()));
+            mistakes.add(
+                "source",
+                format!("{name} has only addresses of {theirs}, which {source} cannot reach: give addresses of {theirs}, or a target of {ours}"),
+            );
+        }
+    }
 }
 
-/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`; of a name, the first.
-fn addresses_of(list: &str) -> Result<Vec<SocketAddr>, String> {
+/// The addresses of a URL's host.
+fn address_of(url: &Url, remedy: &str, lookup: Lookup<'_>) -> Result<Named, String> {
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
+    let bare = host.trim_matches(['[', ']']);
+    let fail = |why: String| format!("cannot find the address of '{bare}': {why}; {remedy}");
+    match lookup(bare, port) {
+        Ok(addresses) if addresses.is_empty() => Err(fail("it has none".to_owned())),
+        Ok(addresses) => Ok((format!("{host}:{port}"), addresses)),
+        Err(error) => Err(fail(error.to_string())),
+    }
+}
+
+/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`.
+fn addresses_of(list: &str, lookup: Lookup<'_>) -> Result<Vec<Named>, String> {
+    let found = |text: &str| {
+        let (host, port) = text.rsplit_once(':')?;
+        let addresses = lookup(host.trim_matches(['[', ']']), port.parse().ok()?).ok()?;
+        (!addresses.is_empty()).then(|| (text.to_owned(), addresses))
+    };
     let address = |text: &str| {
-        let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-        found.ok_or_else(|| {
+        found(text).ok_or_else(|| {
             format!("'{text}' is not an ADDRESS:PORT such as 10.0.0.3:80, or a NAME:PORT that has an address")
         })
     };
     list.split(',').map(|text| address(text.trim())).collect()
 }
 
-/// The address of a proxy, and the tunnel through it to the host of `url`.
-fn proxy_of(written: &str, url: Option<&Url>) -> Result<(SocketAddr, TunnelPlan), String> {
+/// The addresses of a proxy, and the tunnel through it to the host of `url`.
+fn proxy_of(written: &str, url: Option<&Url>, lookup: Lookup<'_>) -> Result<(Named, TunnelPlan), String> {
     if written.starts_with("socks") {
         return Err("SOCKS is not supported: give a proxy of HTTP, http://ADDRESS:PORT".to_owned());
     }
@@ -139,7 +186,7 @@ fn proxy_of(written: &str, url: Option<&Url>) -> Result<(SocketAddr, TunnelPlan)
     if target != Text::literal("/") {
         return Err("a proxy has no path: give http://ADDRESS:PORT".to_owned());
     }
-    let address = address_of(&proxy, "check the proxy's name")?;
+    let address = address_of(&proxy, "check the proxy's name", lookup)?;
     let host = url.and_then(Url::host_str).unwrap_or_default();
     let port = url.and_then(Url::port_or_known_default).unwrap_or(80);
     let login = basic_auth_field(&proxy)?.map(|(_, value)| ("Proxy-Authorization".to_owned(), value));

@@ -1,3 +1,5 @@
+use std::net::SocketAddr;
+
 use super::*;
 use crate::testing;
 
@@ -270,4 +272,47 @@ proptest::proptest! {
         let url = text::read_target(&url).unwrap();
         proptest::prop_assert_eq!(url, record::Text::literal(format!("http://h/{words}")));
     }
+}
+
+#[test]
+fn a_name_is_planned_with_all_its_addresses_that_the_sources_reach() {
+    let (six, four): (SocketAddr, SocketAddr) =
+        ("[::1]:80".parse().unwrap(), "127.0.0.1:80".parse().unwrap());
+    let lookup = |host: &str, port: u16| match host {
+        "two" => Ok(vec![SocketAddr::new(six.ip(), port), SocketAddr::new(four.ip(), port)]),
+        host => addresses::look_up(host, port),
+    };
+    let plan = |url: &str, change: fn(&mut HttpWorkload)| {
+        let mut workload = HttpWorkload { url: url.to_owned(), ..HttpWorkload::default() };
+        change(&mut workload);
+        workload.plan_with(&LIMITS, &lookup)
+    };
+    let named = |plan: &HttpPlan| -> Vec<(String, Vec<SocketAddr>)> {
+        plan.connection.names.iter().map(|name| (name.name.clone(), name.addresses.clone())).collect()
+    };
+    let usual = plan("http://two/", |_| ()).unwrap();
+    assert_eq!(
+        (usual.targets.clone(), named(&usual)),
+        (vec![six], vec![("two:80".to_owned(), vec![six, four])])
+    );
+    let tunnel = plan("http://a/", |workload| workload.proxy = Some("http://two:80".to_owned())).unwrap();
+    assert_eq!((tunnel.targets.clone(), named(&tunnel)), (vec![six], named(&usual)));
+    let listed = plan("http://a/", |workload| {
+        workload.connect_to = Some("127.0.0.9:1,two:80".to_owned());
+        workload.address = Some("all".to_owned());
+    });
+    let listed = listed.unwrap();
+    assert_eq!(listed.targets, ["127.0.0.9:1".parse().unwrap(), six]);
+    assert!(named(&listed) == named(&usual) && listed.connection.names[0].all);
+    let bound = plan("http://two/", |workload| workload.source = Some("127.0.0.2".to_owned())).unwrap();
+    assert_eq!((bound.targets.clone(), named(&bound)), (vec![four], Vec::new()));
+    let refused = |url: &str, source: fn(&mut HttpWorkload)| plan(url, source).unwrap_err().remove(0);
+    let other = refused("http://[::1]:80/", |workload| workload.source = Some("127.0.0.2".to_owned()));
+    assert_eq!(other.field, "source");
+    assert!(
+        other.message.starts_with("[::1]:80 has only addresses of IPv6, which 127.0.0.2 cannot reach"),
+        "{other:?}"
+    );
+    let mixed = refused("http://two/", |workload| workload.source = Some("127.0.0.2,::1".to_owned()));
+    assert!(mixed.field == "source" && mixed.message.contains("give those of one family"), "{mixed:?}");
 }

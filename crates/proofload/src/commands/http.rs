@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use fleet::FleetError;
-use load::{MachineLimits, RunError, preflight, raise_descriptors};
+use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
 use record::{HttpPlan, Trial};
 use study::{RemoteHosts, single};
 
@@ -25,6 +25,9 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     let mut plan = arguments.plan(&host).map_err(Refusal::new)?;
     // Before the plan is fitted to the machine: the hint is about the options as given.
     let hint = arguments.ab_hint(&plan, &host);
+    for note in addresses::choose(&mut plan, &mut Vec::new()) {
+        standard::print_to_stderr(format_args!("proofload: using {note}"));
+    }
     fit(&mut plan, &host, arguments)?;
     standard::note(arguments.curl_notes().into_iter().chain(hint));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;

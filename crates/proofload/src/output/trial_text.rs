@@ -27,6 +27,9 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
         None => writeln!(out, "{} {}", http.plan.request.method, http.plan.url)?,
     }
     writeln!(out, "  {}", plan_line(http))?;
+    for name in http.plan.connection.names.iter().filter(|name| !name.used.is_empty()) {
+        writeln!(out, "  {}", name.in_words())?;
+    }
     if trial.interrupted {
         writeln!(out, "\nINTERRUPTED after {:.1} s: the figures cover this time.", trial.elapsed_s)?;
     }

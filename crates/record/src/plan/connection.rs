@@ -1,6 +1,6 @@
 //! How connections are made, and how long they are used.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,9 @@ use super::HttpPlan;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ConnectionPlan {
+    /// The names among the targets that have several addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<NamePlan>,
     /// The target's Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix_socket: Option<PathBuf>,
@@ -44,6 +47,43 @@ pub struct TunnelPlan {
     pub to: String,
     /// Header fields for the proxy, in order, beside `Host`.
     pub headers: Vec<(String, String)>,
+}
+
+/// A name with several addresses, and those that connections lead to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NamePlan {
+    /// The name and the port, such as `localhost:80`.
+    pub name: String,
+    /// Its addresses, in the resolver's order.
+    pub addresses: Vec<SocketAddr>,
+    /// Whether every address that accepts a connection is used, not only the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// The addresses that accepted a connection before the load, and are used; none if none did, or if none was tried.
+    #[serde(default)]
+    pub used: Vec<SocketAddr>,
+    /// Why others did not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<SocketAddr, String>,
+}
+
+impl NamePlan {
+    /// Such as `127.0.0.1:80 for localhost:80, which also has [::1]:80 (connection refused)`; if none accepts, why not.
+    pub fn in_words(&self) -> String {
+        let list = |addresses: Vec<String>| addresses.join(", ");
+        let used = list(self.used.iter().map(SocketAddr::to_string).collect());
+        let others = self.addresses.iter().filter(|address| !self.used.contains(address));
+        let others = others.map(|address| match self.errors.get(address) {
+            Some(why) => format!("{address} ({why})"),
+            None => address.to_string(),
+        });
+        let (name, others) = (&self.name, list(others.collect()));
+        match (used.is_empty(), others.is_empty()) {
+            (true, _) => format!("no address of {name} accepts a connection: {others}"),
+            (false, true) => format!("{used} for {name}"),
+            (false, false) => format!("{used} for {name}, which also has {others}"),
+        }
+    }
 }
 
 impl ConnectionPlan {

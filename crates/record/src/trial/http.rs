@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::script::ScriptResult;
 use crate::{
-    errors::ErrorCounts,
+    errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
     plan::HttpPlan,
 };
@@ -35,6 +35,9 @@ pub struct HttpTrial {
     /// Failures of connections outside of any request: this machine lacked a resource to open one, or one carried
     /// unsolicited bytes.
     pub connection_errors: ErrorCounts,
+    /// The cause of a worker's first failure of each class, where more than the class is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub causes: BTreeMap<ErrorClass, String>,
     /// Responses by status, including unexpected ones.
     pub statuses: BTreeMap<u16, u64>,
     /// Failures of requests and of connections by the address at which they came, where the load goes to several. Those of events
@@ -112,6 +115,9 @@ impl HttpTrial {
         self.errors.merge(&other.errors);
         self.retried_errors.merge(&other.retried_errors);
         self.connection_errors.merge(&other.connection_errors);
+        for (class, cause) in &other.causes {
+            self.causes.entry(*class).or_insert_with(|| cause.clone());
+        }
         for (&status, &n) in &other.statuses {
             *self.statuses.entry(status).or_default() += n;
         }
@@ -183,7 +189,8 @@ pub struct Counts {
     /// Connections begun in such a burst that failed or took at least 1 ms: the burst may have filled the accept queue.
     #[serde(default)]
     pub connects_delayed: u64,
-    /// Attempts that failed and were retried. A request is counted by the outcome of its last attempt.
+    /// Attempts that failed and were retried, and pipelined ones behind the last answer of a connection. A request is counted by
+    /// the outcome of its last attempt.
     #[serde(default)]
     pub retried: u64,
     /// The part of `retried` that failed before a byte was sent.
@@ -206,8 +213,12 @@ pub struct Counts {
     /// Session tickets received, each of which can resume a session of TLS 1.3 once.
     #[serde(default)]
     pub session_tickets: u64,
-    /// Connections established in the place of kept ones that ended by no plan of this side, because the target closed or broke them.
+    /// Connections established in the place of kept ones that had answered and ended by no plan of this side, because the target
+    /// closed or broke them.
     pub reconnects: u64,
+    /// Kept connections that the target closed between two requests, without announcing it in an answer.
+    #[serde(default)]
+    pub closed_idle: u64,
     /// Planned connections that this machine could not open.
     pub connections_unopened: u64,
     /// Largest number of connections open at once.
@@ -247,6 +258,7 @@ impl Counts {
         self.handshakes_resumed += other.handshakes_resumed;
         self.session_tickets += other.session_tickets;
         self.reconnects += other.reconnects;
+        self.closed_idle += other.closed_idle;
         self.connections_unopened += other.connections_unopened;
         self.connections_peak += other.connections_peak;
         self.sent_bytes += other.sent_bytes;

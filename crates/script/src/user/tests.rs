@@ -27,6 +27,13 @@ fn script(steps: Vec<StepPlan>) -> ScriptPlan {
 /// Runs one iteration. `answers` has the answer to the n-th request, head and body. Returns the heads of the requests, and
 /// whether a step failed.
 fn iteration(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool) {
+    let (sent, has_failed, _) = iteration_with_cause(plan, answers);
+    (sent, has_failed)
+}
+
+/// As `iteration`, with what is known of the last failure.
+fn iteration_with_cause(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool, String) {
+    let mut cause = String::new();
     let script = Script::new(plan, true, false).unwrap();
     let mut state = WorkerState::new(&script, 1, 0, 1);
     let mut user = User::new(&script, 1);
@@ -46,9 +53,10 @@ fn iteration(plan: &ScriptPlan, answers: &[&str]) -> (Vec<String>, bool) {
             let mut reader = ResponseReader::default();
             let fed = reader.feed(bytes.as_bytes(), false, &mut user.sink(&script)).unwrap();
             user.answered(&script, &fed.done.unwrap(), &state);
+            cause = user.cause().map_or(cause, str::to_owned);
         }
         if let Advance::Ended { has_failed, .. } = user.advance(&script, &mut state) {
-            return (sent, has_failed);
+            return (sent, has_failed, cause);
         }
     }
 }
@@ -128,6 +136,32 @@ fn a_value_that_is_no_number_fails_the_request_that_gave_it() {
     let fed = ResponseReader::default().feed(answer, false, &mut user.sink(&script)).unwrap();
     let outcome = user.answered(&script, &fed.done.unwrap(), &state);
     assert_eq!(outcome, Outcome::Failed(ErrorClass::Value));
+    assert_eq!(user.cause(), Some("step 'a': 'times' is no number of times"));
+}
+
+#[test]
+fn a_failure_tells_its_step_and_its_cause() {
+    let mut first = request("GET", "/a", &[]);
+    first.expect = StatusSet::acknowledged();
+    first.take.push(("token".to_owned(), "json:$.token".to_owned()));
+    let plan = ScriptPlan { redirects: 1, ..script(vec![step("login", first)]) };
+    let to = |location: &str| format!("302 Found\r\nLocation: {location}\r\n\r\n");
+    let found = "200 OK\r\n\r\n{\"token\": 1}".to_owned();
+    for (answers, cause) in [
+        (vec!["200 OK\r\n\r\n{}".to_owned()], "step 'login': the answer has nothing to take as 'token'"),
+        (
+            vec![to("http://other/")],
+            "step 'login': a redirect to another host, port or scheme is not followed",
+        ),
+        (vec![to("/b"), to("/c")], "step 'login': more redirects than --redirects allows"),
+        (vec!["404 No\r\n\r\n".to_owned()], ""),
+        (vec![to("/b"), found], ""),
+    ] {
+        let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+        let (_, has_failed, told) = iteration_with_cause(&plan, &answers);
+        assert_eq!(told, cause, "{answers:?}");
+        assert_eq!(has_failed, !answers.last().unwrap().starts_with("200 OK\r\n\r\n{\"token"), "{answers:?}");
+    }
 }
 
 #[test]

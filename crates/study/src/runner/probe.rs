@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use record::{ErrorClass, Trial};
+use record::{ErrorClass, NamePlan, Trial};
 
 use super::{Runner, trial::decision};
 use crate::{
@@ -41,7 +41,8 @@ pub fn probe_targets(study: &Study, options: &Options) -> Result<(), String> {
         );
         let trial_s = running_search::plan(study, search).map(|plan| plan.trial_duration_s);
         let Ok(trial_s) = trial_s else { continue };
-        let why = testbed.and_then(|testbed| probe(&testbed, &setup, study, trial_s, options));
+        let why =
+            testbed.and_then(|testbed| probe(&testbed, &setup, study, trial_s, options, &mut Vec::new()));
         match why {
             Ok(None) => probed.push(setup),
             Ok(Some(why)) if setting.name.is_empty() => return Err(why),
@@ -66,16 +67,17 @@ impl Runner<'_> {
 
     /// Why the target of a search does not answer any more, if a trial met refused connections: that says nothing about the load that
     /// it carries.
-    pub(super) fn is_gone(&self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
+    pub(super) fn is_gone(&mut self, setup: &Setup, setting: usize, trial: &Trial) -> Result<Option<String>> {
         let is_refused = trial.http().is_some_and(|http| http.errors.of(ErrorClass::ConnectRefused) > 0);
         let why = if is_refused { self.probe(setup, setting)? } else { None };
         Ok(why.map(|why| format!("the target stopped answering during the search: {why}")))
     }
 
-    fn probe(&self, setup: &Setup, setting: usize) -> Result<Option<String>> {
+    fn probe(&mut self, setup: &Setup, setting: usize) -> Result<Option<String>> {
         let Some(testbed) = &self.testbed else { return Ok(None) };
         let Some(search) = self.plan.search_of(setting) else { return Ok(None) };
-        let found = probe(testbed, setup, self.study, search.trial_duration_s, self.options);
+        let trial_s = search.trial_duration_s;
+        let found = probe(testbed, setup, self.study, trial_s, self.options, &mut self.names);
         found.map_err(|error| self.stopped_or_failed(error))
     }
 }
@@ -86,10 +88,11 @@ fn probe(
     study: &Study,
     trial_s: f64,
     options: &Options,
+    names: &mut Vec<NamePlan>,
 ) -> Result<Option<String>, TestbedError> {
     // A program's requests are not known here.
     let Some(workload) = setup.workload.http() else { return Ok(None) };
-    let (plan, _) = testbed.plan(workload, !study.seed, |plan| decision(&study.goals, plan))?;
+    let (plan, _) = testbed.plan(workload, !study.seed, names, |plan| decision(&study.goals, plan))?;
     // If requests end the trial, it waits for every answer.
     let trial = (!setup.workload.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
     testbed.probe(&plan, trial, &options.stop)

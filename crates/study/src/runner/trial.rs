@@ -168,7 +168,8 @@ impl<'a> Runner<'a> {
                 // A warm-up has the index of the trial after it and needs a seed of its own.
                 let seed = if planned.purpose == Purpose::WarmUp { !seed } else { seed };
                 let decides = |plan: &HttpPlan| decision(&self.plan.goals, plan);
-                let (plan, fitted) = testbed.plan(workload, seed, decides).map_err(failed)?;
+                let (plan, fitted) =
+                    testbed.plan(workload, seed, &mut self.names, decides).map_err(failed)?;
                 for adjustment in fitted.clone().unwrap_or_default() {
                     if !self.reported_adjustments.contains(&adjustment) {
                         (self.on_event)(Event::Warning(&format!("using {adjustment}")));

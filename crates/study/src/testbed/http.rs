@@ -8,9 +8,9 @@ use std::{
 
 use fleet::Workers;
 use lab::Lab;
-use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, conclude, preflight};
+use load::{HttpWorkload, MachineLimits, Tick, WorkerResult, addresses, conclude, preflight};
 use record::{
-    Decision, Distribution, HttpPlan, LoadModel, ScriptPlan, Trial, Validity, VoidReason, VoidRule,
+    Decision, Distribution, HttpPlan, LoadModel, NamePlan, ScriptPlan, Trial, Validity, VoidReason, VoidRule,
 };
 
 use super::{Testbed, TestbedError};
@@ -21,11 +21,13 @@ const MAX_PROBES: u32 = 10;
 
 impl Testbed {
     /// Plans a trial and fits the plan to the hosts that the load comes from. Returns the plan and either the
-    /// adjustments made to it or, as an error, why it does not fit. `decision_for` says what the trial has to decide.
+    /// adjustments made to it or, as an error, why it does not fit. `known`: the addresses that names lead to, which stay
+    /// the same in all trials. `decision_for` says what the trial has to decide.
     pub(crate) fn plan(
         &self,
         workload: &HttpWorkload,
         seed: u64,
+        known: &mut Vec<NamePlan>,
         decision_for: impl FnOnce(&HttpPlan) -> Option<Decision>,
     ) -> Result<(HttpPlan, Result<Vec<String>, String>), TestbedError> {
         let host = self.host().map_err(TestbedError::MachineLimits)?;
@@ -40,6 +42,8 @@ impl Testbed {
             // The trial has to wait as long as the goals allow a request to take.
             plan.drain_ns = plan.drain_ns.max(decides.longest_ns.min(plan.timeout_ns));
         }
+        let mut notes =
+            self.inside(|| Ok(addresses::choose(&mut plan, known))).map_err(TestbedError::MachineLimits)?;
         // Every host that the load comes from runs at least one worker.
         plan.processes = plan.processes.max(self.setup.from.len() as u32);
         let fitted = match preflight::fit(&mut plan, &host, workload.fixed_by_user()) {
@@ -52,7 +56,22 @@ impl Testbed {
         if workload.processes.is_none() && u64::from(plan.processes) < plan.connections() {
             plan.processes = plan.processes.next_multiple_of(self.setup.from.len().max(1) as u32);
         }
-        Ok((plan, fitted))
+        Ok((
+            plan,
+            fitted.map(|fitted| {
+                notes.extend(fitted);
+                notes
+            }),
+        ))
+    }
+
+    /// Does something on the first host that the load comes from.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let first = self.setup.from.first();
+        match first.and_then(|&number| self.lab.iter().flat_map(Lab::hosts).nth(number)) {
+            Some(host) => host.inside(work),
+            None => work(),
+        }
     }
 
     /// A void trial for a plan that exceeds this machine's limits. A search then looks for a smaller load.

@@ -213,3 +213,144 @@ fn an_unused_connection_that_the_target_closes_counts_once_and_is_reopened_on_de
     let (result, _) = run(plan, ClosesAll { after_ns: 100 * S });
     assert_eq!(result.http.connection_errors.total(), 0);
 }
+
+/// Gives each connection some answers and then closes it, however many requests are behind; the last answer announces it or not.
+struct Last {
+    answers: u64,
+    announced: bool,
+    /// Answers to requests of the current connection.
+    given: u64,
+}
+
+impl Target for Last {
+    fn attempt(&mut self, _: u64, _: SlotId) -> Attempt {
+        self.given = 0;
+        Attempt::Opens(1_000)
+    }
+
+    fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+        self.given += 1;
+        let at_ns = now_ns + MS;
+        match self.given.cmp(&self.answers) {
+            std::cmp::Ordering::Less => vec![(at_ns, Action::Send(OK.to_vec()))],
+            std::cmp::Ordering::Equal => {
+                let last = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let bytes = if self.announced { last } else { OK };
+                vec![(at_ns, Action::Send(bytes.to_vec())), (at_ns + 1, Action::Close)]
+            }
+            std::cmp::Ordering::Greater => Vec::new(),
+        }
+    }
+}
+
+#[test]
+fn requests_behind_the_last_answer_of_a_connection_are_sent_again() {
+    for announced in [false, true] {
+        for plan in [with_loops(1, 200), testing::open(100.0, 2, 1)] {
+            let plan = HttpPlan { pipeline: 8, timeout_ns: 100 * S, ..plan };
+            let target = Last { answers: 10, announced, given: 0 };
+            let (result, rules) = run(plan, target);
+            let counts = &result.http.counts;
+            assert_eq!((counts.completed, counts.failed, rules), (200, 0, vec![]), "{counts:?}");
+            assert_eq!(result.http.errors.total(), 0);
+            assert_eq!(counts.sent, 200 + counts.retried);
+            assert_eq!(result.http.retried_errors.of(ErrorClass::ClosedEarly), counts.retried);
+        }
+    }
+    // What may have had its effect is not repeated.
+    let mut plan = HttpPlan { pipeline: 8, ..with_loops(1, 200) };
+    plan.request.method = "POST".to_owned();
+    let (result, rules) = run(plan, Last { answers: 10, announced: true, given: 0 });
+    let counts = &result.http.counts;
+    assert_eq!((counts.completed + counts.failed, counts.retried, rules), (200, 0, vec![]), "{counts:?}");
+    assert!(counts.failed > 0 && result.http.errors.of(ErrorClass::ClosedEarly) == counts.failed);
+}
+
+#[test]
+fn a_connection_without_an_answer_repeats_nothing() {
+    let plan = HttpPlan { pipeline: 4, ..with_loops(2, 20) };
+    let (result, rules) = run(plan, Always(vec![Action::Close]));
+    assert_eq!((result.http.errors.of(ErrorClass::ClosedEarly), result.http.counts.retried), (40, 0));
+    assert_eq!(rules, []);
+}
+
+#[test]
+fn requests_behind_an_answer_that_ends_the_connection_fail_by_its_class() {
+    let send = |text: &str| Action::Send(text.as_bytes().to_vec());
+    for (class, action, cause) in [
+        (
+            ErrorClass::Malformed,
+            send("HTTQ/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+            "not an HTTP/1 answer",
+        ),
+        (ErrorClass::Malformed, Action::Send(vec![21, 3, 1, 0, 2, 2, 70]), "it looks like TLS"),
+        (ErrorClass::Framing, send("HTTP/1.1 101 Switching\r\n\r\n"), "status 101"),
+        (
+            ErrorClass::Framing,
+            send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            "both Content-Length and Transfer-Encoding",
+        ),
+        (ErrorClass::Reset, Action::Reset, ""),
+    ] {
+        let plan = HttpPlan { pipeline: 4, ..with_loops(2, 50) };
+        let (result, rules) = run(plan, Always(vec![action]));
+        assert_eq!((result.http.errors.of(class), result.http.errors.total()), (100, 100), "{class}");
+        let told = result.http.causes.get(&class).map_or("", |cause| cause);
+        assert!(told.starts_with(cause), "{class}: {told}");
+        assert_eq!(rules, []);
+    }
+}
+
+#[test]
+fn users_whose_connections_are_refused_wait_longer_and_longer() {
+    let plan = HttpPlan { duration_ns: Some(10 * S), ..testing::closed(10) };
+    let (result, rules) = run(plan, Unreachable(|| Attempt::FailsAfter(1_000, Errno::CONNREFUSED)));
+    // 1, 2, 4, … 64 ms, and then every tenth of a second.
+    let each = 7 + (10 * S - 127 * MS).div_ceil(100 * MS) + 1;
+    let failed = result.http.errors.of(ErrorClass::ConnectRefused);
+    assert!(failed.abs_diff(10 * each) <= 20, "{failed}");
+    assert_eq!((result.http.counts.failed, rules), (failed, vec![]));
+}
+
+#[test]
+fn a_user_goes_on_at_once_when_the_target_is_there_again() {
+    /// Refuses the first eleven attempts.
+    struct Returns;
+    impl Target for Returns {
+        fn attempt(&mut self, n: u64, _: SlotId) -> Attempt {
+            if n < 11 { Attempt::FailsAfter(1_000, Errno::CONNREFUSED) } else { Attempt::Opens(1_000) }
+        }
+        fn request(&mut self, n: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            Steady { after_ns: MS }.request(n, now_ns)
+        }
+    }
+    let (result, rules) = run(with_loops(1, 1_000), Returns);
+    assert_eq!((result.http.counts.failed, result.http.counts.completed, rules), (11, 989, vec![]));
+    assert!(result.last_answer_ns < 2 * S, "{}", result.last_answer_ns);
+}
+
+#[test]
+fn a_connection_that_never_answered_was_not_kept() {
+    let (result, _) = run(with_loops(5, 20), Always(vec![Action::Reset]));
+    assert_eq!((result.http.counts.connections_opened, result.http.counts.reconnects), (100, 0));
+}
+
+#[test]
+fn what_closes_kept_connections_is_told_apart() {
+    struct Idle;
+    impl Target for Idle {
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            vec![(now_ns + MS, Action::Send(OK.to_vec())), (now_ns + 50 * MS, Action::Close)]
+        }
+    }
+    let mut thinking = with_loops(2, 50);
+    if let record::LoadModel::Closed { think_time, .. } = &mut thinking.load {
+        *think_time = record::Distribution::Fixed { ns: 100 * MS };
+    }
+    let (result, _) = run(thinking, Idle);
+    let counts = &result.http.counts;
+    assert_eq!((counts.reconnects, counts.completed), (98, 100), "{counts:?}");
+    assert!(counts.closed_idle >= 98, "{counts:?}");
+    let (result, _) = run(with_loops(1, 200), Last { answers: 10, announced: true, given: 0 });
+    assert_eq!((result.http.counts.reconnects, result.http.counts.closed_idle), (19, 0));
+}

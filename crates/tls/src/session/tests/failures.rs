@@ -25,6 +25,7 @@ fn certificates_that_are_wrong_have_their_classes() {
         (world.server_of(&default, &["localhost"], past), Failure::CertificateExpired),
         (world.server_of(&default, &["localhost"], future), Failure::CertificateNotYetValid),
         (world.server_of(&default, &["other.example", "127.0.0.1"], Validity::default()), Failure::WrongName),
+        (world.server_of(&default, &[], Validity::default()), Failure::NoNames),
         (stranger.server(), Failure::UnknownIssuer),
     ] {
         let mut pair = Pair::new(world.client(), server);
@@ -32,6 +33,29 @@ fn certificates_that_are_wrong_have_their_classes() {
         // A session that failed stays so.
         assert_eq!(pair.client.receive(&mut pair.near, &mut [0; 10]), Err(class));
         assert_eq!(pair.client.send(&mut pair.near, b"late"), Err(class));
+    }
+}
+
+#[test]
+fn a_client_that_takes_any_certificate_still_asks_for_its_key() {
+    let (world, stranger) = (world(), stranger());
+    for version in [Version::Tls12, Version::Tls13] {
+        let client = || {
+            let any = Arc::new(crate::AnyCertificate::default());
+            let builder = only(version).client_builder().unwrap().dangerous();
+            builder.with_custom_certificate_verifier(any).with_no_client_auth()
+        };
+        let mut sound = Pair::new(client(), stranger.server());
+        assert_eq!(sound.shake(), (Ok(true), Ok(true)), "{version}");
+        let identity = |world: &World| world.authority.certify(&["localhost"], Validity::default()).unwrap();
+        let key = rustls::crypto::ring::sign::any_supported_type(&identity(&world).key).unwrap();
+        let mixed = rustls::sign::CertifiedKey::new(identity(&world).chain, key);
+        let mut server = world.server();
+        server.cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(mixed));
+        let mut pair = Pair::new(client(), server);
+        let (near, _) = pair.failures();
+        let told = "a signature is wrong, or made with an RSA key shorter than 2048 bits";
+        assert_eq!(near, Failure::BadCertificate(told), "{version}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where curl connects to: `--resolve` and `--connect-to`.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 
 use url::Url;
 
@@ -57,14 +57,8 @@ fn redirected(value: &str, host: &str, port: u16) -> Result<Option<String>, Stri
     if !is_host || number(own_port, port)? != port {
         return Ok(None);
     }
-    let to_host = if to_host.is_empty() { host } else { to_host }.trim_matches(['[', ']']);
-    let mut found = (to_host, number(to_port, port)?)
-        .to_socket_addrs()
-        .map_err(|error| format!("leads nowhere: {error}"))?;
-    found
-        .next()
-        .map(|address| Some(address.to_string()))
-        .ok_or_else(|| "leads nowhere: the name has no address".to_owned())
+    let to_host = if to_host.is_empty() { host } else { to_host };
+    Ok(Some(format!("{to_host}:{}", number(to_port, port)?)))
 }
 
 /// The parts between colons that are outside of brackets.
