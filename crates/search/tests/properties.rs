@@ -164,6 +164,7 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
                 "{goal:?}"
             ),
             BoundKind::Unfinished => prop_assert!(outcome.ended != Ending::Complete, "{goal:?}"),
+            BoundKind::Unsteady => prop_assert!(false, "only a study knows when its trials ran: {goal:?}"),
         }
     }
     let text =
