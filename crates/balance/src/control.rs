@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 10 })
 /// How long a daemon that ends waits until its last answer was read.
 const END_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 1 });
 /// How many clients may be slow at the same time.
-const MAX_CLIENTS: usize = 32;
+pub(crate) const MAX_CLIENTS: usize = 32;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a balancer is asked to do.
@@ -229,25 +229,32 @@ pub(crate) fn listen(
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         thread::Builder::new().name("control".to_owned()).spawn(move || {
-            let clients = Arc::new(());
-            for stream in listener.incoming().flatten() {
-                // Others have to wait only while so many are slow.
-                while Arc::strong_count(&clients) > MAX_CLIENTS {
-                    thread::sleep(POLL_INTERVAL);
-                }
-                let (asked, client) = (asked.clone(), Arc::clone(&clients));
-                let answer = move || {
-                    // A client that goes away has no answer.
-                    let _ = answer(&stream, &asked);
-                    drop(client);
-                };
-                // A client that no thread is left for sees the end of the stream.
-                let _ = thread::Builder::new().name("client".to_owned()).spawn(answer);
-            }
+            // A client that goes away has no answer.
+            serve(listener.incoming().flatten(), move |stream| drop(answer(&stream, &asked)));
         })?;
         Ok(())
     };
     listened().map_err(|error| Error::new(format!("listen on {}", path.display()), &error))
+}
+
+/// Serves each client in a thread of its own. Others have to wait only while as many are slow as there may be.
+pub(crate) fn serve<S: Send + 'static>(
+    clients: impl Iterator<Item = S>,
+    answer: impl Fn(S) + Clone + Send + 'static,
+) {
+    let present = Arc::new(());
+    for client in clients {
+        while Arc::strong_count(&present) > MAX_CLIENTS {
+            thread::sleep(POLL_INTERVAL);
+        }
+        let (answer, present) = (answer.clone(), Arc::clone(&present));
+        let run = move || {
+            answer(client);
+            drop(present);
+        };
+        // A client that no thread is left for sees the end of the stream.
+        let _ = thread::Builder::new().name("client".to_owned()).spawn(run);
+    }
 }
 
 /// Answers one line.

@@ -1,23 +1,18 @@
 //! Answers `/metrics` over HTTP, to a few clients at once.
 
 use std::{
-    collections::VecDeque,
     io::{self, Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
+    net::{SocketAddr, TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::Error;
+use crate::{Error, control::serve};
 
 /// How long a client may take for its whole request, and for the whole answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
-/// How many clients are answered at once. One more ends the oldest of them, so that nobody keeps others out by saying nothing.
-const MAX_CLIENTS: usize = 8;
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Takes the address.
 ///
@@ -35,29 +30,9 @@ pub(crate) fn answer_on(
     listener: TcpListener,
     metrics: impl Fn() -> Option<String> + Clone + Send + 'static,
 ) -> Result<(), Error> {
-    let run = move || {
-        let mut clients: VecDeque<Arc<TcpStream>> = VecDeque::new();
-        for stream in listener.incoming().flatten() {
-            let mut is_told = false;
-            while clients.len() >= MAX_CLIENTS {
-                if !std::mem::replace(&mut is_told, true) {
-                    // One that has just ended is ended once more.
-                    let _ = clients[0].shutdown(Shutdown::Both);
-                }
-                thread::sleep(POLL_INTERVAL);
-                clients.retain(|client| Arc::strong_count(client) > 1);
-            }
-            let client = Arc::new(stream);
-            clients.push_back(Arc::clone(&client));
-            let metrics = metrics.clone();
-            // A client that goes away has no answer, nor has one that no thread is left for. The list holds the stream, too.
-            let answer = move || {
-                let _ = answer(&client, &metrics);
-                let _ = client.shutdown(Shutdown::Both);
-            };
-            let _ = thread::Builder::new().name("scraper".to_owned()).spawn(answer);
-        }
-    };
+    // A client that goes away has no answer.
+    let answer = move |stream: TcpStream| drop(answer(&stream, &metrics));
+    let run = move || serve(listener.incoming().flatten(), answer);
     let started = thread::Builder::new().name("metrics".to_owned()).spawn(run);
     started.map(drop).map_err(|error| Error::new("start a thread", &error))
 }
@@ -90,8 +65,7 @@ fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Resu
     let (mut whole, deadline) = (whole.as_bytes(), Instant::now() + TIMEOUT);
     while !whole.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
-        let written = (&*stream).write(whole)?;
-        whole = &whole[written..];
+        whole = &whole[(&*stream).write(whole)?..];
     }
     Ok(())
 }
@@ -106,6 +80,7 @@ mod tests {
     use testing::{PATIENCE, until};
 
     use super::*;
+    use crate::control::MAX_CLIENTS;
 
     fn client(address: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(address).unwrap();
@@ -118,7 +93,7 @@ mod tests {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         answer_on(listener, || Some("x\n# EOF\n".to_owned())).unwrap();
-        let silent: Vec<TcpStream> = (0..3 * MAX_CLIENTS).map(|_| client(address)).collect();
+        let silent: Vec<TcpStream> = (0..2 * MAX_CLIENTS).map(|_| client(address)).collect();
         for pieces in
             [&["GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"][..], &["GET /met", "rics HTTP/1.1\r\n\r\n"]]
         {

@@ -85,7 +85,7 @@ fn disagreement(trials: &[Timed], bounds: (Option<f64>, Option<f64>), width: f64
     Some(Unsteady::Disagree {
         missed: smallest.load,
         met: larger().map(|(_, met)| met.load).fold(0.0, f64::max),
-        got_better: missed().last()?.0 < larger().next()?.0,
+        got_better: missed().next_back()?.0 < larger().next()?.0,
         cycle_s: cycle_s(trials, smallest.load),
     })
 }

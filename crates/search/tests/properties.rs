@@ -163,8 +163,8 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
                     && (goal.lower.is_none() || goal.upper.is_none()),
                 "{goal:?}"
             ),
+            BoundKind::Unsteady => prop_assert!(false, "only a look at the time gives it"),
             BoundKind::Unfinished => prop_assert!(outcome.ended != Ending::Complete, "{goal:?}"),
-            BoundKind::Unsteady => prop_assert!(false, "only a study knows when its trials ran: {goal:?}"),
         }
     }
     let text =

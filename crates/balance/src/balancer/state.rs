@@ -48,7 +48,7 @@ impl Balancer {
     /// What must be on the disk before what [`Self::step`] says is written.
     pub(crate) fn saved(&self) -> SavedState {
         let mut services: Vec<(IpAddr, u16)> = self.services.keys().copied().collect();
-        services.extend(self.wanted_services().into_keys());
+        services.extend(self.wanted_services(|_| true).into_keys());
         services.sort_unstable();
         services.dedup();
         let vips = self.vips.iter().map(VipState::saved).collect();

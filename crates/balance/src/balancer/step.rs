@@ -1,10 +1,6 @@
 //! What is to be written next.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{Balancer, ServerState, VipState};
 use crate::{
@@ -75,34 +71,22 @@ impl Making {
     }
 }
 
-impl Written {
-    /// The VIP that it leads to.
-    fn vip(&self) -> u32 {
-        match self {
-            Self::Service(entry) => entry.vip,
-            Self::Address(vip) => *vip,
-        }
-    }
-}
-
 impl Balancer {
     /// What is to be written now, in this order: servers before a ring names them, rings before services use them, and what is gone
     /// last. The caller writes all of it, or calls [`Self::distrust_tables`]. No more rings are made than asked for: each takes time, and
     /// servers may die meanwhile. [`Self::is_unfinished`] says whether more are to be made at once.
     pub(crate) fn step(&mut self, now_ns: u64, most_rings: usize) -> Vec<Operation> {
         let (mut operations, mut rings) = (Vec::new(), Vec::new());
-        let mut wanted = self.wanted_services();
-        let (mut making, mut unready) = (Making { left: most_rings, last: None }, BTreeSet::new());
+        let mut making = Making { left: most_rings, last: None };
         self.is_unfinished = false;
         for state in &mut self.vips {
             state.write_servers(true, &mut operations);
             self.is_unfinished |= !state.change_ring(now_ns, self.handshake_ns, &mut making, &mut rings);
-            unready.extend(state.ring.is_none().then_some(state.number));
         }
         // Those of VIPs come before rings, too.
         operations.extend(rings.extract_if(.., |ring| !matches!(ring, Operation::SetRing { .. })));
         operations.append(&mut rings);
-        wanted.retain(|_, written| !unready.contains(&written.vip()));
+        let wanted = self.wanted_services(|state| state.ring.is_some());
         for (key @ (address, port), written) in &wanted {
             if self.services.get(key) != Some(&Some(written.clone())) {
                 operations.push(match written.clone() {
@@ -161,16 +145,20 @@ impl Balancer {
         }
     }
 
-    /// All entries that the table of services must have.
-    pub(super) fn wanted_services(&self) -> BTreeMap<(IpAddr, u16), Written> {
+    /// All entries that the table of services must have for VIPs of which something holds.
+    pub(super) fn wanted_services(
+        &self,
+        holds: impl Fn(&VipState) -> bool,
+    ) -> BTreeMap<(IpAddr, u16), Written> {
         let mut wanted = BTreeMap::new();
-        for state in self.vips.iter().filter(|state| !state.is_leaving) {
+        let staying = || self.vips.iter().filter(|state| !state.is_leaving && holds(state));
+        for state in staying() {
             for port in &state.vip.ports {
                 let entry = Written::Service(service_entry(state.number, &state.vip));
                 wanted.insert((state.vip.address, *port), entry);
             }
         }
-        for state in self.vips.iter().filter(|state| !state.is_leaving) {
+        for state in staying() {
             let address = Written::Address(state.number);
             wanted.entry((state.vip.address, ALL_PORTS)).or_insert(address);
         }

@@ -25,7 +25,7 @@ pub(crate) enum Destination {
     /// Standard output, given as `-`, or as a name of the file that it goes to.
     Stdout,
     /// A file that is written beside its place and then put there.
-    Beside(Beside),
+    Beside(Box<Beside>),
     /// What cannot be replaced is written as it is: a pipe, a device, a file in a folder of another user, a mounted file.
     AsItIs {
         /// The path that the user named.
@@ -104,7 +104,7 @@ impl Destination {
         let beside = Beside { path: path.to_owned(), folder, name, old };
         match beside.try_folder() {
             Err(_) if beside.old.is_some() && !beside.folder.is_shared()? => as_it_is(),
-            tried => tried.map(|()| Self::Beside(beside)),
+            tried => tried.map(|()| Self::Beside(Box::new(beside))),
         }
     }
 

@@ -124,8 +124,8 @@ impl ResultFolder {
     fn check_empty(&self) -> Result {
         let path = self.path().to_owned();
         let has_trials =
-            self.open_file(TRIALS).and_then(|file| Ok(file.metadata().is_ok_and(|file| file.len() > 0)));
-        if self.held.has(PLAN) || has_trials.unwrap_or(false) {
+            self.open_file(TRIALS).is_ok_and(|file| file.metadata().is_ok_and(|file| file.len() > 0));
+        if self.held.has(PLAN) || has_trials {
             return Err(FolderError::AlreadyHoldsResult { path });
         }
         let names = self.held.names().map_err(|cause| FolderError::File {
