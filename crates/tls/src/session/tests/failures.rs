@@ -41,7 +41,7 @@ fn a_client_that_takes_any_certificate_still_asks_for_its_key() {
     let (world, stranger) = (world(), stranger());
     for version in [Version::Tls12, Version::Tls13] {
         let client = || {
-            let any = Arc::new(crate::AnyCertificate::default());
+            let any = Arc::new(AnyCertificate::default());
             let builder = only(version).client_builder().unwrap().dangerous();
             builder.with_custom_certificate_verifier(any).with_no_client_auth()
         };
