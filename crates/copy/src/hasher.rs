@@ -376,42 +376,4 @@ pub(crate) fn quoted(path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::Stdio};
-
-    use super::*;
-
-    fn shell() -> Command {
-        let mut command = Command::new("sh");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-        command
-    }
-
-    #[test]
-    fn a_shell_hashes_files_of_any_name() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let folder = tempfile::tempdir().unwrap();
-            let hasher = Hasher::start(shell()).await.unwrap();
-            let contents: Vec<u8> = (0..5_000_000_u32).map(|at| (at / 1_000) as u8).collect();
-            for name in ["a", "a b", "a'b", "a\nb", "-a", "$(x)", "a\\b", "\u{e9}"] {
-                let path = folder.path().join(OsStr::from_bytes(name.as_bytes()));
-                std::fs::write(&path, &contents).unwrap();
-                let path = path.as_os_str().as_bytes();
-                assert_eq!(
-                    hasher.hash(path, None).await,
-                    Some(Sum::of(&mut contents.clone()).to_string()),
-                    "{name}"
-                );
-                let part = Some((2 << 20, 2 << 20));
-                let of_part = Sum::of(&mut contents[2 << 20..4 << 20].to_vec()).to_string();
-                assert_eq!(hasher.hash(path, part).await, Some(of_part), "{name}");
-            }
-            assert_eq!(hasher.hash(b"/no/such/file", None).await, None);
-            assert!(hasher.hash(b"/dev/null", None).await.is_some());
-            let mut none = Command::new("false");
-            none.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-            assert!(Hasher::start(none).await.is_none());
-        });
-    }
-}
+mod tests;
