@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -31,7 +32,11 @@ impl Folder {
     pub(crate) fn new() -> std::io::Result<Self> {
         sweep(Path::new("/tmp"));
         // The path of a socket has about 100 bytes at the most.
-        let folder = tempfile::Builder::new().prefix(YOUNG).rand_bytes(8).tempdir_in("/tmp")?;
+        let folder = tempfile::Builder::new()
+            .prefix(YOUNG)
+            .rand_bytes(8)
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in("/tmp")?;
         let lock = File::open(folder.path())?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().replacen(YOUNG, FOLDER, 1);
@@ -68,7 +73,7 @@ fn sweep(folder: &Path) {
         // Anybody may give names there: a pipe is not waited for, a link not followed, and what others have made stays.
         let is_left =
             |opened: files::Folder| flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if files::Folder::open(&path, files::Trust::Private).is_ok_and(is_left) {
+        if files::Folder::open(&path, files::Trust::OwnersOnly).is_ok_and(is_left) {
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -85,7 +90,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(format!("{FOLDER}{name}"));
         for name in ["left", "used", "elsewhere"] {
-            files::Folder::make(&at(name), files::Trust::Private).unwrap();
+            // As earlier versions made them.
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         let elsewhere = folder.path().join("elsewhere");
         fs::rename(at("elsewhere"), &elsewhere).unwrap();
