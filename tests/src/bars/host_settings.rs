@@ -322,7 +322,11 @@ fn kill(here: &Namespace, kills: u64, outcome: &mut Outcome) -> Result<()> {
         }
         let restored = here.run("host restore")?;
         ensure!(restored.code == Some(0), "restore failed: {}{}", restored.stdout, restored.stderr);
-        left += u64::from(here.snapshot()? != before);
+        let now = here.snapshot()?;
+        left += u64::from(now != before);
+        for (is, was) in now.lines().zip(before.lines()).filter(|(is, was)| is != was).take(5) {
+            outcome.note(format!("after {}{}: {is}, was {was}", restored.stdout, restored.stderr));
+        }
     }
     let bound = format!(">= {}, or little was tried", kills / 20);
     outcome.figure("killed_between_changes", changed, bound, changed >= kills / 20);
