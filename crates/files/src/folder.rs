@@ -23,7 +23,7 @@ use rustix::{
     process::{getegid, geteuid},
 };
 
-use crate::{others_may_write, refused, regular};
+use crate::{check_owners, is_owned, others_may_write, refused, regular};
 
 /// Whom a folder, and what lies in it, must belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +58,17 @@ impl Folder {
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
         let is_followed = matches!(trust, Trust::Anybody | Trust::KeepsNames);
         let follow = if is_followed { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let open = |flags| openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty());
-        let descriptor = match open(FOLDER | follow) {
+        let opened = match Self::unjudged(path, FOLDER | follow) {
             // Names can be made in it, though it cannot be listed.
-            Err(Errno::ACCESS) if trust == Trust::Anybody => open(WAY),
+            Err(Errno::ACCESS) if trust == Trust::Anybody => Self::unjudged(path, WAY),
             opened => opened,
         };
-        Self { descriptor: descriptor?, path: path.to_owned() }.judged(trust)
+        opened?.judged(trust)
+    }
+
+    fn unjudged(path: &Path, flags: OFlags) -> Result<Self, Errno> {
+        let descriptor = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty())?;
+        Ok(Self { descriptor, path: path.to_owned() })
     }
 
     /// The same; makes the folder, for this user alone, if it is missing.
@@ -92,9 +96,7 @@ impl Folder {
     /// # Errors
     /// As for [`open`](Self::open) with [`Trust::OwnersOnly`].
     pub fn take(path: &Path) -> io::Result<Self> {
-        let descriptor = openat2(CWD, path, FOLDER | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::empty())
-            .map_err(io::Error::from)?;
-        let folder = Self { descriptor, path: path.to_owned() };
+        let folder = Self::unjudged(path, FOLDER | OFlags::NOFOLLOW)?;
         let about = folder.metadata()?;
         if about.uid() == geteuid().as_raw() && others_may_write(&about) {
             fchmod(&folder.descriptor, Mode::from_raw_mode(about.mode() & 0o7755))?;
@@ -144,30 +146,24 @@ impl Folder {
 
     fn judged(self, trust: Trust) -> io::Result<Self> {
         let about = self.metadata()?;
-        let user = geteuid().as_raw();
-        let (is_ours, is_roots) = (about.uid() == user, about.uid() == 0);
+        let (owner, user) = (about.uid(), geteuid().as_raw());
         let why = match trust {
-            Trust::Anybody => None,
-            Trust::KeepsNames if !is_ours && !is_roots && !is_host(about.uid()) => {
-                Some(format!("belongs to user {}", about.uid()))
-            }
+            Trust::Anybody => return Ok(self),
+            Trust::OwnersOnly => return check_owners(&about).map(|()| self),
+            Trust::KeepsNames if !is_owned(&about) && !is_host(owner) => format!("belongs to user {owner}"),
             Trust::KeepsNames => {
                 let by_group = about.mode() & 0o020 != 0 && about.gid() != getegid().as_raw();
                 let is_open = by_group || about.mode() & 0o002 != 0;
-                let others = "can be written to by other users, who could rename what is made in it";
-                (is_open && about.mode() & 0o1000 == 0).then(|| others.to_owned())
+                if !is_open || about.mode() & 0o1000 != 0 {
+                    return Ok(self);
+                }
+                "can be written to by other users, who could rename what is made in it".to_owned()
             }
-            Trust::Private if !is_ours => {
-                Some(format!("belongs to user {}, not to user {user}", about.uid()))
-            }
-            Trust::Private => (about.mode() & 0o077 != 0)
-                .then(|| "can be opened by other users; give it mode 700".to_owned()),
-            Trust::OwnersOnly if !is_ours && !is_roots => Some(format!("belongs to user {}", about.uid())),
-            Trust::OwnersOnly => {
-                others_may_write(&about).then(|| "can be written to by other users".to_owned())
-            }
+            Trust::Private if owner != user => format!("belongs to user {owner}, not to user {user}"),
+            Trust::Private if about.mode() & 0o077 == 0 => return Ok(self),
+            Trust::Private => "can be opened by other users; give it mode 700".to_owned(),
         };
-        why.map_or(Ok(self), |why| Err(refused(&why)))
+        Err(refused(&why))
     }
 
     /// Makes a file that is not there yet, to write and to read it.
@@ -194,16 +190,8 @@ impl Folder {
     pub fn kept(&self, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
         let file = self.file(name, flags)?;
         let about = file.metadata()?;
-        if about.uid() != geteuid().as_raw() && about.uid() != 0 {
-            return Err(refused(&format!("belongs to user {}", about.uid())));
-        }
-        if others_may_write(&about) {
-            return Err(refused("can be written to by other users"));
-        }
-        if about.nlink() > 1 {
-            return Err(refused("has a second name"));
-        }
-        Ok(file)
+        check_owners(&about)?;
+        if about.nlink() > 1 { Err(refused("has a second name")) } else { Ok(file) }
     }
 
     /// Writes a file beside its place, and puts it there: readers see the old contents or the new ones, and what stood there, a link
@@ -213,13 +201,18 @@ impl Folder {
     /// When the folder cannot be written to.
     pub fn replace(&self, name: impl AsRef<Path>, mode: u32, contents: &[u8]) -> io::Result<()> {
         let name = name.as_ref();
+        let (mut file, beside) = self.create_beside(name, mode)?;
+        let written = file.write_all(contents).and_then(|()| self.rename(&beside, name));
+        written.inspect_err(|_| drop(self.remove(&beside)))
+    }
+
+    /// Makes a file to be put in the place of this name, and the name that it has until then.
+    pub(crate) fn create_beside(&self, name: &Path, mode: u32) -> io::Result<(File, OsString)> {
         let mut beside = name.as_os_str().to_owned();
         beside.push(format!(".{}.new", std::process::id()));
         // What a killed process of this number left, or somebody planted.
         let _ = self.remove(&beside);
-        let mut file = self.create(&beside, mode)?;
-        let written = file.write_all(contents).and_then(|()| self.rename(&beside, name));
-        written.inspect_err(|_| drop(self.remove(&beside)))
+        Ok((self.create(&beside, mode)?, beside))
     }
 
     /// Gives something another name beneath this folder, in place of what has it.
@@ -275,8 +268,7 @@ impl Folder {
     /// When the kernel does not say.
     pub fn is_shared(&self) -> io::Result<bool> {
         let about = self.metadata()?;
-        let is_owned = [0, geteuid().as_raw()].contains(&about.uid());
-        Ok(others_may_write(&about) || !is_owned)
+        Ok(others_may_write(&about) || !is_owned(&about))
     }
 
     /// The path it was opened by, for messages.

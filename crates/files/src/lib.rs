@@ -4,13 +4,16 @@
 //! later. A [`Folder`] is held by its descriptor: names are looked up beneath it, links are not followed.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io,
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    process::geteuid,
+};
 
 pub use folder::{Folder, Trust};
 pub use output::secret;
@@ -40,8 +43,7 @@ pub fn open_with(options: &mut OpenOptions, path: &Path, flags: OFlags) -> io::R
 fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
-        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-        return Ok(file);
+        return waiting(file);
     }
     let what = match kind {
         kind if kind.is_dir() => "a folder",
@@ -52,12 +54,31 @@ fn regular(file: File) -> io::Result<File> {
     Err(refused(&format!("is {what}, not a regular file")))
 }
 
+/// What was opened without waiting, of which reading and writing wait.
+fn waiting(file: File) -> io::Result<File> {
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
 fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
 }
 
-/// Whether other users than the owner and root may write to what has this mode and these flags of a folder's.
-fn others_may_write(about: &std::fs::Metadata) -> bool {
+/// Refuses what another user than this one, or root, owns or may write to.
+fn check_owners(about: &Metadata) -> io::Result<()> {
+    if !is_owned(about) {
+        return Err(refused(&format!("belongs to user {}", about.uid())));
+    }
+    if others_may_write(about) { Err(refused("can be written to by other users")) } else { Ok(()) }
+}
+
+/// Whether this user or root owns it.
+fn is_owned(about: &Metadata) -> bool {
+    [0, geteuid().as_raw()].contains(&about.uid())
+}
+
+/// Whether the group or everybody may write to it.
+fn others_may_write(about: &Metadata) -> bool {
     about.mode() & 0o022 != 0
 }
 

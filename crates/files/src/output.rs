@@ -8,12 +8,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat, statat},
+    fs::{AtFlags, FileType, Mode, OFlags, openat, statat},
     io::Errno,
     process::geteuid,
 };
 
-use crate::{Folder, Trust, refused};
+use crate::{Folder, Trust, refused, waiting};
 
 /// Opens a file that a user named for secrets, to write it anew, or (`append`) behind what is in it. Only this user can read it, and
 /// what is written anew is a new file: who has the former one open reads nothing of it. A pipe or a device is opened as it is, without
@@ -39,7 +39,7 @@ pub fn secret(path: &Path, append: bool) -> io::Result<File> {
         Err(Errno::LOOP) if is_shared => return anew(&folder, path),
         Err(cause) => return Err(cause.into()),
     };
-    fcntl_setfl(&opened, fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
+    let opened = waiting(opened)?;
     let about = opened.metadata()?;
     if !about.is_file() {
         return Ok(opened);
@@ -62,12 +62,8 @@ pub fn secret(path: &Path, append: bool) -> io::Result<File> {
 
 /// Puts a new file in the place of what has the name.
 fn anew(folder: &Folder, path: &Path) -> io::Result<File> {
-    let name = path.file_name().unwrap_or_default();
-    let mut beside = name.to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    // What a killed process of this number left, or somebody planted.
-    let _ = folder.remove(&beside);
-    let file = folder.create(&beside, 0o600)?;
+    let name = Path::new(path.file_name().unwrap_or_default());
+    let (file, beside) = folder.create_beside(name, 0o600)?;
     folder.rename(&beside, name).inspect_err(|_| drop(folder.remove(&beside)))?;
     Ok(file)
 }
