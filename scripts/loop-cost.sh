@@ -4,7 +4,7 @@
 # docs/decisions/0016-cost-of-the-loop.md tells why.
 #
 #   loop-cost.sh          prints the figures
-#   loop-cost.sh check    fails if one is above 1.02 of what bench/loop-cost.txt says, where compiler and processor are those
+#   loop-cost.sh check    fails if one is above 1.02 of what bench/loop-cost/figures.txt says, where compiler and processor are those
 #                         that the file names; elsewhere it prints them
 #   loop-cost.sh write    writes that file
 set -euo pipefail
@@ -18,9 +18,9 @@ PATH="$(scripts/setup.sh rust-path):$PATH"
 export PATH RUSTFLAGS="-C target-feature=+crt-static"
 host=$(rustc -vV | sed -n 's/^host: //p')
 # The release build with its functions' names: callgrind finds by name what is counted.
-cargo rustc -q --release --target "$host" -p bench --bin loop-cost -- -C strip=none
+cargo rustc -q --release --target "$host" -p loop-cost -- -C strip=none
 program=${CARGO_TARGET_DIR:-target}/$host/release/loop-cost
-readonly FILE=bench/loop-cost.txt LARGEST=1.02
+readonly FILE=bench/loop-cost/figures.txt LARGEST=1.02
 
 # Without one of these the figures would mean something else.
 functions=$(nm --demangle "$program")

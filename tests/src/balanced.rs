@@ -28,7 +28,8 @@ pub struct Balanced {
     /// The place of the lab.
     pub labs: Labs,
     lab: Process,
-    before: Inventory,
+    /// What there was on the machine, where the lab is the only one.
+    before: Option<Inventory>,
     /// The path of proofload.
     pub program: String,
     /// The path of the balancer's configuration.
@@ -38,7 +39,8 @@ pub struct Balanced {
 }
 
 impl Balanced {
-    /// Brings the lab up with so many web hosts, called web1, web2, …, where nginx has the file `/file` of so many bytes.
+    /// Brings the lab up with so many web hosts, called web1, web2, …, where nginx has the file `/file` of so many bytes. It must be the
+    /// only one on this machine: [`Self::down`] looks for what it leaves.
     ///
     /// # Errors
     /// When it does not come up.
@@ -57,7 +59,10 @@ impl Balanced {
              [[links]]\nbetween = [\"client\", \"balancer\", \"web\"]\n\
              [[processes]]\non = \"web\"\nrun = \"nginx\"\nready_timeout = \"10m\"\nfiles = {{ \"/file\" = {file_bytes} }}\n"
         );
-        Ok(Self { source: format!("--source {}", SOURCES.join(",")), ..Self::of(&text)? })
+        let labs = Labs::new()?;
+        labs.run("clean")?;
+        let before = Some(labs.inventory()?);
+        Ok(Self { source: format!("--source {}", SOURCES.join(",")), before, ..Self::within(labs, &text)? })
     }
 
     /// Brings a lab up from the text of its file, with hosts of the same names.
@@ -65,12 +70,13 @@ impl Balanced {
     /// # Errors
     /// When it does not come up.
     pub fn of(text: &str) -> Result<Self> {
-        let labs = Labs::new()?;
-        labs.run("clean")?;
-        let before = labs.inventory()?;
+        Self::within(Labs::new()?, text)
+    }
+
+    fn within(labs: Labs, text: &str) -> Result<Self> {
         let (lab, _) = labs.up(&labs.file("balanced.toml", text)?)?;
         let (program, file) = (binary()?.display().to_string(), labs.path("balance.toml"));
-        Ok(Self { labs, lab, before, program, file, source: String::new() })
+        Ok(Self { labs, lab, before: None, program, file, source: String::new() })
     }
 
     /// The name of a web host, from 1.
@@ -236,14 +242,15 @@ impl Balanced {
         Ok([[numbers[1], numbers[0]], [numbers[9], numbers[8]]])
     }
 
-    /// Takes the lab down: nothing is left.
+    /// Takes the lab down; where it was the only one, nothing is left.
     ///
     /// # Errors
     /// When it does not go down well, or something is left or changed.
     pub fn down(self) -> Result<()> {
         self.labs.down(self.lab)?;
+        let Some(before) = &self.before else { return Ok(()) };
         self.labs.run("clean")?;
-        let left = self.labs.difference(&self.before)?;
+        let left = self.labs.difference(before)?;
         ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
         Ok(())
     }

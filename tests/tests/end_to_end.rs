@@ -29,7 +29,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use locks::{beside_others, without_other_labs};
+use locks::{beside_others, without_other_balancers, without_other_labs};
 use proofload_tests::Trial;
 use proofload_tests::{
     Bar, Nginx, Output, Proofload, Scale, Serve,

@@ -88,9 +88,9 @@ fn is_acknowledged(pair: &Balanced) -> bool {
 }
 
 #[test]
-fn inventory_a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
+fn a_lost_balancer_is_stood_in_for_and_connections_survive() -> Result<()> {
     crate::need_root()?;
-    let _lock = crate::without_other_labs();
+    let _lock = crate::without_other_balancers();
     let pair = Balanced::of(&LAB.replace("balancer = {}", BALANCERS))?;
     let first = start(&pair, "balancer1", 200)?;
     until("balancer1 has the VIP", || has_vip(&pair, "balancer1"));

@@ -41,12 +41,10 @@ fn tables_of_lvs_become_files_of_balancers() -> Result<()> {
 }
 
 #[test]
-fn inventory_a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
+fn a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     crate::need_root()?;
-    let _lock = crate::without_other_labs();
+    let _lock = crate::without_other_balancers();
     let labs = Labs::new()?;
-    labs.run("clean")?;
-    let before = labs.inventory()?;
     let (lab, _) = labs.up(&labs.file("servers.toml", LAB)?)?;
     let program = binary()?.display().to_string();
     let on_web = |words: &str| labs.run(&format!("lab shell web -- {program} balance {words}"));
@@ -91,8 +89,5 @@ fn inventory_a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     let file = labs.file("balance6.toml", "device = \"eth1\"\n[[vips]]\naddress = \"fd00:77::100\"\nport = 80\n[[vips.servers]]\naddress = \"fd00:77::2\"\n")?;
     let facts = labs.run(&format!("lab shell balancer -- {program} balance explain --config {file}"))?;
     ensure!(facts.stdout.contains("ok       the server fd00:77::2 has the address "), "{facts:?}");
-    labs.down(lab)?;
-    let left = labs.difference(&before)?;
-    ensure!(left.is_empty(), "left or changed: {}", left.join("\n"));
-    Ok(())
+    labs.down(lab)
 }
