@@ -17,7 +17,7 @@
 #define TURNS 4096
 // Numbers of VIPs and of servers, of which 0 is none.
 #define VIPS 1024
-#define SERVERS 4096
+#define SERVERS 8192
 
 // Read and written in two steps. Byte by byte takes longer.
 struct mac {

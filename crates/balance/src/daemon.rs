@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 use undo::{Journal, Pins};
 
 use changing::Changing;
+use requests::FileRead;
 pub use start::Options;
 
 use crate::{
@@ -89,7 +90,7 @@ pub struct Daemon {
     unsettled: Option<Instant>,
     /// The change of the configuration that is being made, and those that wait for its end.
     changing: Option<Changing>,
-    waiting: VecDeque<PendingRequest>,
+    waiting: VecDeque<(PendingRequest, Option<FileRead>)>,
     /// Before the journal, whose end removes what they hold.
     pins: Pins,
     journal: Journal,
@@ -116,6 +117,8 @@ pub struct Handle(Sender<Message>);
 pub(crate) enum Message {
     Order(Order),
     Asked(PendingRequest),
+    /// The file has been read, as was asked for.
+    Read(PendingRequest, FileRead),
     Health(Event),
     Swept(Result<Swept, Error>),
 }
@@ -201,6 +204,7 @@ impl Daemon {
         match message {
             Message::Order(_) => return self.take_request(PendingRequest::of_signal(Request::Reload)),
             Message::Asked(asked) => return self.take_request(asked),
+            Message::Read(asked, read) => return self.waiting.push_back((asked, Some(read))),
             Message::Health(event) => self.take_event(event),
             Message::Swept(swept) => match swept {
                 Ok(swept) => {

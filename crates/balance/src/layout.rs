@@ -13,7 +13,7 @@ use crate::{
 
 /// Numbers of VIPs and of servers, of which 0 is none.
 pub(crate) const VIPS: usize = 1_024;
-pub(crate) const SERVERS: usize = 4_096;
+pub(crate) const SERVERS: usize = 8_192;
 /// Ports of addresses, and addresses.
 pub(crate) const SERVICES: usize = 16_384;
 

@@ -9,8 +9,10 @@ use std::{
 
 use crate::{Error, control::serve};
 
-/// How long a client may take for its whole request, and for the whole answer.
+/// How long a client may take for its whole request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it may take for the whole answer: as long as Prometheus waits for it by default.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest request, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
 
@@ -62,7 +64,7 @@ fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Resu
     let whole = format!(
         "HTTP/1.0 {head}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
-    let (mut whole, deadline) = (whole.as_bytes(), Instant::now() + TIMEOUT);
+    let (mut whole, deadline) = (whole.as_bytes(), Instant::now() + ANSWER_TIMEOUT);
     while !whole.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
         whole = &whole[(&*stream).write(whole)?..];

@@ -8,7 +8,7 @@ use std::{
 use rustix::io::Errno;
 use rustls::{
     ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection,
-    pki_types::ServerName,
+    client::Resumption, pki_types::ServerName,
 };
 
 use crate::{AnyCertificate, Cipher, Failure, Offer, Version};
@@ -47,7 +47,10 @@ impl Session {
         static CONFIG: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
             let client = Offer::default().client_builder().ok()?.dangerous();
             let client = client.with_custom_certificate_verifier(Arc::new(AnyCertificate::default()));
-            Some(Arc::new(client.with_no_client_auth()))
+            let mut config = client.with_no_client_auth();
+            // What one service of a name has answered must not shape how another one is asked.
+            config.resumption = Resumption::disabled();
+            Some(Arc::new(config))
         });
         let config = CONFIG.clone().ok_or(Failure::Other)?;
         Self::client(config, name.to_owned().try_into().map_err(|_| Failure::Other)?)

@@ -91,7 +91,10 @@ impl Journal {
             let Ok(Some(JournalContent { header, open, .. })) = read(folder, &name) else { continue };
             let is_same = header.is_service && header.kind == kind && header.title == title;
             let is_same_boot = header.boot == boot_id();
-            if is_same && (!is_same_boot || header.owner.is_gone(&header.pid_namespace)) {
+            // Its process holds a lock as long as it lives; numbers of processes mean nothing in another container.
+            let lock = |file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let is_left = || folder.held().kept(&name, OFlags::RDWR).is_ok_and(lock);
+            if is_same && (!is_same_boot || is_left()) {
                 changes.extend(open.into_iter().filter(|_| is_same_boot));
                 names.push(name);
             }

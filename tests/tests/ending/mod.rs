@@ -61,6 +61,27 @@ fn what_cannot_be_said_is_no_success() -> Result<()> {
 }
 
 #[test]
+fn what_nobody_reads_ends_by_one_signal() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    // A pipe that is full, and stays open for reading.
+    let full = r#"mkfifo FOLDER/pipe; exec 3<>FOLDER/pipe; head -c 65536 /dev/zero >&3; exec "$0" "$@" >&3"#;
+    let script = full.replace("FOLDER", &folder.path().display().to_string());
+    let json = folder.file("trial.json");
+    let call = Proofload::http(&serve.url(), "-n 5 --json")?.arg(&json);
+    let mut call = call.with(|launch| launch.under(["bash", "-c", &script])).start()?;
+    until("the trial has ended", || Path::new(&json).exists());
+    call.process.signal(Signal::TERM);
+    let ended = call.finish()?;
+    ensure!(
+        ended.code == Some(2) && ended.stderr.contains("output: nobody reads it"),
+        "{}",
+        ended.described()
+    );
+    Ok(())
+}
+
+#[test]
 fn receipts_that_cannot_be_written_are_no_success() -> Result<()> {
     let _shared = beside_others();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);

@@ -4,7 +4,7 @@ use std::{mem, time::Instant};
 
 use tracing::info;
 
-use super::{Daemon, RETRY, start::refuse_taken};
+use super::{Daemon, RETRY, requests::FileRead, start::refuse_taken};
 use crate::{
     Config, Error, Vip,
     control::{Answer, PendingRequest},
@@ -24,9 +24,9 @@ impl Daemon {
     /// Makes a part of the change that is being made; if there is none, begins the next one.
     pub(super) fn go_on_changing(&mut self) {
         if self.changing.is_none()
-            && let Some(asked) = self.waiting.pop_front()
+            && let Some((asked, read)) = self.waiting.pop_front()
         {
-            self.begin(asked);
+            self.begin(asked, read);
         }
         let Some(changing) = self.changing.take() else { return };
         if changing.asked.is_given_up() {
@@ -41,11 +41,11 @@ impl Daemon {
     }
 
     /// Begins a change, unless who has asked for it has gone.
-    fn begin(&mut self, asked: PendingRequest) {
+    fn begin(&mut self, asked: PendingRequest, read: Option<FileRead>) {
         if asked.is_given_up() {
             return;
         }
-        let (config, text, what) = match self.wanted(&asked.request) {
+        let (config, text, what) = match self.wanted(&asked.request, read) {
             Ok(wanted) => wanted,
             Err(why) => return asked.answer(Answer::Refused { why }),
         };

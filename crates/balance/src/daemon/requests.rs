@@ -1,49 +1,64 @@
 //! What a running daemon is asked and told.
 
-use std::time::Instant;
+use std::{path::Path, thread, time::Instant};
 
 use clock::monotonic_ns;
 
-use super::Daemon;
+use super::{Daemon, Message};
 use crate::{
     Config, Error, Reason, changes,
     control::{Answer, PendingRequest, Request},
     statistics::{self, Statistics, SweepStatistics},
 };
 
+/// What a file says, and its text, or every mistake.
+pub(crate) type FileRead = Result<(Config, String), Vec<String>>;
+
 impl Daemon {
-    /// Tells what was counted, at once; what is to be changed is changed after what was to be changed before.
+    /// Tells what was counted, at once; what is to be changed is changed after what was to be changed before. Files are read by others:
+    /// however slow they are, servers are checked.
     pub(super) fn take_request(&mut self, asked: PendingRequest) {
-        if asked.request != Request::Statistics {
-            return self.waiting.push_back(asked);
+        match asked.request {
+            Request::Statistics => {
+                self.last_read = Instant::now();
+                asked.answer(match self.statistics() {
+                    Ok(statistics) => Answer::Statistics(Box::new(statistics)),
+                    Err(error) => Answer::Refused { why: vec![error.to_string()] },
+                });
+            }
+            Request::Reload => {
+                let (file, sender) = (self.file.clone(), self.sender.clone());
+                // Without a thread, who has asked sees that the request was given up.
+                let _ = thread::Builder::new().name("file".to_owned()).spawn(move || {
+                    let read = read(&file);
+                    sender.send(Message::Read(asked, read))
+                });
+            }
+            _ => self.waiting.push_back((asked, None)),
         }
-        self.last_read = Instant::now();
-        asked.answer(match self.statistics() {
-            Ok(statistics) => Answer::Statistics(Box::new(statistics)),
-            Err(error) => Answer::Refused { why: vec![error.to_string()] },
-        });
     }
 
     /// What a request wants: the configuration, the text of its file, and what is done then, in words.
-    pub(super) fn wanted(&self, request: &Request) -> Result<(Config, String, String), Vec<String>> {
-        match request {
-            Request::Server { server, change } => {
+    pub(super) fn wanted(
+        &self,
+        request: &Request,
+        read: Option<FileRead>,
+    ) -> Result<(Config, String, String), Vec<String>> {
+        match (request, read) {
+            (Request::Server { server, change }, _) => {
                 let mut config = self.config.clone();
                 let what = changes::apply(&mut config, server, change.clone())?;
                 Ok((config, self.text.clone(), what))
             }
-            Request::Reload => self.read_again(),
+            (_, Some(read)) => self.read_again(read?),
             // The loop has taken these.
-            Request::Stop { .. } | Request::Statistics => Err(Vec::new()),
+            _ => Err(Vec::new()),
         }
     }
 
-    /// Reads the file again. What commands have changed is as the file says it then.
-    fn read_again(&self) -> Result<(Config, String, String), Vec<String>> {
-        let name = self.file.display().to_string();
-        let text = record::input::read_text(&self.file).map_err(|why| vec![why])?;
-        let config = Config::read(&name, &text);
-        let config = config.map_err(|why| why.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    /// Goes by the file again. What commands have changed is as the file says it then.
+    fn read_again(&self, (config, text): (Config, String)) -> Result<(Config, String, String), Vec<String>> {
+        let name = self.file.display();
         let changed = config.fixed_changes(&self.config).into_iter();
         let why: Vec<String> = changed
             .map(|(key, stop)| {
@@ -75,4 +90,11 @@ impl Daemon {
             vips: statistics::vips(&self.balancer, &self.table)?,
         })
     }
+}
+
+fn read(file: &Path) -> FileRead {
+    let text = record::input::read_text(file).map_err(|why| vec![why])?;
+    let config = Config::read(&file.display().to_string(), &text);
+    let config = config.map_err(|why| why.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    Ok((config, text))
 }

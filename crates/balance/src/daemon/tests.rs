@@ -1,12 +1,12 @@
 //! Daemons in namespaces of their own, and what others do to their devices, addresses and disks.
 
-use std::{fs, process::Command, thread::JoinHandle};
+use std::{fs, io::Write, process::Command, thread::JoinHandle};
 
 use aya::{
     maps::{Array, Map, MapData, MapInfo},
     programs::{SchedClassifier, TcAttachType},
 };
-use testing::until;
+use testing::{PATIENCE, until};
 use undo::Folder;
 
 use super::*;
@@ -124,23 +124,13 @@ fn weigh(weight: u32) -> Request {
 fn answer(daemon: &mut Daemon, request: Request) -> Answer {
     let (sender, answers) = std::sync::mpsc::channel();
     daemon.take_request(PendingRequest::new(request, sender, None));
-    loop {
+    testing::find(PATIENCE, || {
+        let messages: Vec<Message> = daemon.messages.try_iter().collect();
+        messages.into_iter().for_each(|message| daemon.handle_message(message));
         daemon.go_on_changing();
-        if let Ok(answer) = answers.try_recv() {
-            return answer;
-        }
-    }
-}
-
-/// Makes it look as if the process of all journals were dead.
-fn orphan(folder: &Folder) {
-    for entry in fs::read_dir(folder.path()).unwrap().flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "journal") {
-            let text = fs::read_to_string(entry.path()).unwrap();
-            let own = format!("\"pid\":{},", std::process::id());
-            fs::write(entry.path(), text.replacen(&own, "\"pid\":99999999,", 1)).unwrap();
-        }
-    }
+        answers.try_recv().ok()
+    })
+    .unwrap()
 }
 
 fn refusal(answer: Answer) -> String {
@@ -412,14 +402,12 @@ fn as_root_a_start_that_fails_gives_no_address_and_keeps_what_was_left() {
         assert!(!folder.path().join("balance").exists(), "a refusal leaves a folder");
 
         Running::start(folder, "eth0", &file("", PLAIN)).end(Order::Keep).unwrap();
-        orphan(folder);
         Daemon::start(options(folder, "eth0", &metrics)).map(drop).unwrap_err();
         let pins = options(folder, "eth0", &metrics).instance.pins();
         assert!(
             addresses().contains("10.0.0.100/32") && pins.join("rings").exists(),
             "what was left goes on"
         );
-        orphan(folder);
         drop(taken);
         Running::start(folder, "eth0", &metrics).end(Order::Stop).unwrap();
         assert!(!addresses().contains("10.0.0.100/32"));
@@ -464,7 +452,6 @@ fn as_root_tables_of_a_balancer_that_runs_are_nobody_elses() {
 
         // What it leaves goes on with its state; without that, the tables are nobody's.
         first.end(Order::Keep).unwrap();
-        orphan(folder);
         let again = Running::start(folder, "eth0", &text);
         assert!(is_attached());
         again.end(Order::Keep).unwrap();
@@ -546,6 +533,31 @@ fn as_root_a_program_that_somebody_removes_is_attached_again() {
     });
 }
 
+#[test]
+fn as_root_a_file_that_comes_slowly_keeps_nobody_waiting() {
+    alone("a_file_that_comes_slowly_keeps_nobody_waiting", |folder| {
+        let daemon = Running::start(folder, "eth0", &file("", CHECK));
+        let path = folder.path().join("eth0.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        shell(&format!("mkfifo {}", path.display()));
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| daemon.ask(&Request::Reload));
+            // It is being read.
+            let mut file = File::options().write(true).open(&path).unwrap();
+            writeln!(file, "# slow").unwrap();
+            assert!(!reload.is_finished());
+            assert_eq!(daemon.weight(), 1);
+            assert!(matches!(daemon.weigh(4), Answer::Done { .. }) && daemon.weight() == 4);
+            file.write_all(text.replace("name = \"web\"", "name = \"web\"\nweight = 7").as_bytes()).unwrap();
+            drop(file);
+            let done = reload.join().unwrap();
+            assert!(matches!(done, Answer::Done { .. }) && daemon.weight() == 7, "{done:?}");
+        });
+        daemon.end(Order::Stop).unwrap();
+    });
+}
+
 /// The VIP of these tests, and many others.
 fn many(vips: usize) -> String {
     let vip = |at: usize| {
@@ -564,6 +576,9 @@ fn as_root_a_long_change_keeps_nobody_waiting_and_is_taken_back_if_nobody_waits_
         let (client, balancer) = std::os::unix::net::UnixStream::pair().unwrap();
         let (sender, answers) = std::sync::mpsc::channel();
         daemon.take_request(PendingRequest::new(Request::Reload, sender, Some(balancer)));
+        let is_read = |message: &Message| matches!(message, Message::Read(..));
+        let read = std::iter::repeat_with(|| daemon.messages.recv().unwrap()).find(is_read).unwrap();
+        daemon.handle_message(read);
         daemon.go_on_changing();
         assert!(daemon.balancer.is_unfinished(), "a part of it is made");
         // A server is found and answers meanwhile, and the table has it so.

@@ -11,8 +11,10 @@ use tls::{Failure, Session};
 
 use crate::CheckKind;
 
-/// Bytes of an answer in which its status must stand: `HTTP/1.1 200`.
-const STATUS_BYTES: usize = 12;
+/// Bytes of an answer in which its status must stand: `HTTP/1.1 200`, and what ends it.
+const STATUS_BYTES: usize = 13;
+/// As much of interim answers and the status of the final one.
+const MAX_HEADS: usize = 1 << 14;
 /// Bytes of plaintext that are read at once.
 const READ_BYTES: usize = 4_096;
 /// The first two bytes of an alert, which is what many say to who does not speak TLS.
@@ -106,10 +108,10 @@ impl Talk {
             },
         };
         self.is_asked = true;
-        let room = STATUS_BYTES.saturating_sub(self.answer.len());
-        self.answer.extend(plain.iter().take(room));
+        self.answer.extend(plain.iter().take(MAX_HEADS - self.answer.len()));
+        let found = self.final_status(ends);
         let (from, to) = (self.good.start(), self.good.end());
-        Heard::Found(Err(match status(&self.answer) {
+        Heard::Found(Err(match found {
             Ok(Some(status)) if self.good.contains(&status) => return Heard::Found(Ok(())),
             Ok(Some(status)) => {
                 let is_tls = self.tls.is_none() && status == 400 && speaks_of_tls(&plain);
@@ -125,6 +127,24 @@ impl Talk {
                 format!("does not answer in HTTP on port {port}{hint}")
             }
         }))
+    }
+}
+
+impl Talk {
+    /// The status of the answer behind interim ones (RFC 9110, 15.2), which no client need have asked for; none if it has not come.
+    fn final_status(&mut self, ends: bool) -> Result<Option<u16>, ()> {
+        loop {
+            let status = status(&self.answer, ends)?;
+            // After 101, another protocol begins.
+            if !status.is_some_and(|status| matches!(status, 100 | 102..=199) && !self.good.contains(&status))
+            {
+                return Ok(status);
+            }
+            let Some(end) = self.answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+                return Ok(None);
+            };
+            self.answer.drain(..end + 4);
+        }
     }
 }
 
@@ -188,16 +208,18 @@ pub(super) fn request(path: &str, host: Option<&str>, vip: SocketAddr) -> Vec<u8
 }
 
 /// The status that an answer begins with; none if too little of it has come.
-fn status(answer: &[u8]) -> Result<Option<u16>, ()> {
-    const BEGIN: &[u8; 9] = b"HTTP/1.x ";
+fn status(answer: &[u8], ends: bool) -> Result<Option<u16>, ()> {
+    const BEGIN: &[u8; 12] = b"HTTP/1.x 000";
     let fits = |(at, byte): (usize, &u8)| match BEGIN.get(at) {
-        Some(b'x') | None => byte.is_ascii_digit(),
+        Some(b'x' | b'0') => byte.is_ascii_digit(),
         Some(expected) => byte == expected,
+        None => byte.is_ascii_whitespace(),
     };
     let begin = &answer[..answer.len().min(STATUS_BYTES)];
     if !begin.iter().enumerate().all(fits) {
         return Err(());
     }
-    let digits = begin.get(BEGIN.len()..STATUS_BYTES);
-    Ok(digits.map(|digits| digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'))))
+    let is_whole = begin.len() == STATUS_BYTES || ends && begin.len() == BEGIN.len();
+    let digits = begin.iter().skip(9).take(3);
+    Ok(is_whole.then(|| digits.fold(0, |status, digit| status * 10 + u16::from(digit - b'0'))))
 }

@@ -144,12 +144,18 @@ fn a_connection_of_before_is_reset_first() {
 fn the_status_decides() {
     for (answer, outcome) in [
         ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
-        ("HTTP/1.0 302", Ok(())),
+        ("HTTP/1.0 302\r\n", Ok(())),
+        ("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 \r\n\r\nHTTP/1.1 200 OK\r\n", Ok(())),
         (
             "HTTP/1.1 503 Service Unavailable\r\n",
             Err("answers with status 503 on port 80; 200 to 399 are good"),
         ),
         ("HTTP/2.0 200 OK\r\n", Err("does not answer in HTTP on port 80")),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            Err("answers with status 101 on port 80; 200 to 399 are good"),
+        ),
+        ("HTTP/1.1 0200 OK\r\n", Err("does not answer in HTTP on port 80")),
         ("SSH-2.0", Err("does not answer in HTTP on port 80")),
     ] {
         let mut server = Server::of(&http(), false);
@@ -334,11 +340,13 @@ proptest! {
     /// An answer in pieces of any size, some of them twice, too early or with what was there before, means what the whole one means.
     #[test]
     fn an_answer_in_pieces_is_put_together(
-        status in 100_u16..600,
+        interim in prop::option::of(102_u16..200),
+        status in 200_u16..600,
         is_v6: bool,
-        pieces in proptest::collection::vec((0_usize..30, 1_usize..30), 0..40),
+        pieces in proptest::collection::vec((0_usize..60, 1_usize..30), 0..40),
     ) {
-        let answer = format!("HTTP/1.1 {status} Words\r\nServer: a server\r\n\r\n");
+        let head = |status| format!("HTTP/1.1 {status} Words\r\nServer: a server\r\n\r\n");
+        let answer = interim.map(head).unwrap_or_default() + &head(status);
         let mut server = Server::of(&http(), is_v6);
         prop_assert_eq!(server.accepts(), None);
         let all = pieces.into_iter().chain((0..answer.len()).map(|at| (at, 1)));

@@ -128,8 +128,10 @@ impl Destination {
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
         match self {
             Self::Stdout => {
-                let output =
-                    PrintableWriter::new(BufWriter::new(io::stdout().lock()), standard::printable_lines);
+                let output = PrintableWriter::new(
+                    BufWriter::new(standard::Watched::of(io::stdout().lock())),
+                    standard::printable_lines,
+                );
                 write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
             }
             Self::Beside(beside) => {
@@ -142,7 +144,8 @@ impl Destination {
                 // Pipes and devices cannot be truncated.
                 let is_replaced = !is_appended && file.metadata().is_ok_and(|about| about.is_file());
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
-                let written = truncate().and_then(|()| write_and_flush(BufWriter::new(&file), write));
+                let written = truncate()
+                    .and_then(|()| write_and_flush(BufWriter::new(standard::Watched::of(&file)), write));
                 written.map_err(|error| {
                     // A partial file looks like a whole one. An error here is not reported: the first error is.
                     let _ = truncate();
