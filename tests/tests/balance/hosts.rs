@@ -89,5 +89,5 @@ fn a_web_host_becomes_a_server_and_is_explained() -> Result<()> {
     let file = labs.file("balance6.toml", "device = \"eth1\"\n[[vips]]\naddress = \"fd00:77::100\"\nport = 80\n[[vips.servers]]\naddress = \"fd00:77::2\"\n")?;
     let facts = labs.run(&format!("lab shell balancer -- {program} balance explain --config {file}"))?;
     ensure!(facts.stdout.contains("ok       the server fd00:77::2 has the address "), "{facts:?}");
-    labs.down(lab)
+    labs.down(lab).map(drop)
 }

@@ -5,7 +5,7 @@ mod folders;
 mod leftovers;
 mod listeners;
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, net::TcpListener, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use proofload_tests::{Output, Proofload, proofload::binary, temporary::TemporaryFolder};
@@ -87,6 +87,28 @@ fn a_study_without_goals_that_nothing_answers_fails() -> Result<()> {
     ensure!(output.code == Some(2), "{}", output.described());
     ensure!(output.stdout.contains("nothing listens at"), "{}", output.described());
     ensure!(result(&folder)?.ending == Ending::Finished, "the study ran");
+    Ok(())
+}
+
+#[test]
+fn requests_that_were_given_up_are_waited_for_up_to_the_bound_and_it_is_said() -> Result<()> {
+    let _shared = beside_others();
+    // It accepts nothing, and the kernel answers for it.
+    let target = TcpListener::bind("127.0.0.1:0")?;
+    for (settle, is_told) in [("400ms", true), ("0s", false)] {
+        let text = format!(
+            "title = \"mute\"\n[workload.http]\nurl = \"http://{}/\"\nusers = 1\nduration = \"100ms\"\ntimeout = \"100ms\"\n\
+             [trial]\nrepeats = 2\nsettle = \"{settle}\"\n[[goals]]\nerrors = 0.0\n",
+            target.local_addr()?
+        );
+        let folder = TemporaryFolder::new()?;
+        fs::write(folder.file("study.toml"), text)?;
+        let words = format!("run {} --out {}", folder.file("study.toml"), folder.file("result"));
+        let output = Proofload::new(&words)?.run()?;
+        let line = "waiting 400 ms before trial 2: the target may still work on requests";
+        ensure!(output.stderr.contains(line) == is_told, "{}", output.described());
+        ensure!(output.stderr.contains("trial 2 of"), "{}", output.described());
+    }
     Ok(())
 }
 

@@ -63,8 +63,16 @@ impl Runner<'_> {
     pub(super) fn settle(&mut self, setup: &Setup) -> Result {
         // The target still works on requests that were given up; they would count against the next load.
         let gap = std::mem::take(&mut self.gap);
-        let until = Instant::now() + self.study.trial.pause + gap + std::mem::take(&mut self.backlog);
-        while Instant::now() < until && !self.is_stopped() {
+        let backlog = std::mem::take(&mut self.backlog).min(self.study.trial.settle.unwrap_or(Duration::MAX));
+        if backlog > SHORT {
+            let (time, next) = (show_nominal_time_ns(backlog.as_nanos() as u64), self.next_index);
+            let text = format!(
+                "waiting {time} before trial {next}: the target may still work on requests that the last trial gave up"
+            );
+            (self.on_event)(Event::Waiting(&text));
+        }
+        let until = Instant::now() + self.study.trial.pause + gap + backlog;
+        while Instant::now() < until && !self.is_stopped() && self.budget_left_s() > 0.0 {
             thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
         }
         self.wait_for_leftovers(setup)
