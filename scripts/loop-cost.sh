@@ -17,8 +17,9 @@ command -v valgrind >/dev/null || {
 PATH="$(scripts/setup.sh rust-path):$PATH"
 export PATH RUSTFLAGS="-C target-feature=+crt-static"
 host=$(rustc -vV | sed -n 's/^host: //p')
-# The release build with its functions' names: callgrind finds by name what is counted.
-cargo rustc -q --release --target "$host" -p loop-cost -- -C strip=none
+# The release build, which keeps its functions' names: callgrind finds by name what is counted.
+# With the features of the whole program, whose libraries are there then.
+cargo build -q --release --target "$host" -p proofload -p loop-cost --bin loop-cost
 program=${CARGO_TARGET_DIR:-target}/$host/release/loop-cost
 readonly FILE=bench/loop-cost/figures.txt LARGEST=1.02
 
