@@ -17,6 +17,7 @@ use files::{Folder, Trust};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, fchmod, flock},
     io::Errno,
+    process::geteuid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +31,14 @@ const MAX_FORMER: usize = 8;
 /// Opens the folder of journals, which nobody else may look into; makes it if it is missing.
 ///
 /// # Errors
-/// When it cannot be made, or is not this user's.
+/// When it cannot be made, or is not this user's; [`io::ErrorKind::Other`] when it would be made in another user's home.
 pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
+    // Root, with the home of whom he has come from, would take that user's own journals away.
+    if let Some((above, about)) = path.ancestors().find_map(|above| Some((above, above.metadata().ok()?)))
+        && ![0, geteuid().as_raw()].contains(&about.uid())
+    {
+        return Err(io::Error::other(format!("{} belongs to user {}", above.display(), about.uid())));
+    }
     path.parent().map_or(Ok(()), |above| DirBuilder::new().recursive(true).mode(0o700).create(above))?;
     // One that others may read is closed to them.
     let folder = Folder::make(path, Trust::OwnersOnly)?;
@@ -334,8 +341,15 @@ mod tests {
 
     #[test]
     fn as_root_state_of_another_user_is_refused() {
-        let (_place, folder) = state();
+        let (place, folder) = state();
         std::os::unix::fs::chown(folder.path(), Some(61_234), None).unwrap();
         assert!(open_state(folder.path()).is_err());
+        // None is made in another user's home, where he could never use it.
+        let home = place.path().join("home");
+        fs::create_dir(&home).unwrap();
+        std::os::unix::fs::chown(&home, Some(61_234), None).unwrap();
+        let refused = open_state(&home.join(".local/state/copy")).unwrap_err().to_string();
+        assert!(refused.ends_with("home belongs to user 61234"), "{refused}");
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! A login, and all that carries over it.
 
 use std::{
-    env,
+    env, io,
     rc::Rc,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -52,7 +52,10 @@ impl Session {
         let run_lock = journals.as_ref().map(|folder| RunLock::take(folder, &command(job))).transpose();
         // Whoever cannot write there, or does not own it, copies without resuming.
         let unwritable = state.as_ref().err().filter(|_| job.resume).or(run_lock.as_ref().err());
-        let unwritable = unwritable.map(ToString::to_string);
+        let is_told = |error: &io::Error| {
+            error.kind() == io::ErrorKind::Other || !path.is_some_and(|path| matches!(path.try_exists(), Ok(false)))
+        };
+        let unwritable = unwritable.filter(|error| is_told(error)).map(ToString::to_string);
         let (state, run_lock) = (state.ok().flatten(), run_lock.ok().flatten());
         let failed = |why: String| CopyError::Failed(why);
         let drawn = kernel::random_hex()
@@ -75,7 +78,7 @@ impl Session {
             direction == Direction::Down,
         );
         let carrier = Carrier::new(manner, governor);
-        if let (Some(path), Some(error)) = (path.filter(|path| path.exists()), unwritable) {
+        if let (Some(path), Some(error)) = (path, unwritable) {
             carrier.warn_of_journal(path, &error);
         }
         let witness = Witness::new(direction == Direction::Down);
