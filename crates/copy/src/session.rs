@@ -53,7 +53,8 @@ impl Session {
         // Whoever cannot write there, or does not own it, copies without resuming.
         let unwritable = state.as_ref().err().filter(|_| job.resume).or(run_lock.as_ref().err());
         let is_told = |error: &io::Error| {
-            error.kind() == io::ErrorKind::Other || !path.is_some_and(|path| matches!(path.try_exists(), Ok(false)))
+            error.kind() == io::ErrorKind::Other
+                || !path.is_some_and(|path| matches!(path.try_exists(), Ok(false)))
         };
         let unwritable = unwritable.filter(|error| is_told(error)).map(ToString::to_string);
         let (state, run_lock) = (state.ok().flatten(), run_lock.ok().flatten());

@@ -28,6 +28,8 @@ const TLS_CONNECTION_MEMORY_BYTES: u64 = 24 * 1024;
 /// Memory of a process with one worker thread, and of each further one: mostly histograms; measured 10 and 3 MiB.
 const PROCESS_MEMORY_BYTES: u64 = 12 << 20;
 const THREAD_MEMORY_BYTES: u64 = 4 << 20;
+/// More connections than any processor opens in a second: each takes nine calls of the kernel, some 20 us.
+const OPENED_PER_S: u64 = 50_000;
 /// Most worker processes and source addresses that the check adds by itself.
 const MAX_PROCESSES: u64 = 4_096;
 const MAX_SOURCES: u64 = 60_000;
@@ -68,6 +70,15 @@ pub fn fit(
             record::units::show_bytes(needed),
             record::units::show_bytes(connection_memory_bytes(plan)),
             record::units::show_bytes(limits.available_memory_bytes),
+        ));
+    }
+    let time_room = time_room(plan, limits);
+    if connections > time_room {
+        refusals.push(format!(
+            "time: {connections} users cannot all connect within {}: a processor opens at most {OPENED_PER_S} connections a second, and there \
+             are {}; give a longer duration, or use another machine",
+            record::units::show_nominal_time_ns(plan.sending_ns().unwrap_or(0)),
+            limits.cpus,
         ));
     }
     let room = descriptor_room(plan, limits).min(port_room(plan, limits)).min(memory_room);
@@ -116,7 +127,8 @@ fn max_connections(plan: &HttpPlan, limits: &MachineLimits, fixed: FixedByUser) 
     };
     // An eighth less, because available memory varies.
     let memory = memory_room(&plan, limits);
-    let max = descriptor_room(&plan, limits).min(ports).min(memory - memory / 8);
+    let max =
+        descriptor_room(&plan, limits).min(ports).min(memory - memory / 8).min(time_room(&plan, limits));
     (1..plan.connections()).contains(&max).then_some(max)
 }
 
@@ -230,6 +242,18 @@ fn port_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
 
 fn memory_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
     limits.available_memory_bytes.saturating_sub(base_memory_bytes(plan)) / connection_memory_bytes(plan)
+}
+
+/// How many users can have connected when the load ends, each by a connection of its own.
+fn time_room(plan: &HttpPlan, limits: &MachineLimits) -> u64 {
+    match (&plan.load, plan.sending_ns()) {
+        (LoadModel::Closed { .. }, Some(sending_ns)) => {
+            let opened =
+                u128::from(limits.cpus) * u128::from(OPENED_PER_S) * u128::from(sending_ns) / 1_000_000_000;
+            u64::try_from(opened).unwrap_or(u64::MAX).max(1)
+        }
+        _ => u64::MAX,
+    }
 }
 
 fn connection_memory_bytes(plan: &HttpPlan) -> u64 {

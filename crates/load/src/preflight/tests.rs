@@ -82,6 +82,29 @@ fn the_maximum_of_connections_fits_and_one_more_does_not() {
 }
 
 #[test]
+fn users_that_cannot_all_connect_in_time_are_refused() {
+    let limits = MachineLimits { available_memory_bytes: 1 << 40, ..MachineLimits::EXAMPLE };
+    let fitted = |users, sending_ns| {
+        let mut plan = HttpPlan { duration_ns: sending_ns, ..testing::closed(users) };
+        fit_or_advise(&mut plan, &limits, FixedByUser::default(), "--users")
+            .err()
+            .unwrap_or_default()
+            .join("\n")
+    };
+    let refused = fitted(1_000_000, Some(1_000_000_000));
+    let why = "time: 1000000 users cannot all connect within 1 s: a processor opens at most 50000 connections a second, and there are 2;";
+    assert!(
+        refused.starts_with(why) && refused.ends_with("; or give --users 100000, which fits"),
+        "{refused}"
+    );
+    for sound in
+        [(100_000, Some(1_000_000_000)), (1_000_000, Some(10_000_000_000)), (1_000_000, None), (1, Some(1))]
+    {
+        assert_eq!(fitted(sound.0, sound.1), "", "{sound:?}");
+    }
+}
+
+#[test]
 fn with_little_memory_the_advice_has_a_margin() {
     let limits = MachineLimits { available_memory_bytes: 13 << 20, hard_descriptors: 20_000, ..LIMITS };
     let most = max_connections(&testing::closed(1_000), &limits, FixedByUser::default()).unwrap();
