@@ -24,6 +24,9 @@ pub(crate) struct Fields {
     close: bool,
     keep_alive: bool,
     expect_continue: bool,
+    /// Transfer-Encoding has an empty element. Answers may have such (RFC 9110, 5.6.1.2); of a request, readers that disagree on it
+    /// would disagree on its end.
+    has_gap: bool,
     /// The first error in Content-Length or Transfer-Encoding. It is ignored in answers that have no body by definition.
     error: Option<Error>,
 }
@@ -104,6 +107,9 @@ impl Fields {
     /// How the body of a request ends (RFC 9112, 6.3, rules 3 to 7).
     #[inline]
     pub(crate) fn of_request(self, minor_version: u8) -> Result<Framing, Error> {
+        if self.has_gap {
+            return Err(Error::BadTransferEncoding);
+        }
         match self.checked(minor_version)? {
             (Some(Coding { chunked: false, .. }), _) => Err(Error::RequestNotChunked),
             (Some(Coding { other: true, .. }), _) => Err(Error::UnsupportedCoding),
@@ -146,12 +152,13 @@ impl Fields {
 
     /// Reads a Transfer-Encoding header. Several headers are one list, in their order (RFC 9112, 6.1).
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
-        for element in elements(value) {
+        self.has_gap |= elements(value).any(<[u8]>::is_empty);
+        for element in list(value) {
             let (name, parameters) = match element.iter().position(|&b| b == b';') {
                 Some(at) => (trim(&element[..at]), true),
                 None => (element, false),
             };
-            // An empty element, a quoted name, or bytes that another reader may trim: readers might disagree on the coding.
+            // No name, a quoted one, or bytes that another reader may trim: readers might disagree on the coding.
             if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
                 return Err(Error::BadTransferEncoding);
             }
@@ -168,13 +175,13 @@ impl Fields {
                 coding.other = true;
             }
         }
-        Ok(())
+        if self.coding.is_none() { Err(Error::BadTransferEncoding) } else { Ok(()) }
     }
 }
 
 /// Whether a token may contain the byte (RFC 9110, 5.6.2).
 #[inline]
-pub(crate) fn is_token(byte: u8) -> bool {
+pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -277,10 +284,22 @@ mod tests {
         assert_eq!(request(&[(te, "chunked")]), Ok(Framing::Chunked));
         assert_eq!(request(&[(te, "gzip, chunked")]), Err(Error::UnsupportedCoding));
         assert_eq!(request(&[(te, "gzip")]), Err(Error::RequestNotChunked));
-        for bad in ["", ",chunked", "chunked,", "chunked;q=1", "\"chunked\"", "chun ked", "\u{e9}chunked"] {
+        for bad in ["", ",", ";q=1", "chunked;q=1", "\"chunked\"", "chun ked", "\u{e9}chunked"] {
             assert!(response(&[(te, bad)]).is_err(), "{bad:?}");
             assert!(request(&[(te, bad)]).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn empty_elements_are_ignored_in_answers_only() {
+        let te = "Transfer-Encoding";
+        for gaps in [",chunked", "chunked,", ", ,\tchunked ,", "gzip,,chunked"] {
+            assert_eq!(response(&[(te, gaps)]), Ok(Framing::Chunked), "{gaps:?}");
+            assert_eq!(request(&[(te, gaps)]), Err(Error::BadTransferEncoding), "{gaps:?}");
+        }
+        assert_eq!(response(&[(te, ", gzip,")]), Ok(Framing::UntilClose));
+        assert_eq!(response(&[(te, "chunked,"), (te, ",gzip")]), Err(Error::ChunkedNotLast));
+        assert_eq!(response(&[(te, "chunked"), (te, ",")]), Ok(Framing::Chunked));
     }
 
     #[test]

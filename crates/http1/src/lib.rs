@@ -31,7 +31,7 @@ mod request;
 mod response;
 
 pub use error::{Error, ErrorKind};
-pub use framing::{Framing, list};
+pub use framing::{Framing, is_token, list};
 pub use head_cache::HeadCache;
 pub use httparse::Header;
 pub use request::{Request, RequestHead, RequestReader, RequestSink};

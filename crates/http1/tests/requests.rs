@@ -192,6 +192,7 @@ fn smuggled_framing() {
     bad(post(&format!("{te}\r\n{te}"), ""), Error::ChunkedNotLast);
     bad(post("Transfer-Encoding: xchunked", ""), Error::RequestNotChunked);
     bad(post("Transfer-Encoding: chunked;a=b", ""), Error::BadTransferEncoding);
+    bad(post("Transfer-Encoding: , chunked,", ""), Error::BadTransferEncoding);
     bad(post("Transfer-Encoding : chunked", ""), Error::BadHeaderName { at: 34 });
     bad(format!("POST / HTTP/1.0\r\n{te}\r\n\r\n0\r\n\r\n"), Error::TransferEncodingInHttp10);
     bad(post(cl, "hell"), Error::TruncatedBody { missing: 1 });
