@@ -51,14 +51,13 @@ pub(crate) enum Relation {
 }
 
 /// Relations as they are written; of two that begin alike, the longer is first.
-const RELATIONS: [(&str, Relation); 7] = [
+const RELATIONS: [(&str, Relation); 6] = [
     ("==", Relation::Equal),
     ("!=", Relation::Unequal),
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
     ("<", Relation::Less),
     (">", Relation::Greater),
-    ("=", Relation::Equal),
 ];
 /// Characters of relations; what follows a relation is none of them.
 const OF_RELATIONS: [char; 5] = ['=', '!', '<', '>', '~'];
@@ -74,11 +73,13 @@ enum Token<'a> {
 impl Condition {
     pub(crate) fn parse(text: &str, names: &Names) -> Result<Self, String> {
         let tokens = tokens(text)?;
-        let is = |word: &'static str| move |(_, token): &(usize, Token<'_>)| *token == Token::Word(word);
-        let comparisons = |tokens: &[(usize, Token<'_>)]| {
-            tokens.split(is("and")).map(|tokens| Comparison::parse(tokens, names)).collect::<Result<_, _>>()
+        let is = |words: &'static [&'static str]| move |(_, token): &(usize, Token<'_>)| matches!(token, Token::Word(word) if words.contains(word));
+        let comparison = |tokens: &[(usize, Token<'_>)]| match tokens {
+            [words @ .., (end, _)] => Comparison::parse(words, *end, names),
+            [] => unreachable!("a mark ends them"),
         };
-        Ok(Self { any: tokens.split(is("or")).map(comparisons).collect::<Result<_, _>>()? })
+        let all = |tokens: &[_]| tokens.split_inclusive(is(&["and", "or"])).map(comparison).collect();
+        Ok(Self { any: tokens.split_inclusive(is(&["or"])).map(all).collect::<Result<_, _>>()? })
     }
 
     pub(crate) fn holds(&self, values: &Values) -> bool {
@@ -86,7 +87,7 @@ impl Condition {
     }
 }
 
-/// The words of a condition, each with its column.
+/// The words of a condition, each with its column. It ends as an alternative does.
 fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while let Some(c) = text[at..].chars().next() {
@@ -123,6 +124,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
         tokens.push((at, token));
         at += length;
     }
+    tokens.push((text.len(), Token::Word("or")));
     let column = |(at, token)| (text[..at].chars().count() + 1, token);
     Ok(tokens.into_iter().map(column).collect())
 }
@@ -130,39 +132,50 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, String> {
 const KNOWN: &str = "==, !=, <, <=, > or >=";
 
 impl Comparison {
-    fn parse(tokens: &[(usize, Token<'_>)], names: &Names) -> Result<Self, String> {
+    /// `end`: the column behind its words.
+    fn parse(tokens: &[(usize, Token<'_>)], end: usize, names: &Names) -> Result<Self, String> {
         let is_relation = |(_, token): &(usize, Token<'_>)| matches!(token, Token::Relation(_));
         let Some(at) = tokens.iter().position(is_relation) else {
             return match tokens {
                 [(_, Token::Word("not")), rest @ ..] => {
-                    Ok(Self { left: operand(rest, names)?, test: Test::Absent })
+                    Ok(Self { left: operand(rest, end, names)?, test: Test::Absent })
                 }
-                _ => Ok(Self { left: operand(tokens, names)?, test: Test::Present }),
+                _ => Ok(Self { left: operand(tokens, end, names)?, test: Test::Present }),
             };
         };
-        let left = operand(&tokens[..at], names)?;
         let (column, Token::Relation(relation)) = &tokens[at] else { unreachable!("it was found there") };
-        let right = &tokens[at + 1..];
+        let left = operand(&tokens[..at], *column, names)?;
         let equality = match relation {
             Relation::Equal => Some(true),
             Relation::Unequal => Some(false),
             _ => None,
         };
+        let is_status = matches!(left, Operand::Status);
+        let is_json = |word: &str| serde_json::from_str::<serde_json::Number>(word).is_ok();
+        // 600 is no status, and bounds them.
+        let statuses = 100..600 + u16::from(equality.is_none());
+        let is_of_statuses = |word: &str| word.parse().is_ok_and(|n| n == 0 || statuses.contains(&n));
+        let is_constant = |word: &str| ["true", "false", "null"].contains(&word);
+        let right = &tokens[at + 1..];
+        if let [(column, Token::Word(word))] = right
+            && (is_status && is_json(word) && !is_of_statuses(word)
+                || is_constant(word) && equality.is_none())
+        {
+            return Err(format!(
+                "column {column}: {word} does not fit: a status is 100 to 599, or 0 without an answer; true, false and null are equal or not"
+            ));
+        }
         let test = match (right, equality) {
             ([], _) => return Err(format!("column {column}: nothing follows the relation")),
-            ([(_, Token::Word(class))], Some(is_of))
-                if matches!(left, Operand::Status) && hundreds(class).is_some() =>
-            {
+            ([(_, Token::Word(class))], Some(is_of)) if is_status && hundreds(class).is_some() => {
                 Test::OfClass(hundreds(class).unwrap_or_default(), is_of)
             }
             ([(_, Token::Quoted(text))], _) => Test::Compared(*relation, Operand::Written((*text).into())),
-            ([(_, Token::Word(word))], _)
-                if number(word).is_some() || ["true", "false", "null"].contains(word) =>
-            {
+            ([(_, Token::Word(word))], _) if is_json(word) || is_constant(word) => {
                 Test::Compared(*relation, Operand::Written((*word).into()))
             }
             _ => {
-                let value = operand(right, names).map_err(|why| {
+                let value = operand(right, end, names).map_err(|why| {
                     format!("{why}; a text stands in quotes, a class of statuses behind status == or !=")
                 })?;
                 Test::Compared(*relation, value)
@@ -246,7 +259,8 @@ pub(crate) fn split_relation(text: &str) -> Option<(&str, Relation, &str)> {
             (None, '[' | '(') => depth += 1,
             (None, ']' | ')') => depth -= 1,
             (None, _) if depth == 0 => {
-                let found = RELATIONS.iter().find(|(written, _)| text[at..].starts_with(written));
+                let mut known = RELATIONS.iter().chain([&("=", Relation::Equal)]);
+                let found = known.find(|(written, _)| text[at..].starts_with(written));
                 if let Some((written, relation)) = found {
                     return Some((text[..at].trim(), *relation, text[at + written.len()..].trim()));
                 }
@@ -278,9 +292,12 @@ pub(crate) fn wanted(text: &str) -> Result<String, String> {
     }
 }
 
-fn operand(tokens: &[(usize, Token<'_>)], names: &Names) -> Result<Operand, String> {
+/// The value that words name; `end`: the column behind them.
+fn operand(tokens: &[(usize, Token<'_>)], end: usize, names: &Names) -> Result<Operand, String> {
     let Some(&(column, _)) = tokens.first() else {
-        return Err("a name is missing: write such as status == 401, token, or not token".to_owned());
+        return Err(format!(
+            "column {end}: a name is missing: write such as status == 401, token, or not token"
+        ));
     };
     let mut words = Vec::new();
     for (column, token) in tokens {

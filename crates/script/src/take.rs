@@ -38,6 +38,11 @@ impl Finder {
                 needs.body = true;
                 Ok(Self::Body)
             }
+            ("header" | "cookie", name) if !name.is_empty() && !name.bytes().all(http1::is_token) => {
+                Err(format!(
+                    "'{name}' is not the name of a {kind}: write {kind}:NAME, and behind it what it must be, such as = VALUE"
+                ))
+            }
             ("header", name) if !name.is_empty() => Ok(Self::Header(needs.header(name))),
             ("cookie", name) if !name.is_empty() => {
                 needs.cookies = true;

@@ -60,7 +60,7 @@ impl Expectations {
     /// Statuses and other expectations, apart.
     pub(super) fn parse(texts: &[String]) -> Result<Self, String> {
         let mut expectations = Self::default();
-        for text in texts {
+        for text in texts.iter().map(|text| text.trim()) {
             if text.starts_with(|c: char| c.is_ascii_digit()) {
                 if expectations.statuses.is_some() {
                     return Err(
@@ -69,7 +69,7 @@ impl Expectations {
                 }
                 expectations.statuses = Some(text.parse().map_err(|error| format!("{error}"))?);
             } else {
-                expectations.checks.push(text.clone());
+                expectations.checks.push(text.to_owned());
             }
         }
         Ok(expectations)

@@ -106,7 +106,7 @@ fn a_failure_ends_the_iteration_unless_it_may_go_on() {
 fn steps_repeat_by_number_and_by_condition() {
     let repeat = |text: &str| StepPlan { repeat: Some(text.to_owned()), ..get("a") };
     assert_eq!(iteration(&script(vec![repeat("3"), get("b")]), &[]).0.len(), 4);
-    let polls = StepPlan { repeat_while: Some("status == 202 or status = 204".to_owned()), ..get("a") };
+    let polls = StepPlan { repeat_while: Some("status == 202 or status == 204".to_owned()), ..get("a") };
     let plan = script(vec![polls, get("b")]);
     let busy = "202 Wait\r\n\r\n";
     assert_eq!(iteration(&plan, &[busy]).0, ["GET /a", "GET /a", "GET /b"]);
@@ -334,7 +334,7 @@ fn mistakes_name_their_step_and_key() {
             "{key}: {mistakes:#?}"
         );
     }
-    let first = StepPlan { only_if: Some("status == 1".to_owned()), ..get("a") };
+    let first = StepPlan { only_if: Some("status == 401".to_owned()), ..get("a") };
     assert_eq!(Script::new(&script(vec![first]), true, false).unwrap_err()[0].key, "if");
 }
 
@@ -363,7 +363,9 @@ fn conditions_have_one_grammar() {
         ("c == 'abc' and n == 5", true),
         ("c == \"a and b\"", false),
         ("not c", false),
-        ("c = true", false),
+        ("c == true", false),
+        ("n == 5.0e0 and m != -1", true),
+        ("status != 0 and status != 599 and status < 600", true),
     ] {
         assert_eq!(iteration(&plan(condition), &[answer]).0.len() == 2, holds, "{condition}");
     }
@@ -373,6 +375,17 @@ fn conditions_have_one_grammar() {
         ("status === 200", "column 8: '===' is no relation"),
         ("status <> 404", "column 8: '<>' is no relation"),
         ("status =~ 4", "column 8: '=~' is no relation"),
+        ("c == d and status = 200", "column 19: '=' is no relation"),
+        ("n == 01", "column 6: nothing has the name '01'"),
+        ("n == +5", "column 6: nothing has the name '+5'"),
+        ("n == 1.", "column 6: nothing has the name '1.'"),
+        ("n == 1e400", "column 6: nothing has the name '1e400'"),
+        ("n == 5 or status == 99999", "column 21: 99999 does not fit"),
+        ("status == -1", "column 11: -1 does not fit"),
+        ("status != 600", "column 11: 600 does not fit"),
+        ("status >= 99", "column 11: 99 does not fit"),
+        ("n < true", "column 5: true does not fit"),
+        ("n <= null", "column 6: null does not fit"),
         ("status == 200 # x", "column 11: nothing has the name '200 # x'"),
         ("c == \"abc", "column 6: the quote \" is not closed"),
         ("n == 1,5", "column 6: nothing has the name '1,5'"),
@@ -381,11 +394,16 @@ fn conditions_have_one_grammar() {
         ("c == 4xx", "nothing has the name '4xx'"),
         ("status >= 4xx", "nothing has the name '4xx'"),
         ("counter == 1", "'counter' is new in every place"),
-        ("c == d == n", "a second relation"),
-        ("'abc' == c", "is a text, where a name belongs"),
-        ("c and", "a name is missing"),
-        ("", "a name is missing"),
-        ("(c)", "no brackets"),
+        ("c == d == n", "column 8: a second relation"),
+        ("'abc' == c", "column 1: \"abc\" is a text, where a name belongs"),
+        ("c and", "column 6: a name is missing"),
+        ("c and ", "column 7: a name is missing"),
+        ("", "column 1: a name is missing"),
+        ("and c", "column 1: a name is missing"),
+        ("c or and d", "column 6: a name is missing"),
+        ("== 401", "column 1: a name is missing"),
+        ("not and c", "column 5: a name is missing"),
+        ("(c)", "column 1: there are no brackets"),
     ] {
         let mistakes = Script::new(&plan(condition), true, false).unwrap_err();
         assert!(mistakes[0].message.contains(why), "{condition}: {}", mistakes[0].message);
@@ -408,14 +426,21 @@ fn an_expectation_is_one_comparison() {
         "json:$.a = {{x}}",
         "json:$.a =",
         "header:A = \"x",
+        "header:A: 1",
+        "header:A B = 1",
+        "cookie:a b",
         "text:\"x",
     ] {
         let mistakes = checked(wrong).unwrap_err();
         assert_eq!((&*mistakes[0].step, mistakes[0].key), ("a", "expect"), "{wrong}");
     }
-    for sound in
-        ["json:$.a = 5", "header:Content-Type = text/html; charset=x", "json:$.a != ''", "text:5\" a"]
-    {
+    for sound in [
+        "json:$.a = 5",
+        "header: Content-Type = text/html; charset=x",
+        "cookie:__Host-a",
+        "json:$.a != ''",
+        "text:5\" a",
+    ] {
         assert!(checked(sound).is_ok(), "{sound}");
     }
 }
