@@ -159,12 +159,16 @@ fn address_of(url: &Url, remedy: &str, lookup: Lookup<'_>) -> Result<Named, Stri
     }
 }
 
-/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`.
+/// The addresses of a list such as `10.0.0.3:80,[::1]:81,web:80`. Between `|` are those of one element, as of a name.
 fn addresses_of(list: &str, lookup: Lookup<'_>) -> Result<Vec<Named>, String> {
     let found = |text: &str| {
-        let (host, port) = text.rsplit_once(':')?;
-        let addresses = lookup(host.trim_matches(['[', ']']), port.parse().ok()?).ok()?;
-        (!addresses.is_empty()).then(|| (text.to_owned(), addresses))
+        let mut addresses = Vec::new();
+        for end in text.split('|') {
+            let (host, port) = end.rsplit_once(':')?;
+            let found = lookup(host.trim_matches(['[', ']']), port.parse().ok()?).ok();
+            addresses.extend(found.filter(|found| !found.is_empty())?);
+        }
+        Some((text.to_owned(), addresses))
     };
     let address = |text: &str| {
         found(text).ok_or_else(|| {

@@ -234,6 +234,27 @@ fn a_target_is_kept_as_it_was_given() {
 }
 
 #[test]
+fn a_host_goes_out_as_it_is_typed_and_only_its_meaning_is_connected_to() {
+    for (typed, sent, address) in [
+        ("127.1:1", "127.1:1", "127.0.0.1:1"),
+        ("0x7f.1", "0x7f.1", "127.0.0.1:80"),
+        ("0177.0.0.1:80", "0177.0.0.1", "127.0.0.1:80"),
+        ("127.000.000.001:1", "127.000.000.001:1", "127.0.0.1:1"),
+        ("2130706433:1", "2130706433:1", "127.0.0.1:1"),
+        ("u:p@[0:0::1]:1", "[0:0::1]:1", "[::1]:1"),
+        ("[::FFFF:127.0.0.1]", "[::FFFF:127.0.0.1]", "[::ffff:127.0.0.1]:80"),
+        // No field can carry these.
+        ("127.0.0.%31:1", "127.0.0.1:1", "127.0.0.1:1"),
+        ("\u{ff11}27.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1"),
+    ] {
+        let workload = HttpWorkload { url: format!("http://{typed}/"), ..HttpWorkload::default() };
+        let mut plan = workload.plan(&LIMITS).unwrap_or_else(|why| panic!("{typed}: {why:?}"));
+        assert_eq!(plan.request.headers.remove(0), ("Host".to_owned(), sent.to_owned()));
+        assert_eq!(plan.targets, [address.parse().unwrap()], "{typed}");
+    }
+}
+
+#[test]
 fn fields_that_a_request_has_once_are_refused_twice() {
     let plan = |headers: &[&str]| {
         let headers = headers.iter().map(|header| (*header).to_owned()).collect();
@@ -304,6 +325,15 @@ fn a_name_is_planned_with_all_its_addresses_that_the_sources_reach() {
     let listed = listed.unwrap();
     assert_eq!(listed.targets, ["127.0.0.9:1".parse().unwrap(), six]);
     assert!(named(&listed) == named(&usual) && listed.connection.names[0].all);
+    // Addresses of one element are those of a name.
+    let alternatives =
+        plan("http://a/", |workload| workload.connect_to = Some("127.0.0.9:1|two:80".to_owned()));
+    let alternatives = alternatives.unwrap();
+    let down = "127.0.0.9:1".parse().unwrap();
+    assert_eq!(alternatives.targets, [down]);
+    assert_eq!(named(&alternatives), [("127.0.0.9:1|two:80".to_owned(), vec![down, six, four])]);
+    let family = plan("http://two/", |workload| workload.source = Some("0.0.0.0".to_owned())).unwrap();
+    assert_eq!(family.targets, [four]);
     let bound = plan("http://two/", |workload| workload.source = Some("127.0.0.2".to_owned())).unwrap();
     assert_eq!((bound.targets.clone(), named(&bound)), (vec![four], Vec::new()));
     let refused = |url: &str, source: fn(&mut HttpWorkload)| plan(url, source).unwrap_err().remove(0);

@@ -55,7 +55,7 @@ impl Mistakes {
 /// A URL: scheme and authority, and the target that is asked for, kept as it was given.
 pub(super) struct ParsedUrl {
     pub(super) url: Url,
-    /// The host in the letters in which it was given.
+    /// The host as it was given, whatever address its form means; in the standard's form if no header field can carry it so.
     pub(super) host: String,
     pub(super) target: Text,
 }
@@ -94,9 +94,11 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
         return Err(refuse("invalid domain character"));
     }
     let url = Url::parse(&format!("{scheme}://{authority}/")).map_err(|why| refuse(&why.to_string()))?;
-    let host = url.host_str().unwrap_or_default();
-    let typed = authority.rsplit('@').next().unwrap_or_default().get(..host.len());
-    let host = typed.filter(|typed| typed.eq_ignore_ascii_case(host)).unwrap_or(host).to_owned();
+    let typed = authority.rsplit('@').next().unwrap_or_default();
+    // An address of IPv6 has colons of its own.
+    let host_end = typed.rfind(':').filter(|colon| !typed[*colon..].contains(']')).unwrap_or(typed.len());
+    let is_sendable = typed[..host_end].bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
+    let host = if is_sendable { &typed[..host_end] } else { url.host_str().unwrap_or_default() }.to_owned();
     let mut target = Text::literal(if first[end..].starts_with('/') { "" } else { "/" });
     target.push_literal(&first[end..]);
     parts.for_each(|part| target.push(part.clone()));
@@ -258,5 +260,5 @@ pub(super) fn timeout_ns(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !text.is_empty() && text.bytes().all(http1::is_token)
 }
