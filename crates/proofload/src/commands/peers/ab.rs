@@ -7,7 +7,7 @@ use super::{
     table::{
         Given, Row, Translated,
         Translation::{Becomes, Default, Ignored, Own, Refused},
-        Value, row, unsendable,
+        Value, foreign_in_host, row, unsendable,
     },
 };
 use crate::output::peer_text::Layout;
@@ -129,6 +129,11 @@ fn refuse_as_ab(url: &str, given: &Given, translated: &mut Translated) {
     }
     if authority.contains('@') {
         refuse("URL: ab takes no user info in it: write -A USER:PASSWORD".to_owned());
+    }
+    foreign_in_host("ab", authority, |c| c != '%').into_iter().for_each(&mut refuse);
+    let methods = given.iter().filter(|(row, _)| matches!(row.letter, Some('i' | 'p' | 'u' | 'm')));
+    for (row, _) in methods.skip(1).filter(|(row, _)| row.letter != Some('m')) {
+        refuse(format!("{}: ab takes none of -i, -p and -u behind another of them or -m", row.name()));
     }
     for name in ["-n", "-c", "-t", "-s"] {
         if let Some(value) = given.last(name).filter(|value| value.parse::<u32>().is_err()) {

@@ -133,8 +133,8 @@ impl CurlLine {
             add_header(&mut translated, "Accept", "application/json");
         }
         add_header(&mut translated, "Accept", "*/*");
-        for (name, value) in body.iter().filter_map(|body| body.content_type.as_ref()) {
-            add_header(&mut translated, name, value);
+        if let Some(content_type) = body.as_ref().and_then(|body| body.content_type.as_ref()) {
+            body::set_content_type(content_type, &mut translated);
         }
         let cookies = given.iter().filter(|(row, value)| row.long == "cookie" && !value.is_empty());
         let cookies: Vec<&str> = cookies.map(|(_, value)| value).collect();
@@ -148,18 +148,7 @@ impl CurlLine {
         }
         translated.remove_headers(|field| field.strip_suffix(':') == Some(header_name(field)));
         route::set(&url, given, &mut translated);
-        let has_proxy = given.last("-x").is_some_and(|proxy| !proxy.is_empty());
-        if has_proxy && (given.has("--resolve") || given.has("--connect-to")) {
-            translated
-                .mistakes
-                .push("-x: the proxy finds the address: leave out --resolve and --connect-to".to_owned());
-        }
-        if has_proxy && !given.has("-p") && is_plain(&url) {
-            translated.mistakes.push(
-                "-x: curl would send each request to the proxy, but proofload only makes tunnels (CONNECT): add -p, or give an https:// URL"
-                    .to_owned(),
-            );
-        }
+        route::set_proxy(&url, given, &mut translated);
         let body = body.map(|body| body.bytes);
         let shown_body = body.as_ref().and_then(|body| bodies.shown(body));
         if translated.mistakes.is_empty() {
@@ -281,12 +270,11 @@ fn set_header(written: &str, translated: &mut Translated) {
     match written.split_once(':') {
         None if written.ends_with(';') => translated.add_header(written.trim_end_matches(';'), ""),
         None => translated.notes.push("-H: curl sends no field without a colon".to_owned()),
-        Some((name, value)) if value.trim().is_empty() => {
-            translated.set("header", format!("{}:", name.trim()))
-        }
+        Some((name, value)) if value.trim().is_empty() => translated.set("header", format!("{name}:")),
         // Of several, curl sends the first.
         Some((name, _)) if name.eq_ignore_ascii_case("host") && translated.has_header(name) => {}
-        Some((name, value)) => translated.add_header(name.trim(), value.trim()),
+        // A blank within a name stays, and is refused.
+        Some((name, value)) => translated.add_header(name, value.trim()),
     }
 }
 
@@ -304,7 +292,7 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         "referer" if value.trim_end_matches(";auto").is_empty() => {}
         "referer" => add_header(translated, "Referer", value.trim_end_matches(";auto")),
         "range" => {
-            let to_the_end = if value.contains('-') { "" } else { "-" };
+            let to_the_end = if value.bytes().all(|byte| byte.is_ascii_digit()) { "-" } else { "" };
             add_header(translated, "Range", &format!("bytes={value}{to_the_end}"));
         }
         "compressed" => add_header(translated, "Accept-Encoding", COMPRESSED),
@@ -314,6 +302,8 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
                 "give the file alone: keys with a password are not read, decrypt the key first",
             );
         }
+        "ipv4" => translated.set_default("source", "0.0.0.0"),
+        "ipv6" => translated.set_default("source", "::"),
         "no-alpn" => translated.set("alpn", "none"),
         "cookie" if !value.is_empty() && !value.contains('=') => {
             refuse(
@@ -323,19 +313,6 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
         }
         "tlsv1.2" => translated.set("tls-min", "1.2"),
         "tlsv1.3" => translated.set("tls-min", "1.3"),
-        // An empty value is curl's way to say that there is none.
-        "proxy" if value.is_empty() => {}
-        "proxy" if value.starts_with("socks") => refuse(translated, options::SOCKS),
-        "proxy" => {
-            let proxy = value.trim_end_matches('/');
-            let has_scheme = secrets::mask::authority(proxy) > 0;
-            let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
-            // The port that curl takes by itself.
-            let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
-            let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-            let proxy = if has_port { proxy } else { format!("{proxy}:1080") };
-            translated.set("proxy", proxy);
-        }
         "location" | "location-trusted" => {
             // A redirect must not look like the page that it leads to.
             translated.set("expect", "2xx");
@@ -381,10 +358,6 @@ fn set_connect_timeout(given: &Given, translated: &mut Translated) {
             "--connect-timeout {connect} changes nothing here: a whole request has {default_s} s, unless -m says another time"
         ));
     }
-}
-
-fn is_plain(url: &str) -> bool {
-    url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"))
 }
 
 /// Adds a field of curl's own, unless the line gives or removes it.

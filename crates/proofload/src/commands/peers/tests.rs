@@ -120,6 +120,13 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         ("ab http://127.0.0.1/\u{e9}", "cannot stand in a request line"),
         ("ab http://127.0.0.1", "URL: ab takes none without a path"),
         ("ab http://a:b@127.0.0.1/", "-A USER:PASSWORD"),
+        ("ab http://%6cocalhost/", "ab takes no % in a host"),
+        ("wrk http://%6cocalhost/", "wrk takes no % in a host"),
+        ("wrk http://a@b@127.0.0.1/", "wrk takes no @ in a host"),
+        ("wrk http://under_score/", "wrk takes no _ in a host"),
+        ("wrk -H 'X : y' http://127.0.0.1/", "not a name, a colon and a value"),
+        ("ab -m PATCH -p Cargo.toml http://127.0.0.1/", "-p: ab takes none of -i, -p and -u"),
+        ("ab -p Cargo.toml -i http://127.0.0.1/", "-i: ab takes none of -i, -p and -u"),
         ("ab -n 5 -c 10 http://127.0.0.1/", "-c 10: ab takes no more users than requests (-n 5)"),
         ("ab -n 1k http://127.0.0.1/", "-n 1k: ab reads whole numbers"),
     ] {
@@ -139,6 +146,13 @@ fn targets_and_fields_are_those_of_the_program() {
             sent(&format!("{program} {}", quoted(&format!("http://127.0.0.1:1{target}")))).target,
             target
         );
+    }
+    assert_eq!(sent("ab -p Cargo.toml -m PATCH http://127.0.0.1:1/").method, "PATCH");
+    for host in ["127.1:1", "0x7f.1:1", "2130706433:1", "[0:0::1]:1", "[::FFFF:127.0.0.1]:1"] {
+        for program in ["wrk", "ab"] {
+            let sent = sent(&format!("{program} 'http://{host}/'"));
+            assert!(sent.headers.contains(&("host".to_owned(), host.to_owned())), "{program}: {sent:?}");
+        }
     }
     let fields = |line: &str| sent(&format!("wrk {line}")).headers;
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());

@@ -7,7 +7,7 @@ use super::{
     table::{
         Given, Row, Translated,
         Translation::{Becomes, Ignored, Own, Refused},
-        Value, header_name, row, unsendable,
+        Value, foreign_in_host, header_name, row, split_port, unsendable,
     },
 };
 use crate::output::peer_text::Layout;
@@ -87,7 +87,7 @@ fn translate(url: &str, given: &Given) -> (String, Translated, Layout) {
 /// Sets a field as wrk's table of fields does: by its exact name, of which the last counts.
 fn set_header(field: &str, translated: &mut Translated) {
     let name = header_name(field);
-    let Some((_, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
+    let Some((written, value)) = field.split_once(": ").filter(|(before, _)| !before.contains(':')) else {
         // What is no name may be a secret.
         let name = name.split(' ').next().unwrap_or_default();
         translated.notes.push(format!("-H '{name}…': wrk sends no field without a blank behind its colon"));
@@ -101,7 +101,8 @@ fn set_header(field: &str, translated: &mut Translated) {
             .mistakes
             .push(format!("-H '{name}…': wrk would send a field Host beside it: write Host with a capital"));
     } else {
-        translated.add_header(name, value);
+        // A blank within a name stays, and is refused as by wrk.
+        translated.add_header(written, value);
     }
 }
 
@@ -122,16 +123,18 @@ fn set_url(url: &str, translated: &mut Translated) -> String {
     } else if target.starts_with('#') {
         translated.mistakes.push("URL: wrk takes no fragment without a path: write a / before it".to_owned());
     }
-    let host = match authority.rsplit_once('@') {
+    let host = match authority.split_once('@') {
         Some((_, host)) => {
             translated.notes.push("URL: wrk sends no user info".to_owned());
             host
         }
         None => authority,
     };
+    let (name, port) = split_port(host);
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
+    translated.mistakes.extend(foreign_in_host("wrk", name, is_of_name));
     // A port is sent as it is written, also if it is the scheme's own.
-    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
-    if (port == "80" || port == "443" || port.starts_with('0')) && !translated.has_header("Host") {
+    if (port == ":80" || port == ":443" || port.starts_with(":0")) && !translated.has_header("Host") {
         translated.add_header("Host", host);
     }
     format!("{scheme}{host}{target}")

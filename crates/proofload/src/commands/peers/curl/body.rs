@@ -7,7 +7,8 @@ use std::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use record::input::{self, MAX_BODY_BYTES};
 
-use form::Part;
+use self::form::Part;
+use super::super::table::{Translated, header_name};
 
 /// What curl escapes in `--data-urlencode`: all but the characters that need it nowhere (RFC 3986, 2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -23,6 +24,8 @@ pub(super) struct Body {
     has_file: bool,
 }
 
+/// The type of a form of several parts.
+const FORM: &str = "multipart/form-data";
 /// The longest body that stands in a line, in bytes.
 const MAX_SHOWN_BYTES: usize = 2_000;
 
@@ -36,8 +39,8 @@ struct Upload {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) bytes: Vec<u8>,
-    /// The field that tells its type, if curl sends one.
-    pub(super) content_type: Option<(&'static str, String)>,
+    /// Its type, if curl tells it.
+    pub(super) content_type: Option<String>,
 }
 
 impl Body {
@@ -115,29 +118,42 @@ impl Body {
 
     /// The body, if any option gave one.
     pub(super) fn finish(&self) -> Option<Finished> {
-        let content_type = |value: &str| Some(("Content-Type", value.to_owned()));
         if let Some(upload) = &self.upload {
             return Some(Finished { bytes: upload.bytes.clone(), content_type: None });
         }
         if !self.parts.is_empty() {
             let (bytes, boundary) = form::multipart(&self.parts);
-            let content_type = content_type(&format!("multipart/form-data; boundary={boundary}"));
-            return Some(Finished { bytes, content_type });
+            return Some(Finished { bytes, content_type: Some(format!("{FORM}; boundary={boundary}")) });
         }
-        let is_json = self.is_json;
-        self.data.clone().map(|bytes| Finished {
-            bytes,
-            content_type: content_type(if is_json {
-                "application/json"
-            } else {
-                "application/x-www-form-urlencoded"
-            }),
-        })
+        let kind = if self.is_json { "json" } else { "x-www-form-urlencoded" };
+        let content_type = Some(format!("application/{kind}"));
+        self.data.clone().map(|bytes| Finished { bytes, content_type })
     }
 
     fn append(&mut self, bytes: &[u8], is_joined: bool) {
-        let data = self.data.get_or_insert_default();
-        if is_joined { append(data, bytes) } else { data.extend_from_slice(bytes) }
+        // Also behind an empty piece.
+        if is_joined && let Some(data) = &mut self.data {
+            data.push(b'&');
+        }
+        self.data.get_or_insert_default().extend_from_slice(bytes);
+    }
+}
+
+/// Sets the field that tells a body's type, unless the line does: then the boundary of a form is added there.
+pub(super) fn set_content_type(value: &str, translated: &mut Translated) {
+    let is_type = |field: &&str| header_name(field).eq_ignore_ascii_case("content-type");
+    let Some(own) = translated.headers().find(is_type).map(str::to_owned) else {
+        return translated.add_header("Content-Type", value);
+    };
+    let Some(boundary) = value.strip_prefix(FORM) else { return };
+    let (name, own_type) = own.split_once(':').unwrap_or((&own, ""));
+    let own_type = own_type.trim();
+    if own_type.to_ascii_lowercase().starts_with(FORM) && !own_type.contains("boundary") {
+        translated.remove_headers(|field| field == own);
+        translated.add_header(name, &format!("{own_type}{boundary}"));
+    } else {
+        let why = format!("-H '{name}: …': -F makes {FORM} with a boundary of its own: leave the field out");
+        translated.mistakes.push(why);
     }
 }
 

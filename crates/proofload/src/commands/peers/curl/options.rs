@@ -17,7 +17,8 @@ const READ: Translation = Own("");
 const OPTIONS: &[(&str, Translation)] = &[
     ("header/H= data/d= data-ascii= data-raw= data-binary= data-urlencode= json= form/F= form-string= get/G url-query= head/I upload-file/T= \
       user/u= oauth2-bearer= cookie/b= user-agent/A= referer/e= range/r= compressed url= globoff/g path-as-is location/L location-trusted \
-      max-redirs= resolve= connect-to= connect-timeout= tlsv1.2 tlsv1.3 no-alpn proxy/x= proxytunnel/p", READ),
+      max-redirs= resolve= connect-to= connect-timeout= tlsv1.2 tlsv1.3 no-alpn proxy/x= proxytunnel/p ipv4/4 \
+      ipv6/6", READ),
     ("request/X=", Becomes("method")),
     ("interface=", Becomes("source")),
     ("unix-socket=", Becomes("unix-socket")),
@@ -34,7 +35,6 @@ const OPTIONS: &[(&str, Translation)] = &[
       fail/f fail-with-body raw disable/q keepalive-time= disallow-username-in-url proxy-basic", Default),
     // What changes nothing that is sent.
     ("post301 post302 post303", Ignored("a redirected POST becomes a GET, as browsers do")),
-    ("ipv4/4 ipv6/6", Ignored("--resolve HOST:PORT:ADDRESS chooses the address")),
     ("output/o= remote-name/O remote-header-name/J dump-header/D= verbose/v include/i create-dirs create-file-mode= output-dir= \
       remote-name-all no-clobber remove-on-error remote-time/R xattr libcurl= stderr= trace= trace-ascii= trace-time styled-output \
       suppress-connect-headers etag-save= max-filesize= fail-early use-ascii/B", Ignored("answers are counted, not kept")),

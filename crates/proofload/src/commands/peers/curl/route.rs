@@ -1,64 +1,115 @@
-//! Where curl connects to: `--resolve` and `--connect-to`.
+//! Where curl connects to: `--connect-to`, `--resolve` and `--proxy`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use url::Url;
 
-use super::super::table::{Given, Translated};
+use super::{
+    super::table::{Given, Translated},
+    options::SOCKS,
+};
 
-/// Sets the addresses to connect to, if the options name the URL's host and port.
+type End = (String, u16);
+
+/// Sets the addresses to connect to, if the options name the URL's host and port. Of `--connect-to`, curl goes by the first that
+/// does; of `--resolve`, by the last for the host and port that it then connects to, or else for `*`.
 pub(super) fn set(url: &str, given: &Given, translated: &mut Translated) {
     let Ok(url) = Url::parse(url) else { return };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return };
-    for (row, value) in given.iter() {
-        let addresses = match row.long {
-            "resolve" => resolved(value, host, port),
-            "connect-to" => redirected(value, host, port),
-            _ => continue,
-        };
-        match addresses {
-            Ok(Some(addresses)) => translated.set("connect-to", addresses),
-            Ok(None) => translated.notes.push(format!("--{} {value} is not for {host}:{port}", row.long)),
-            Err(why) => translated.mistakes.push(format!("--{}: '{value}' {why}", row.long)),
-        }
+    let url_end = (host.to_owned(), port);
+    let redirected = fitting("connect-to", &url_end, redirected, given, translated);
+    let redirected = redirected.into_iter().next();
+    let resolved = fitting("resolve", redirected.as_ref().unwrap_or(&url_end), resolved, given, translated);
+    let addresses =
+        resolved.into_iter().max_by_key(|(is_for_all, _)| !is_for_all).map(|(_, addresses)| addresses);
+    if let Some(target) = addresses.or_else(|| redirected.map(|(host, port)| format!("{host}:{port}"))) {
+        translated.set("connect-to", target);
     }
 }
 
-/// The addresses of `HOST:PORT:ADDRESS[,ADDRESS]…`, if it is for this host and port.
-fn resolved(value: &str, host: &str, port: u16) -> Result<Option<String>, String> {
+/// Sets the proxy; an empty one is curl's way to say that there is none.
+pub(super) fn set_proxy(url: &str, given: &Given, translated: &mut Translated) {
+    let Some(proxy) = given.last("-x").filter(|proxy| !proxy.is_empty()) else { return };
+    let mut refuse = |why: &str| translated.mistakes.push(why.to_owned());
+    if proxy.starts_with("socks") {
+        return refuse(&format!("--proxy: {SOCKS}"));
+    }
+    if given.has("--resolve") || given.has("--connect-to") {
+        refuse("-x: the proxy finds the address: leave out --resolve and --connect-to");
+    }
+    if given.last("--noproxy").is_some_and(|hosts| !hosts.is_empty()) {
+        refuse("-x: --noproxy may take it away again: leave out one of them");
+    }
+    if !given.has("-p") && url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://")) {
+        refuse(
+            "-x: curl would send each request to the proxy, but proofload only makes tunnels (CONNECT): add -p, or give an https:// URL",
+        );
+    }
+    let proxy = proxy.trim_end_matches('/');
+    let has_scheme = secrets::mask::authority(proxy) > 0;
+    let proxy = if has_scheme { proxy.to_owned() } else { format!("http://{proxy}") };
+    // The port that curl takes by itself.
+    let port = proxy.rsplit(['@', '/']).next().and_then(|authority| authority.rsplit_once(':'));
+    let has_port = port.is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    translated.set("proxy", if has_port { proxy } else { format!("{proxy}:1080") });
+}
+
+/// What an option's values say of a host and a port, in their order. What is not for these is told.
+fn fitting<T>(
+    option: &str,
+    end: &End,
+    read: fn(&str, &End) -> Result<Option<T>, String>,
+    given: &Given,
+    translated: &mut Translated,
+) -> Vec<T> {
+    let mut fitting = Vec::new();
+    for (_, value) in given.iter().filter(|(row, _)| row.long == option) {
+        match read(value, end) {
+            Ok(Some(found)) => fitting.push(found),
+            Ok(None) => translated.notes.push(format!("--{option} {value} is not for {}:{}", end.0, end.1)),
+            Err(why) => translated.mistakes.push(format!("--{option}: '{value}' {why}")),
+        }
+    }
+    fitting
+}
+
+/// The addresses of `HOST:PORT:ADDRESS[,ADDRESS]…`, if it is for this host and port, and whether it is for all hosts. Of several,
+/// curl takes the first that answers, as of a name.
+fn resolved(value: &str, (host, port): &End) -> Result<Option<(bool, String)>, String> {
     let refuse = || "is not HOST:PORT:ADDRESS".to_owned();
     let mut parts = value.trim_start_matches('+').splitn(3, ':');
     let (Some(own_host), Some(own_port), Some(addresses)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(refuse());
     };
     let own_port: u16 = own_port.parse().map_err(|_| refuse())?;
-    if !(own_host == "*" || own_host.eq_ignore_ascii_case(host)) || own_port != port {
+    if !(own_host == "*" || own_host.eq_ignore_ascii_case(host)) || own_port != *port {
         return Ok(None);
     }
-    let address = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().map_err(|_| refuse());
-    let addresses = addresses.split(',').map(address).collect::<Result<Vec<_>, _>>()?;
-    let first = addresses.first().ok_or_else(refuse)?;
-    // curl takes the first that answers; a trial has one target.
-    Ok(Some(std::net::SocketAddr::from((*first, port)).to_string()))
+    let address = |text: &str| {
+        let address = text.trim_matches(['[', ']']).parse::<IpAddr>().map_err(|_| refuse())?;
+        Ok(SocketAddr::from((address, *port)).to_string())
+    };
+    let addresses = addresses.split(',').map(address).collect::<Result<Vec<_>, String>>()?;
+    Ok(Some((own_host == "*", addresses.join("|"))))
 }
 
-/// The address of `HOST1:PORT1:HOST2:PORT2`, if it is for this host and port; an empty part is any, or stays.
-fn redirected(value: &str, host: &str, port: u16) -> Result<Option<String>, String> {
+/// The end of `HOST1:PORT1:HOST2:PORT2`, if it is for this host and port; an empty part is any, or stays.
+fn redirected(value: &str, (host, port): &End) -> Result<Option<End>, String> {
     let parts = fields(value);
     let [own_host, own_port, to_host, to_port] = parts[..] else {
         return Err("is not HOST1:PORT1:HOST2:PORT2".to_owned());
     };
-    let number = |text: &str, default: u16| match text {
-        "" => Ok(default),
+    let number = |text: &str| match text {
+        "" => Ok(*port),
         text => text.parse::<u16>().map_err(|_| format!("has '{text}' where a port belongs")),
     };
     let is_host = own_host.is_empty()
         || own_host.trim_matches(['[', ']']).eq_ignore_ascii_case(host.trim_matches(['[', ']']));
-    if !is_host || number(own_port, port)? != port {
+    if !is_host || number(own_port)? != *port {
         return Ok(None);
     }
     let to_host = if to_host.is_empty() { host } else { to_host };
-    Ok(Some(format!("{to_host}:{}", number(to_port, port)?)))
+    Ok(Some((to_host.to_owned(), number(to_port)?)))
 }
 
 /// The parts between colons that are outside of brackets.

@@ -39,6 +39,7 @@ fn fields_of_the_line_come_instead_of_curls_own() {
         ("curl -H 'Accept:' 127.0.0.1", "GET / [] "),
         ("curl -H 'X-Empty;' 127.0.0.1", "GET / [X-Empty: ; Accept: */*] "),
         ("curl -d a -H 'Content-Type:' 127.0.0.1", "POST / [Accept: */*] a"),
+        ("curl -H 'Content-Length:' -r abc 127.0.0.1", "GET / [Range: bytes=abc; Accept: */*] "),
         (
             "curl -d '{}' -H 'content-type: application/json' 127.0.0.1",
             "POST / [content-type: application/json; Accept: */*] {}",
@@ -70,6 +71,28 @@ fn fields_of_the_line_come_instead_of_curls_own() {
 }
 
 #[test]
+fn a_host_is_sent_as_curl_sends_it() {
+    let host = |url: &str| {
+        let workload = read(&format!("curl '{url}'")).unwrap_or_else(|why| panic!("{url}: {why:?}")).0;
+        workload.url.split('/').nth(2).unwrap().to_owned()
+    };
+    for (url, sent) in [
+        ("http://127.1:81/x", "127.0.0.1:81"),
+        ("u:p@0x7f.1", "u:p@127.0.0.1"),
+        ("LocalHost", "LocalHost"),
+        ("[0:0::1]:81", "[::1]:81"),
+        ("[::FFFF:127.0.0.1]", "[::FFFF:127.0.0.1]"),
+        ("b\u{fc}cher.test", "xn--bcher-kva.test"),
+        ("under_score~", "under_score~"),
+    ] {
+        assert_eq!(host(url), sent);
+    }
+    for (url, wrong) in [("a@b@c", "takes no @"), ("s1*/", "takes no *"), ("a=b", "takes no =")] {
+        assert!(why(&format!("curl '{url}'")).contains(wrong), "{url}");
+    }
+}
+
+#[test]
 fn data_is_joined_and_encoded_as_curl_does() {
     let body =
         |options: &str| sent(&format!("curl {options} 127.0.0.1")).rsplit_once("] ").unwrap().1.to_owned();
@@ -79,6 +102,7 @@ fn data_is_joined_and_encoded_as_curl_does() {
     );
     assert_eq!(body("--data-urlencode '=a b' --data-urlencode 'c d'"), "a+b&c+d");
     assert_eq!(body("-d ''"), "");
+    assert_eq!(body("-d '' -d x -d '' -d y"), "&x&&y");
     assert_eq!(
         sent("curl -G -d a=1 --data-urlencode 'b= ' '127.0.0.1/x?y=2#z'"),
         "GET /x?y=2&a=1&b=+ [Accept: */*] "
@@ -94,6 +118,17 @@ fn data_is_joined_and_encoded_as_curl_does() {
         sent(&format!("curl -T {path} 127.0.0.1/up/")),
         format!("PUT /up/{name} [Accept: */*] a\r\nb\n")
     );
+    let typed = sent("curl -F =x -H 'content-type: multipart/form-data; a=b' 127.0.0.1");
+    let (head, form) = typed.split_once("] --").unwrap();
+    let boundary = form.lines().next().unwrap();
+    let expected =
+        format!("POST / [Accept: */*; content-type: multipart/form-data; a=b; boundary={boundary}");
+    assert_eq!(head, expected);
+    assert_eq!(form.lines().nth(1), Some("Content-Disposition: form-data"));
+    for content_type in ["multipart/mixed", "multipart/form-data; boundary=q"] {
+        let line = format!("curl -F a=b -H 'Content-Type: {content_type}' 127.0.0.1");
+        assert!(why(&line).contains("-F makes multipart/form-data with a boundary of its own"), "{line}");
+    }
     let form = body(&format!("-F 'a=\"x;y\";type=text/x' -F 'f=@{path};filename=q\"' -F 't=<{path}'"));
     let boundary = form.lines().next().unwrap().strip_prefix("--").unwrap().to_owned();
     let parts: Vec<&str> = form.split(&format!("--{boundary}\r\n")).collect();
@@ -116,6 +151,23 @@ fn the_way_to_the_target_is_that_of_curl() {
     assert_eq!(address("--connect-to a.example:81:127.0.0.2:82").as_deref(), Some("127.0.0.2:82"));
     assert_eq!(address("--connect-to ::127.0.0.2:").as_deref(), Some("127.0.0.2:81"));
     assert_eq!(address("--connect-to b.example::127.0.0.2:"), None);
+    // Of several addresses the first that answers, of several ends the first, at the addresses that it has.
+    let several = address("--resolve a.example:81:127.0.0.4,127.0.0.2,[::1]");
+    assert_eq!(several.as_deref(), Some("127.0.0.4:81|127.0.0.2:81|[::1]:81"));
+    let options =
+        "--connect-to b.example::127.0.0.9: --connect-to ::127.0.0.3:82 --connect-to ::127.0.0.2:82";
+    assert_eq!(address(options).as_deref(), Some("127.0.0.3:82"));
+    let options = "--resolve b.test:82:127.0.0.3 --resolve '*:82:127.0.0.8' --connect-to ::b.test:82";
+    assert_eq!(address(options).as_deref(), Some("127.0.0.3:82"));
+    let options =
+        "--resolve a.example:81:127.0.0.3 --resolve a.example:81:127.0.0.4 --resolve a.example:82:::1";
+    assert_eq!(address(options).as_deref(), Some("127.0.0.4:81"));
+    let source = |options: &str| read(&format!("curl {options} http://a.example:81/")).unwrap().0.source;
+    assert_eq!(source("-4").as_deref(), Some("0.0.0.0"));
+    assert_eq!(source("-6").as_deref(), Some("::"));
+    assert_eq!(source("-4 --interface 127.0.0.9").as_deref(), Some("127.0.0.9"));
+    let noproxy = "curl -p -x 127.0.0.1:3128 --noproxy '*' http://a.example:81/";
+    assert!(why(noproxy).contains("--noproxy may take it away"));
     assert!(why("curl --resolve a:b http://a.example:81/").contains("HOST:PORT:ADDRESS"));
     let line = "curl -p -x u:p@127.0.0.1:3128 --haproxy-protocol --connect-timeout 3 http://a.example:81/";
     let workload = read(line).unwrap().0;

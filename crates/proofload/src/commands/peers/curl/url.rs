@@ -1,8 +1,9 @@
 //! The URL of a line, as curl reads it.
 
 use load::without_dots;
+use url::Host;
 
-use super::super::table::Given;
+use super::super::table::{Given, foreign_in_host, split_port};
 
 /// The URL as curl reads it: with its scheme, and without dots in its path unless `--path-as-is` keeps them. Ranges and lists,
 /// which curl would expand, are refused unless `-g` is given.
@@ -39,7 +40,22 @@ pub(super) fn checked_url(url: &str, given: &Given, mistakes: &mut Vec<String>) 
             _ => encoded += &format!("%{byte:02x}"),
         }
     }
-    format!("{scheme}://{authority}{encoded}{query}")
+    // A login ends at the first @, and no host has one.
+    let (login, rest) = authority.split_at(authority.find('@').map_or(0, |at| at + 1));
+    let (host, port) = split_port(rest);
+    mistakes.extend(foreign_in_host("curl", host, |c| !"\\/:#?!@{}[]$'\"^`*<>=;,+&() ".contains(c)));
+    format!("{scheme}://{login}{}{port}{encoded}{query}", sent_host(host))
+}
+
+/// The host as curl sends it: an address of IPv4 as four numbers, one of IPv6 in its short form if that is shorter, and what is no
+/// ASCII in punycode.
+fn sent_host(host: &str) -> String {
+    match Host::parse(host) {
+        Ok(Host::Ipv4(address)) => address.to_string(),
+        Ok(Host::Ipv6(address)) if format!("[{address}]").len() < host.len() => format!("[{address}]"),
+        Ok(Host::Domain(name)) if !host.is_ascii() => name,
+        _ => host.to_owned(),
+    }
 }
 
 /// A target with what stands in braces instead of these, if each has one word. None if curl would refuse them, or make several URLs.

@@ -89,8 +89,10 @@ impl Part {
     }
 
     fn write(&self, boundary: &str, into: &mut Vec<u8>) {
-        let mut head =
-            format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{}\"", escaped(&self.name));
+        let mut head = format!("--{boundary}\r\nContent-Disposition: form-data");
+        if !self.name.is_empty() {
+            head += &format!("; name=\"{}\"", escaped(&self.name));
+        }
         if let Some(name) = &self.file_name {
             head += &format!("; filename=\"{}\"", escaped(name));
         }
