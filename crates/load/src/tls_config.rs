@@ -12,7 +12,7 @@ use rustls::{
     client::Resumption,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
-use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault};
+use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault, identity_fault};
 
 use crate::FieldMistake;
 
@@ -74,7 +74,7 @@ impl TlsConfig {
                         let why = certificate_fault(&error);
                         mistake("cert", format!("{}: it cannot be used: {why}", certificate.display()))
                     }
-                    error => mistake("key", format!("{error}; give the key that belongs to the certificate")),
+                    error => mistake("key", format!("{}: {}", key.display(), identity_fault(&error))),
                 })?
             }
             (None, Some(_)) => {

@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use rustix::io::Errno;
-use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, OtherError, PeerIncompatible, PeerMisbehaved};
 
 /// Why a session cannot go on, or cannot go on now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +78,15 @@ pub fn certificate_fault(error: &CertificateError) -> &'static str {
     }
 }
 
+/// What is wrong with a certificate and its key, in words, by an error of the library.
+pub fn identity_fault(error: &Error) -> String {
+    match error {
+        // Of a key that it cannot read, it says no more.
+        Error::General(_) => "keys of this kind or length are not supported: RSA of 2048 to 4096 bits, P-256, P-384 and Ed25519 are".to_owned(),
+        error => format!("{error}; certificate and key must belong together"),
+    }
+}
+
 /// Whether a certificate was refused because it is an authority's, and stands where a server's belongs.
 fn is_of_authority(error: &OtherError) -> bool {
     matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
@@ -145,6 +154,8 @@ impl Failure {
             Error::NoCertificatesPresented => Self::CertificateRequired,
             Error::AlertReceived(alert) => Self::of_alert(*alert, handshaking, chosen),
             Error::PeerIncompatible(why) => Self::of_incompatibility(why),
+            // With TLS 1.2, signatures of RSA-PSS keys are unknown to the library.
+            Error::PeerMisbehaved(PeerMisbehaved::SignedKxWithWrongAlgorithm) => Self::NoCommonCipher,
             Error::InvalidMessage(_) if handshaking && !chosen => Self::NotTls,
             Error::DecryptError => Self::Decrypt,
             _ => Self::Other,

@@ -33,7 +33,7 @@ mod session;
 mod unverified;
 
 pub use authority::{Authority, Validity};
-pub use failure::{Failure, certificate_fault};
+pub use failure::{Failure, certificate_fault, identity_fault};
 pub use files::{Identity, read_roots};
 pub use offer::{CIPHERS, Cipher, ConfigError, Offer, Version};
 pub use session::Session;

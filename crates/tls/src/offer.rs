@@ -12,7 +12,7 @@ use rustls::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Identity;
+use crate::{Identity, identity_fault, unverified::signed_by_any_key};
 
 /// Why a configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +164,10 @@ impl Offer {
     /// # Errors
     /// [`ConfigError::Offer`].
     pub fn client_builder(&self) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, ConfigError> {
-        let builder = ClientConfig::builder_with_provider(self.provider());
+        let mut provider = self.provider();
+        let suites = &mut Arc::make_mut(&mut provider).cipher_suites;
+        suites.iter_mut().for_each(|suite| *suite = signed_by_any_key(*suite));
+        let builder = ClientConfig::builder_with_provider(provider);
         builder.with_protocol_versions(&self.versions()?).map_err(|_| self.nothing())
     }
 
@@ -191,9 +194,7 @@ impl Offer {
             }
         };
         let config = builder.with_single_cert(identity.chain, identity.key);
-        let mut config = config.map_err(|error| {
-            ConfigError::Certificate(format!("{error}; certificate and key must belong together"))
-        })?;
+        let mut config = config.map_err(|error| ConfigError::Certificate(identity_fault(&error)))?;
         // The clients keep the sessions, sealed in tickets: thousands of them take no memory here.
         config.ticketer = ring::Ticketer::new()
             .map_err(|error| ConfigError::Certificate(format!("no key for tickets: {error}")))?;

@@ -1,7 +1,10 @@
 //! Servers that are not verified: every certificate will do.
 
+use std::sync::LazyLock;
+
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, SignatureScheme,
+    CertificateError, CipherSuiteCommon, DigitallySignedStruct, Error, SignatureScheme, SupportedCipherSuite,
+    Tls12CipherSuite,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
@@ -98,6 +101,23 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
+/// A suite whose servers may sign with Ed448, too, if the verifier takes it: clients hold those of TLS 1.2 to kinds of schemes.
+pub(crate) fn signed_by_any_key(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    use SignatureScheme as Scheme;
+    const KINDS: &[Scheme] = &[Scheme::ED25519, Scheme::ED448, Scheme::ECDSA_NISTP256_SHA256];
+    static SUITES: LazyLock<Vec<Tls12CipherSuite>> = LazyLock::new(|| {
+        let extended = |suite: &SupportedCipherSuite| match suite {
+            SupportedCipherSuite::Tls12(known) if known.sign.contains(&Scheme::ED25519) => {
+                let common = CipherSuiteCommon { ..known.common };
+                Some(Tls12CipherSuite { common, sign: KINDS, ..**known })
+            }
+            _ => None,
+        };
+        ring::ALL_CIPHER_SUITES.iter().filter_map(extended).collect()
+    });
+    SUITES.iter().find(|known| known.common.suite == suite.suite()).map_or(suite, SupportedCipherSuite::from)
+}
+
 /// The public key of a certificate of any version, with its algorithm (RFC 5280, 4.1): it comes behind version, serial
 /// number, signature, issuer, validity and subject.
 fn public_key(certificate: &[u8]) -> Option<&[u8]> {
@@ -133,6 +153,16 @@ fn element(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::{Authority, Validity};
+
+    #[test]
+    fn a_suite_for_keys_of_curves_is_also_for_those_of_ed448() {
+        for suite in ring::ALL_CIPHER_SUITES {
+            let SupportedCipherSuite::Tls12(known) = suite else { continue };
+            let SupportedCipherSuite::Tls12(any) = signed_by_any_key(*suite) else { unreachable!() };
+            let is_of_curves = known.sign.contains(&SignatureScheme::ED25519);
+            assert_eq!(any.sign.contains(&SignatureScheme::ED448), is_of_curves, "{suite:?}");
+        }
+    }
 
     #[test]
     fn keys_are_found_in_certificates_of_every_version() {

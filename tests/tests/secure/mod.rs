@@ -148,6 +148,7 @@ fn insecure_takes_every_certificate_that_curl_takes() -> Result<()> {
         (format!("{rsa} rsa_keygen_bits:1024"), "", &format!("{weak} -tls1_2")),
         ("-algorithm EC -pkeyopt ec_paramgen_curve:P-521".to_owned(), third.as_str(), ""),
         ("-algorithm ED448".to_owned(), "", ""),
+        ("-algorithm ED448".to_owned(), "", "-tls1_2"),
         ("-algorithm RSA-PSS -pkeyopt rsa_keygen_bits:2048".to_owned(), "", ""),
     ] {
         let server = Certified::start(&folder, &key, certificate, serving)?;
@@ -166,8 +167,13 @@ fn a_handshake_that_is_refused_is_not_blamed_on_the_ciphers_alone() -> Result<()
     let _shared = beside_others();
     let folder = TemporaryFolder::new()?;
     let p256 = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
-    for serving in ["-groups P-521", "-tls1_2 -cipher ECDHE-ECDSA-AES128-SHA"] {
-        let server = Certified::start(&folder, p256, "", serving)?;
+    for (key, serving) in [
+        (p256, "-groups P-521"),
+        (p256, "-tls1_2 -cipher ECDHE-ECDSA-AES128-SHA"),
+        ("-algorithm EC -pkeyopt ec_paramgen_curve:P-521", "-tls1_2"),
+        ("-algorithm RSA-PSS -pkeyopt rsa_keygen_bits:2048", "-tls1_2"),
+    ] {
+        let server = Certified::start(&folder, key, "", serving)?;
         let words = format!("-c 1 -n 3 --insecure --connect-to {}", server.address);
         let output = run("https://localhost/", &words)?;
         ensure!(output.counted(1)?.errors.of(ErrorClass::TlsCipher) == 3, "{}", output.described());
@@ -195,5 +201,10 @@ fn files_of_clients_that_cannot_be_used_name_their_option_and_fault() -> Result<
         let output = run("https://localhost/", &words(key))?;
         ensure!(output.code == Some(2) && output.stderr.contains(&told), "{told}: {}", output.described());
     }
+    let p521 = "-algorithm EC -pkeyopt ec_paramgen_curve:P-521";
+    let _server = Certified::start(&folder, p521, "", "")?;
+    let output = run("https://localhost/", &words(&key))?;
+    let told = format!("--key: {key}: keys of this kind or length are not supported");
+    ensure!(output.code == Some(2) && output.stderr.contains(&told), "{}", output.described());
     Ok(())
 }
