@@ -114,14 +114,15 @@ impl<M: DeserializeOwned + Send + 'static> Processes<M> {
 }
 
 impl<M> Drop for Processes<M> {
-    /// Kills the workers that still run, and waits for their end.
+    /// Kills the workers that still run, and waits for their end. All are killed before: those that run on would take the
+    /// processors from the kernel, which closes a worker's connections before the worker is gone.
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.input = None;
-        }
-        for worker in &mut self.workers {
             // A child that was not waited for keeps its process id, so that this cannot kill another process.
             let _ = worker.child.kill();
+        }
+        for worker in &mut self.workers {
             let _ = worker.child.wait();
         }
     }
