@@ -26,6 +26,5 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod serve_args;
-pub(crate) mod stop;
 mod study;
 pub(crate) mod workload_args;

@@ -6,6 +6,7 @@ mod output;
 #[cfg(test)]
 mod readme;
 mod short_help;
+mod stop;
 #[cfg(test)]
 mod text_tests;
 #[cfg(test)]

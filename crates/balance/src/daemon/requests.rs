@@ -31,7 +31,8 @@ impl Daemon {
                 // Without a thread, who has asked sees that the request was given up.
                 let _ = thread::Builder::new().name("file".to_owned()).spawn(move || {
                     let read = read(&file);
-                    sender.send(Message::Read(asked, read))
+                    // A daemon that has ended reads nothing again.
+                    let _ = sender.send(Message::Read(asked, read));
                 });
             }
             _ => self.waiting.push_back((asked, None)),

@@ -11,7 +11,6 @@ use load::raise_descriptors;
 use record::units::parse_size;
 
 use crate::{
-    commands::stop,
     exit::{Exit, Refusal, Result},
     output::{
         destination::{Destination, write_result},
@@ -127,7 +126,7 @@ pub(crate) struct CopyArgs {
 pub(crate) fn run(arguments: &CopyArgs) -> Result<Exit> {
     let job = job(arguments)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     // Each connection has several pipes, and each file on its way is open.
     raise_descriptors();
     let shown = bar(arguments.quiet);

@@ -7,7 +7,7 @@ use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
 use record::{HttpPlan, Trial};
 use study::{RemoteHosts, single};
 
-use super::{http_args::HttpArgs, http_outputs::Outputs, stop, workload_args::option_mistake};
+use super::{http_args::HttpArgs, http_outputs::Outputs, workload_args::option_mistake};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{progress::Progress, standard, trial_text},
@@ -33,7 +33,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
     let outputs = Outputs::open(arguments)?;
     raise_descriptors();
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
 
     let mut progress = Progress::new(&plan, arguments.quiet);
     let worker = ["worker".to_owned()];

@@ -21,7 +21,7 @@ use signal_hook::{
 };
 use undo::Folder;
 
-use super::{clean, stop};
+use super::clean;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,

@@ -14,10 +14,7 @@ use lab::link::{
 use record::units::{show_count, show_time_ns};
 use serde::Serialize;
 
-use super::{
-    link_args::{Job, LinkArgs, LinkCommand},
-    stop,
-};
+use super::link_args::{Job, LinkArgs, LinkCommand};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard},
@@ -44,7 +41,7 @@ pub(crate) fn run(arguments: &LinkArgs) -> Result<Exit> {
     lab::ensure_own_proc().map_err(Refusal::one)?;
     let [a, b] = &job.ends;
     Namespace::wait_until_separate(&a.namespace, &b.namespace).map_err(Refusal::one)?;
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
     let print_on_stdout = !json.as_ref().is_some_and(Destination::is_stdout);
     let print = |text: &str| {

@@ -14,7 +14,7 @@ use load::raise_descriptors;
 use serde::{Deserialize, Serialize};
 use serve::{Config, Report, Server, render};
 
-use super::{serve_args::ServeArgs, stop};
+use super::serve_args::ServeArgs;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
     let (config, processes) = arguments.config().map_err(Refusal::new)?;
     let json = Destination::open_optional("--json", arguments.json.as_deref())?;
     raise_descriptors();
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     let report = if processes > 1 {
         serve_in_processes(&config, processes as usize, &stop)?
     } else {

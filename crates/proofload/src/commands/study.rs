@@ -14,7 +14,7 @@ use record::{
 use report::{Format, Results};
 use study::{RemoteHosts, Study};
 
-use super::{clean, stop};
+use super::clean;
 use crate::{
     exit::{Exit, Refusal, Result},
     output::{destination::Destination, standard, study_progress::StudyProgress},
@@ -71,7 +71,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
     }
     raise_descriptors();
     let json = Destination::open_optional("--json", run.json)?;
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     lab.stop = stop.clone();
     let options = study::Options {
         lab,

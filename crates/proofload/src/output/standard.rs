@@ -16,8 +16,8 @@ use rustix::{
 
 use super::wrap::wrapped;
 use crate::{
-    commands::stop,
     exit::{Exit, Refusal, Result},
+    stop,
 };
 
 /// As much as a pipe that can be written to takes without waiting (pipe(7)), in bytes.

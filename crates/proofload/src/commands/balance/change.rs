@@ -13,7 +13,6 @@ use record::units::parse_time;
 
 use super::{ServerArgs, client};
 use crate::{
-    commands::stop,
     exit::{Exit, Refusal},
     output::standard,
 };
@@ -115,7 +114,8 @@ fn change(server: &ServerArgs, change: Change) -> Result<Exit, Refusal> {
 
 /// Waits until a sweep that began after this call has counted no connection of a server.
 fn wait_until_empty(server: &ServerArgs, wait: Duration) -> Result<Exit, Refusal> {
-    let (name, instance, stop) = (server_name(server)?, client::find(&server.which)?, stop::on_signal()?);
+    let (name, instance, stop) =
+        (server_name(server)?, client::find(&server.which)?, crate::stop::on_signal()?);
     let begun = Instant::now();
     loop {
         let left = connections(&client::statistics(&instance)?, &name, begun.elapsed());

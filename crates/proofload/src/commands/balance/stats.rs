@@ -12,7 +12,6 @@ use clap::Args;
 
 use super::{WhichArgs, client, table};
 use crate::{
-    commands::stop,
     exit::{Exit, Refusal},
     output::{destination::Destination, standard},
 };
@@ -54,7 +53,7 @@ pub(super) fn stats(arguments: &StatsArgs) -> Result<Exit, Refusal> {
 
 /// Runs `top`.
 pub(super) fn top(arguments: &TopArgs) -> Result<Exit, Refusal> {
-    let (instance, stop) = (client::find(&arguments.which)?, stop::on_signal()?);
+    let (instance, stop) = (client::find(&arguments.which)?, crate::stop::on_signal()?);
     let mut before: Option<(Instant, Statistics)> = None;
     let is_terminal = standard::columns(std::io::stdout()).is_some();
     loop {

@@ -15,7 +15,7 @@ use record::{Counters, units::parse_time};
 use serde::Serialize;
 
 use crate::{
-    commands::{mistakes::Mistakes, stop},
+    commands::mistakes::Mistakes,
     exit::{Exit, Refusal, Result},
     output::standard,
 };
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &WatchArgs) -> Result<Exit> {
     let mut m = Mistakes::default();
     let duration = m.optional("--duration", arguments.duration.as_deref(), parse_time);
     m.into_result(()).map_err(Refusal::new)?;
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     let begin = Instant::now();
     let (mut before, mut before_at) = (read(), begin);
     for line in 0_usize.. {

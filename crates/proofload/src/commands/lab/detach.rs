@@ -21,10 +21,7 @@ use rustix::{
     stdio::{dup2_stderr, dup2_stdout},
 };
 
-use super::{
-    stop,
-    up::{READY, UpArgs},
-};
+use super::up::{READY, UpArgs};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,
@@ -38,7 +35,7 @@ const LOG: &str = "lab.log";
 /// Starts `proofload lab up` in the background. Returns when the lab is ready, or when it has failed, with its messages
 /// and exit status.
 pub(super) fn up_in_background(arguments: &UpArgs) -> Result<Exit> {
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     let (mut child, mut messages) = start(arguments)
         .map_err(|e| Refusal::one(format_args!("cannot start the background process: {e}")))?;
     let (mut output, mut stop_sent) = (Vec::new(), false);

@@ -12,7 +12,7 @@ use std::{
 use clap::Args;
 use lab::{Lab, Options, RunningLab};
 
-use super::{clean, detach, read, stop};
+use super::{clean, detach, read};
 use crate::{
     exit::{Exit, Refusal, Result},
     output::standard,
@@ -59,7 +59,7 @@ pub(super) fn up(arguments: &UpArgs) -> Result<Exit> {
             other.title, other.owner.pid, other.title
         )));
     }
-    let stop = stop::on_signal()?;
+    let stop = crate::stop::on_signal()?;
     options.stop = Arc::clone(&stop);
     if arguments.background {
         detach::leave_session().map_err(Refusal::one)?;
