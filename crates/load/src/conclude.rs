@@ -7,7 +7,11 @@ use record::{
     Validity, VoidReason, Warning, trial::SCHEMA, units::show_count,
 };
 
-use crate::{masked::masked, pool, validity, worker_result::WorkerResult};
+use crate::{
+    masked::{masked, masked_trial},
+    pool, validity,
+    worker_result::WorkerResult,
+};
 
 /// Absences for a larger share of the time cause a warning.
 const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
@@ -66,10 +70,10 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
             format!("no request was completed: {why}; do not use the times and rates of this trial");
         warnings.push(Warning::new("nothing_completed", message));
     }
-    Trial {
+    masked_trial(Trial {
         schema: SCHEMA.to_owned(),
         proofload_version: context.version,
-        command: context.command.iter().map(|word| secrets::mask(word).into_owned()).collect(),
+        command: context.command,
         started_unix_s: context.started_unix_s,
         elapsed_s,
         interrupted,
@@ -78,7 +82,7 @@ pub fn conclude(plan: HttpPlan, result: WorkerResult, context: TrialContext) -> 
         verdict: None,
         quantities: BTreeMap::new(),
         measured: Measured::Http(Box::new(http)),
-    }
+    })
 }
 
 /// The number of completions that count for the throughput, and their time in seconds (`docs/throughput.md`).

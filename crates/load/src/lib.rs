@@ -49,6 +49,4 @@ pub use share::Share;
 pub use tick::{Tick, TickMerger};
 pub use validity::absences_in_words;
 pub use worker_result::WorkerResult;
-pub use workload::{
-    DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText, written_literally,
-};
+pub use workload::{DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText};

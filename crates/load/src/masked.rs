@@ -1,11 +1,20 @@
-//! The plan as a trial's record has it: with its secrets masked.
+//! A trial's record: with its secrets masked.
 
-use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest};
+use record::{HttpPlan, Request, StepAction, StepPlan, Text, TextRequest, Trial};
 use secrets::{mask, reference};
 
-/// Masks the secrets of a plan.
+/// Members whose texts are all ours.
+const OWN: [&str; 5] = ["schema", "proofload_version", "code", "times", "percentile"];
+
+/// Masks what was learned in all texts of a trial, and its command.
+pub(crate) fn masked_trial(mut trial: Trial) -> Trial {
+    trial.command.iter_mut().for_each(|word| *word = mask(word).into_owned());
+    mask::mask_record(trial, &OWN)
+}
+
+/// Masks the secrets of a plan that have names, and those in texts that may not be kept as texts.
 pub(crate) fn masked(plan: HttpPlan) -> HttpPlan {
-    let url = shown_url(&plan.url);
+    let url = secrets::mask_url(&plan.url);
     let is_public = url == plan.url && !reference::has_reference(&url);
     let mut request = masked_request(plan.request);
     if !is_public {
@@ -33,7 +42,7 @@ fn mask_steps(steps: &mut [StepPlan]) {
         match &mut step.does {
             StepAction::Request(plan) => {
                 let TextRequest { target, headers, body, .. } = &mut plan.request;
-                mask_text(target, |target| target_of(&shown_url(&format!("http://host{target}"))));
+                mask_text(target, secrets::mask_url);
                 headers.iter_mut().for_each(|(name, value)| {
                     mask_text(value, |value| mask::mask_header(name, value));
                 });
@@ -51,11 +60,6 @@ fn mask_text(text: &mut Text, masked: impl Fn(&str) -> String) {
     if masked != shown {
         *text = Text::of_record(&masked);
     }
-}
-
-/// A URL without what its parameters' names and what was learned say is secret.
-fn shown_url(url: &str) -> String {
-    mask::mask_learned_text(&secrets::mask_url(url))
 }
 
 /// Path and query of a URL. It may be masked or name variables, so that a URL parser would refuse it.

@@ -199,7 +199,7 @@ fn compiled(plan: &HttpPlan) -> Result<(Option<RunningScript>, Option<LogWriter>
         let messages: Vec<String> = mistakes.into_iter().map(|mistake| mistake.message).collect();
         RunError::Script(messages.join("; "))
     })?;
-    let steps = script.step_names().map(str::to_owned).collect();
+    let steps = script.step_names().map(|name| secrets::mask(name).into_owned()).collect();
     let log = written.log.as_ref().map(|log| request_log::open(log, steps)).transpose();
     let (sender, writer) = log.map_err(|error| RunError::Script(error.to_string()))?.unzip();
     script.hide(secrets::names::is_secret_header);

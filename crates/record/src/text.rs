@@ -47,6 +47,29 @@ pub fn pieces(text: &str) -> Result<Vec<(usize, Piece<'_>)>, String> {
     Ok(pieces)
 }
 
+/// How a user writes a text that is to be sent as it is. `marks`: what has a meaning where the text stands, such as `#` in a URL.
+pub fn written_literally(literal: &str, marks: &[char]) -> String {
+    let (mut written, mut rest) = (String::new(), literal);
+    let is_mark = |c: char| c == '{' || marks.contains(&c);
+    while let Some(at) = rest.find(is_mark) {
+        let (before, from) = rest.split_at(at);
+        let run = from.len() - from.trim_start_matches(is_mark).len();
+        written += before;
+        match &from[..run] {
+            "{" if before.ends_with('$') => written += "${",
+            "{" => written += "{",
+            run => written += &format!("{{{{\"{run}\"}}}}"),
+        }
+        rest = &from[run..];
+    }
+    written += rest;
+    // A file's name would follow.
+    match written.strip_prefix('@') {
+        Some(after) => format!("{{{{\"@\"}}}}{after}"),
+        None => written,
+    }
+}
+
 /// The beginning of a text, for messages.
 fn beginning(text: &str) -> String {
     let short: String = text.chars().take(40).collect();

@@ -4,20 +4,29 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
 };
-use percent_encoding::utf8_percent_encode;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use record::text::written_literally;
 
 use crate::reference::ESCAPED_CHARACTERS;
 
-/// The secret as it is, percent-encoded, in base64, and escaped for JSON and HTML.
-pub(crate) fn encodings(secret: &str) -> [String; 11] {
+/// What a request line cannot carry; what is not ASCII is always encoded.
+const UNSENDABLE: &AsciiSet = &CONTROLS.add(b' ');
+
+/// The secret as it is, as a text of a request says it, percent-encoded whole and as far as it must be, percent-decoded, in base64,
+/// and escaped for JSON and HTML.
+pub(crate) fn encodings(secret: &str) -> [String; 15] {
     let encoded = utf8_percent_encode(secret, ESCAPED_CHARACTERS).to_string();
     let quoted = serde_json::Value::from(secret).to_string();
     let escaped = &quoted[1..quoted.len() - 1];
     [
         secret.to_owned(),
+        written_literally(secret, &[]),
         lowercase_escapes(&encoded),
         encoded.replace("%20", "+"),
         encoded,
+        utf8_percent_encode(secret, UNSENDABLE).to_string(),
+        percent_decode_str(secret).decode_utf8_lossy().into_owned(),
+        percent_decode_str(&secret.replace('+', " ")).decode_utf8_lossy().into_owned(),
         STANDARD.encode(secret),
         STANDARD_NO_PAD.encode(secret),
         URL_SAFE.encode(secret),

@@ -3,6 +3,8 @@
 //! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
 //! this process has learned, in all their encodings. So a secret is also masked where a target's log repeats it.
 
+mod whole;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, btree_map::Entry},
@@ -19,6 +21,8 @@ use crate::{
     names::{is_secret_header, is_secret_parameter},
     reference,
 };
+
+pub use whole::mask_record;
 
 /// The replacement of a secret.
 pub const MASK: &str = "***";
@@ -58,13 +62,22 @@ pub fn learn(secret: &str) {
     }
     let mut guard = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
     let learned = &mut *guard;
-    for form in encodings(secret) {
+    // A value of signs may stand for blanks, which are everywhere.
+    for form in encodings(secret).into_iter().filter(|form| form.trim().len() >= MIN_BYTES) {
         // A value shown as its variable keeps that replacement.
         if let Entry::Vacant(vacant) = learned.replacements.entry(form) {
             vacant.insert(MASK.to_owned());
             learned.finder = None;
         }
     }
+}
+
+/// Learns path and query of the value of a variable that holds them behind a host: they are sent, logged and named apart from it.
+pub fn learn_place(value: &str) {
+    let behind = &value[authority(value)..];
+    let place = behind.find(['/', '?']).map_or("", |at| &behind[at..]);
+    let (path, query) = place.split_once('?').unwrap_or((place, ""));
+    [place, path, query].into_iter().for_each(learn);
 }
 
 /// All that was learned, with what it is replaced by: for another process, which learns it by [`learn_text`].
@@ -83,7 +96,7 @@ pub fn learn_text(text: &str, shown: &str) {
 }
 
 /// Learns the secrets in a header field: the value, the part after a scheme such as `Bearer`, the password of
-/// `Basic`, the values of cookies.
+/// `Basic`, the values of cookies and of parameters such as `token=`.
 pub fn learn_header(name: &str, value: &str) {
     learn(value);
     if let Some((scheme, rest)) = value.split_once(' ') {
@@ -93,12 +106,15 @@ pub fn learn_header(name: &str, value: &str) {
             learn_pair(&pair);
         }
     }
-    if name.to_ascii_lowercase().starts_with("cookie") {
-        for (_, cookie) in value.split(';').filter_map(|cookie| cookie.split_once('=')) {
-            // Short cookies are settings, such as a language.
-            if cookie.trim().len() >= MIN_SUBSTRING_BYTES {
-                learn(cookie.trim());
-            }
+    let is_cookie = name.to_ascii_lowercase().starts_with("cookie");
+    let parts = value.split(if is_cookie { ';' } else { ',' });
+    for (name, part) in parts.filter_map(|part| part.split_once('=')) {
+        let part = part.trim().trim_matches('"');
+        // Short cookies are settings, such as a language.
+        // A scheme stands before the first.
+        let name = name.rsplit(' ').next().unwrap_or_default();
+        if is_secret_header(name) || (is_cookie && part.len() >= MIN_SUBSTRING_BYTES) {
+            learn(part);
         }
     }
 }
@@ -163,13 +179,44 @@ fn finder() -> Option<Arc<Finder>> {
     }
     drop(learned);
     let mut learned = LEARNED.write().unwrap_or_else(PoisonError::into_inner);
-    let found = learned.replacements.iter().filter(|(text, _)| text.len() >= MIN_BYTES);
-    let (texts, shown): (Vec<&String>, Vec<String>) =
-        found.map(|(text, shown)| (text, shown.clone())).unzip();
-    let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
-    let automaton = automaton.expect("some hundred texts are no more than it takes");
-    learned.finder = Some(Arc::new(Finder { automaton, replacements: shown }));
+    let found = || learned.replacements.iter().filter(|(text, _)| text.len() >= MIN_BYTES);
+    let values =
+        Finder::of(found().filter(|(_, shown)| *shown == MASK).map(|(text, _)| (text, MASK.to_owned())));
+    // What a text is replaced by may hold a value that was learned elsewhere.
+    let shown = |shown: &String| String::from_utf8_lossy(&values.masked(shown.as_bytes())).into_owned();
+    learned.finder = Some(Arc::new(Finder::of(found().map(|(text, by)| (text, shown(by))))));
     learned.finder.clone()
+}
+
+impl Finder {
+    fn of<'a>(replacements: impl Iterator<Item = (&'a String, String)>) -> Self {
+        let (texts, replacements): (Vec<&String>, Vec<String>) = replacements.unzip();
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
+        Self { automaton: automaton.expect("some hundred texts are no more than it takes"), replacements }
+    }
+
+    fn masked<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let is_word = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
+        let mut masked = Vec::new();
+        let (mut kept, mut at) = (0, 0);
+        while let Some(found) = self.automaton.find(Input::new(bytes).range(at..)) {
+            let is_within_word =
+                found.start().checked_sub(1).is_some_and(|before| is_word(bytes.get(before)))
+                    || is_word(bytes.get(found.end()));
+            if found.len() < MIN_SUBSTRING_BYTES && is_within_word {
+                at = found.start() + 1;
+                continue;
+            }
+            masked.extend_from_slice(&bytes[kept..found.start()]);
+            masked.extend_from_slice(self.replacements[found.pattern().as_usize()].as_bytes());
+            (kept, at) = (found.end(), found.end());
+        }
+        if kept == 0 {
+            return Cow::Borrowed(bytes);
+        }
+        masked.extend_from_slice(&bytes[kept..]);
+        Cow::Owned(masked)
+    }
 }
 
 /// Learns an argument of the command line that may be a URL without a scheme: `user:password@host`.
@@ -183,42 +230,36 @@ pub fn learn_argument(word: &str) {
     }
 }
 
-/// The replacement of a learned text: `Bearer ${TOKEN}` for its expanded value.
-fn replacement_for(text: &str) -> Option<String> {
-    LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(text).cloned()
-}
-
-/// Masks secrets in a text by names and by learned values.
+/// Masks secrets in a text by learned values and by names.
 pub fn mask(text: &str) -> Cow<'_, str> {
-    let mut masked = Cow::Borrowed(text);
+    let mut masked = match mask_learned(text.as_bytes()) {
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        Cow::Borrowed(_) => Cow::Borrowed(text),
+    };
     for find in [user_info_spans, parameter_spans, header_spans] {
         let found = find(&masked);
         if !found.is_empty() {
             masked = Cow::Owned(replace_spans(&masked, found));
         }
     }
-    match mask_learned(masked.as_bytes()) {
-        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
-        Cow::Borrowed(_) => masked,
-    }
+    masked
 }
 
 /// Masks the secrets of a URL; the scheme may be missing.
 pub fn mask_url(url: &str) -> String {
+    let url = mask_learned_text(url);
     let user_info =
-        user_info(url, authority(url)).filter(|span| !reference::is_reference_only(&url[span.clone()]));
-    let masked = replace_spans(url, user_info.into_iter().collect());
+        user_info(&url, authority(&url)).filter(|span| !reference::is_reference_only(&url[span.clone()]));
+    let masked = replace_spans(&url, user_info.into_iter().collect());
     let found = parameter_spans(&masked);
     replace_spans(&masked, found)
 }
 
-/// Masks the value of a header field.
+/// Masks the value of a header field: `Bearer ${TOKEN}` for its expanded value, however short it is.
 pub fn mask_header(name: &str, value: &str) -> String {
-    match replacement_for(value) {
-        Some(shown) if !is_secret_header(name) || reference::is_reference_only(&shown) => shown,
-        _ if is_secret_header(name) && !reference::is_reference_only(value) => MASK.to_owned(),
-        _ => mask_learned_text(value),
-    }
+    let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(value).cloned();
+    let shown = learned.map_or_else(|| mask(value).into_owned(), |shown| mask_learned_text(&shown));
+    if is_secret_header(name) && !reference::is_reference_only(&shown) { MASK.to_owned() } else { shown }
 }
 
 /// Masks the learned values in a text.
@@ -228,26 +269,7 @@ pub fn mask_learned_text(text: &str) -> String {
 
 /// Masks the learned values in bytes of a log or a body.
 pub fn mask_learned(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let Some(finder) = finder() else { return Cow::Borrowed(bytes) };
-    let is_word = |at: Option<&u8>| at.is_some_and(u8::is_ascii_alphanumeric);
-    let mut masked = Vec::new();
-    let (mut kept, mut at) = (0, 0);
-    while let Some(found) = finder.automaton.find(Input::new(bytes).range(at..)) {
-        let is_within_word = found.start().checked_sub(1).is_some_and(|before| is_word(bytes.get(before)))
-            || is_word(bytes.get(found.end()));
-        if found.len() < MIN_SUBSTRING_BYTES && is_within_word {
-            at = found.start() + 1;
-            continue;
-        }
-        masked.extend_from_slice(&bytes[kept..found.start()]);
-        masked.extend_from_slice(finder.replacements[found.pattern().as_usize()].as_bytes());
-        (kept, at) = (found.end(), found.end());
-    }
-    if kept == 0 {
-        return Cow::Borrowed(bytes);
-    }
-    masked.extend_from_slice(&bytes[kept..]);
-    Cow::Owned(masked)
+    finder().map_or(Cow::Borrowed(bytes), |finder| finder.masked(bytes))
 }
 
 fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
@@ -323,14 +345,19 @@ fn parameter_spans(text: &str) -> Vec<Range<usize>> {
 
 /// Whether a value may be shown: it is masked, or only refers to a secret.
 fn may_be_shown(value: &str) -> bool {
-    value.starts_with(MASK) || reference::is_reference_only(value)
+    let is_masked = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
+    value.strip_prefix(MASK).is_some_and(is_masked) || reference::is_reference_only(value)
 }
 
-/// The spans of the values of header fields such as `Authorization: …` in a text. A value extends to the end of the
-/// line or, for a field in quotes, to the closing quote.
+/// The spans of the values of header fields such as `Authorization: …`, or curl's `X-Api-Key;…`, in a text. A value extends to
+/// the end of the line or, for a field in quotes, to the closing quote.
 fn header_spans(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    for (colon, _) in text.match_indices(':') {
+    for (colon, mark) in text.match_indices([':', ';']) {
+        // A semicolon in a sentence has a blank behind it.
+        if mark == ";" && text[colon + 1..].starts_with(|c: char| c.is_whitespace()) {
+            continue;
+        }
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let name = text[..colon].char_indices().rev().take_while(|(_, c)| is_name(*c)).last();
         let Some((begin, _)) = name else { continue };

@@ -171,7 +171,7 @@ fn in_words(setup: &Setup, varied: Option<&LoadUnit>) -> String {
         (name, what) => format!("target {name} ({what})"),
     });
     match &setup.workload {
-        Workload::Http(workload) => workload.masked().in_words(target, varied.and_then(LoadUnit::key)),
+        Workload::Http(workload) => workload.in_words(target, varied.and_then(LoadUnit::key)),
         Workload::Command(workload) => {
             let mut parts = vec![secrets::mask(&workload.in_words()).into_owned()];
             parts.extend(target);

@@ -28,7 +28,7 @@ use crate::{
 /// The bar.
 pub(super) const BAR: Bar = Bar {
     name: "no-secrets",
-    what: "secrets of 12 kinds reach the target, and stand in no byte that any command writes or prints; killed studies \
+    what: "secrets of 13 kinds reach the target, and stand in no byte that any command writes or prints; killed studies \
            go on with the same secrets, and with no others",
     full_seconds: 20,
     decided_by: By::Counts,
@@ -36,6 +36,7 @@ pub(super) const BAR: Bar = Bar {
 };
 
 const VARIABLE: &str = "PROOFLOAD_TEST_TENANT";
+const HOOK: &str = "PROOFLOAD_TEST_HOOK";
 /// What is no secret, and must be seen where it was.
 const OPEN: [&str; 4] = ["page=2", "X-Request-Id", "req-4711", "text/x-open"];
 
@@ -53,6 +54,7 @@ fn run(_scale: Scale) -> Result<Outcome> {
         bar.open_in(&json)?;
         bar.finish(bar.call(["http", url, "-n", "5", "--json", "-"], headers)?)?;
     }
+    bar.nameless(&nginx.authority)?;
     bar.mistakes(&url)?;
     bar.workers(&url)?;
     let limit = bar.limit(&url)?;
@@ -175,6 +177,21 @@ http {{
         self.look("standard output", output.stdout.as_bytes());
         self.look("standard error", output.stderr.as_bytes());
         Ok(output)
+    }
+
+    /// Secrets where no name tells them: a variable that is the whole URL, and a value that stands again in path and name of a step.
+    fn nameless(&mut self, authority: &str) -> Result<()> {
+        let hook = format!("http://{authority}/hook/{}?n=1", KINDS[12].1);
+        let again = format!("http://{authority}/{}", KINDS[6].1);
+        for (name, url) in [("hook", format!("${{{HOOK}}}")), ("again", again)] {
+            let [out, log] = [name.to_owned(), format!("{name}.log")].map(|name| self.out(&name));
+            let words =
+                ["http", &url, "-n", "5", "--cookies", "--out", &out, "--log", &log, "--log-sample", "1"];
+            let call = self.call(words, &self.headers())?.with(|launch| launch.env(HOOK, &hook));
+            let output = self.finish(call)?;
+            ensure!(output.code == Some(0), "{}", output.described());
+        }
+        Ok(())
     }
 
     fn look(&mut self, place: &str, bytes: &[u8]) {

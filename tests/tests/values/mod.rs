@@ -46,11 +46,15 @@ struct Way {
     /// The option or key, as the table names it.
     name: &'static str,
     /// The words behind `proofload`, as bash takes them: `$HOST` is the recorder, `$FILE` the file of the value, `$FIELDS` a file
-    /// with the field X-V, `$STUDY` a file of the text `study`. `$VALUE` is the value where a line of another program has it.
+    /// with the field X-V, `$STUDY` a file of the text `study`. `$VALUE` is the value where a line of another program has it, where it
+    /// is no secret, if the words do not end with [`SECRET`]; `$WHOLE` is a URL whose path it is.
     words: &'static str,
     study: &'static str,
     place: Place,
 }
+
+/// Marks a line of another program in which the value is a secret by its name.
+const SECRET: &str = " # a secret";
 
 const fn way(name: &'static str, words: &'static str, place: Place) -> Way {
     Way { name, words, study: "", place }
@@ -78,6 +82,17 @@ const WAYS: &[Way] = &[
     way("http URL", "http -n 1 -u 1 -q \"http://$HOST/?k=\"'${VALUE}'", Place::Query),
     way("http URL", "http -n 1 -u 1 -q \"http://$HOST/\"'${VALUE}'", Place::Path),
     way("http URL", "http -n 1 -u 1 -q \"http://u:\"'${VALUE}'\"@$HOST/\"", Place::Login("authorization")),
+    way("http URL", "http -n 1 -u 1 -q '${WHOLE}'", Place::Path),
+    way(
+        "http URL",
+        "http -n 1 -u 1 -q --cookies --log \"$OUT/../log\" --log-sample 1 '${WHOLE}'",
+        Place::Path,
+    ),
+    way(
+        "http URL",
+        "http -n 1 -u 1 -q --cookies -H 'X-V: ${VALUE}' -H 'X-W: w {{counter}}' \"http://$HOST/\"'${VALUE}?{{counter}}'",
+        Place::Field("x-v"),
+    ),
     way("wrk header", "wrk -t1 -c1 -d1s -H \"X-V: $VALUE\" http://$HOST/", Place::Field("x-v")),
     way("wrk URL", "wrk -t1 -c1 -d1s \"http://$HOST/$VALUE\"", Place::Path),
     way("wrk2 header", "wrk2 -t1 -c1 -d1s -R9 -H \"X-V: $VALUE\" http://$HOST/", Place::Field("x-v")),
@@ -108,6 +123,21 @@ const WAYS: &[Way] = &[
         "http curl",
         "http -n 1 -u 1 -q --curl \"curl -b \\\"a=\\$VALUE\\\" http://$HOST/\"",
         Place::Field("cookie"),
+    ),
+    way(
+        "http curl",
+        "http -n 1 -u 1 -q --curl \"curl -u u:$(printf %q \"$VALUE\") http://$HOST/\" # a secret",
+        Place::Login("authorization"),
+    ),
+    way(
+        "http curl",
+        "http -n 1 -u 1 -q --curl \"curl -G --data-urlencode api_key=$(printf %q \"$VALUE\") http://$HOST/\" # a secret",
+        Place::Path,
+    ),
+    way(
+        "curl",
+        "http -n 1 -u 1 -q -- curl -g -H \"X-Api-Key: $VALUE\" \"http://$HOST/$VALUE\" # a secret",
+        Place::Field("x-api-key"),
     ),
     key(
         "study workload.http.headers",
@@ -220,12 +250,12 @@ fn send(way: &Way, (quoted, value, refusals): (&str, &[u8], &[&str]), recorder: 
     let words = match way.words.starts_with("http ") {
         // What is patient stands before a line of curl.
         true if !way.words.contains("--timeout") => {
-            way.words.replacen("http ", &format!("http {} ", patient("")), 1)
+            way.words.replacen("http ", &format!("http --out \"$OUT\" {} ", patient("")), 1)
         }
         _ => way.words.to_owned(),
     };
     let script = format!(
-        "export VALUE={quoted}; HOST={} FILE='{}' FIELDS='{}' STUDY='{}' OUT='{}'; exec {} {words}",
+        "export VALUE={quoted}; HOST={}; export WHOLE=http://$HOST/${{VALUE}}; FILE='{}' FIELDS='{}' STUDY='{}' OUT='{}'; exec {} {words}",
         recorder.host(),
         path("value").display(),
         path("fields").display(),
@@ -253,14 +283,16 @@ fn send(way: &Way, (quoted, value, refusals): (&str, &[u8], &[&str]), recorder: 
         ensure!(others == 0, "sent otherwise: {said}");
     }
     // What stands on a line of another program is no secret by itself.
-    if !script.contains("$VALUE") {
+    if !way.words.contains("$VALUE") || way.words.ends_with(SECRET) {
         let left = left(&finished, &path("out"))?;
         let is_shown = left.windows(value.len()).any(|window| window == value);
         ensure!(!is_shown, "printed: {said}");
-        // A part of it would tell it, too.
+        // A part of it would tell it, too, and so would another spelling, of which this part is no other.
         let part = String::from_utf8_lossy(value).chars().skip(6).take(6).collect::<String>();
-        let is_shown = left.windows(part.len()).any(|window| window == part.as_bytes());
-        ensure!(!is_shown, "'{part}' is printed: {said}");
+        for part in [&part, "value-"] {
+            let is_shown = left.windows(part.len()).any(|window| window == part.as_bytes());
+            ensure!(!is_shown, "'{part}' is printed: {said}");
+        }
     }
     Ok(())
 }
@@ -295,5 +327,43 @@ fn every_value_is_sent_as_it_is_and_printed_nowhere() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), VALUES.len() * WAYS.len(), wrong.join("\n\n"));
+    Ok(())
+}
+
+/// Values in or before a host, and URLs with them. Whatever becomes of the letters, no `needle` is to be read.
+const HOSTS: [(&str, &str); 6] = [
+    ("Needle-AbC.invalid", "http://${VALUE}/"),
+    ("Needle-AbC", "http://x${VALUE}y.invalid:81/a"),
+    ("hunter2@Needle-ABC.invalid", "http://${VALUE}/"),
+    ("%4eeedle-x.invalid", "${VALUE}"),
+    ("needle-b\u{fc}cher", "http://${VALUE}.invalid/"),
+    ("https://Needle.invalid/needle-path?needle=1", "${VALUE}"),
+];
+
+#[test]
+fn a_value_in_a_host_is_printed_in_no_spelling() -> Result<()> {
+    let folder = TemporaryFolder::new()?;
+    let file = folder.path().join("study.toml");
+    for (value, url) in HOSTS.into_iter().chain([("open", "http://needle.invalid/")]) {
+        fs::write(
+            &file,
+            format!("title = \"x\"\n[workload.http]\nurl = \"{url}\"\nusers = 1\nrequests = 1\n"),
+        )?;
+        let file = file.display().to_string();
+        for words in [
+            &["http", "-n", "1", url][..],
+            &["limit", "rate", "--max", "999", url],
+            &["run", &file],
+            &["run", &file, "--dry-run"],
+        ] {
+            let call =
+                Launch::new(binary()?.display().to_string()).args(words.iter().copied()).env("VALUE", value);
+            let finished = call.run(PATIENCE)?;
+            let said = (finished.stdout.clone() + &finished.stderr).to_lowercase();
+            ensure!(finished.code == Some(2), "{words:?} {value}: not refused: {said}");
+            ensure!(said.contains("cannot find the address of"), "{words:?} {value}: {said}");
+            ensure!(said.contains("needle") == (value == "open"), "{words:?} {value}: {said}");
+        }
+    }
     Ok(())
 }

@@ -227,3 +227,30 @@ fn the_time_that_counts_depends_on_the_load() {
     let nothing = concluded(testing::closed(2), WorkerResult::default());
     assert_eq!(nothing.http().unwrap().throughput_per_s, 0.0);
 }
+
+#[test]
+fn a_secret_stands_nowhere_in_a_record() {
+    const SECRET: &str = "Conclude-Needle-1";
+    let text = |text: &str| format!("{text}{SECRET}");
+    let workload = crate::HttpWorkload {
+        url: text("http://127.0.0.1:1/p/"),
+        headers: vec![text("X-Api-Key: "), text("X-Open: open "), text("Referer: http://h/?n=1&token=x")],
+        body: Some(text("body ")),
+        expect: vec![text("text:"), text("header:X = ")],
+        cookies: true,
+        log: Some(text("log-")),
+        ..crate::HttpWorkload::default()
+    };
+    let plan = workload.plan(&crate::MachineLimits::EXAMPLE).unwrap();
+    let mut result = quiet();
+    result.http.causes.insert(ErrorClass::ConnectRefused, text("nothing at "));
+    result.lost_log = Some(text("cannot write "));
+    let trial = concluded(plan, result);
+    let written = serde_json::to_string(&trial).unwrap() + &workload.in_words(None, None);
+    assert!(!written.contains(SECRET), "{written}");
+    for open in
+        ["/p/***", "open ***", "http://h/?n=1&token=***", "text:***", "nothing at ***", "cannot write ***"]
+    {
+        assert!(written.contains(open), "{open}: {written}");
+    }
+}

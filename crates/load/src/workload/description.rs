@@ -32,10 +32,10 @@ impl HttpWorkload {
     }
 
     /// The description that a study's plan keeps. It leaves out the option that a search varies. `target` describes what
-    /// answers the requests.
+    /// answers the requests. Its secrets are masked.
     pub fn in_words(&self, target: Option<String>, varied: Option<&str>) -> String {
         let method = if self.steps.is_empty() { format!("{} ", self.method()) } else { String::new() };
-        let mut parts = vec![format!("{method}{}", self.url)];
+        let mut parts = vec![format!("{method}{}", secrets::mask_url(&self.url))];
         if self.events.is_some() {
             let per_request = self.events_per_request.as_deref().unwrap_or("1");
             let s = if per_request == "1" { "" } else { "s" };
@@ -55,7 +55,7 @@ impl HttpWorkload {
         let timeout = self.timeout.as_deref().and_then(|text| parse_time(text).ok());
         parts.extend(timeout.map(|time| format!("timeout {}", show_time_ns(time.as_nanos() as u64))));
         parts.extend(self.other_options());
-        parts.join(", ")
+        secrets::mask(&parts.join(", ")).into_owned()
     }
 
     /// The description that users see before a run. The option that a search varies has no value yet.

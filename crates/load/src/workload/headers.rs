@@ -164,6 +164,9 @@ pub(super) fn parse_header(header: &str) -> Result<HeaderField, String> {
     let is_secret = has_variable || has_secret_name;
     if is_secret {
         mask::learn_header(name, &sent);
+    } else {
+        // Such as a URL with a token.
+        mask::learn_variable(name, &sent);
     }
     if is_secret && !has_variable {
         mask::learn_text(header, &format!("{name}: {}", mask::mask_header(name, &sent)));

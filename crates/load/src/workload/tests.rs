@@ -1,5 +1,7 @@
 use std::net::SocketAddr;
 
+use record::text::written_literally;
+
 use super::*;
 use crate::testing;
 

@@ -14,7 +14,7 @@ use record::{
     units::{parse_count, parse_time},
 };
 use secrets::reference;
-use url::Url;
+use url::{Host, Url};
 
 use crate::FieldMistake;
 
@@ -80,7 +80,7 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     };
     let start = secrets::mask::authority(&first);
     let scheme = if start == 0 { "http" } else { &first[..start - 3] };
-    let end = first[start..].find(['/', '?']).map_or(first.len(), |end| start + end);
+    let end = start + authority_of(&first).len();
     if (end == first.len() && parts.len() > 0) || (first.is_empty() && text.is_template()) {
         return Err(quoting("all requests go to one host, so that {{…}} can only be behind it".to_owned()));
     }
@@ -88,12 +88,20 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
         return Err(quoting(format!("proofload does not support {scheme}; give an http:// or https:// URL")));
     }
     let refuse = |why: &str| format!("'{shown}' is not a URL: {why}; such as http://127.0.0.1:8080/");
-    let authority = &first[start..end];
+    let authority = authority_of(&first);
     // The parser of URLs would take these for a slash, or leave them out.
     if authority.contains(|c: char| c == '\\' || c.is_ascii_control()) {
         return Err(refuse("invalid domain character"));
     }
     let url = Url::parse(&format!("{scheme}://{authority}/")).map_err(|why| refuse(&why.to_string()))?;
+    // A host is found and named in other letters than it was given: `%41` is decoded, and capitals become small. `http` of
+    // http://http://… is none.
+    let shown_host = authority_of(&shown).rsplit('@').next().filter(|host| reference::has_reference(host));
+    if let (Some(Host::Domain(host)), Some(shown), 0) =
+        (url.host(), shown_host, secrets::mask::authority(&first[start..]))
+    {
+        secrets::mask::learn_text(host, shown);
+    }
     let typed = authority.rsplit('@').next().unwrap_or_default();
     // An address of IPv6 has colons of its own.
     let host_end = typed.rfind(':').filter(|colon| !typed[*colon..].contains(']')).unwrap_or(typed.len());
@@ -103,6 +111,12 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     target.push_literal(&first[end..]);
     parts.for_each(|part| target.push(part.clone()));
     Ok(ParsedUrl { url, host, target: sendable(target) })
+}
+
+/// The authority of a URL, of which the scheme may be missing.
+fn authority_of(url: &str) -> &str {
+    let behind = &url[secrets::mask::authority(url)..];
+    &behind[..behind.find(['/', '?']).unwrap_or(behind.len())]
 }
 
 /// The text of a URL or of its path and query, without its fragment, which no request has. In the query and before the host,
@@ -115,13 +129,17 @@ pub(super) fn read_target(written: &str) -> Result<Text, String> {
     });
     let written = &written[..fragment.unwrap_or(written.len())];
     let authority = secrets::mask::authority(written);
-    let end = written[authority..].find(['/', '?']).map_or(written.len(), |at| authority + at);
+    let end = authority + authority_of(written).len();
     let user_info = written[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
     let query = written.find('?').unwrap_or(written.len());
     read_with(written, |at, value| match at {
         at if user_info.contains(&at) || at > query => reference::percent_encoded(&value),
-        0 => value.split('#').next().unwrap_or_default().to_owned(),
-        _ => value,
+        at => {
+            if at < end {
+                secrets::mask::learn_place(&value);
+            }
+            if at == 0 { value.split('#').next().unwrap_or_default().to_owned() } else { value }
+        }
     })
 }
 
@@ -176,29 +194,6 @@ fn read_with(written: &str, value_at: impl Fn(usize, String) -> String) -> Resul
         }
     }
     Ok(read)
-}
-
-/// How a user writes a text that is to be sent as it is. `marks`: what has a meaning where the text stands, such as `#` in a URL.
-pub fn written_literally(literal: &str, marks: &[char]) -> String {
-    let (mut written, mut rest) = (String::new(), literal);
-    let is_mark = |c: char| c == '{' || marks.contains(&c);
-    while let Some(at) = rest.find(is_mark) {
-        let (before, from) = rest.split_at(at);
-        let run = from.len() - from.trim_start_matches(is_mark).len();
-        written += before;
-        match &from[..run] {
-            "{" if before.ends_with('$') => written += "${",
-            "{" => written += "{",
-            run => written += &format!("{{{{\"{run}\"}}}}"),
-        }
-        rest = &from[run..];
-    }
-    written += rest;
-    // A file's name would follow.
-    match written.strip_prefix('@') {
-        Some(after) => format!("{{{{\"@\"}}}}{after}"),
-        None => written,
-    }
 }
 
 /// The content of `@FILE`, or the text itself.

@@ -69,8 +69,7 @@ fn write_results(
     workload: &HttpWorkload,
 ) -> Result {
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
-    let single =
-        SingleTrial::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
+    let single = SingleTrial::new(trial, title, workload.in_words(None, None)).map_err(Refusal::one)?;
     let written = folder.as_ref().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
     let SingleTrial { plan, environment, entry, result } = single;
     let (environment, result) = (Some(environment), Some(result));

@@ -9,7 +9,10 @@ use settings::options::OptionSpec;
 use super::{
     foreign_options::ForeignOptions,
     options::{Given, Table},
-    peers::{curl::CurlLine, table::header_name},
+    peers::{
+        curl::{CurlLine, shell},
+        table::header_name,
+    },
 };
 
 /// A workload as given on the command line; [`HttpWorkload::plan`] parses it. With `SEARCH`, it has no options that a
@@ -77,6 +80,8 @@ impl<const SEARCH: bool> WorkloadArgs<SEARCH> {
     /// What a reader should know of curl's line, and the same without curl for `command`.
     pub(crate) fn curl_notes(&self) -> Vec<String> {
         let Some(Ok(line)) = self.curl_line() else { return Vec::new() };
+        // The plan is made: the secrets of the line are known.
+        self.curl.iter().for_each(|line| shell::learn(line));
         let mut notes = line.notes().to_vec();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         notes.push(line.same(&own_words(words)).map_or_else(

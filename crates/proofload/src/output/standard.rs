@@ -48,7 +48,8 @@ pub(crate) fn print_wrapped(text: &str) -> Result {
 /// # Errors
 /// See [`write_failed`].
 pub(crate) fn print_coloured(text: &str) -> Result {
-    let text = without_workflow_commands(text);
+    let text = secrets::mask::mask_learned_text(text);
+    let text = without_workflow_commands(&text);
     match columns(io::stdout()) {
         Some(columns) => write(&wrapped(&text, columns)),
         None => write(&text),
@@ -110,9 +111,9 @@ pub(crate) fn columns(terminal: impl IsTerminal + AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
-/// Writes a line to standard error with secrets masked. Errors are ignored: the terminal may be closed.
+/// Writes a line to standard error, as [`for_stderr`] prepares it. Errors are ignored: the terminal may be closed.
 pub(crate) fn print_to_stderr(line: impl Display) {
-    let line = for_stderr(&secrets::mask(&line.to_string())) + "\n";
+    let line = for_stderr(&line.to_string()) + "\n";
     let _ = Watched::of(io::stderr().lock()).write_all(line.as_bytes());
 }
 
@@ -121,9 +122,9 @@ pub(crate) fn note(notes: impl IntoIterator<Item = String>) {
     notes.into_iter().for_each(|note| print_to_stderr(format_args!("proofload: {note}")));
 }
 
-/// Prepares a line for standard error: makes control characters visible and wraps at the width of the terminal.
+/// Prepares a line for standard error: masks secrets, makes control characters visible and wraps at the width of the terminal.
 pub(crate) fn for_stderr(line: &str) -> String {
-    let line = printable_lines(&without_workflow_commands(line)).into_owned();
+    let line = printable_lines(&without_workflow_commands(&secrets::mask(line))).into_owned();
     columns(io::stderr()).map(|columns| wrapped(&line, columns)).unwrap_or(line)
 }
 

@@ -103,7 +103,7 @@ impl StudyProgress {
                 self.set_status(words);
                 self.print_line(words);
             }
-            Event::Warning(message) => self.print_line(&format!("proofload: {}", secrets::mask(message))),
+            Event::Warning(message) => self.print_line(&format!("proofload: {message}")),
         }
     }
 

@@ -1,3 +1,5 @@
+use serde::{Deserialize, Serialize};
+
 use super::*;
 
 #[test]
@@ -12,6 +14,8 @@ fn names_tell_secrets_in_any_text() {
         ("'h/?sig=a%2Fb' x", "'h/?sig=***' x"),
         ("Authorization: Bearer abc", "Authorization: ***"),
         ("-HX-Api-Key:abc", "-HX-Api-Key:***"),
+        ("X-Api-Key;abc", "X-Api-Key;***"),
+        ("no value for X-Api-Key; give one", "no value for X-Api-Key; give one"),
         ("headers = [\"Cookie: a=\\\"b\\\"\", \"Accept: y\"]", "headers = [\"Cookie: ***\", \"Accept: y\"]"),
         ("X-Auth-Token: abc\nHost: h", "X-Auth-Token: ***\nHost: h"),
         ("Authorization: Bearer ${TOKEN}", "Authorization: Bearer ${TOKEN}"),
@@ -26,6 +30,7 @@ fn names_tell_secrets_in_any_text() {
     assert_eq!(mask_url("ann:pw@h:80/?token=1"), "***@h:80/?token=***");
     assert_eq!(mask_header("X-Api-Key", "k"), MASK);
     assert_eq!(mask_header("Accept", "text/html"), "text/html");
+    assert_eq!(mask_header("Referer", "http://a:b@h/?page=2&token=1"), "http://***@h/?page=2&token=***");
 }
 
 #[test]
@@ -42,6 +47,14 @@ fn what_was_learned_is_masked_in_every_form() {
     assert_eq!(text("abc"), "abc", "it would stand everywhere");
     learn_text("X-Tenant-Value-1", "X-${T}");
     assert_eq!(mask_header("X-Tenant", "X-Tenant-Value-1"), "X-${T}");
+    learn("sent a/b%41é");
+    assert_eq!(text("sent%20a/b%41%C3%A9 sent a/bAé sent%20a%2fb%2541%c3%a9"), "*** *** ***");
+    learn("form+value%21");
+    assert_eq!(text("form value! form+value!"), "*** ***");
+    learn("++++++++");
+    assert_eq!(text("a        b"), "a        b", "what it stands for is everywhere");
+    learn_header("Authorization", "Token id=open-12345, token=\"token-12345\"");
+    assert_eq!(text("token-12345 open-12345"), "*** open-12345");
     learn("-- begin --\nmany/lines\r\nend");
     assert_eq!(text("-- begin --\nmany/lines\nend"), "***\n***\nend");
 }
@@ -54,4 +67,47 @@ fn variables_of_a_process_tell_their_secrets() {
     learn_variable("LANG", "variable3");
     let log = "variable1 variable2 true variable3 db://ann:variable2@h/x";
     assert_eq!(mask_learned_text(log), "*** *** true variable3 db://***@h/x");
+}
+
+#[test]
+fn what_a_text_is_replaced_by_holds_no_other_value() {
+    learn_text("http://h/replaced-1?x=typed", "http://h/replaced-1?x=${X}");
+    learn("replaced-1");
+    assert_eq!(mask("see http://h/replaced-1?x=typed"), "see http://h/***?x=${X}");
+    learn("replaced-2");
+    assert_eq!(
+        mask("http://h/?token=replaced-2rest"),
+        "http://h/?token=***",
+        "a value of which a part was learned"
+    );
+}
+
+#[test]
+fn path_and_query_of_a_value_are_secrets_of_their_own() {
+    learn_place("http://place.example/hooks/place-1?tok=place-2");
+    learn_place("place.example:80/");
+    learn_place("place.example");
+    assert_eq!(mask("GET /hooks/place-1?tok=place-2&n=1"), "GET ***&n=1");
+    assert_eq!(mask("/hooks/place-1 - tok=place-2"), "*** - ***");
+    assert_eq!(mask("GET / ?x http://place.example/"), "GET / ?x http://place.example/");
+}
+
+#[test]
+fn a_record_is_masked_but_for_the_words_of_ours() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    enum Kind {
+        RecordKind { words: Vec<String>, code: String, by_name: BTreeMap<String, f64> },
+    }
+    let record = |words: &str| Kind::RecordKind {
+        words: vec![words.to_owned(), "GET 1 a".to_owned()],
+        code: "record_kind".to_owned(),
+        by_name: [("record_kind".to_owned(), 0.1)].into(),
+    };
+    for value in ["record_kind", "GET", "1", "a"] {
+        learn(value);
+    }
+    let masked = mask_record(record("a record_kind/~ of 1"), &["code"]);
+    assert_eq!(masked, record("a ***/~ of 1"));
+    assert_eq!(mask_record(record("open"), &["code"]), record("open"));
 }

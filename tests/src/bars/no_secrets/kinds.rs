@@ -16,7 +16,7 @@ pub(super) enum Heard {
     Encoded(&'static str),
 }
 
-pub(super) const KINDS: [Kind; 12] = [
+pub(super) const KINDS: [Kind; 13] = [
     ("user info of the URL", "pa@ss/URL-INFO-1", Heard::Basic("ann")),
     ("?api_key=", "key/QUERY-2", Heard::Encoded("key%2FQUERY-2")),
     ("?access_token=", "token&QUERY-3", Heard::Encoded("token%26QUERY-3")),
@@ -29,6 +29,7 @@ pub(super) const KINDS: [Kind; 12] = [
     ("${NAME}", "ENV\"SECRET/10", Heard::Plain),
     ("Authorization: Bearer", "BEARER-SECRET-11", Heard::Plain),
     ("Authorization: Basic", "BASIC-SECRET-12", Heard::Basic("bob")),
+    ("a URL in ${NAME}", "PATH-SECRET-13", Heard::Plain),
 ];
 
 /// What the target hears of a secret.

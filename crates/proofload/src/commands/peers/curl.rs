@@ -3,7 +3,7 @@
 mod body;
 mod options;
 mod route;
-mod shell;
+pub(in crate::commands) mod shell;
 mod url;
 
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Tables of other programs' options, and what a line of them becomes.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use load::{OPTIONS, written_literally};
+use load::OPTIONS;
+use record::text::written_literally;
 
 /// An option of another program.
 #[derive(Debug)]

@@ -1,10 +1,27 @@
 //! Splits a command line as bash does: quotes, `$'…'`, lines that go on, and variables.
 
+use super::super::table;
+
 /// Splits one simple command into its words.
 ///
 /// # Errors
 /// When a quote is open, or the line asks for more than one command, a file or another shell.
 pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
+    words(line, &secrets::reference::variable)
+}
+
+/// Has a line shown with the secrets in its words masked, however its quotes write them. One that has none is shown as it was typed.
+pub(in crate::commands) fn learn(line: &str) {
+    let typed = words(line, &|name| Ok(format!("${{{name}}}"))).unwrap_or_default();
+    let masked: Vec<_> = typed.iter().map(|word| secrets::mask(word)).collect();
+    if masked.iter().zip(&typed).any(|(masked, typed)| masked != typed) {
+        let quoted: Vec<String> = masked.iter().map(|word| table::quoted(word)).collect();
+        secrets::mask::learn_text(line, &quoted.join(" "));
+    }
+}
+
+/// The words of a line, with the values that `value_of` gives its variables.
+fn words(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<Vec<String>, String> {
     let line = line.trim();
     let line = line.strip_prefix("$ ").unwrap_or(line);
     if line.contains("^\"") || line.contains("^\n") || line.contains("^\r\n") {
@@ -12,12 +29,12 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
             "it is quoted for cmd of Windows, with ^: choose `Copy as cURL (bash)` in the browser".to_owned()
         );
     }
-    let plain = without_bash(&line.replace("\\\r\n", "\\\n"))?;
+    let plain = without_bash(&line.replace("\\\r\n", "\\\n"), value_of)?;
     shlex::split(&plain).ok_or_else(|| "a quote is not closed, or the line ends in a backslash".to_owned())
 }
 
 /// The line with what only bash knows replaced by what every shell takes: `$'…'` and variables become quoted text.
-fn without_bash(line: &str) -> Result<String, String> {
+fn without_bash(line: &str, value_of: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = line;
     let mut is_double = false;
@@ -50,10 +67,10 @@ fn without_bash(line: &str) -> Result<String, String> {
             '$' if after.starts_with('(') => return Err(runs_no_shell("$(")),
             '`' => return Err(runs_no_shell("`")),
             '$' => {
-                let (value, rest) = variable(after)?;
+                let (name, rest) = variable(after)?;
                 // Inside double quotes, the quotes are closed around the value.
                 let quote = if is_double { "\"" } else { "" };
-                match value {
+                match name.map(value_of).transpose()? {
                     Some(value) => plain.push_str(&format!("{quote}{}{quote}", quoted(&value))),
                     None => plain.push('$'),
                 }
@@ -83,8 +100,8 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The value of the variable that a text begins with, and what follows it; no value if it begins with none.
-fn variable(text: &str) -> Result<(Option<String>, &str), String> {
+/// The variable that a text begins with, and what follows it; none if it begins with none.
+fn variable(text: &str) -> Result<(Option<&str>, &str), String> {
     let braced = text.strip_prefix('{').and_then(|text| text.split_once('}'));
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
     let (name, rest) = braced.unwrap_or((&text[..end], &text[end..]));
@@ -94,7 +111,7 @@ fn variable(text: &str) -> Result<(Option<String>, &str), String> {
     if braced.is_some() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Err(format!("${{{name}}} asks a shell for more than a variable: write the text itself"));
     }
-    secrets::reference::variable(name).map(|value| (Some(value), rest))
+    Ok((Some(name), rest))
 }
 
 /// The text of `$'…'` up to its closing quote, and what follows.
@@ -200,6 +217,22 @@ mod tests {
         ] {
             let why = split(line).unwrap_err();
             assert!(why.contains(word), "{line}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_masked_however_the_line_writes_it() {
+        for secret in ["Shell'Needle\"1", "Shell!Needle2", "ShellNeedle3 $x"] {
+            secrets::mask::learn(secret);
+        }
+        for (line, shown) in [
+            (r#"curl -u 'u:Shell'\''Needle"1' "$HOME" ''"#, "curl -u 'u:***' '${HOME}' ''"),
+            (r"curl -b $'a=Shell\u0021Needle2' Shell\!Needle2", "curl -b 'a=***' '***'"),
+            (r#"curl 'ShellNee'"dle3 \$x" -H 'Cookie: '$'a\x41'"#, "curl '***' -H 'Cookie: ***'"),
+            (r#"curl -H "Authorization: Bearer ${T}" 'x'y"#, r#"curl -H "Authorization: Bearer ${T}" 'x'y"#),
+        ] {
+            learn(line);
+            assert_eq!(secrets::mask(&format!("--curl={line}")), format!("--curl={shown}"));
         }
     }
 
