@@ -1,6 +1,6 @@
 //! Rows of CSV and NDJSON files, which give values to templates.
 
-use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
+use std::{collections::BTreeMap, io::Read as _, path::Path};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -165,11 +165,9 @@ impl Feeder {
 
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     // Each worker process reads it, and a pipe has its bytes once.
-    if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file, and a feeder is read several times"));
-    }
+    let file = files::open(path)?;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it has more than 1 GiB, and its rows are kept in memory"));
     }
@@ -218,6 +216,8 @@ fn repeated(names: &[String]) -> Option<&String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn read(name: &str, text: &str, order: RowOrder) -> Result<Feeder, String> {
@@ -308,7 +308,7 @@ mod tests {
         assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
         let pipe =
             Feeder::read(&FeederPlan { file: "/dev/null".to_owned(), order: RowOrder::Once }).unwrap_err();
-        assert!(pipe.contains("it is not a regular file"), "{pipe}");
+        assert!(pipe.contains("not a regular file"), "{pipe}");
         assert!(refused("a.ndjson", "[1]\n").starts_with("a.ndjson:1: not a JSON object"));
     }
 }

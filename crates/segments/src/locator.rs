@@ -163,7 +163,8 @@ fn try_open(
         Err(cause) => return Err(cause.into()),
     };
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
+    // Neither does an input of ours, such as a file of tokens, take lines, whatever tags clients send.
+    if !metadata.is_file() || files::is_read(&path) {
         return Ok(None);
     }
     let length = metadata.len();

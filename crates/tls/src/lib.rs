@@ -34,7 +34,7 @@ mod unverified;
 
 pub use authority::{Authority, Validity};
 pub use failure::{Failure, certificate_fault};
-pub use files::{Identity, read_roots};
+pub use self::files::{Identity, read_roots, read_system_roots};
 pub use offer::{CIPHERS, Cipher, ConfigError, Offer, Version};
 pub use session::Session;
 pub use unverified::AnyCertificate;

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use load::HttpWorkload;
-use record::{ResultFolder, Trial};
+use record::{HttpPlan, ResultFolder, Trial};
 use report::{Format, Results};
 use study::single::SingleTrial;
 
-use super::{http_args::HttpArgs, study::write_reports};
+use super::{
+    http_args::HttpArgs,
+    study::{place, write_reports},
+};
 use crate::{
     exit::{Refusal, Result},
     output::{destination::Destination, hlog},
@@ -26,11 +29,19 @@ impl Outputs {
     ///
     /// # Errors
     /// Every output that cannot be opened.
-    pub(super) fn open(arguments: &HttpArgs) -> Result<Self> {
+    pub(super) fn open(arguments: &HttpArgs, plan: &HttpPlan) -> Result<Self> {
         let mut mistakes = Vec::new();
+        let receipts = plan.events.as_ref().and_then(|events| events.receipts.as_ref());
+        let receipts = receipts.into_iter().flat_map(|receipts| {
+            (0..u64::from(plan.threads * plan.processes)).map(|worker| receipts.file(worker))
+        });
+        for file in receipts {
+            let claimed = files::claim("--receipts", &file);
+            mistakes.extend(claimed.err().map(|why| format!("--receipts: {}: {why}", file.display())));
+        }
         // Created first: the other files may be inside it.
-        let folder = arguments.out.as_deref().map(ResultFolder::create).transpose();
-        let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
+        let made = |path| place(path)?.make().map_err(|error| Refusal::one(format_args!("--out: {error}")));
+        let folder = arguments.out.as_deref().map(made).transpose()?;
         let mut open = |option: &str, path: &Option<PathBuf>| {
             Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
         };

@@ -74,7 +74,7 @@ impl Place {
     /// # Errors
     /// When it holds no plan, or is another user's.
     pub fn resume(&self) -> Result<ResultFolder> {
-        ResultFolder::open(&self.0)?;
+        ResultFolder::held(&self.0)?;
         self.taken()
     }
 

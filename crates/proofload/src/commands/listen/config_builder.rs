@@ -1,6 +1,6 @@
 //! Collects the settings of the listener, then checks and combines them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use events::LineFormat;
 use listen::{Compat, Config, RequestFields, Tls, import::Imported};
@@ -169,6 +169,16 @@ impl ConfigBuilder {
         if !self.config.credentials.is_empty() && self.config.tls.is_none() {
             self.warnings
                 .push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
+        }
+        let store = &self.config.store;
+        let outputs = [
+            ("--path", Some(format!("{}{}", store.template, store.suffix))),
+            ("--symlink", store.symlink.as_ref().map(ToString::to_string)),
+        ];
+        for (option, path) in outputs {
+            let Some(path) = path else { continue };
+            let claimed = files::claim(option, Path::new(&path));
+            mistakes.extend(claimed.err().map(|why| format!("{option}: {path}: {why}")));
         }
         if mistakes.is_empty() { Ok(self) } else { Err(mistakes) }
     }
