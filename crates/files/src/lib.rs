@@ -19,11 +19,13 @@ pub use folder::{Folder, Trust};
 pub use input::read;
 pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads};
 pub use output::secret;
+pub use way::keeps_names;
 
 mod folder;
 mod input;
 mod named;
 mod output;
+mod way;
 
 /// Opens a regular file that a user named, to read it, and notes that it [is read](reads); links are followed. A FIFO that stands in its
 /// place meanwhile does not hold the caller.

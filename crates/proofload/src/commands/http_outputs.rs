@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use load::HttpWorkload;
-use record::{HttpPlan, ResultFolder, Trial};
+use record::{HttpPlan, Trial, folder::TrialJournal};
 use report::{Format, Results};
 use study::single::SingleTrial;
 
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct Outputs {
     json: Option<Destination>,
     hlog: Option<Destination>,
-    folder: Option<ResultFolder>,
+    folder: Option<TrialJournal>,
     html: Option<Destination>,
 }
 
@@ -40,7 +40,10 @@ impl Outputs {
             mistakes.extend(claimed.err().map(|why| format!("--receipts: {}: {why}", file.display())));
         }
         // Created first: the other files may be inside it.
-        let made = |path| place(path)?.make().map_err(|error| Refusal::one(format_args!("--out: {error}")));
+        let made = |path| {
+            let begun = place(path)?.make().and_then(|folder| folder.begin());
+            begun.map_err(|error| Refusal::one(format_args!("--out: {error}")))
+        };
         let folder = arguments.out.as_deref().map(made).transpose()?;
         let mut open = |option: &str, path: &Option<PathBuf>| {
             Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
@@ -74,7 +77,7 @@ impl Outputs {
 }
 
 fn write_results(
-    folder: Option<ResultFolder>,
+    mut folder: Option<TrialJournal>,
     html: Option<Destination>,
     trial: &Trial,
     workload: &HttpWorkload,
@@ -82,13 +85,13 @@ fn write_results(
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
     let single =
         SingleTrial::new(trial, title, workload.masked().in_words(None, None)).map_err(Refusal::one)?;
-    let written = folder.as_ref().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
+    let written = folder.as_mut().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
     let SingleTrial { plan, environment, entry, result } = single;
     let (environment, result) = (Some(environment), Some(result));
     let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
     let options = report::Options { colour: false, width_columns: None, page: None };
     let reported = match &folder {
-        Some(folder) if written.is_ok() => write_reports(&results, folder, &options),
+        Some(journal) if written.is_ok() => write_reports(&results, journal.folder(), &options),
         _ => Ok(()),
     };
     // The page may be on another disk than the folder.
