@@ -1,6 +1,7 @@
 //! Reads the receiver's files line by line, plain or compressed.
 
 use std::{
+    fs::File,
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
@@ -66,7 +67,8 @@ pub(crate) fn lines(path: &Path, report: impl FnMut(Line<'_>)) -> io::Result<Fil
 /// # Errors
 /// When the file cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    let file = ::files::open(path)?;
+    let file = File::open(path)?;
+    ::files::reads(path)?;
     Ok(match plain_name(path).1 {
         Compression::None => Box::new(file),
         Compression::Gzip => Box::new(Gzip { member: Some(GzDecoder::new(BufReader::new(file))) }),

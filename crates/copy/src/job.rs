@@ -177,7 +177,9 @@ async fn run(
         Direction::Up => PathBuf::from(os(&item.source)),
         Direction::Down => PathBuf::from(os(&item.target)),
     };
-    if let Some((path, option)) = files::first_claimed(items.iter().filter(|item| item.kind == Kind::File).map(own)) {
+    if let Some((path, option)) =
+        files::first_claimed(items.iter().filter(|item| item.kind == Kind::File).map(own))
+    {
         return Err(CopyError::WrongUse(format!(
             "{option}: {} is a file of the copy: give another file to write to",
             path.display()

@@ -68,9 +68,7 @@ mod tests {
 
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        assert!(
-            read_within(&pipe, 4, &at_once).unwrap_err().to_string().contains("it has given no data")
-        );
+        assert!(read_within(&pipe, 4, &at_once).unwrap_err().to_string().contains("it has given no data"));
         let writer = thread::spawn({
             let pipe = pipe.clone();
             move || {

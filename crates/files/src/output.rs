@@ -123,7 +123,8 @@ mod tests {
         // A new name in either, and a device.
         for folder in [&shared, &own] {
             assert!(
-                secret("--log", &folder.join("new"), true).is_ok() && secret("--log", &folder.join("newer"), false).is_ok()
+                secret("--log", &folder.join("new"), true).is_ok()
+                    && secret("--log", &folder.join("newer"), false).is_ok()
             );
         }
         secret("--log", Path::new("/dev/null"), false).unwrap().write_all(b"x").unwrap();

@@ -121,12 +121,16 @@ mod tests {
         symlink(base.join("shared/own"), base.join("in")).unwrap();
         symlink("shared/../far", base.join("round")).unwrap();
         symlink("loop", base.join("loop")).unwrap();
-        for (bits, is_sound) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false), (0o757, false)] {
+        for (bits, is_sound) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false), (0o757, false)]
+        {
             mode(&base.join("shared"), bits);
-            for path in ["shared/new", "shared/own", "shared/own/sub/new/deeper", "shared/link/new", "in", "round/x"] {
+            for path in
+                ["shared/new", "shared/own", "shared/own/sub/new/deeper", "shared/link/new", "in", "round/x"]
+            {
                 let said = said(&base, path);
                 assert_eq!(said.is_none(), is_sound, "{bits:o} {path}: {said:?}");
-                let right = said.is_none_or(|said| said.starts_with("shared can be written to by other users"));
+                let right =
+                    said.is_none_or(|said| said.starts_with("shared can be written to by other users"));
                 assert!(right, "{bits:o} {path}");
             }
             // Not on the way.

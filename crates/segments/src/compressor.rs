@@ -15,7 +15,9 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, folders::about, inode::Inode, journal::Entry, locator::packed_name, shared::Shared};
+use crate::{
+    Compression, folders::about, inode::Inode, journal::Entry, locator::packed_name, shared::Shared,
+};
 
 /// A segment that must be packed.
 #[derive(Debug, Clone)]

@@ -324,7 +324,11 @@ mod tests {
         for (name, text) in
             [("ours", "one\n"), ("of_old", "one\n"), ("later", "one\ntorn"), ("linked", "one\ntorn")]
         {
-            assert_eq!(fs::read_to_string(root.path().join(name).with_extension("log")).unwrap(), text, "{name}");
+            assert_eq!(
+                fs::read_to_string(root.path().join(name).with_extension("log")).unwrap(),
+                text,
+                "{name}"
+            );
         }
     }
 

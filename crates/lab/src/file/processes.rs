@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
-    program::read_words,
     program,
+    program::read_words,
 };
 
 const READY: &str = "\"tcp:80\", \"http://HOST:PORT/PATH\", \"log:TEXT\", \"file:PATH\" or \"exit\"";

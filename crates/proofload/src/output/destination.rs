@@ -147,9 +147,7 @@ impl Way {
             _ => {}
         }
         // A file that this user may not write to is not replaced either.
-        old.as_ref().map_or(Ok(()), |_| {
-            files::open_with(File::options().write(true), path).map(drop)
-        })?;
+        old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
         // A link that nobody else can have put there leads to the file that is meant.
         let (mut real, mut links) = (path.to_owned(), 0);
         let folder = loop {
@@ -315,7 +313,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read(&second).unwrap(), b"old", "another name of what was there keeps it");
         assert_eq!(fs::read(folder.path().join("made")).unwrap(), b"made");
-        let appended = Destination::open_appended("--github", &file).unwrap();
+        let appended = Destination::open_appended("--json", &file).unwrap();
         assert!(matches!(appended.way, Way::AsItIs { .. }));
         appended.write(|output| output.write_all(b"er")).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"newer");
