@@ -1,6 +1,7 @@
 //! Reading files that users name, with limits of size and time.
 
 use std::{
+    fmt::Display,
     io::{self, BufRead, ErrorKind, Read},
     path::Path,
 };
@@ -34,6 +35,36 @@ pub fn read_text(path: &Path) -> Result<String, String> {
     let bytes = read(path, MAX_TEXT_BYTES)?;
     let text = decode(&bytes).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
     Ok(text.replace("\r\n", "\n"))
+}
+
+/// Most mistakes of one file that are told.
+const MAX_TOLD: usize = 100;
+
+/// What the numbered lines of a file mean.
+///
+/// # Errors
+/// Every line that means nothing, as `FILE:LINE: why`.
+pub fn each_line<L, T, E: Display>(
+    file: impl Display,
+    lines: impl IntoIterator<Item = (usize, L)>,
+    mut read: impl FnMut(L) -> Result<T, E>,
+) -> Result<Vec<T>, String> {
+    let (mut read_lines, mut mistakes) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
+        match read(line) {
+            Ok(line) => read_lines.push(line),
+            Err(why) => mistakes.push(format!("{file}:{number}: {why}")),
+        }
+    }
+    match mistakes.len() {
+        0 => return Ok(read_lines),
+        MAX_TOLD.. => {
+            let omitted = mistakes.split_off(MAX_TOLD - 1).len();
+            mistakes.push(format!("{file}: {omitted} more mistakes are not shown"));
+        }
+        _ => {}
+    }
+    Err(mistakes.join("\n"))
 }
 
 /// The byte order mark, which some editors put before a text in UTF-8.
@@ -154,6 +185,17 @@ mod tests {
         assert!(why.contains("line 3 is not text in UTF-8: it looks like Latin-1"), "{why}");
         assert!(read(b"a\n\xc3").unwrap_err().contains("line 2 is not text in UTF-8: it ends within"));
         assert_eq!(utf8(b"ab\xff\xfe").unwrap_err().at, 2);
+    }
+
+    #[test]
+    fn every_line_that_means_nothing_is_told() {
+        let read = |text: &str| each_line("f", (1..).zip(text.lines()), str::parse::<u8>);
+        assert_eq!(read("1\n2\n").unwrap(), [1, 2]);
+        let wrong = read("1\nx\n300\n4\ny\n").unwrap_err();
+        let begins: Vec<_> = wrong.lines().map(|line| &line[..4]).collect();
+        assert_eq!(begins, ["f:2:", "f:3:", "f:5:"]);
+        let many = read(&"x\n".repeat(1_000)).unwrap_err();
+        assert_eq!((many.lines().count(), many.ends_with("f: 901 more mistakes are not shown")), (100, true));
     }
 
     #[test]

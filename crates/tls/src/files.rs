@@ -25,11 +25,12 @@ impl Identity {
     /// # Errors
     /// [`ConfigError::File`], of the file that cannot be used.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
-        let chain = read_certificates(certificates)?;
-        let pem = read(key)?;
-        let key = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|error| fails(key, &pem, &error, "has no private key"))?;
-        Ok(Self { chain, key })
+        Ok(Self { chain: read_certificates(certificates)?, key: read_key(key)? })
+    }
+
+    /// What is wrong with the files, each by itself.
+    pub fn mistakes(certificates: &Path, key: &Path) -> impl Iterator<Item = ConfigError> {
+        [read_certificates(certificates).err(), read_key(key).err()].into_iter().flatten()
     }
 
     /// The chain, then the key, as PEM (RFC 7468).
@@ -86,7 +87,13 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Config
         true => Err(pem::Error::NoItemsFound),
         false => Ok(found),
     });
-    certificates.map_err(|error| fails(path, &pem, &error, "contains no such PEM section (-----BEGIN …-----)"))
+    certificates
+        .map_err(|error| fails(path, &pem, &error, "contains no such PEM section (-----BEGIN …-----)"))
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    let pem = read(path)?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| fails(path, &pem, &error, "has no private key"))
 }
 
 /// Largest file, in bytes.
