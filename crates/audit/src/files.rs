@@ -68,6 +68,7 @@ pub(crate) fn lines(path: &Path, report: impl FnMut(Line<'_>)) -> io::Result<Fil
 /// When the file cannot be opened.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
+    ::files::reads(path)?;
     Ok(match plain_name(path).1 {
         Compression::None => Box::new(file),
         Compression::Gzip => Box::new(Gzip { member: Some(GzDecoder::new(BufReader::new(file))) }),

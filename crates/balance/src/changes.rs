@@ -17,7 +17,7 @@ pub(crate) fn apply(config: &mut Config, name: &ServerName, change: Change) -> R
     let done = change_server(vip, &name.server, change).map_err(|why| vec![why])?;
     match config.problems() {
         wrong if wrong.is_empty() => Ok(done),
-        wrong => Err(wrong),
+        wrong => Err(wrong.into_iter().map(|problem| problem.why).collect()),
     }
 }
 

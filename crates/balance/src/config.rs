@@ -47,6 +47,14 @@ pub struct Config {
     pub vips: Vec<Vip>,
 }
 
+/// What is wrong with a configuration, and with the VIP and the server of these numbers, if with one.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    vip: Option<usize>,
+    server: Option<usize>,
+    pub why: String,
+}
+
 /// Ports of an address that clients connect to, and the servers behind them. Its ports share servers, ring and counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vip {
@@ -157,10 +165,11 @@ impl Config {
     }
 
     /// What is wrong with the whole, which no value alone is.
-    pub(crate) fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut wrong = Vec::new();
+        let mut push = |why: String| wrong.push(Problem { vip: None, server: None, why });
         if self.vips.is_empty() {
-            wrong.push("there is no VIP: add a table [[vips]] with its address and servers".to_owned());
+            push("there is no VIP: add a table [[vips]] with its address and servers".to_owned());
         }
         let servers: usize = self.vips.iter().map(|vip| vip.servers.len()).sum();
         for (count, most, what) in [
@@ -169,17 +178,19 @@ impl Config {
             (self.services().len(), SERVICES, "ports of VIPs"),
         ] {
             if count > most {
-                wrong.push(format!("{count} {what}: a balancer holds at most {most}"));
+                push(format!("{count} {what}: a balancer holds at most {most}"));
             }
         }
         for (at, vip) in self.vips.iter().enumerate() {
             for (at_port, port) in vip.ports.iter().enumerate() {
                 let same = |other: &Vip| other.address == vip.address && other.ports.contains(port);
                 if self.vips[..at].iter().any(same) || vip.ports[..at_port].contains(port) {
-                    wrong.push(format!("{} is listed twice", service_name(vip.address, *port)));
+                    let why = format!("{} is listed twice", service_name(vip.address, *port));
+                    wrong.push(Problem { vip: Some(at), server: None, why });
                 }
             }
-            wrong.extend(vip.problems());
+            let of_vip = |(server, why)| Problem { vip: Some(at), server, why };
+            wrong.extend(vip.problems().into_iter().map(of_vip));
         }
         wrong
     }
@@ -226,38 +237,37 @@ impl Vip {
         }
     }
 
-    fn problems(&self) -> Vec<String> {
+    /// Each with the number of the server that it is about.
+    fn problems(&self) -> Vec<(Option<usize>, String)> {
         let (name, mut wrong) = (self.name(), Vec::new());
         wrong.extend(unusable(self.address).map(|kind| {
             let address = self.address;
-            format!(
-                "{name}: {address} is {kind}: give an address that only the balancer and its servers have"
-            )
+            let why = "give an address that only the balancer and its servers have";
+            (None, format!("{name}: {address} is {kind}: {why}"))
         }));
         for (at, server) in self.servers.iter().enumerate() {
             let earlier = &self.servers[..at];
             if earlier.iter().any(|other| other.name == server.name) {
-                wrong.push(format!("{name}: two servers have the name '{}'", server.name));
+                wrong.push((Some(at), format!("{name}: two servers have the name '{}'", server.name)));
             }
             if earlier.iter().any(|other| other.address == server.address) {
-                wrong.push(format!("{name}: two servers have the address {}", server.address));
+                wrong.push((Some(at), format!("{name}: two servers have the address {}", server.address)));
             }
             if server.address == self.address {
-                wrong.push(format!(
-                    "{name}: a server has the address of the VIP; give its own address on the segment"
-                ));
+                let why = "a server has the address of the VIP; give its own address on the segment";
+                wrong.push((Some(at), format!("{name}: {why}")));
             }
-            wrong.extend(server.problem().map(|why| format!("{name}, {}: {why}", server.name)));
+            wrong.extend(server.problem().map(|why| (Some(at), format!("{name}, {}: {why}", server.name))));
         }
-        match (self.schedule, self.persistence) {
-            (Schedule::Ring, Persistence::For(_)) => wrong.push(format!(
+        wrong.extend(match (self.schedule, self.persistence) {
+            (Schedule::Ring, Persistence::For(_)) => Some((None, format!(
                 "{name}: a time of persistence needs schedule = \"round-robin\"; the ring has persistence = \"source\", without a time"
-            )),
-            (Schedule::RoundRobin, Persistence::Source) => wrong.push(format!(
+            ))),
+            (Schedule::RoundRobin, Persistence::Source) => Some((None, format!(
                 "{name}: persistence = \"source\" needs schedule = \"maglev\"; round robin has a time, such as persistence = \"300s\""
-            )),
-            _ => {}
-        }
+            ))),
+            _ => None,
+        });
         wrong
     }
 }

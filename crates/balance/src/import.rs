@@ -43,8 +43,13 @@ impl Config {
             read.err().into_iter().flatten().for_each(add);
         }
         if table.mistakes.is_empty() {
-            let whole = |message| Mistake { file: file.to_owned(), line: 1, column: 1, message };
-            table.mistakes.extend(table.config.problems().into_iter().map(whole));
+            let problems = table.config.problems().into_iter();
+            table.mistakes.extend(problems.map(|problem| Mistake {
+                file: file.to_owned(),
+                line: 1,
+                column: 1,
+                message: problem.why,
+            }));
         }
         if table.mistakes.is_empty() { Ok(table.config) } else { Err(table.mistakes) }
     }

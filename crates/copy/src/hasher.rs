@@ -55,8 +55,11 @@ impl Hasher {
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        let ask =
-            format!("command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1\n");
+        // Where `dd` can open without waiting, it does: what was a file a moment ago may be a FIFO.
+        let ask = format!(
+            "command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1
+n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock\n"
+        );
         stdin.write_all(ask.as_bytes()).await.ok()?;
         let mut lines = BufReader::new(stdout);
         // A profile may have said something before.
@@ -96,25 +99,20 @@ impl Hasher {
     /// The hash of a file, or of `length` bytes of it from an offset; none if nobody there can tell.
     async fn hash(&self, path: &[u8], part: Option<(u64, u64)>) -> Option<String> {
         let path = quoted(path);
-        let mut command = Vec::new();
-        match part {
-            None => {
-                command.extend_from_slice(b"cksum <");
-                command.extend_from_slice(&path);
-            }
-            Some((offset, length)) => {
-                // What follows a pipe does not hear of a failure in front of it.
-                command.extend_from_slice(b"[ -r ");
-                command.extend_from_slice(&path);
-                command.extend_from_slice(b" ] && dd if=");
-                command.extend_from_slice(&path);
-                let (skip, count) = (offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES));
-                command.extend_from_slice(
-                    format!(" bs={BLOCK_BYTES} skip={skip} count={count} 2>/dev/null | cksum").as_bytes(),
-                );
-            }
-        }
-        command.extend_from_slice(format!(" || echo {UNREADABLE}\n").as_bytes());
+        let part = part.map_or(String::new(), |(offset, length)| {
+            format!(" skip={} count={}", offset / BLOCK_BYTES, length.div_ceil(BLOCK_BYTES))
+        });
+        // A FIFO would be waited for. What follows a pipe does not hear of a failure in front of it.
+        let command = [
+            &b"[ -f "[..],
+            &path,
+            b" ] && [ -r ",
+            &path,
+            b" ] && dd $n if=",
+            &path,
+            format!(" bs={BLOCK_BYTES}{part} 2>/dev/null | cksum || echo {UNREADABLE}\n").as_bytes(),
+        ]
+        .concat();
         let (answer, hash) = oneshot::channel();
         self.waiting.borrow_mut().as_mut()?.push_back(answer);
         self.commands.send(command).ok()?;

@@ -173,6 +173,18 @@ async fn run(
     let Found { items, mut problems } = found.map_err(|trouble| session.trouble(&trouble))??;
     let mut report = Report { login_s: *login_s, round_trip_s, ..Report::default() };
     let items = one_for_each_target(items, &mut problems);
+    let own = |item: &Item| match direction {
+        Direction::Up => PathBuf::from(os(&item.source)),
+        Direction::Down => PathBuf::from(os(&item.target)),
+    };
+    if let Some((path, option)) =
+        files::first_claimed(items.iter().filter(|item| item.kind == Kind::File).map(own))
+    {
+        return Err(CopyError::WrongUse(format!(
+            "{option}: {} is a file of the copy: give another file to write to",
+            path.display()
+        )));
+    }
     let (folders, items): (Vec<Item>, Vec<Item>) =
         items.into_iter().partition(|item| item.kind == Kind::Folder);
     let problems = problems.into_iter().map(|problem| FileReport::missing(&problem.source, problem.why));

@@ -2,10 +2,10 @@
 
 use std::{
     cell::RefCell,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     mem::swap,
     os::unix::fs::{FileExt, MetadataExt},
-    path::Path,
+    path::PathBuf,
     rc::Rc,
     sync::Arc,
 };
@@ -289,7 +289,9 @@ impl Carrier {
 
 /// Opens a source. What is no file any more, such as a FIFO, holds nobody.
 pub(crate) fn open_source(file: &FileCopy) -> Result<File> {
-    files::open(Path::new(&os(&file.item.source))).map_err(|error| Trouble::local("read the source", &error))
+    let path = PathBuf::from(os(&file.item.source));
+    let opened = files::open_with(OpenOptions::new().read(true), &path);
+    opened.map_err(|error| Trouble::local("read the source", &error))
 }
 
 /// Opens a file that is not there yet.

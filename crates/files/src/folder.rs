@@ -20,7 +20,7 @@ use rustix::{
         symlinkat, unlinkat,
     },
     io::Errno,
-    process::{getegid, geteuid},
+    process::geteuid,
 };
 
 use crate::{check_owners, is_owned, others_may_write, refused, regular};
@@ -32,9 +32,6 @@ pub enum Trust {
     Private,
     /// To this user or root, and nobody else may write to it.
     OwnersOnly,
-    /// To this user, root, or the user in whose folder this program was started; others cannot rename what we make in it. It may be
-    /// `/tmp`, where the kernel sees to that, and members of this user's own group may write to it, as under umask 002.
-    KeepsNames,
     /// To anybody: a folder where data lie. What we keep in it is judged by itself.
     Anybody,
 }
@@ -56,8 +53,7 @@ impl Folder {
     /// # Errors
     /// When it is missing, is no folder, or its owner and mode are not what `trust` asks for; the message says which.
     pub fn open(path: &Path, trust: Trust) -> io::Result<Self> {
-        let is_followed = matches!(trust, Trust::Anybody | Trust::KeepsNames);
-        let follow = if is_followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let follow = if trust == Trust::Anybody { OFlags::empty() } else { OFlags::NOFOLLOW };
         let opened = match Self::unjudged(path, FOLDER | follow) {
             // Names can be made in it, though it cannot be listed.
             Err(Errno::ACCESS) if trust == Trust::Anybody => Self::unjudged(path, WAY),
@@ -150,15 +146,6 @@ impl Folder {
         let why = match trust {
             Trust::Anybody => return Ok(self),
             Trust::OwnersOnly => return check_owners(&about).map(|()| self),
-            Trust::KeepsNames if !is_owned(&about) && !is_host(owner) => format!("belongs to user {owner}"),
-            Trust::KeepsNames => {
-                let by_group = about.mode() & 0o020 != 0 && about.gid() != getegid().as_raw();
-                let is_open = by_group || about.mode() & 0o002 != 0;
-                if !is_open || about.mode() & 0o1000 != 0 {
-                    return Ok(self);
-                }
-                "can be written to by other users, who could rename what is made in it".to_owned()
-            }
             Trust::Private if owner != user => format!("belongs to user {owner}, not to user {user}"),
             Trust::Private if about.mode() & 0o077 == 0 => return Ok(self),
             Trust::Private => "can be opened by other users; give it mode 700".to_owned(),
@@ -310,11 +297,6 @@ impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
-}
-
-/// Whether this program was started in a folder of this user, as root in another user's project or container.
-fn is_host(user: u32) -> bool {
-    std::fs::metadata(".").is_ok_and(|here| here.uid() == user)
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -16,26 +16,34 @@ use rustix::{
 };
 
 pub use folder::{Folder, Trust};
+pub use input::read;
+pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads};
 pub use output::secret;
+pub use way::keeps_names;
 
 mod folder;
+mod input;
+mod named;
 mod output;
+mod way;
 
-/// Opens a regular file that a user named, to read it; links are followed. A FIFO that stands in its place meanwhile does not hold the
-/// caller.
+/// Opens a regular file that a user named, to read it, and notes that it [is read](reads); links are followed. A FIFO that stands in its
+/// place meanwhile does not hold the caller.
 ///
 /// # Errors
-/// When it cannot be opened, or is no regular file.
+/// When it cannot be opened, is no regular file, or is written by an option.
 pub fn open(path: &Path) -> io::Result<File> {
-    open_with(OpenOptions::new().read(true), path, OFlags::empty())
+    let file = open_with(OpenOptions::new().read(true), path)?;
+    reads(path)?;
+    Ok(file)
 }
 
-/// Opens a regular file with these options and flags, without waiting for another program.
+/// Opens a regular file with these options, without waiting for another program.
 ///
 /// # Errors
 /// When it cannot be opened, or is no regular file.
-pub fn open_with(options: &mut OpenOptions, path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     regular(options.custom_flags(flags.bits().cast_signed()).open(path)?)
 }
 
@@ -99,9 +107,7 @@ mod tests {
         assert!(open(&fifo).unwrap_err().to_string().contains("is a FIFO"));
         assert!(open(folder.path()).unwrap_err().to_string().contains("is a folder"));
         assert!(open(Path::new("/dev/zero")).unwrap_err().to_string().contains("is a device"));
-        let no_link = open_with(OpenOptions::new().read(true), &link, OFlags::NOFOLLOW);
-        assert!(no_link.is_err());
         // With a reader, a FIFO can be opened for writing; without one, the open fails at once.
-        assert!(open_with(OpenOptions::new().write(true), &fifo, OFlags::empty()).is_err());
+        assert!(open_with(OpenOptions::new().write(true), &fifo).is_err());
     }
 }

@@ -22,8 +22,9 @@ use crate::{Folder, Trust, refused, waiting};
 /// In a folder that others may write to, no link is followed, and nothing is written behind the lines of others.
 ///
 /// # Errors
-/// When it cannot be opened or made; `ENXIO` for a pipe that nobody reads.
-pub fn secret(path: &Path, append: bool) -> io::Result<File> {
+/// When it cannot be opened or made, or `option` cannot [claim](crate::claim) it; `ENXIO` for a pipe that nobody reads.
+pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<File> {
+    crate::claim(option, path)?;
     let name = path.file_name().ok_or_else(|| io::Error::from(ErrorKind::IsADirectory))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = Folder::open(parent, Trust::Anybody)?;
@@ -90,14 +91,14 @@ mod tests {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let mut reader = File::open(&path).unwrap();
-        secret(&path, false).unwrap().write_all(b"secret").unwrap();
+        secret("--log", &path, false).unwrap().write_all(b"secret").unwrap();
         let mut read = String::new();
         reader.read_to_string(&mut read).unwrap();
         assert_eq!((read.as_str(), mode(&path)), ("old", 0o600));
-        secret(&path, true).unwrap().write_all(b" more").unwrap();
+        secret("--log", &path, true).unwrap().write_all(b" more").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "secret more");
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        drop(secret(&path, true).unwrap());
+        drop(secret("--log", &path, true).unwrap());
         assert_eq!((mode(&path), fs::read_dir(folder.path()).unwrap().count()), (0o600, 1));
     }
 
@@ -111,24 +112,25 @@ mod tests {
             symlink(&far, folder.join("out")).unwrap();
         }
         fs::write(&far, "precious").unwrap();
-        assert!(secret(&shared.join("out"), true).unwrap_err().to_string().contains("is a link"));
-        secret(&shared.join("out"), false).unwrap().write_all(b"ours").unwrap();
+        assert!(secret("--log", &shared.join("out"), true).unwrap_err().to_string().contains("is a link"));
+        secret("--log", &shared.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!(fs::read(&far).unwrap(), b"precious");
         assert_eq!(fs::read(shared.join("out")).unwrap(), b"ours");
-        secret(&own.join("out"), true).unwrap().write_all(b"!").unwrap();
+        secret("--log", &own.join("out"), true).unwrap().write_all(b"!").unwrap();
         assert_eq!(fs::read(&far).unwrap(), b"precious!");
-        secret(&own.join("out"), false).unwrap().write_all(b"ours").unwrap();
+        secret("--log", &own.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
         // A new name in either, and a device.
         for folder in [&shared, &own] {
             assert!(
-                secret(&folder.join("new"), true).is_ok() && secret(&folder.join("newer"), false).is_ok()
+                secret("--log", &folder.join("new"), true).is_ok()
+                    && secret("--log", &folder.join("newer"), false).is_ok()
             );
         }
-        secret(Path::new("/dev/null"), false).unwrap().write_all(b"x").unwrap();
+        secret("--log", Path::new("/dev/null"), false).unwrap().write_all(b"x").unwrap();
         let second = shared.join("second");
         fs::hard_link(&far, &second).unwrap();
-        assert!(secret(&second, true).unwrap_err().to_string().contains("second name"));
+        assert!(secret("--log", &second, true).unwrap_err().to_string().contains("second name"));
     }
 
     #[test]
@@ -137,10 +139,10 @@ mod tests {
         let fifo = folder.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for append in [true, false] {
-            let refused = secret(&fifo, append).unwrap_err();
+            let refused = secret("--log", &fifo, append).unwrap_err();
             assert_eq!(Errno::from_io_error(&refused), Some(Errno::NXIO));
         }
         let _reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
-        secret(&fifo, false).unwrap().write_all(b"x").unwrap();
+        secret("--log", &fifo, false).unwrap().write_all(b"x").unwrap();
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use settings::{Reader, Table, schema};
+use settings::{Reader, Table, Value, schema};
 
 use crate::{
     file::keys::{self, HostNames, Key, KeyType},
@@ -155,8 +155,7 @@ const KEYS: &[Key<Known>] = &[
             |what| schema::texts(what, "--capacity"),
             |known, reader, value, _| {
                 let values = reader.array(value, "a list of arguments in quotes");
-                known.args =
-                    values.iter().filter_map(|value| reader.text(value)).map(str::to_owned).collect();
+                known.args = read_words(reader, values);
             },
         ),
     ),
@@ -248,6 +247,16 @@ impl ProgramContext<'_> {
         let listen = format!("{any}:{}", self.known.port);
         words(&[&self.program.display().to_string(), name, "--listen", &listen])
     }
+}
+
+/// The words of a command line. Those that name files are read by what it starts.
+pub(crate) fn read_words(reader: &mut Reader<'_>, values: &[Value<'_>]) -> Vec<String> {
+    let word = |value| {
+        let word = reader.text(value)?.to_owned();
+        reader.checked(value, files::reads(Path::new(&word)))?;
+        Some(word)
+    };
+    values.iter().filter_map(word).collect()
 }
 
 fn words(list: &[&str]) -> Vec<String> {

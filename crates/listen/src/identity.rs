@@ -33,6 +33,14 @@ impl Identity {
     }
 }
 
+impl Tls {
+    /// What is wrong with the files, each by itself.
+    pub fn mistakes(&self) -> Vec<String> {
+        let mistakes = tls::Identity::mistakes(&self.certificates, &self.key);
+        mistakes.map(|mistake| mistake.to_string()).collect()
+    }
+}
+
 fn load(files: &Tls) -> Result<ServerConfig, Error> {
     let identity = tls::Identity::read(&files.certificates, &files.key);
     let config = identity.and_then(|identity| Offer::default().server(identity, None));

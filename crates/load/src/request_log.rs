@@ -87,7 +87,7 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
         io::Error::new(error.kind(), format!("cannot write the log {}: {why}", plan.file))
     };
     // Only its owner may read it: targets of requests may say who did what.
-    let mut file = files::secret(Path::new(&plan.file), true).map_err(fails)?;
+    let mut file = files::secret("--log", Path::new(&plan.file), true).map_err(fails)?;
     if file.metadata()?.is_file() {
         // A line that was torn by a full disk must not spoil the next one.
         let mut last = [b'\n'];

@@ -100,12 +100,7 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, FieldMistake> {
                        package ca-certificates); give one with --cacert FILE, or do not check certificates (--insecure)";
         return Err(mistake("cacert", message.to_owned()));
     };
-    let mut roots = RootCertStore::empty();
-    // The system's file may have certificates of forms that are no longer used: others still count.
-    let certificates = CertificateDer::pem_file_iter(&file)
-        .map_err(|error| mistake("cacert", format!("{}: {error}", file.display())))?
-        .filter_map(Result::ok);
-    roots.add_parsable_certificates(certificates);
+    let roots = tls::read_system_roots(&file).map_err(|error| mistake("cacert", error.to_string()))?;
     if roots.is_empty() {
         let message =
             format!("{} has no certificate that can be used; give a file with --cacert", file.display());

@@ -13,7 +13,7 @@ mod text_tests;
 mod values_tests;
 
 use clap::{
-    CommandFactory, FromArgMatches, Parser, Subcommand,
+    CommandFactory, Parser, Subcommand,
     error::{ContextKind, ContextValue},
 };
 
@@ -86,11 +86,7 @@ fn main() -> std::process::ExitCode {
         let printed = output::standard::print_raw(&help).map(|()| exit::Exit::GoalsMet);
         return printed.unwrap_or_else(|refusal| output::standard::print_refusal(&refusal)).into();
     }
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
-        let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-        Ok((cli, matches))
-    });
-    let (cli, matches) = match parsed {
+    let cli = match Cli::try_parse() {
         Ok(parsed) => parsed,
         Err(error) => {
             let status = print_error(&without_hidden(error));
@@ -98,9 +94,6 @@ fn main() -> std::process::ExitCode {
             return status;
         }
     };
-    if let Err(refusal) = output::paths::check(&Cli::command(), &matches) {
-        return output::standard::print_refusal(&refusal).into();
-    }
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),

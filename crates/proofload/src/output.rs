@@ -3,7 +3,6 @@
 pub(crate) mod comparison_text;
 pub(crate) mod destination;
 pub(crate) mod hlog;
-pub(crate) mod paths;
 pub(crate) mod peer_text;
 pub(crate) mod progress;
 pub(crate) mod standard;

@@ -99,21 +99,11 @@ impl Distribution {
     /// When the file cannot be read or has no times, or lines are not times; all of them are named.
     fn from_file(path: &Path) -> Result<Self, String> {
         let text = crate::input::read_text(path)?;
-        let mut values = Vec::new();
-        let mut mistakes = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let value = line.split('#').next().unwrap_or_default().trim();
-            if value.is_empty() {
-                continue;
-            }
-            match parse_time(value) {
-                Ok(time) => values.push(time.as_nanos() as u64),
-                Err(mistake) => mistakes.push(format!("{}:{}: {mistake}", path.display(), number + 1)),
-            }
-        }
-        if !mistakes.is_empty() {
-            return Err(mistakes.join("\n"));
-        }
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let lines = (1..).zip(lines).filter(|(_, value)| !value.is_empty());
+        let values = crate::input::each_line(path.display(), lines, |value| {
+            parse_time(value).map(|time| time.as_nanos() as u64)
+        })?;
         if values.is_empty() {
             return Err(format!("{} holds no times; write one per line, such as 20ms", path.display()));
         }

@@ -83,11 +83,20 @@ impl ResultFolder {
         Place::of(path)?.make()
     }
 
-    /// Opens an existing folder, of whomever it be, to read it.
+    /// Opens an existing folder, of whomever it be, to read it, and notes that its records are read.
     ///
     /// # Errors
-    /// When it holds no plan.
+    /// When it holds no plan, or an option writes to a record.
     pub fn open(path: &Path) -> Result<Self> {
+        let folder = Self::held(path)?;
+        for name in RECORDS {
+            let path = folder.file(name);
+            files::reads(&path).map_err(|cause| FolderError::File { what: "read", path, cause })?;
+        }
+        Ok(folder)
+    }
+
+    fn held(path: &Path) -> Result<Self> {
         let missing = || FolderError::NotAResultFolder { path: path.to_owned(), missing: PLAN };
         let held = files::Folder::open(path, Trust::Anybody).map_err(|_| missing())?;
         if held.has(PLAN) { Ok(Self::of(held)) } else { Err(missing()) }
@@ -369,7 +378,8 @@ impl ResultFolder {
     /// Opens a file of the folder. Refuses pipes and devices, which could block the reader.
     fn open_file(&self, name: &str) -> Result<File> {
         let path = self.file(name);
-        files::open(&path).map_err(|cause| FolderError::File { what: "read", path, cause })
+        let opened = files::open_with(File::options().read(true), &path);
+        opened.map_err(|cause| FolderError::File { what: "read", path, cause })
     }
 }
 

@@ -1,15 +1,9 @@
 //! Reading files that users name, with limits of size and time.
 
 use std::{
-    fs::OpenOptions,
+    fmt::Display,
     io::{self, BufRead, ErrorKind, Read},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
-};
-
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::OFlags,
 };
 
 /// Largest size of a text file, in bytes.
@@ -18,39 +12,19 @@ const MAX_TEXT_BYTES: u64 = 16 << 20;
 pub const MAX_BODY_BYTES: u64 = 256 << 20;
 /// Largest record, in bytes: a plan holds the body of its requests, in base64.
 const MAX_RECORD_BYTES: u64 = 2 * MAX_BODY_BYTES;
-/// Longest wait for data from a pipe or a terminal.
-const MAX_WAIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Reads a file. A pipe (`/dev/stdin`, `<(command)`) is read to its end.
 ///
 /// # Errors
-/// When the file cannot be read, holds more than `max_bytes`, or gives no data for 5 s.
+/// When the file cannot be read, holds more than `max_bytes`, gives no data for 5 s, or is written by an option.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
-    read_within(path, max_bytes, &MAX_WAIT)
-}
-
-fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> Result<Vec<u8>, String> {
-    let refuse = |why: String| format!("cannot read {}: {why}", path.display());
-    // Without this flag, opening a pipe would wait for a writer.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let mut file = file.map_err(|error| refuse(error.to_string()))?;
-    let (mut bytes, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
-    loop {
-        let ready = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(wait));
-        if ready.map_err(|error| refuse(io::Error::from(error).to_string()))? == 0 {
-            return Err(refuse(format!("it has given no data for {} s; use a file", wait.tv_sec)));
-        }
-        match file.read(&mut chunk) {
-            Ok(0) => return Ok(bytes),
-            Ok(read) => bytes.extend_from_slice(&chunk[..read]),
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(refuse(error.to_string())),
-        }
-        if bytes.len() as u64 > max_bytes {
-            return Err(refuse(too_large(max_bytes)));
-        }
-    }
+    files::read(path, max_bytes).map_err(|error| {
+        let why = match error.kind() {
+            ErrorKind::FileTooLarge => too_large(max_bytes),
+            _ => error.to_string(),
+        };
+        format!("cannot read {}: {why}", path.display())
+    })
 }
 
 /// Reads a text file, as all files of text are read: without a byte order mark, and with LF for the line ends of Windows.
@@ -61,6 +35,36 @@ pub fn read_text(path: &Path) -> Result<String, String> {
     let bytes = read(path, MAX_TEXT_BYTES)?;
     let text = decode(&bytes).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
     Ok(text.replace("\r\n", "\n"))
+}
+
+/// Most mistakes of one file that are told.
+const MAX_TOLD: usize = 100;
+
+/// What the numbered lines of a file mean.
+///
+/// # Errors
+/// Every line that means nothing, as `FILE:LINE: why`.
+pub fn each_line<L, T, E: Display>(
+    file: impl Display,
+    lines: impl IntoIterator<Item = (usize, L)>,
+    mut read: impl FnMut(L) -> Result<T, E>,
+) -> Result<Vec<T>, String> {
+    let (mut read_lines, mut mistakes) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
+        match read(line) {
+            Ok(line) => read_lines.push(line),
+            Err(why) => mistakes.push(format!("{file}:{number}: {why}")),
+        }
+    }
+    match mistakes.len() {
+        0 => return Ok(read_lines),
+        MAX_TOLD.. => {
+            let omitted = mistakes.split_off(MAX_TOLD - 1).len();
+            mistakes.push(format!("{file}: {omitted} more mistakes are not shown"));
+        }
+        _ => {}
+    }
+    Err(mistakes.join("\n"))
 }
 
 /// The byte order mark, which some editors put before a text in UTF-8.
@@ -146,7 +150,7 @@ pub fn too_large(max_bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command, thread, time::Duration};
+    use std::fs;
 
     use super::*;
 
@@ -184,32 +188,22 @@ mod tests {
     }
 
     #[test]
-    fn endless_files_are_refused_and_pipes_are_read_to_their_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let [file, pipe] = ["file", "pipe"].map(|name| folder.path().join(name));
-        fs::write(&file, "1234").unwrap();
-        assert_eq!(read(&file, 4).unwrap(), b"1234");
-        assert!(read(&file, 3).unwrap_err().ends_with("more than 3 B, the largest size that is read"));
-        assert!(read(Path::new("/dev/zero"), 1 << 20).unwrap_err().contains("the largest size that is read"));
-        assert_eq!(read(Path::new("/dev/null"), 4).unwrap(), b"");
-        assert!(read(folder.path(), 4).is_err());
+    fn every_line_that_means_nothing_is_told() {
+        let read = |text: &str| each_line("f", (1..).zip(text.lines()), str::parse::<u8>);
+        assert_eq!(read("1\n2\n").unwrap(), [1, 2]);
+        let wrong = read("1\nx\n300\n4\ny\n").unwrap_err();
+        let begins: Vec<_> = wrong.lines().map(|line| &line[..4]).collect();
+        assert_eq!(begins, ["f:2:", "f:3:", "f:5:"]);
+        let many = read(&"x\n".repeat(1_000)).unwrap_err();
+        assert_eq!((many.lines().count(), many.ends_with("f: 901 more mistakes are not shown")), (100, true));
+    }
 
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        assert!(read_within(&pipe, 4, &at_once).unwrap_err().contains("it has given no data"));
-        let writer = thread::spawn({
-            let pipe = pipe.clone();
-            move || {
-                let mut pipe = OpenOptions::new().write(true).open(pipe).unwrap();
-                for chunk in ["ab", "cd"] {
-                    io::Write::write_all(&mut pipe, chunk.as_bytes()).unwrap();
-                    // The reader must wait between the chunks, as with a slow command.
-                    thread::sleep(Duration::from_millis(50));
-                }
-            }
-        });
-        let minutes = Timespec { tv_sec: 300, tv_nsec: 0 };
-        assert_eq!(read_within(&pipe, 4, &minutes).unwrap(), b"abcd");
-        writer.join().unwrap();
+    #[test]
+    fn a_file_that_is_too_large_is_refused_with_the_size() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "1234").unwrap();
+        assert_eq!(read(file.path(), 4).unwrap(), b"1234");
+        let refused = read(file.path(), 3).unwrap_err();
+        assert!(refused.ends_with("more than 3 B, the largest size that is read"), "{refused}");
     }
 }

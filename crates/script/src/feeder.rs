@@ -1,6 +1,6 @@
 //! Rows of CSV and NDJSON files, which give values to templates.
 
-use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
+use std::{collections::BTreeMap, io::Read as _, path::Path};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -20,6 +20,9 @@ pub(crate) struct Feeder {
     ends: Vec<u32>,
     order: RowOrder,
 }
+
+/// A line's number, and what came of it.
+type Line = (usize, Result<(), String>);
 
 /// Where a worker is in a feeder.
 #[derive(Debug, Clone, Copy)]
@@ -50,65 +53,76 @@ impl Feeder {
         let text = input::decode(&bytes).map_err(|why| format!("cannot read {}: {why}", plan.file))?;
         let mut feeder =
             Self { columns: Vec::new(), values: Vec::new(), ends: Vec::new(), order: plan.order };
-        let read = if is_json { feeder.read_ndjson(text) } else { feeder.read_csv(text) };
-        read.map_err(|(line, why)| format!("{}:{line}: {why}", plan.file))?;
+        let rows = if is_json { feeder.read_ndjson(text) } else { feeder.read_csv(text) };
+        input::each_line(&plan.file, rows, |row| row)?;
         match feeder.rows() {
             0 => Err(format!("{} has no row below its line of names", plan.file)),
             _ => Ok(feeder),
         }
     }
 
-    fn read_csv(&mut self, text: &str) -> Result<(), (u64, String)> {
-        check_quotes(text.as_bytes())?;
-        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
-        let place = |error: &csv::Error| error.position().map_or(1, csv::Position::line);
-        let headers = reader.headers().map_err(|error| (place(&error), error.to_string()))?;
-        self.columns = headers.iter().map(|name| name.trim().to_owned()).collect();
+    /// What came of each line.
+    fn read_csv(&mut self, text: &str) -> Vec<Line> {
+        let quotes = check_quotes(text.as_bytes()).err();
+        // Behind a wrong quote, lines are not what they seem.
+        let sound = quotes.as_ref().map_or(usize::MAX, |(line, _)| line - 1);
+        let sound: String = text.split_inclusive('\n').take(sound).collect();
+        let mut lines: Vec<Line> = Vec::new();
+        let mut reader = csv::ReaderBuilder::new().from_reader(sound.as_bytes());
+        let place = |error: &csv::Error| error.position().map_or(1, csv::Position::line) as usize;
+        match reader.headers() {
+            Ok(names) => self.columns = names.iter().map(|name| name.trim().to_owned()).collect(),
+            Err(error) => lines.push((place(&error), Err(error.to_string()))),
+        }
         if let [only] = &self.columns[..]
             && let Some(separator) = only.chars().find(|c| [';', '\t', '|'].contains(c))
         {
             let what = if separator == '\t' { "tabs".to_owned() } else { format!("'{separator}'") };
-            return Err((1, format!("its names look separated by {what}: columns are separated by commas")));
+            return vec![(
+                1,
+                Err(format!("its names look separated by {what}: columns are separated by commas")),
+            )];
         }
         if let Some(name) = repeated(&self.columns) {
-            return Err((1, format!("two columns have the name '{name}': rename one")));
+            lines.push((1, Err(format!("two columns have the name '{name}': rename one"))));
         }
-        let mut row = csv::ByteRecord::new();
-        while reader.read_byte_record(&mut row).map_err(|error| (place(&error), error.to_string()))? {
-            for value in &row {
-                self.push(value).map_err(|why| (row.position().map_or(1, csv::Position::line), why))?;
-            }
+        for row in reader.byte_records() {
+            lines.push(match row {
+                Ok(row) => {
+                    let number = row.position().map_or(1, csv::Position::line) as usize;
+                    (number, row.iter().try_for_each(|value| self.push(value)))
+                }
+                Err(error) => (place(&error), Err(error.to_string())),
+            });
         }
-        Ok(())
+        lines.extend(quotes.map(|(line, why)| (line, Err(why))));
+        lines
     }
 
-    fn read_ndjson(&mut self, text: &str) -> Result<(), (u64, String)> {
-        for (number, line) in (1..).zip(text.split('\n')) {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let row: BTreeMap<String, Box<RawValue>> = serde_json::from_str(line)
-                .map_err(|error| (number, format!("not a JSON object: {error}")))?;
-            if self.columns.is_empty() {
-                self.columns = row.keys().cloned().collect();
-            }
-            if row.len() != self.columns.len() {
-                return Err((
-                    number,
-                    format!("it must have the same keys as the first: {}", self.columns.join(", ")),
-                ));
-            }
-            for column in 0..self.columns.len() {
-                let name = &self.columns[column];
-                let value = match row.get(name) {
-                    // Numbers stay as they are written.
-                    Some(value) => {
-                        serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
-                    }
-                    None => return Err((number, format!("the key '{name}' of the first object is missing"))),
-                };
-                self.push(value.as_bytes()).map_err(|why| (number, why))?;
-            }
+    fn read_ndjson(&mut self, text: &str) -> Vec<Line> {
+        let lines = (1..).zip(text.split('\n')).filter(|(_, line)| !line.trim_ascii().is_empty());
+        lines.map(|(number, line)| (number, self.read_object(line))).collect()
+    }
+
+    fn read_object(&mut self, line: &str) -> Result<(), String> {
+        let row: BTreeMap<String, Box<RawValue>> =
+            serde_json::from_str(line).map_err(|error| format!("not a JSON object: {error}"))?;
+        if self.columns.is_empty() {
+            self.columns = row.keys().cloned().collect();
+        }
+        if row.len() != self.columns.len() {
+            return Err(format!("it must have the same keys as the first: {}", self.columns.join(", ")));
+        }
+        for column in 0..self.columns.len() {
+            let name = &self.columns[column];
+            let value = match row.get(name) {
+                // Numbers stay as they are written.
+                Some(value) => {
+                    serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+                }
+                None => return Err(format!("the key '{name}' of the first object is missing")),
+            };
+            self.push(value.as_bytes())?;
         }
         Ok(())
     }
@@ -165,11 +179,9 @@ impl Feeder {
 
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     // Each worker process reads it, and a pipe has its bytes once.
-    if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file, and a feeder is read several times"));
-    }
+    let file = files::open(path)?;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it has more than 1 GiB, and its rows are kept in memory"));
     }
@@ -177,7 +189,7 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Checks that quoted values end with their quotes (RFC 4180, 2.5 to 2.7): what reads CSV would take something else for the value.
-fn check_quotes(bytes: &[u8]) -> Result<(), (u64, String)> {
+fn check_quotes(bytes: &[u8]) -> Result<(), (usize, String)> {
     let (mut at, mut line) = (0, 1);
     while at < bytes.len() {
         let opened = line;
@@ -188,7 +200,7 @@ fn check_quotes(bytes: &[u8]) -> Result<(), (u64, String)> {
                     None => return Err((opened, "a quote is opened and not closed".to_owned())),
                     Some(b'"') if bytes.get(at + 1) == Some(&b'"') => at += 1,
                     Some(b'"') => break,
-                    Some(byte) => line += u64::from(*byte == b'\n'),
+                    Some(byte) => line += usize::from(*byte == b'\n'),
                 }
                 at += 1;
             }
@@ -204,7 +216,7 @@ fn check_quotes(bytes: &[u8]) -> Result<(), (u64, String)> {
         }
         let rest = &bytes[at..];
         let end = rest.iter().position(|byte| matches!(byte, b',' | b'\n')).unwrap_or(rest.len());
-        line += u64::from(rest.get(end) == Some(&b'\n'));
+        line += usize::from(rest.get(end) == Some(&b'\n'));
         at += end + 1;
     }
     Ok(())
@@ -218,6 +230,8 @@ fn repeated(names: &[String]) -> Option<&String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn read(name: &str, text: &str, order: RowOrder) -> Result<Feeder, String> {
@@ -306,9 +320,17 @@ mod tests {
             [&b"18446744073709551616"[..], b"0.10", b"x"]
         );
         assert!(refused("a.ndjson", "{\"a\":1}\n{\"b\":1}\n").starts_with("a.ndjson:2: the key 'a'"));
+        for (name, text, lines) in [
+            ("a.csv", "id,name\n1,a,x\n2\n3,b\n4\n\"5,c\n", "2 3 5 6"),
+            ("a.ndjson", "{\"a\":1}\nx\n[1]\n{\"b\":2}\n{\"a\":2}\n", "2 3 4"),
+        ] {
+            let told = refused(name, text);
+            let told: Vec<_> = told.lines().filter_map(|line| line.split(':').nth(1)).collect();
+            assert_eq!(told.join(" "), lines, "{name}");
+        }
         let pipe =
             Feeder::read(&FeederPlan { file: "/dev/null".to_owned(), order: RowOrder::Once }).unwrap_err();
-        assert!(pipe.contains("it is not a regular file"), "{pipe}");
+        assert!(pipe.contains("not a regular file"), "{pipe}");
         assert!(refused("a.ndjson", "[1]\n").starts_with("a.ndjson:1: not a JSON object"));
     }
 }

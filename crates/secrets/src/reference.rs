@@ -12,6 +12,7 @@ use std::{
 };
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use record::input::{MARK, each_line, read_text};
 
 use crate::mask;
 
@@ -126,11 +127,19 @@ pub struct Lines {
 /// The file and the reason.
 pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let refuse = |error| format!("cannot read {}: {error}", path.display());
-    let text = record::input::read_text(path)?;
+    let text = read_text(path)?;
     let mode = fs::metadata(path).map_err(refuse)?.mode();
-    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim().to_owned()));
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let lines =
+        each_line(path.display(), lines.map(|(number, line)| (number, (number, line))), |(number, line)| {
+            match line.contains(|c: char| c == MARK || c.is_control() && c != '\t') {
+                true => Err("it has a control character or a byte order mark; end lines with LF or CRLF"),
+                false => Ok((number, line.to_owned())),
+            }
+        })?;
     Ok(Lines {
-        lines: lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect(),
+        lines,
         warning: (mode & 0o004 != 0)
             .then(|| format!("all users of this machine can read {0}: run chmod o-r {0}", path.display())),
     })

@@ -15,14 +15,16 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, folders::about, journal::Entry, locator::packed_name, shared::Shared};
+use crate::{
+    Compression, folders::about, inode::Inode, journal::Entry, locator::packed_name, shared::Shared,
+};
 
 /// A segment that must be packed.
 #[derive(Debug, Clone)]
 pub(crate) struct PackJob {
     pub id: u64,
     pub path: PathBuf,
-    pub inode: u64,
+    pub inode: Inode,
     /// Whether the packed file has its final name, so that only the plain file must be removed.
     pub renamed: bool,
 }
@@ -64,7 +66,7 @@ fn pack(shared: &Shared, job: &mut PackJob) -> io::Result<()> {
     }
     let packed = packed_name(plain, compression.suffix());
     // Nothing to do: the file is empty, renamed, removed or packed by another process.
-    let ours = about(&folder, plain)?.is_some_and(|found| found.st_ino == *inode && found.st_size > 0);
+    let ours = about(&folder, plain)?.is_some_and(|found| inode.is(&found) && found.len() > 0);
     if compression == Compression::None || !ours || folder.has(&packed) {
         return gone();
     }
@@ -113,15 +115,15 @@ fn link(folder: &Folder, hidden: &str, packed: &OsStr) -> io::Result<()> {
 /// Whether `packed` is the renamed hidden file: the hidden name is gone, or leads to the same file.
 pub(crate) fn is_renamed(folder: &Folder, packed: &OsStr) -> io::Result<bool> {
     let found =
-        |name: &OsStr| Ok::<_, io::Error>(about(folder, name)?.map(|found| (found.st_dev, found.st_ino)));
+        |name: &OsStr| Ok::<_, io::Error>(about(folder, name)?.map(|found| (found.dev(), found.ino())));
     let (packed, hidden) = (found(packed)?, found(hidden_name(packed).as_ref())?);
     Ok(packed.is_some() && (hidden.is_none() || hidden == packed))
 }
 
 /// Removes the plain file of a packed segment and syncs the folder before and after.
-pub(crate) fn remove_plain(folder: &Folder, plain: &OsStr, inode: u64) -> io::Result<()> {
+pub(crate) fn remove_plain(folder: &Folder, plain: &OsStr, inode: Inode) -> io::Result<()> {
     fsync(folder)?;
-    if about(folder, plain)?.is_some_and(|found| found.st_ino == inode) {
+    if about(folder, plain)?.is_some_and(|found| inode.is(&found)) {
         folder.remove(plain)?;
     }
     Ok(fsync(folder)?)
@@ -132,10 +134,10 @@ pub(crate) fn hidden_name(packed: &OsStr) -> String {
     format!(".{}.proofload", packed.to_string_lossy())
 }
 
-fn write(shared: &Shared, folder: &Folder, name: &OsStr, inode: u64, into: &File) -> io::Result<()> {
+fn write(shared: &Shared, folder: &Folder, name: &OsStr, inode: Inode, into: &File) -> io::Result<()> {
     let plain = folder.file(name, OFlags::RDONLY)?;
     let metadata = plain.metadata()?;
-    if metadata.ino() != inode {
+    if !inode.is(&metadata) {
         return Err(ErrorKind::NotFound.into());
     }
     into.set_permissions(metadata.permissions())?;
@@ -186,7 +188,7 @@ mod tests {
         fs::create_dir(&state).unwrap();
         let path = folder.join("x.log");
         fs::write(&path, "line\n").unwrap();
-        let inode = path.metadata().unwrap().ino();
+        let inode = Inode::of(&path.metadata().unwrap());
         let (journal, _) = Journal::open(&state).unwrap();
         let segment = Segment {
             path: "x.log".into(),

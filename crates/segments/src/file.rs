@@ -12,13 +12,15 @@ use std::{
 
 use rustix::fs::fstat;
 
+use crate::inode::Inode;
+
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub file: File,
     pub id: u64,
     pub path: PathBuf,
-    pub inode: u64,
+    pub inode: Inode,
     pub sync_state: Arc<SyncState>,
     /// [`Progress::changed_bytes`] at the last successful sync.
     pub synced_bytes: AtomicU64,

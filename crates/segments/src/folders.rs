@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
     io::{self, ErrorKind},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Component, Path, PathBuf},
@@ -10,7 +10,7 @@ use std::{
 
 use files::{Folder, Trust};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, fsync, mkdirat, statat},
+    fs::{Mode, OFlags, fsync, mkdirat, openat},
     io::Errno,
     process::geteuid,
 };
@@ -103,13 +103,14 @@ pub(crate) fn is_gone(cause: &io::Error) -> bool {
 
 /// Whether a link has a name in a folder.
 pub(crate) fn is_link(folder: &Folder, name: &OsStr) -> io::Result<bool> {
-    Ok(about(folder, name)?.is_some_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink))
+    Ok(about(folder, name)?.is_some_and(|found| found.is_symlink()))
 }
 
 /// What has a name in a folder, a link too.
-pub(crate) fn about(folder: &Folder, name: &OsStr) -> io::Result<Option<Stat>> {
-    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) => Ok(Some(found)),
+pub(crate) fn about(folder: &Folder, name: &OsStr) -> io::Result<Option<Metadata>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(folder, name, flags, Mode::empty()) {
+        Ok(found) => Ok(Some(File::from(found).metadata()?)),
         Err(Errno::NOENT) => Ok(None),
         Err(cause) => Err(cause.into()),
     }

@@ -19,7 +19,7 @@ use files::Folder;
 use rustix::fs::{OFlags, fsync};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, folders, locator::absolute};
+use crate::{Error, folders, inode::Inode, locator::absolute};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -45,7 +45,8 @@ pub(crate) enum Entry {
 pub(crate) struct Segment {
     /// Path, relative to the parent of the journal's folder if it is below that.
     pub path: String,
-    pub inode: u64,
+    #[serde(flatten)]
+    pub inode: Inode,
     pub good_bytes: u64,
     pub binary: bool,
     /// Path of its key; with `index`, used to continue the segment.

@@ -17,6 +17,7 @@ mod file;
 mod folders;
 mod gauge;
 mod health;
+mod inode;
 mod journal;
 mod key;
 mod links;

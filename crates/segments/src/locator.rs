@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Compression, Config, folders::Base, listing::Listing};
+use crate::{Compression, Config, folders::Base, inode::Inode, listing::Listing};
 
 /// Number after a name: none, or `_N`.
 pub(crate) type Index = Option<u32>;
@@ -47,7 +47,7 @@ pub(crate) struct OpenedFile {
     /// Path relative to the folder of the template.
     pub name: String,
     pub index: Index,
-    pub inode: u64,
+    pub inode: Inode,
     pub length: u64,
     /// Whether the last byte is not a newline: another process wrote a torn line.
     pub torn: bool,
@@ -102,7 +102,7 @@ impl Locator {
             {
                 found.folders.splice(0..0, made_in.iter().cloned());
                 let full = self.rotate_bytes.is_some_and(|max_bytes| found.length >= max_bytes);
-                if !full && !in_use.contains_inode(found.inode) {
+                if !full && !in_use.contains_inode(found.inode.number) {
                     return Ok(found);
                 }
             }
@@ -163,7 +163,8 @@ fn try_open(
         Err(cause) => return Err(cause.into()),
     };
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
+    // Neither does an input of ours, such as a file of tokens, take lines, whatever tags clients send.
+    if !metadata.is_file() || files::is_read(&path) {
         return Ok(None);
     }
     let length = metadata.len();
@@ -173,7 +174,7 @@ fn try_open(
     }
     // For an existing file too, because its creator may not have synced the name.
     let folders = path.parent().map(Path::to_owned).into_iter().collect();
-    let (inode, linked, torn) = (metadata.ino(), metadata.nlink() > 0, last != *b"\n");
+    let (inode, linked, torn) = (Inode::of(&metadata), metadata.nlink() > 0, last != *b"\n");
     Ok(Some(OpenedFile { file, path, name, index, inode, length, torn, folders, linked }))
 }
 

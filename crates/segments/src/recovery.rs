@@ -4,20 +4,21 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::FileExt,
     path::PathBuf,
     sync::Arc,
 };
 
 use files::Folder;
 use memchr::{memchr, memrchr};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::OFlags;
 
 use crate::{
     Compression, Error,
     compressor::{hidden_name, is_renamed, remove_plain},
     file::SyncState,
     folders::{Base, about},
+    inode::Inode,
     journal::{Entry, Journal, Phase, Segment, Unfinished},
     locator::packed_name,
     slots::Parked,
@@ -125,7 +126,7 @@ fn packed_as(plain: &OsStr, packed: &str) -> Option<OsString> {
 }
 
 /// Finishes packing if the packed file is complete. Returns whether it is.
-fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: u64) -> io::Result<bool> {
+fn finish_packing(folder: &Folder, plain: &OsStr, packed: Option<&OsStr>, inode: Inode) -> io::Result<bool> {
     // A file gets the packed name when it is complete. A file with this name beside a hidden file is a foreign one.
     let Some(packed) = packed else { return Ok(false) };
     let is_complete = is_renamed(folder, packed)?;
@@ -145,17 +146,14 @@ fn truncate_torn_end(
     open: bool,
     recovery: &mut Recovery,
 ) -> io::Result<Option<(u64, Option<u64>)>> {
-    let is_ours = |found: &Stat| {
-        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_ino == segment.inode
-    };
-    let Some(found) = about(folder, name)?.filter(is_ours) else { return Ok(None) };
-    let length = u64::try_from(found.st_size).unwrap_or(0);
+    let found = about(folder, name)?.filter(|found| segment.inode.is(found));
+    let Some(length) = found.map(|found| found.len()) else { return Ok(None) };
     // A file shorter than the synced bytes was truncated by another process on purpose.
     if !open || length <= segment.good_bytes {
         return Ok(Some((length, None)));
     }
     let file = folder.file(name, OFlags::RDWR)?;
-    if file.metadata()?.ino() != segment.inode {
+    if !segment.inode.is(&file.metadata()?) {
         return Ok(None);
     }
     let end = end_of_lines(&file, segment.good_bytes, length, segment.binary)?;
@@ -235,7 +233,7 @@ mod tests {
         let (journal, _) = Journal::open(&state).unwrap();
         let segment = Segment {
             path: "x.log".into(),
-            inode: plain.metadata().unwrap().ino(),
+            inode: Inode::of(&plain.metadata().unwrap()),
             good_bytes: 4,
             binary: false,
             key: "x".into(),
@@ -303,13 +301,44 @@ mod tests {
         assert_eq!(fs::read_to_string(&plain).unwrap(), "another");
     }
 
+    #[test]
+    fn another_file_that_got_the_number_of_ours_stays_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let state = root.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let (journal, _) = Journal::open(&state).unwrap();
+        let mut ids = 0_u64..;
+        let mut begin = |name: &str, change: fn(&mut Segment)| {
+            let mut segment = torn(root.path(), name, name);
+            change(&mut segment);
+            let id = ids.next().unwrap();
+            journal.append(&[Entry::Opened { id, segment }], true).unwrap();
+        };
+        begin("ours.log", |_| {});
+        begin("of_old.log", |segment| segment.inode.born_ns = None);
+        begin("later.log", |segment| segment.inode.born_ns = segment.inode.born_ns.map(|born| born - 1));
+        begin("linked.log", |segment| segment.inode.born_ns = None);
+        fs::hard_link(root.path().join("linked.log"), root.path().join("second")).unwrap();
+        let (recovery, _) = recover(&journal).unwrap();
+        assert_eq!((recovery.segments, recovery.replaced, recovery.truncations.len()), (4, 2, 2));
+        for (name, text) in
+            [("ours", "one\n"), ("of_old", "one\n"), ("later", "one\ntorn"), ("linked", "one\ntorn")]
+        {
+            assert_eq!(
+                fs::read_to_string(root.path().join(name).with_extension("log")).unwrap(),
+                text,
+                "{name}"
+            );
+        }
+    }
+
     /// A file of two lines, of which the second is torn, and its segment.
     fn torn(root: &Path, name: &str, recorded: &str) -> Segment {
         let path = root.join(name);
         fs::write(&path, "one\ntorn").unwrap();
         Segment {
             path: recorded.into(),
-            inode: path.metadata().unwrap().ino(),
+            inode: Inode::of(&path.metadata().unwrap()),
             good_bytes: 0,
             binary: false,
             key: "x".into(),

@@ -174,7 +174,7 @@ impl Segment {
 
     /// Whether the path still leads to this file.
     fn path_is_current(&self) -> bool {
-        self.shared.path.symlink_metadata().is_ok_and(|now| now.ino() == self.shared.inode)
+        self.shared.path.symlink_metadata().is_ok_and(|now| self.shared.inode.number == now.ino())
     }
 
     fn write(&mut self, slices: &mut [IoSlice<'_>], between: &mut dyn FnMut()) -> Written {

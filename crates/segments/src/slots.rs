@@ -10,6 +10,7 @@ use std::{
 use crate::{
     Key,
     file::SyncState,
+    inode::Inode,
     locator::{FilesInUse, Start},
     segment::Segment,
     shared::Shared,
@@ -40,7 +41,7 @@ pub(crate) enum State {
 pub(crate) struct Parked {
     pub id: u64,
     pub path: PathBuf,
-    pub inode: u64,
+    pub inode: Inode,
     /// Whether the journal records that the segment contains NUL bytes.
     pub binary: bool,
     /// Shared with the syncer, which may still change it by the last sync.

@@ -83,7 +83,7 @@ impl Table {
         for number in missing {
             match self.open_segment(number, until) {
                 Ok((entry, segment)) => {
-                    self.slots.claim(&segment.shared.path, segment.shared.inode);
+                    self.slots.claim(&segment.shared.path, segment.shared.inode.number);
                     entries.push(entry);
                     opened.push((number, segment));
                 }
@@ -95,7 +95,7 @@ impl Table {
             match &written {
                 Ok(()) => self.finish_open(number, segment),
                 Err(cause) => {
-                    self.slots.release(&segment.shared.path, segment.shared.inode);
+                    self.slots.release(&segment.shared.path, segment.shared.inode.number);
                     if let State::Closed { start, .. } = &mut self.slots.slot(number).state {
                         // Otherwise every attempt would create another empty file.
                         *start = Start::Continue(segment.index);
@@ -156,7 +156,7 @@ impl Table {
     /// Hands a closed segment to the syncer.
     fn finish_close(&mut self, segment: &Segment, ended: bool) {
         let file = &segment.shared;
-        self.slots.release(&file.path, file.inode);
+        self.slots.release(&file.path, file.inode.number);
         // A poisoned segment stays open in the journal, so that the next start checks what the disk has.
         let sound = !file.is_poisoned();
         if ended || !sound {
@@ -181,7 +181,7 @@ impl Table {
         {
             let file = &segment.shared;
             self.shared.retire(&file.path);
-            self.slots.release(&file.path, file.inode);
+            self.slots.release(&file.path, file.inode.number);
         }
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Opens the file. Only its owner may read it, because it holds secrets as they came.
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
-        let file = files::secret(&record.file, false);
+        let file = files::secret("--record", &record.file, false);
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
         let body_bytes = usize::try_from(record.body_bytes).unwrap_or(usize::MAX);
         Ok(Self {

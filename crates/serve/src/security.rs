@@ -92,7 +92,8 @@ impl Security {
             None => made(&authority, tls.fault, listen)?,
         };
         if let Some(file) = &tls.ca_out {
-            fs::write(file, authority.pem()).map_err(|error| ConfigError::File {
+            let claimed = files::claim("--tls-ca-out", file);
+            claimed.and_then(|()| fs::write(file, authority.pem())).map_err(|error| ConfigError::File {
                 path: file.clone(),
                 cause: format!("cannot be written: {error}"),
             })?;

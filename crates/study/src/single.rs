@@ -11,8 +11,8 @@ use std::{
 use fleet::{FleetError, Workers};
 use load::{MachineLimits, Tick, TrialContext, conclude};
 use record::{
-    Ending, Environment, HttpPlan, Kind, ResultFolder, Setting, StudyPlan, StudyResult, Trial, TrialEntry,
-    folder::FolderError,
+    Ending, Environment, HttpPlan, Kind, Setting, StudyPlan, StudyResult, Trial, TrialEntry,
+    folder::{FolderError, TrialJournal},
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
 use verdict::Role;
@@ -159,12 +159,12 @@ impl SingleTrial {
         Ok(Self { plan, environment, entry, result })
     }
 
-    /// Writes everything into an empty result folder.
+    /// Writes everything into the folder of a new result.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn write(&self, folder: &ResultFolder) -> Result<(), FolderError> {
-        let mut journal = folder.journal()?;
+    pub fn write(&self, journal: &mut TrialJournal) -> Result<(), FolderError> {
+        let folder = journal.folder().clone();
         folder.write_environment(&self.environment, &self.plan)?;
         folder.write_plan(&self.plan)?;
         journal.append(&self.entry)?;

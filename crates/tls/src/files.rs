@@ -1,6 +1,6 @@
 //! Certificates and keys from PEM files.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{
@@ -25,10 +25,12 @@ impl Identity {
     /// # Errors
     /// [`ConfigError::File`], of the file that cannot be used.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, ConfigError> {
-        let chain = read_certificates(certificates)?;
-        let key =
-            PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, &error, "has no private key"))?;
-        Ok(Self { chain, key })
+        Ok(Self { chain: read_certificates(certificates)?, key: read_key(key)? })
+    }
+
+    /// What is wrong with the files, each by itself.
+    pub fn mistakes(certificates: &Path, key: &Path) -> impl Iterator<Item = ConfigError> {
+        [read_certificates(certificates).err(), read_key(key).err()].into_iter().flatten()
     }
 
     /// The chain, then the key, as PEM (RFC 7468).
@@ -66,29 +68,55 @@ pub fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
+/// Reads the certificates of the authorities that the system trusts. Its file may have certificates of forms that are no longer used:
+/// others still count.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read_system_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
+    let pem = read(path)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
+    Ok(roots)
+}
+
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let pem = read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.and_then(|found| match found.is_empty() {
         true => Err(pem::Error::NoItemsFound),
         false => Ok(found),
     });
-    certificates.map_err(|error| fails(path, &error, "contains no such PEM section (-----BEGIN …-----)"))
+    certificates
+        .map_err(|error| fails(path, &pem, &error, "contains no such PEM section (-----BEGIN …-----)"))
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    let pem = read(path)?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| fails(path, &pem, &error, "has no private key"))
+}
+
+/// Largest file, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    ::files::read(path, MAX_BYTES).map_err(|error| ConfigError::File {
+        path: path.to_owned(),
+        cause: format!("cannot be read: {error}"),
+    })
 }
 
 /// What stands in the PEM of an encrypted key: of PKCS#8 (RFC 7468, 11), and as OpenSSL writes those of RSA alone.
 const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
 /// `missing`: what to say of a file without what is looked for.
-fn fails(path: &Path, error: &pem::Error, missing: &str) -> ConfigError {
-    // Only a file can be read again.
-    let text = path.is_file().then(|| fs::read(path).ok()).flatten().unwrap_or_default();
+fn fails(path: &Path, text: &[u8], error: &pem::Error, missing: &str) -> ConfigError {
     let is_encrypted = ENCRYPTED.iter().any(|mark| text.windows(mark.len()).any(|part| part == *mark));
     let cause = match error {
         _ if is_encrypted => format!(
             "the private key is encrypted; decrypt it with `openssl pkey -in {} -out KEY`, and give KEY",
             path.display()
         ),
-        pem::Error::Io(error) => format!("cannot be read: {error}"),
         pem::Error::NoItemsFound => missing.to_owned(),
         other => format!("is not a valid PEM file: {other:?}"),
     };
@@ -97,6 +125,8 @@ fn fails(path: &Path, error: &pem::Error, missing: &str) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::{Authority, Offer, Validity};
 

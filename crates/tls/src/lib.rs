@@ -32,9 +32,9 @@ mod offer;
 mod session;
 mod unverified;
 
+pub use self::files::{Identity, read_roots, read_system_roots};
 pub use authority::{Authority, Validity};
 pub use failure::{Failure, certificate_fault, identity_fault};
-pub use files::{Identity, read_roots};
 pub use offer::{CIPHERS, Cipher, ConfigError, Offer, Version};
 pub use session::Session;
 pub use unverified::AnyCertificate;

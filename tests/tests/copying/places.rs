@@ -56,6 +56,37 @@ fn folders_have_the_permissions_that_scp_gives_them() -> Result<()> {
 }
 
 #[test]
+fn the_report_replaces_no_file_of_the_copy() -> Result<()> {
+    let _shared = beside_others();
+    let place = Place::new(FULL_SERVER)?;
+    for folder in ["source", "target/source"] {
+        fs::create_dir_all(place.at(folder))?;
+    }
+    for name in ["source/a", "source/b"] {
+        fs::write(place.at(name), "data")?;
+    }
+    let [source, target] = ["source", "target"].map(|name| place.labs.path(name));
+    let copy = |json: &str, from: &str, to: &str| {
+        let launch = place.labs.command("copy -rq --json")?.args([json, from, to]).env("PATH", &place.path);
+        launch.run(PATIENCE)
+    };
+    let (a, into) = (format!("{source}/a"), format!("{target}/source/a"));
+    for (json, from, to) in [
+        (&a, a.as_str(), format!("any:{target}/")),
+        (&a, &source, format!("any:{target}/")),
+        (&into, &format!("any:{source}"), format!("{target}/")),
+    ] {
+        let refused = copy(json, from, &to)?;
+        let words = format!("{json} {from} {to}: {}", refused.stderr);
+        ensure!(refused.code == Some(2) && refused.stderr.contains("is a file of the copy"), "{words}");
+        ensure!(fs::read(&a)? == b"data" && fs::read_dir(&target)?.count() == 1, "{words}");
+    }
+    let sound = copy(&format!("{target}/report"), &format!("any:{source}"), &format!("{target}/"))?;
+    ensure!(sound.code == Some(0) && fs::read(&into)? == b"data", "{}", sound.stderr);
+    Ok(())
+}
+
+#[test]
 fn folders_go_down_as_deep_as_they_go_up() -> Result<()> {
     let _shared = beside_others();
     let place = Place::new(FULL_SERVER)?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, lchown, symlink},
     process::Command,
 };
 
@@ -50,6 +50,10 @@ fn as_root_nothing_is_run_from_a_folder_that_another_user_can_replace() -> Resul
     fs::write(&file, QUICK)?;
     fs::create_dir_all(format!("{shared}/results/own"))?;
     let results = format!("{shared}/results");
+    fs::create_dir(format!("{results}/ours"))?;
+    symlink("results/ours", format!("{shared}/link"))?;
+    symlink("results/ours", format!("{shared}/theirs"))?;
+    lchown(format!("{shared}/theirs"), Some(OTHER), None)?;
     let mode = |mode| fs::set_permissions(&results, fs::Permissions::from_mode(mode));
     // `owner` of the folder `results`, its mode, the folder of the result, and what is said of it.
     for (owner, bits, out, says) in [
@@ -57,6 +61,10 @@ fn as_root_nothing_is_run_from_a_folder_that_another_user_can_replace() -> Resul
         (OTHER, 0o755, "", "belongs to user 61234"),
         (0, 0o777, "--out results/run", "could rename"),
         (0, 0o755, "--out results/own", "belongs to user 61234"),
+        (0, 0o777, "--out results/ours/run", "could rename"),
+        (0, 0o777, "--out link/run", "could rename"),
+        (0, 0o755, "--out theirs/run", "belongs to user 61234"),
+        (0, 0o755, "--out link/run", ""),
         (0, 0o755, "", ""),
         (0, 0o1777, "--out results/sticky", ""),
         (0, 0o775, "--out results/group", ""),
@@ -116,7 +124,33 @@ fn no_output_replaces_an_input_or_another_output() -> Result<()> {
     fs::write(&rows, "id\n1\n2\n3\n")?;
     let output = Proofload::new(&format!("http {url} -n 3 -q --out {ra}"))?.run()?;
     output.counted(0)?;
+    // What is named within a study, a line of curl or another option.
+    let (study, key, body) = (folder.file("s.toml"), folder.file("key.pem"), folder.file("body"));
+    fs::write(&key, &rows)?;
+    fs::write(&body, "mine")?;
+    fs::write(
+        &study,
+        format!(
+            "title = \"t\"\n[targets.a]\nurl = \"{url}\"\n[workload.http]\nusers = 1\nrequests = 2\n\
+             body = \"@{body}\"\nfeeders = [\"{rows}\"]\n[[goals]]\nerrors = 0.0\n"
+        ),
+    )?;
+    let times = folder.file("times");
+    fs::write(&times, "1ms\n")?;
+    let links = folder.file("second");
+    fs::hard_link(&body, &links)?;
+    let (own, receipts) = (folder.file("own"), folder.file("receipts"));
     for line in [
+        format!("run {study} -q --out {own} --json {body}"),
+        format!("run {study} -q --out {own} --json {links}"),
+        format!("run {study} -q --out {own} --json {rows}"),
+        format!("run {study} -q --out {own} --set workload.http.log={body}"),
+        format!("run {study} -q --out {own} --set workload.http.log={own}/report.html"),
+        format!("http {url} -n 3 -q --think-time file:{times} --hlog {times}"),
+        format!("serve --listen 127.0.0.1:0 -d 100ms -q --delay file:{times} --record {times}"),
+        format!("http -n 3 -q --json {body} -- curl -T {body} {url}"),
+        format!("http -n 3 -q --json {key} -- curl -k --cert {key} --key {key} https://127.0.0.1:1/"),
+        format!("http {url} -n 3 -q --events --receipts {receipts} --json {receipts}/receipts-0.jsonl"),
         format!("report {ra} --html {ra}/plan.json"),
         format!("report {ra} --json - --junit -"),
         format!("http {url}/{{{{id}}}} -n 3 -q --feeder {rows} --json {rows}"),
@@ -128,9 +162,25 @@ fn no_output_replaces_an_input_or_another_output() -> Result<()> {
         ensure!(output.code == Some(2) && output.stdout.is_empty(), "{}", output.described());
     }
     ensure!(fs::read_to_string(&rows)? == "id\n1\n2\n3\n");
+    ensure!(fs::read_to_string(&times)? == "1ms\n" && fs::read_to_string(&key)? == rows);
+    ensure!(fs::read_to_string(&body)? == "mine" && fs::read_to_string(&links)? == "mine");
     let output = Proofload::new(&format!("report {ra} --html {ra}/report.html --junit -"))?.run()?;
     ensure!(output.code == Some(0) && output.stdout.contains("<testsuite"), "{}", output.described());
     ensure!(serve.stop()?.requests == 3, "a refused command sent requests");
+    Ok(())
+}
+
+#[test]
+fn of_trials_that_begin_with_one_folder_one_is_kept() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    let out = folder.file("out");
+    let words = format!("http {} -n 50 -c 1 -q --out {out}", serve.url());
+    let running: Vec<_> = (0..4).map(|_| Proofload::new(&words)?.start()).collect::<Result<_>>()?;
+    let outputs: Vec<_> = running.into_iter().map(|run| run.finish()).collect::<Result<_>>()?;
+    let refused = outputs.iter().filter(|output| output.code == Some(2)).count();
+    ensure!(refused == 3, "{refused}: {:?}", outputs.iter().map(|output| &output.stderr).collect::<Vec<_>>());
+    ensure!(ResultFolder::open(out.as_ref())?.read()?.trials.len() == 1);
     Ok(())
 }
 

@@ -4,10 +4,14 @@ use std::{net::SocketAddr, ops::Range, time::Duration};
 
 use record::units::parse_ratio;
 use settings::{Mistake, Reader, Table, Value, suggestion};
-use toml::de::DeValue;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use super::{
-    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Server, Vip, WhenAllDown, WhenServerDies, checked_name,
+    ALL_PORTS, Config, MAX_WEIGHT, Persistence, Problem, Server, Vip, WhenAllDown, WhenServerDies,
+    checked_name,
 };
 use crate::{
     Hook, Schedule,
@@ -47,10 +51,20 @@ impl Config {
         table.finish(&mut reader);
         if !reader.has_mistakes() {
             // Where single values are wrong, what they would mean together is not known.
-            config.problems().into_iter().for_each(|why| reader.mistake(0..0, why));
+            for problem in config.problems() {
+                reader.mistake(span(&document, &problem).unwrap_or_default(), problem.why);
+            }
         }
         reader.finish(config)
     }
+}
+
+/// Where a VIP or a server stands in a file without mistakes.
+fn span(document: &Spanned<DeTable<'_>>, problem: &Problem) -> Option<Range<usize>> {
+    let vip = document.get_ref().get("vips")?.get_ref().as_array()?.get(problem.vip?)?;
+    let servers = || vip.get_ref().as_table()?.get("servers")?.get_ref().as_array();
+    let server = problem.server.and_then(|server| servers()?.get(server));
+    Some(server.unwrap_or(vip).span())
 }
 
 fn config(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Config {

@@ -103,6 +103,20 @@ fn what_only_the_whole_shows_is_refused() {
 }
 
 #[test]
+fn what_only_the_whole_shows_has_its_line() {
+    let file = "device = \"lo\"\n[[vips]]\naddress = \"10.9.9.9\"\nport = 80\n\
+                [[vips.servers]]\naddress = \"127.0.0.2\"\n[[vips.servers]]\naddress = \"10.9.9.9\"\n\
+                [[vips]]\naddress = \"10.9.9.9\"\nport = 80\n";
+    let wrong: Vec<String> = Config::read("f", file).unwrap_err().iter().map(ToString::to_string).collect();
+    let expected =
+        ["f:5:1: 10.9.9.9:80, 127.0.0.2: ", "f:7:1: 10.9.9.9:80: a server", "f:9:1: 10.9.9.9:80 is listed"];
+    for (message, expected) in wrong.iter().zip(expected) {
+        assert!(message.starts_with(expected), "{expected}\n{message}");
+    }
+    assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
+}
+
+#[test]
 fn addresses_that_clients_can_reach_are_sound() {
     for address in ["10.0.0.9", "192.168.16.100", "fd00:16::100", "fe80::9", "2001:db8::9"] {
         assert_eq!(unusable(address.parse().unwrap()), None);

@@ -1,4 +1,4 @@
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::Stdio};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::Stdio};
 
 use super::*;
 
@@ -29,7 +29,17 @@ fn a_shell_hashes_files_of_any_name() {
             assert_eq!(hasher.hash(path, part).await, Some(of_part), "{name}");
         }
         assert_eq!(hasher.hash(b"/no/such/file", None).await, None);
-        assert!(hasher.hash(b"/dev/null", None).await.is_some());
+        // What is no regular file holds no shell.
+        let fifo = folder.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for other in [fifo.as_path(), folder.path(), Path::new("/dev/null")] {
+            for part in [None, Some((0, 5))] {
+                assert_eq!(hasher.hash(other.as_os_str().as_bytes(), part).await, None, "{other:?}");
+            }
+        }
+        let empty = folder.path().join("empty");
+        std::fs::write(&empty, "").unwrap();
+        assert!(hasher.hash(empty.as_os_str().as_bytes(), None).await.is_some());
         let mut none = Command::new("false");
         none.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         assert!(Hasher::start(none).await.is_none());

@@ -56,16 +56,9 @@ fn folders_and_files_of_others_are_refused() {
 }
 
 #[test]
-fn what_is_made_in_a_folder_keeps_its_name_only_where_others_cannot_rename_it() {
+fn a_new_folder_is_new_and_an_own_one_is_taken() {
     let place = tempfile::tempdir().unwrap();
-    let open = |mode| {
-        fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
-        Folder::open(place.path(), Trust::KeepsNames)
-    };
-    for (mode, keeps) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false), (0o757, false)] {
-        assert_eq!(open(mode).is_ok(), keeps, "{mode:o}");
-    }
-    // A new folder is new; an own one, which umask 002 opened to a group, is taken.
+    // umask 002 opens an own one to a group.
     let path = place.path().join("a");
     drop(Folder::make_new(&path).unwrap());
     assert_eq!(Folder::make_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -90,7 +83,7 @@ fn as_root_another_users_folder_and_file_are_refused() {
     assert!(folder.kept("file", OFlags::RDONLY).unwrap_err().to_string().contains("belongs to user 61234"));
     std::os::unix::fs::chown(&path, Some(61_234), None).unwrap();
     assert!(Folder::take(&path).unwrap_err().to_string().contains("belongs to user 61234"));
-    for trust in [Trust::Private, Trust::OwnersOnly, Trust::KeepsNames] {
+    for trust in [Trust::Private, Trust::OwnersOnly] {
         assert!(Folder::open(&path, trust).unwrap_err().to_string().contains("belongs to user 61234"));
     }
 }

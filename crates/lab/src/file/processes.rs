@@ -17,6 +17,7 @@ use super::{
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
     program,
+    program::read_words,
 };
 
 const READY: &str = "\"tcp:80\", \"http://HOST:PORT/PATH\", \"log:TEXT\", \"file:PATH\" or \"exit\"";
@@ -221,8 +222,7 @@ fn read_program(
         }
         (None, Some(value)) => {
             let values = reader.array(value, "a list of words such as [\"sleep\", \"60\"]");
-            let words: Vec<String> =
-                values.iter().filter_map(|value| reader.text(value)).map(str::to_owned).collect();
+            let words = read_words(reader, values);
             let Some(program) = words.first() else {
                 if values.is_empty() && matches!(value.get_ref(), DeValue::Array(_)) {
                     reader.mistake(value.span(), "a command needs at least the program's name");

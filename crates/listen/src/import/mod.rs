@@ -44,9 +44,7 @@ pub struct Imported {
 pub fn fluentd(name: &str, text: &str) -> Result<Imported, Vec<Mistake>> {
     let mut mistakes = Mistakes::new(name, text);
     let root = parse(text, &mut mistakes);
-    // After a mistake in the syntax, further messages would only confuse.
-    let parsed = if mistakes.has_any() { None } else { read(&root, &mut mistakes) };
-    match parsed {
+    match read(&root, &mut mistakes) {
         Some((config, own_rules)) if !mistakes.has_any() => {
             Ok(Imported { config, own_rules, notes: mistakes.notes() })
         }

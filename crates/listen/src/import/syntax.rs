@@ -7,6 +7,9 @@ use super::mistakes::Mistakes;
 /// Maximum nesting of directives; real files have three levels.
 const MAX_DEPTH: usize = 16;
 
+/// Directives that stand in the file itself.
+const OUTER: [&str; 4] = ["source", "match", "filter", "system"];
+
 /// `<name argument> … </name>`, or the whole file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Directive {
@@ -53,9 +56,14 @@ pub(super) fn parse(text: &str, mistakes: &mut Mistakes<'_>) -> Directive {
         }
     }
     while open.len() > 1 {
-        let last = open.pop().expect("there is more than one");
+        let mut last = open.pop().expect("there is more than one");
         parser.mistakes.add(last.at, format!("<{0}> is never closed: </{0}> is missing", last.name));
+        // What stands in no other directive is behind it.
+        let (behind, within) =
+            last.children.into_iter().partition(|inner| OUTER.contains(&inner.name.as_str()));
+        last.children = within;
         parent(&mut open).children.push(last);
+        parent(&mut open).children.extend::<Vec<_>>(behind);
     }
     open.pop().expect("the file itself is never closed")
 }

@@ -240,6 +240,21 @@ fn every_mistake_is_told_with_its_line_and_what_is_known() {
 }
 
 #[test]
+fn a_directive_that_is_not_closed_hides_no_other_mistake() {
+    for text in [
+        "<source>\n@type http\nport x\n</source>\n<filter a>\n</filter>\n<match **>\n@type s3\n",
+        "<match **>\n@type s3\n<source>\n@type http\nport x\n</source>\n<filter a>\n</filter>\n",
+    ] {
+        let told: Vec<String> = fluentd("f", text).unwrap_err().iter().map(ToString::to_string).collect();
+        let parts = ["<match> is never closed", "port: 'x' is not", "<filter> is not known here", "'s3'"];
+        for part in parts {
+            assert!(told.iter().any(|mistake| mistake.contains(part)), "{part}: {told:#?}");
+        }
+        assert_eq!(told.len(), parts.len(), "{told:#?}");
+    }
+}
+
+#[test]
 fn mistakes_of_a_source_are_told() {
     for (lines, what) in [
         ("port x", "f:3:1: port: 'x' is not a whole number from 0 to 65535"),

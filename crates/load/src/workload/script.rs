@@ -162,7 +162,10 @@ impl HttpWorkload {
             steps,
             cookies: self.cookies,
             redirects: redirects.unwrap_or(0),
-            log: self.log.clone().map(|file| LogPlan { file, sample_ratio: sample_ratio.unwrap_or(0.01) }),
+            log: self.log.clone().map(|file| {
+                mistakes.read("log", files::claim("--log", Path::new(&file)));
+                LogPlan { file, sample_ratio: sample_ratio.unwrap_or(0.01) }
+            }),
         })
     }
 

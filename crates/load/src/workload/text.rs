@@ -202,6 +202,7 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
         None => Ok(text.as_bytes().to_vec()),
         Some("-") => {
             let mut body = Vec::new();
+            files::reads(Path::new("/dev/stdin")).map_err(|e| format!("cannot read standard input: {e}"))?;
             let read = std::io::stdin().take(MAX_BODY_BYTES + 1).read_to_end(&mut body);
             read.map_err(|e| format!("cannot read standard input: {e}"))?;
             match body.len() as u64 {

@@ -2,7 +2,13 @@
 
 mod text;
 
-use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use copy::{Choice, CopyError, Job, Location, Progress, Report, copy, probe};
@@ -225,6 +231,12 @@ fn job(arguments: &CopyArgs) -> Result<Job> {
         (arguments.through, "-3: use scp -3, or run proofload copy on one of the two machines"),
     ];
     mistakes.extend(habits.into_iter().filter(|(is_used, _)| *is_used).map(|(_, answer)| answer.to_owned()));
+    // `ssh` reads them.
+    let config = arguments.config.iter().map(|file| ("-F", file));
+    for (option, file) in arguments.identity.iter().map(|file| ("-i", file)).chain(config) {
+        let noted = files::reads(Path::new(file));
+        mistakes.extend(noted.err().map(|why| format!("{option}: {}: {why}", file.display())));
+    }
     let Some(destination) = destination.filter(|_| mistakes.is_empty()) else {
         return Err(Refusal::new(mistakes));
     };

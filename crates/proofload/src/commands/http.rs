@@ -31,7 +31,7 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     fit(&mut plan, &host, arguments)?;
     standard::note(arguments.curl_notes().into_iter().chain(hint));
     let remotes = RemoteHosts::connect(&arguments.observe.observe).map_err(Refusal::new)?;
-    let outputs = Outputs::open(arguments)?;
+    let outputs = Outputs::open(arguments, &plan)?;
     raise_descriptors();
     let stop = crate::stop::on_signal()?;
 

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 
 use load::HttpWorkload;
-use record::{ResultFolder, Trial};
+use record::{HttpPlan, Trial, folder::TrialJournal};
 use report::{Format, Results};
 use study::single::SingleTrial;
 
-use super::{http_args::HttpArgs, study::write_reports};
+use super::{
+    http_args::HttpArgs,
+    study::{place, write_reports},
+};
 use crate::{
     exit::{Refusal, Result},
     output::{destination::Destination, hlog},
@@ -17,7 +20,7 @@ use crate::{
 pub(super) struct Outputs {
     json: Option<Destination>,
     hlog: Option<Destination>,
-    folder: Option<ResultFolder>,
+    folder: Option<TrialJournal>,
     html: Option<Destination>,
 }
 
@@ -26,11 +29,22 @@ impl Outputs {
     ///
     /// # Errors
     /// Every output that cannot be opened.
-    pub(super) fn open(arguments: &HttpArgs) -> Result<Self> {
+    pub(super) fn open(arguments: &HttpArgs, plan: &HttpPlan) -> Result<Self> {
         let mut mistakes = Vec::new();
+        let receipts = plan.events.as_ref().and_then(|events| events.receipts.as_ref());
+        let receipts = receipts.into_iter().flat_map(|receipts| {
+            (0..u64::from(plan.threads * plan.processes)).map(|worker| receipts.file(worker))
+        });
+        for file in receipts {
+            let claimed = files::claim("--receipts", &file);
+            mistakes.extend(claimed.err().map(|why| format!("--receipts: {}: {why}", file.display())));
+        }
         // Created first: the other files may be inside it.
-        let folder = arguments.out.as_deref().map(ResultFolder::create).transpose();
-        let folder = folder.map_err(|error| mistakes.push(format!("--out: {error}"))).unwrap_or_default();
+        let made = |path| {
+            let begun = place(path)?.make().and_then(|folder| folder.begin());
+            begun.map_err(|error| Refusal::one(format_args!("--out: {error}")))
+        };
+        let folder = arguments.out.as_deref().map(made).transpose()?;
         let mut open = |option: &str, path: &Option<PathBuf>| {
             Destination::open(option, path.as_deref()?).map_err(|mistake| mistakes.push(mistake)).ok()
         };
@@ -63,20 +77,20 @@ impl Outputs {
 }
 
 fn write_results(
-    folder: Option<ResultFolder>,
+    mut folder: Option<TrialJournal>,
     html: Option<Destination>,
     trial: &Trial,
     workload: &HttpWorkload,
 ) -> Result {
     let title = trial.http().map_or_else(String::new, |http| http.plan.url.clone());
     let single = SingleTrial::new(trial, title, workload.in_words(None, None)).map_err(Refusal::one)?;
-    let written = folder.as_ref().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
+    let written = folder.as_mut().map_or(Ok(()), |folder| single.write(folder).map_err(Refusal::one));
     let SingleTrial { plan, environment, entry, result } = single;
     let (environment, result) = (Some(environment), Some(result));
     let results = Results { plan, environment, trials: vec![entry], result, so_far: Vec::new() };
     let options = report::Options { colour: false, width_columns: None, page: None };
     let reported = match &folder {
-        Some(folder) if written.is_ok() => write_reports(&results, folder, &options),
+        Some(journal) if written.is_ok() => write_reports(&results, journal.folder(), &options),
         _ => Ok(()),
     };
     // The page may be on another disk than the folder.

@@ -4,7 +4,6 @@ mod detach;
 mod up;
 
 use std::{
-    fs,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
@@ -24,7 +23,7 @@ use undo::Folder;
 use super::clean;
 use crate::{
     exit::{Exit, Refusal, Result},
-    output::standard,
+    output::{destination::Destination, standard},
 };
 
 /// How long a lab may take to go down.
@@ -142,11 +141,10 @@ fn graph(arguments: &GraphArgs) -> Result<Exit> {
         None => plan_of_running(arguments.lab.as_deref())?,
     };
     match &arguments.svg {
-        Some(path) if path != Path::new("-") => {
-            let written = fs::write(path, lab::graph::svg(&plan));
-            written.map_err(|e| Refusal::one(format_args!("--svg: cannot write {}: {e}", path.display())))?;
+        Some(path) => {
+            let svg = Destination::open("--svg", path).map_err(Refusal::one)?;
+            svg.write(|output| output.write_all(lab::graph::svg(&plan).as_bytes()))?;
         }
-        Some(_) => standard::print_raw(&lab::graph::svg(&plan))?,
         None if arguments.dot => standard::print_raw(&lab::graph::dot(&plan))?,
         None => standard::print_wrapped(&lab::graph::text(&plan))?,
     }

@@ -61,15 +61,18 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Exit> {
         ("--openmetrics", &arguments.openmetrics, Format::OpenMetrics),
         ("--github", &arguments.github, Format::Github),
     ];
-    let mut is_exported = arguments.github_annotations;
-    for (option, path, format) in outputs {
-        let Some(path) = path else { continue };
-        is_exported = true;
-        let export = |output: &mut dyn Write| report::write(&results, format, &options, output);
+    let opened = outputs.into_iter().filter_map(|(option, path, format)| {
         // GitHub's summary may hold the text of earlier steps.
         let is_appended = format == Format::Github;
         let open = if is_appended { Destination::open_appended } else { Destination::open };
-        open(option, path).map_err(Refusal::one)?.write(export)?;
+        Some((open(option, path.as_deref()?), format))
+    });
+    // All are open before the first is written.
+    let opened = opened.map(|(opened, format)| Ok((opened.map_err(Refusal::one)?, format)));
+    let opened: Vec<_> = opened.collect::<Result<_>>()?;
+    let is_exported = arguments.github_annotations || !opened.is_empty();
+    for (output, format) in opened {
+        output.write(|output: &mut dyn Write| report::write(&results, format, &options, output))?;
     }
     if arguments.github_annotations {
         standard::print_raw(&report::render(&results, Format::GithubAnnotations, &options))?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use load::raise_descriptors;
 use record::{
     BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
-    folder::{FolderError, Place},
+    folder::{FolderError, Place, RECORDS},
 };
 use report::{Format, Results};
 use study::{RemoteHosts, Study};
@@ -50,8 +50,7 @@ const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMe
 /// Runs the study, writes its result and shows it.
 pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
     // Before a user namespace is entered, in which other users cannot be told apart.
-    let place =
-        Place::of(&run.out.clone().unwrap_or_else(|| default_folder(run.name))).map_err(Refusal::one)?;
+    let place = place(&run.out.clone().unwrap_or_else(|| default_folder(run.name)))?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
     let min_load = run.study.search.as_ref().map(|search| search.min);
     let (mut has_lab, mut has_programs) = (false, false);
@@ -115,6 +114,17 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
     let results = Results::read(&folder).map_err(Refusal::one)?;
     show(&results, &folder, is_finished, json)?;
     Ok(exit_status(&result))
+}
+
+/// A place for a result, whose records and reports `--out` claims.
+pub(super) fn place(path: &Path) -> Result<Place> {
+    let reports = FOLDER_FORMATS.into_iter().filter_map(Format::file_name);
+    for name in RECORDS.into_iter().chain(reports) {
+        let file = path.join(name);
+        let claimed = files::claim("--out", &file);
+        claimed.map_err(|why| Refusal::one(format_args!("--out: {}: {why}", file.display())))?;
+    }
+    Place::of(path).map_err(Refusal::one)
 }
 
 fn resumed(place: &Place) -> Result<ResultFolder> {

@@ -11,25 +11,30 @@ use std::{
 
 use files::{Folder, Trust};
 use record::printable::{PrintableWriter, printable_json};
-use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use serde::Serialize;
 
-use super::paths::{MAX_LINKS, is_stdout};
 use crate::{
     exit::{Refusal, Result},
     output::standard,
 };
 
 /// A file or standard output. It is tried before the measurement, so that a wrong path is found at once.
-pub(crate) enum Destination {
+pub(crate) struct Destination {
+    option: String,
+    /// The path that the user named.
+    path: PathBuf,
+    way: Way,
+}
+
+/// How it is written.
+enum Way {
     /// Standard output, given as `-`, or as a name of the file that it goes to.
     Stdout,
     /// A file that is written beside its place and then put there.
     Beside(Box<Beside>),
     /// What cannot be replaced is written as it is: a pipe, a device, a file in a folder of another user, a mounted file.
     AsItIs {
-        /// The path that the user named.
-        path: PathBuf,
         /// What is there.
         file: File,
         /// Whether the text goes behind what is there.
@@ -38,8 +43,7 @@ pub(crate) enum Destination {
 }
 
 /// A regular file, or the place of one.
-pub(crate) struct Beside {
-    path: PathBuf,
+struct Beside {
     folder: Folder,
     name: OsString,
     /// What is there now.
@@ -47,13 +51,12 @@ pub(crate) struct Beside {
 }
 
 impl Destination {
-    /// Tries `path` for writing; `-` is standard output. What is there stays until [`write`](Self::write).
+    /// Claims `path` and tries it for writing; `-` is standard output. What is there stays until [`write`](Self::write).
     ///
     /// # Errors
-    /// If the file cannot be written; the message names the option and the path.
+    /// If the file cannot be written, is read, or is written by another option; the message names the option and the path.
     pub(crate) fn open(option: &str, path: &Path) -> Result<Self, String> {
-        Self::tried(path, false)
-            .map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))
+        Self::tried(option, path, false)
     }
 
     /// The same, to write behind what is there.
@@ -61,51 +64,13 @@ impl Destination {
     /// # Errors
     /// As for [`Destination::open`].
     pub(crate) fn open_appended(option: &str, path: &Path) -> Result<Self, String> {
-        Self::tried(path, true).map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))
+        Self::tried(option, path, true)
     }
 
-    fn tried(path: &Path, is_appended: bool) -> io::Result<Self> {
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
-        }
-        let as_it_is = || {
-            let file = File::options().write(true).append(is_appended).create(is_appended).open(path)?;
-            Ok(Self::AsItIs { path: path.to_owned(), file, is_appended })
-        };
-        let old = fs::metadata(path).ok();
-        match &old {
-            Some(about) if is_stdout(about) => return Ok(Self::Stdout),
-            Some(about) if !about.is_file() => return as_it_is(),
-            _ => {}
-        }
-        // A file that this user may not write to is not replaced either.
-        old.as_ref().map_or(Ok(()), |_| {
-            files::open_with(File::options().write(true), path, OFlags::empty()).map(drop)
-        })?;
-        // A link that nobody else can have put there leads to the file that is meant.
-        let (mut real, mut links) = (path.to_owned(), 0);
-        let folder = loop {
-            let folder = Folder::open(above(&real), Trust::Anybody)?;
-            links += 1;
-            match fs::read_link(&real) {
-                Ok(_) if links > MAX_LINKS => return Err(io::Error::other("it is a link to itself")),
-                Ok(_) if folder.is_shared()? => {
-                    return Err(io::Error::other("it is a link in a folder that other users may write to"));
-                }
-                Ok(to) => real = above(&real).join(to),
-                Err(_) => break folder,
-            }
-        };
-        let name = real.file_name().ok_or_else(|| io::Error::other("it is no name of a file"))?.to_owned();
-        let mounts = [Path::new("."), Path::new(&name)].map(|name| mount(&folder, name));
-        if is_appended || mounts[1].is_some_and(|file| Some(file) != mounts[0]) {
-            return as_it_is();
-        }
-        let beside = Beside { path: path.to_owned(), folder, name, old };
-        match beside.try_folder() {
-            Err(_) if beside.old.is_some() && !beside.folder.is_shared()? => as_it_is(),
-            tried => tried.map(|()| Self::Beside(Box::new(beside))),
-        }
+    fn tried(option: &str, path: &Path, is_appended: bool) -> Result<Self, String> {
+        let way = files::claim(option, path).and_then(|()| Way::of(path, is_appended));
+        let way = way.map_err(|error| format!("{option}: cannot write {}: {error}", path.display()))?;
+        Ok(Self { option: option.to_owned(), path: path.to_owned(), way })
     }
 
     /// Opens the path of an option that may be missing.
@@ -118,7 +83,7 @@ impl Destination {
 
     /// Whether the destination is standard output; then nothing else may be written there.
     pub(crate) fn is_stdout(&self) -> bool {
-        matches!(self, Self::Stdout)
+        matches!(self.way, Way::Stdout)
     }
 
     /// Calls `write` with the opened output.
@@ -126,33 +91,32 @@ impl Destination {
     /// # Errors
     /// If writing fails; the message names the file.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
-        match self {
-            Self::Stdout => {
+        // What has been read since stays.
+        let is_stdout = self.is_stdout();
+        let claimed = files::claim(&self.option, &self.path);
+        let written = claimed.and_then(|()| match self.way {
+            Way::Stdout => {
                 let output = PrintableWriter::new(
                     BufWriter::new(standard::Watched::of(io::stdout().lock())),
                     standard::printable_lines,
                 );
-                write_and_flush(output, write).map_err(|error| standard::write_failed(&error))
+                write_and_flush(output, write)
             }
-            Self::Beside(beside) => {
-                let written = beside.write(write);
-                written.map_err(|error| {
-                    Refusal::one(format_args!("cannot write {}: {error}", beside.path.display()))
-                })
-            }
-            Self::AsItIs { path, file, is_appended } => {
+            Way::Beside(beside) => beside.write(write),
+            Way::AsItIs { file, is_appended } => {
                 // Pipes and devices cannot be truncated.
                 let is_replaced = !is_appended && file.metadata().is_ok_and(|about| about.is_file());
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
                 let written = truncate()
                     .and_then(|()| write_and_flush(BufWriter::new(standard::Watched::of(&file)), write));
-                written.map_err(|error| {
-                    // A partial file looks like a whole one. An error here is not reported: the first error is.
-                    let _ = truncate();
-                    Refusal::one(format_args!("cannot write {}: {error}", path.display()))
-                })
+                // A partial file looks like a whole one. An error here is not reported: the first error is.
+                written.inspect_err(|_| drop(truncate()))
             }
-        }
+        });
+        written.map_err(|error| match is_stdout {
+            true => standard::write_failed(&error),
+            false => Refusal::one(format_args!("cannot write {}: {error}", self.path.display())),
+        })
     }
 
     /// Writes a value as indented JSON with a final newline.
@@ -164,6 +128,50 @@ impl Destination {
             serde_json::to_writer_pretty(PrintableWriter::new(&mut *output, printable_json), value)?;
             output.write_all(b"\n")
         })
+    }
+}
+
+impl Way {
+    fn of(path: &Path, is_appended: bool) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let as_it_is = || {
+            let file = File::options().write(true).append(is_appended).create(is_appended).open(path)?;
+            Ok(Self::AsItIs { file, is_appended })
+        };
+        let old = fs::metadata(path).ok();
+        match &old {
+            Some(about) if files::is_stdout(about) => return Ok(Self::Stdout),
+            Some(about) if !about.is_file() => return as_it_is(),
+            _ => {}
+        }
+        // A file that this user may not write to is not replaced either.
+        old.as_ref().map_or(Ok(()), |_| files::open_with(File::options().write(true), path).map(drop))?;
+        // A link that nobody else can have put there leads to the file that is meant.
+        let (mut real, mut links) = (path.to_owned(), 0);
+        let folder = loop {
+            let folder = Folder::open(above(&real), Trust::Anybody)?;
+            links += 1;
+            match fs::read_link(&real) {
+                Ok(_) if links > files::MAX_LINKS => return Err(io::Error::other("it is a link to itself")),
+                Ok(_) if folder.is_shared()? => {
+                    return Err(io::Error::other("it is a link in a folder that other users may write to"));
+                }
+                Ok(to) => real = above(&real).join(to),
+                Err(_) => break folder,
+            }
+        };
+        let name = real.file_name().ok_or_else(|| io::Error::other("it is no name of a file"))?.to_owned();
+        let mounts = [Path::new("."), Path::new(&name)].map(|name| mount(&folder, name));
+        if is_appended || mounts[1].is_some_and(|file| Some(file) != mounts[0]) {
+            return as_it_is();
+        }
+        let beside = Beside { folder, name, old };
+        match beside.try_folder() {
+            Err(_) if beside.old.is_some() && !beside.folder.is_shared()? => as_it_is(),
+            tried => tried.map(|()| Self::Beside(Box::new(beside))),
+        }
     }
 }
 
@@ -273,6 +281,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let [json, other] = ["json", "other"].map(|name| folder.path().join(name));
+        for path in [&json, &other] {
+            fs::write(path, "mine").unwrap();
+        }
+        let output = open(&json);
+        // It was another file when it was claimed.
+        files::open(&other).unwrap();
+        fs::remove_file(&json).unwrap();
+        fs::hard_link(&other, &json).unwrap();
+        let refused = format!("{:?}", output.write(|output| output.write_all(b"x")).unwrap_err());
+        assert!(refused.contains("it is read, as "), "{refused}");
+        assert_eq!(fs::read(&json).unwrap(), b"mine");
+    }
+
+    #[test]
     fn a_file_is_replaced_with_its_mode_and_behind_its_own_link() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link, second, nowhere] =
@@ -288,11 +313,8 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read(&second).unwrap(), b"old", "another name of what was there keeps it");
         assert_eq!(fs::read(folder.path().join("made")).unwrap(), b"made");
-        let mut appended = Destination::open_appended("--github", &file).unwrap();
-        appended = match appended {
-            Destination::AsItIs { .. } => appended,
-            _ => panic!("it is written as it is"),
-        };
+        let appended = Destination::open_appended("--json", &file).unwrap();
+        assert!(matches!(appended.way, Way::AsItIs { .. }));
         appended.write(|output| output.write_all(b"er")).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"newer");
     }

@@ -36,9 +36,24 @@ impl ResultFolder {
         })?;
         Ok(TrialJournal { folder: self.clone(), file, path, plan: None })
     }
+
+    /// Opens the journal of a new result. Of several who were given the same empty folder, one begins.
+    ///
+    /// # Errors
+    /// As for [`journal`](Self::journal), and when the folder has come to hold anything.
+    pub fn begin(&self) -> Result<TrialJournal> {
+        let journal = self.journal()?;
+        self.check_empty()?;
+        Ok(journal)
+    }
 }
 
 impl TrialJournal {
+    /// The folder.
+    pub fn folder(&self) -> &ResultFolder {
+        &self.folder
+    }
+
     /// Appends a trial and syncs it to disk. Removes an incomplete last line of a killed run first.
     ///
     /// # Errors

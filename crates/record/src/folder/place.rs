@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use files::{Folder, Trust};
+use files::Folder;
 
 use super::{ENVIRONMENT, FolderError, PLAN, Result, ResultFolder, STUDY, TRIALS};
 
@@ -16,27 +16,16 @@ use super::{ENVIRONMENT, FolderError, PLAN, Result, ResultFolder, STUDY, TRIALS}
 pub struct Place(PathBuf);
 
 impl Place {
-    /// Judges the nearest folder above the path that is there; what is missing below it is made by this user alone. Call this before
-    /// entering a user namespace, in which other users cannot be told apart.
+    /// Judges the way to it, as far as it is there; what is missing is made by this user alone. Call this before entering a user
+    /// namespace, in which other users cannot be told apart.
     ///
     /// # Errors
-    /// When others could rename what is made there.
+    /// When others could rename what is made there, or a folder above it.
     pub fn of(path: &Path) -> Result<Self> {
+        files::keeps_names(path).map_err(|(folder, cause)| shared(&folder, &cause))?;
         // A link that the user named is followed once.
         let path = if path.is_symlink() { path.canonicalize() } else { Ok(path.to_owned()) };
-        let path = path.map_err(|cause| shared(Path::new("the link"), &cause))?;
-        let above = path.ancestors().skip(1).map(|above| match above {
-            above if above.as_os_str().is_empty() => Path::new("."),
-            above => above,
-        });
-        for above in above {
-            match Folder::open(above, Trust::KeepsNames) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(shared(above, &error)),
-                Ok(_) => break,
-            }
-        }
-        Ok(Self(path))
+        path.map(Self).map_err(|cause| shared(Path::new("the link"), &cause))
     }
 
     /// Makes the folder, or takes an empty one of this user.
@@ -74,7 +63,7 @@ impl Place {
     /// # Errors
     /// When it holds no plan, or is another user's.
     pub fn resume(&self) -> Result<ResultFolder> {
-        ResultFolder::open(&self.0)?;
+        ResultFolder::held(&self.0)?;
         self.taken()
     }
 
@@ -121,7 +110,7 @@ impl ResultFolder {
         Ok((folder, false))
     }
 
-    fn check_empty(&self) -> Result {
+    pub(super) fn check_empty(&self) -> Result {
         let path = self.path().to_owned();
         let has_trials =
             self.open_file(TRIALS).is_ok_and(|file| file.metadata().is_ok_and(|file| file.len() > 0));
@@ -133,6 +122,8 @@ impl ResultFolder {
             path: path.clone(),
             cause,
         })?;
-        names.into_iter().next().map_or(Ok(()), |name| Err(FolderError::NotEmpty { path, name }))
+        // Whoever writes here has locked it.
+        let other = names.into_iter().find(|name| name != TRIALS);
+        other.map_or(Ok(()), |name| Err(FolderError::NotEmpty { path, name }))
     }
 }

@@ -223,6 +223,33 @@ fn two_runs_cannot_write_to_one_folder() {
 }
 
 #[test]
+fn of_those_who_are_given_one_empty_folder_one_begins() {
+    let temporary = Temporary::new();
+    let [first, second, third] = [(); 3].map(|()| ResultFolder::create(&temporary.0).unwrap());
+    let journal = first.begin().unwrap();
+    let refused = second.begin().unwrap_err().to_string();
+    assert!(refused.contains("another run writes to it"), "{refused}");
+    // Nothing has been written: it may be begun again.
+    drop(journal);
+    let mut journal = ResultFolder::create(&temporary.0).and_then(|folder| folder.begin()).unwrap();
+    first.write_plan(&plan("one")).unwrap();
+    journal.append(&entry(1)).unwrap();
+    drop(journal);
+    assert!(matches!(third.begin(), Err(FolderError::AlreadyHoldsResult { .. })));
+}
+
+#[test]
+fn what_is_read_of_a_result_is_not_written() {
+    let (temporary, folder) = Temporary::with_trials(1);
+    let records = RECORDS.map(|name| temporary.0.join(name));
+    assert!(!records.iter().any(|path| files::is_read(path)), "its own run reads them too");
+    drop(folder);
+    ResultFolder::open(&temporary.0).unwrap().read().unwrap();
+    assert!(files::claim("--html", &temporary.0.join(PLAN)).is_err());
+    files::claim("--html", &temporary.0.join("report.html")).unwrap();
+}
+
+#[test]
 fn records_that_do_not_belong_together_are_refused() {
     type Change = fn(&Temporary, &ResultFolder);
     let cases: [(&str, Change, &str); 10] = [

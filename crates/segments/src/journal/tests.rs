@@ -11,7 +11,7 @@ use crate::lock::Lock;
 fn opened(id: u64, path: &str) -> Entry {
     let segment = Segment {
         path: path.into(),
-        inode: 7,
+        inode: Inode { number: 7, born_ns: None },
         good_bytes: 10,
         binary: false,
         key: "x".into(),

@@ -1,7 +1,7 @@
 //! Tests of a store with threads that hang, fail or panic.
 
 use super::*;
-use crate::{Batch, Level, Part, locator::OpenedFile, segment::Segment, syncer::Request};
+use crate::{Batch, Level, Part, inode::Inode, locator::OpenedFile, segment::Segment, syncer::Request};
 
 /// Settings for a disk of any speed.
 fn patient(template: crate::Template) -> Config {
@@ -45,7 +45,7 @@ fn closing_reports_what_could_not_be_synced() {
         path: "/pipe".into(),
         name: "pipe".into(),
         index: None,
-        inode: 0,
+        inode: Inode { number: 0, born_ns: None },
         length: 0,
         torn: false,
         folders: vec![folder.path().to_owned()],

@@ -15,6 +15,7 @@ use super::*;
 use crate::{
     Config, Port, Receipt, StorageState,
     file::{Descriptors, SyncState},
+    inode::Inode,
     journal::Journal,
     mailbox::Mailbox,
 };
@@ -59,7 +60,7 @@ fn segment_file(file: impl Into<OwnedFd>, folders: Vec<PathBuf>) -> Arc<SegmentF
         file: File::from(file.into()),
         id: 0,
         path: "x.log".into(),
-        inode: 0,
+        inode: Inode { number: 0, born_ns: None },
         sync_state: Arc::new(SyncState::new(0)),
         synced_bytes: AtomicU64::new(0),
         folders: Mutex::new(folders),

@@ -152,6 +152,9 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
     let words: Option<Vec<String>> =
         reader.array(value, what).iter().map(|word| Some(substituted(reader.text(word)?))).collect();
     let words = words?;
+    for word in &words {
+        reader.checked(value, files::reads(Path::new(word)));
+    }
     let Some(program) = words.first() else {
         reader.mistake(value.span(), "an empty command");
         return None;

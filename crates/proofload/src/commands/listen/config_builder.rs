@@ -1,6 +1,6 @@
 //! Collects the settings of the listener, then checks and combines them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use events::LineFormat;
 use listen::{Compat, Config, RequestFields, Tls, import::Imported};
@@ -170,7 +170,23 @@ impl ConfigBuilder {
             self.warnings
                 .push("tokens and passwords travel in plain text; give --tls-cert and --tls-key".into());
         }
-        if mistakes.is_empty() { Ok(self) } else { Err(mistakes) }
+        let store = &self.config.store;
+        let outputs = [
+            ("--path", Some(format!("{}{}", store.template, store.suffix))),
+            ("--symlink", store.symlink.as_ref().map(ToString::to_string)),
+        ];
+        for (option, path) in outputs {
+            let Some(path) = path else { continue };
+            let claimed = files::claim(option, Path::new(&path));
+            mistakes.extend(claimed.err().map(|why| format!("{option}: {path}: {why}")));
+        }
+        if mistakes.is_empty() {
+            return Ok(self);
+        }
+        // The start would tell these.
+        let tls = self.config.tls.iter().flat_map(Tls::mistakes);
+        mistakes.extend(tls.map(|why| format!("--tls-cert, --tls-key: {why}")));
+        Err(mistakes)
     }
 
     fn check_format(&mut self, mistakes: &mut Vec<String>) {
@@ -235,6 +251,10 @@ mod tests {
         builder.certificates = Some("c".into());
         builder.config.request_fields.remote_addr = true;
         builder.bearer_tokens = Some("/does/not/exist".into());
+        let mut other = ConfigBuilder::new(None).unwrap();
+        (other.certificates, other.key) = (Some("/no/cert".into()), Some("/no/key".into()));
+        (other.bearer_tokens, other.basic_users) = (Some("/no/tokens".into()), Some("/no/users".into()));
+        assert_eq!(other.build().unwrap_err().len(), 4, "each file that is missing");
         let mistakes = builder.build().unwrap_err();
         for part in
             ["--no-tag", "--csv-fields needs", "--add-remote-addr", "--tls-cert needs", "/does/not/exist"]

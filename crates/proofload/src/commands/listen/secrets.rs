@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ::secrets::reference::{Lines, read_lines};
 use listen::Credential;
+use record::input::each_line;
 
 /// Parses one line.
 pub(super) type Reader = fn(&str) -> Result<Credential, &'static str>;
@@ -20,14 +21,10 @@ pub(super) struct Secrets {
 /// Reads a file with one secret per line; skips empty lines and lines that begin with `#`.
 ///
 /// # Errors
-/// Names the file and the wrong line, without its content.
+/// Names the file and every wrong line, without its content.
 pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
     let Lines { lines, warning } = read_lines(path)?;
-    let mut credentials = Vec::new();
-    for (number, line) in lines {
-        let credential = read_line(&line);
-        credentials.push(credential.map_err(|why| format!("{}:{number}: {why}", path.display()))?);
-    }
+    let credentials = each_line(path.display(), lines, |line| read_line(&line))?;
     if credentials.is_empty() {
         return Err(format!("{} has no secret, so nobody could post", path.display()));
     }
@@ -90,6 +87,12 @@ mod tests {
             ("ok\nse cret", bearer as Reader, ":2: a token has"),
             ("secret", basic, ":1: expected NAME:PASSWORD"),
             ("secret:", basic, "may be empty"),
+            ("a b\nok\nc d", bearer, ":3: a token has"),
+            ("ann:a\n\nbob\n:b", basic, ":4: neither the name"),
+            // Line ends of old Macs would make one user with a long password.
+            ("ann:secret\rbob:pw\n", basic, ":1: it has a control character"),
+            ("ann:sec\u{b}ret\n", basic, ":1: it has a control character"),
+            ("\u{feff}\u{feff}ann:secret\n", basic, ":1: it has a control character or a byte order mark"),
             ("ann:$2y$05$secret", basic, "hashed passwords"),
             ("# secret", bearer, "nobody could post"),
         ] {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use clap::{
-    Arg, Command,
+    Arg, ArgMatches, Command,
     error::{ContextKind, ErrorKind},
 };
 use load::{DEFAULT_TIMEOUT_NS, HttpWorkload, OPTIONS};
@@ -63,23 +63,25 @@ impl CurlLine {
         if !["curl", "curl.exe"].contains(&program) {
             return Err(vec!["the line does not begin with curl".to_owned()]);
         }
-        let matches = command().try_get_matches_from(words).map_err(|error| vec![in_one_line(&error)])?;
+        let (matches, unknown) = matches(words)?;
         let given = Given::read(options::rows(), &matches);
         let urls = matches.get_many::<String>("URL").into_iter().flatten().map(String::as_str);
         let urls: Vec<&str> =
             urls.chain(given.iter().filter(|(row, _)| row.long == "url").map(|(_, url)| url)).collect();
         let mut translated = Translated::of(&given);
-        match urls[..] {
-            [url] => {
-                let url = checked_url(url, &given, &mut translated.mistakes);
-                Self::translate(&url, &given, translated)
+        let other = match urls.len() {
+            0 => Some("the line has no URL".to_owned()),
+            1 => None,
+            // They may be values of options that are not known.
+            _ if !unknown.is_empty() => None,
+            several => {
+                Some(format!("the line has {several} URLs, and a trial has one: leave out the others"))
             }
-            [] => Err(vec!["the line has no URL".to_owned()]),
-            _ => Err(vec![format!(
-                "the line has {} URLs, and a trial has one: leave out the others",
-                urls.len()
-            )]),
-        }
+        };
+        translated.mistakes.splice(0..0, unknown.into_iter().chain(other));
+        let Some(url) = urls.last() else { return Err(translated.mistakes) };
+        let url = checked_url(url, &given, &mut translated.mistakes);
+        Self::translate(&url, &given, translated)
     }
 
     fn translate(url: &str, given: &Given, mut translated: Translated) -> Result<Self, Vec<String>> {
@@ -247,6 +249,27 @@ fn command() -> Command {
         .infer_long_args(true)
         .args(options::rows().map(|row| row.argument(false)))
         .arg(urls)
+}
+
+/// What a line says by options that are known here, and a message for each of the others.
+///
+/// # Errors
+/// Also what keeps the line from being read at all.
+fn matches(words: &[String]) -> Result<(ArgMatches, Vec<String>), Vec<String>> {
+    let (mut words, mut unknown) = (words.to_vec(), Vec::new());
+    loop {
+        let error = match command().try_get_matches_from(&words) {
+            Ok(matches) => return Ok((matches, unknown)),
+            Err(error) => error,
+        };
+        unknown.push(in_one_line(&error));
+        let option = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+        let is_it = |word: &String| word == &option || word.starts_with(&format!("{option}="));
+        match words.iter().position(is_it) {
+            Some(at) if error.kind() == ErrorKind::UnknownArgument => drop(words.remove(at)),
+            _ => return Err(unknown),
+        }
+    }
 }
 
 /// clap's message, without its usage and without tips for other commands.

@@ -143,6 +143,17 @@ fn data_is_joined_and_encoded_as_curl_does() {
 }
 
 #[test]
+fn an_option_that_is_not_known_hides_no_other_mistake() {
+    let told = why("curl --foo -K x --http2 --digest -b c.txt --bar=1 http://a/");
+    for part in ["--foo is no option", "--bar is no option", "-K", "--http2", "--digest", "files of cookies"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let told = why("curl --digest http://a/ http://b/");
+    assert!(told.contains("--digest") && told.contains("has 2 URLs"), "{told}");
+}
+
+#[test]
 fn the_way_to_the_target_is_that_of_curl() {
     let address = |options: &str| read(&format!("curl {options} http://a.example:81/")).unwrap().0.connect_to;
     assert_eq!(address("--resolve a.example:81:127.0.0.1").as_deref(), Some("127.0.0.1:81"));

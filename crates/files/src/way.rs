@@ -1,0 +1,166 @@
+//! The way to a place: no other user may be able to put something else in the place of a folder or link on it.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, Metadata},
+    io::{self, ErrorKind},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf, absolute},
+};
+
+use rustix::process::getegid;
+
+use crate::{is_owned, named::MAX_LINKS, refused};
+
+/// The user that stands for all whom a user namespace does not know, as the host's root in a container without root.
+const UNKNOWN_USER: u32 = 65_534;
+
+/// Checks every folder on the way to a path, from `/` on, and every link: what others cannot rename leads to the same place until the
+/// end. What is missing is made by this user.
+///
+/// A folder may be this user's, root's, or that of a user in whose folder this program was started. Others may write to it only if it is
+/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002.
+///
+/// # Errors
+/// The first folder or link that others could change, and why.
+pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
+    let named = absolute(path).map_err(|error| (path.to_owned(), error))?;
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    let mut rest: Vec<OsString> = names(&named).collect();
+    while let Some(name) = rest.pop() {
+        let found = fs::metadata(&at).and_then(|folder| {
+            judge_folder(&folder)?;
+            if name == ".." { Ok(folder) } else { fs::symlink_metadata(at.join(&name)) }
+        });
+        match found {
+            Ok(_) if name == ".." => drop(at.pop()),
+            Ok(link) if link.is_symlink() && links < MAX_LINKS => {
+                at.push(&name);
+                let led = judge_owner(&link).and_then(|()| fs::read_link(&at));
+                let to = led.map_err(|error| (at.clone(), error))?;
+                links += 1;
+                at.pop();
+                if to.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                rest.extend(names(&to));
+            }
+            Ok(_) => at.push(&name),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // Nobody makes anything by a name that he cannot look up.
+            Err(error) if error.raw_os_error().is_some() && error.kind() == ErrorKind::PermissionDenied => {
+                return Ok(());
+            }
+            Err(error) => return Err((at, error)),
+        }
+    }
+    Ok(())
+}
+
+/// The names in a path, the last one first.
+fn names(path: &Path) -> impl Iterator<Item = OsString> {
+    let names = path.components().rev().map(|part| part.as_os_str().to_owned());
+    names.filter(|name| name != "/" && name != ".")
+}
+
+fn judge_folder(about: &Metadata) -> io::Result<()> {
+    judge_owner(about)?;
+    let is_own_group = [about.uid(), getegid().as_raw()].contains(&about.gid());
+    let is_open = about.mode() & 0o002 != 0 || about.mode() & 0o020 != 0 && !is_own_group;
+    if is_open && about.mode() & 0o1000 == 0 {
+        return Err(refused("can be written to by other users, who could rename what is made in it"));
+    }
+    Ok(())
+}
+
+fn judge_owner(about: &Metadata) -> io::Result<()> {
+    let owner = about.uid();
+    if is_owned(about) || is_host(owner) || owner == UNKNOWN_USER && knows_not_all() {
+        return Ok(());
+    }
+    Err(refused(&format!("belongs to user {owner}")))
+}
+
+/// Whether this program was started in a folder of this user, or below one, as root in another user's project or container.
+fn is_host(user: u32) -> bool {
+    let Ok(here) = env::current_dir() else { return false };
+    here.ancestors().any(|folder| fs::metadata(folder).is_ok_and(|folder| folder.uid() == user))
+}
+
+/// Whether this is a user namespace that does not know all users.
+fn knows_not_all() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// What is said of the way to a path below a folder, without that folder.
+    fn said(base: &Path, path: &str) -> Option<String> {
+        let (folder, why) = keeps_names(&base.join(path)).err()?;
+        let folder = folder.canonicalize().unwrap();
+        Some(format!("{} {why}", folder.strip_prefix(base).unwrap().display()))
+    }
+
+    #[test]
+    fn every_folder_on_the_way_keeps_names() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("shared/own/sub")).unwrap();
+        fs::create_dir_all(base.join("far/deep")).unwrap();
+        symlink("own", base.join("shared/link")).unwrap();
+        symlink(base.join("shared/own"), base.join("in")).unwrap();
+        symlink("shared/../far", base.join("round")).unwrap();
+        symlink("loop", base.join("loop")).unwrap();
+        for (bits, is_sound) in [(0o755, true), (0o775, true), (0o1777, true), (0o777, false), (0o757, false)]
+        {
+            mode(&base.join("shared"), bits);
+            for path in
+                ["shared/new", "shared/own", "shared/own/sub/new/deeper", "shared/link/new", "in", "round/x"]
+            {
+                let said = said(&base, path);
+                assert_eq!(said.is_none(), is_sound, "{bits:o} {path}: {said:?}");
+                let right =
+                    said.is_none_or(|said| said.starts_with("shared can be written to by other users"));
+                assert!(right, "{bits:o} {path}");
+            }
+            // Not on the way.
+            for path in ["far/deep", "far/new", "new"] {
+                assert_eq!(said(&base, path), None, "{bits:o} {path}");
+            }
+        }
+        mode(&base.join("shared"), 0o755);
+        assert!(keeps_names(&base.join("loop/x")).is_err());
+    }
+
+    #[test]
+    fn as_root_nothing_on_the_way_is_another_users() {
+        const OTHER: Option<u32> = Some(61_234);
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("theirs/own")).unwrap();
+        fs::create_dir_all(base.join("far")).unwrap();
+        chown(base.join("theirs"), OTHER, OTHER).unwrap();
+        symlink("far", base.join("link")).unwrap();
+        assert_eq!(said(&base, "link/new"), None);
+        lchown(base.join("link"), OTHER, OTHER).unwrap();
+        for path in ["theirs/new", "theirs/own/new", "link", "link/new"] {
+            assert!(said(&base, path).is_some_and(|said| said.ends_with("belongs to user 61234")), "{path}");
+        }
+        // Members of a group of many may write to it.
+        mode(&base.join("far"), 0o775);
+        chown(base.join("far"), None, OTHER).unwrap();
+        assert!(said(&base, "far/new").is_some());
+        mode(&base.join("far"), 0o755);
+        assert_eq!(said(&base, "far/new"), None);
+    }
+}

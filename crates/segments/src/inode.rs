@@ -1,0 +1,73 @@
+//! Which file it is.
+
+use std::{
+    fs::Metadata,
+    os::unix::fs::MetadataExt,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+/// A file of a filesystem. The number of an inode is soon another file's; the time of its birth tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Inode {
+    #[serde(rename = "inode")]
+    pub number: u64,
+    /// In nanoseconds since 1970; none where the filesystem does not keep it, and in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub born_ns: Option<u64>,
+}
+
+impl Inode {
+    /// The inode of a file.
+    pub(crate) fn of(about: &Metadata) -> Self {
+        let born = about.created().ok().and_then(|born: SystemTime| born.duration_since(UNIX_EPOCH).ok());
+        let born_ns = born.and_then(|born| u64::try_from(born.as_nanos()).ok());
+        Self { number: about.ino(), born_ns }
+    }
+
+    /// Whether this is the file. Where no birth is known, it must be this user's and have one name, as what we made.
+    pub(crate) fn is(self, about: &Metadata) -> bool {
+        let found = Self::of(about);
+        let is_born_with = match (self.born_ns, found.born_ns) {
+            (Some(then), Some(now)) => then == now,
+            _ => about.uid() == geteuid().as_raw() && about.nlink() == 1,
+        };
+        about.is_file() && self.number == found.number && is_born_with
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn another_file_with_the_same_number_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, "x").unwrap();
+        let about = fs::metadata(&path).unwrap();
+        let inode = Inode::of(&about);
+        assert!(inode.is(&about) && inode.born_ns.is_some());
+        assert!(!Inode { born_ns: Some(1), ..inode }.is(&about) && !Inode { number: 0, ..inode }.is(&about));
+        // As in journals of earlier versions.
+        let of_old: Inode = serde_json::from_str(&format!("{{\"inode\":{}}}", inode.number)).unwrap();
+        assert!(of_old.is(&about) && of_old.born_ns.is_none());
+        fs::hard_link(&path, folder.path().join("second")).unwrap();
+        let about = fs::metadata(&path).unwrap();
+        assert!(inode.is(&about), "a second name that somebody gave to ours");
+        assert!(!of_old.is(&about));
+    }
+
+    #[test]
+    fn as_root_a_file_of_another_user_is_not_ours_where_no_birth_is_known() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::os::unix::fs::chown(file.path(), Some(61_234), None).unwrap();
+        let about = fs::metadata(file.path()).unwrap();
+        assert!(Inode::of(&about).is(&about));
+        assert!(!Inode { number: about.ino(), born_ns: None }.is(&about));
+    }
+}
