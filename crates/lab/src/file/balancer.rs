@@ -167,15 +167,13 @@ pub fn read_balancer(
             "a process of this machine holds {most} connections of clients at most, because each takes two descriptors \
              (ulimit -Hn): give maxconn = {most}, and more processes"
         );
-        reader.mistake(span, message);
-        return None;
+        return reader.refuse(span, message);
     }
     if details
         .resume_connections
         .is_some_and(|resume| details.max_connections.is_none_or(|most| resume > most))
     {
-        reader.mistake(span, "'resume_connections' needs 'max_connections', and is not above it");
-        return None;
+        return reader.refuse(span, "'resume_connections' needs 'max_connections', and is not above it");
     }
     details.later_servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     details.server_port = target.map_or(80, |(_, port)| port);
@@ -185,10 +183,7 @@ pub fn read_balancer(
     let mut balancer = Balancer { host, kind, vip, port, is_tls, servers, processes: Vec::new(), threads };
     match balancer.apply(plan, clients, &details) {
         Ok(()) => Some(balancer),
-        Err(mistake) => {
-            reader.mistake(span, mistake);
-            None
-        }
+        Err(mistake) => reader.refuse(span, mistake),
     }
 }
 

@@ -355,15 +355,9 @@ fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
             Ok(cpus) if cpus.iter().all(|&cpu| cpu < MAX_CPUS) => {
                 Some(cpus.into_iter().map(|cpu| cpu as usize).collect())
             }
-            _ => {
-                reader.mistake(value.span(), format!("'{text}' does not name {WHAT}"));
-                None
-            }
+            _ => reader.refuse(value.span(), format!("'{text}' does not name {WHAT}")),
         },
-        _ => {
-            reader.mistake(value.span(), format!("expected {WHAT}"));
-            None
-        }
+        _ => reader.refuse(value.span(), format!("expected {WHAT}")),
     }
 }
 
@@ -381,10 +375,7 @@ fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         DeValue::String(text) => Some(text.as_ref().to_owned()),
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(flag) => Some(u8::from(*flag).to_string()),
-        _ => {
-            reader.mistake(value.span(), "expected the setting's value: text, a whole number, true or false");
-            None
-        }
+        _ => reader.refuse(value.span(), "expected the setting's value: text, a whole number, true or false"),
     }
 }
 

@@ -113,8 +113,7 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
     let longest = Network::max_prefix(network.address) - 2;
     if network.prefix > longest {
         let message = format!("a network needs room for two hosts: a prefix of at most {longest}");
-        reader.mistake(value.span(), message);
-        return None;
+        return reader.refuse(value.span(), message);
     }
     if let Some(other) = others.iter().find(|other| network.overlaps(&other.network())) {
         reader.mistake(value.span(), format!("this network overlaps with that of '{}'", other.name));
@@ -174,8 +173,7 @@ fn assign_addresses(
                 next = address_after(next, 1);
             }
             if !network.has_host(next) {
-                reader.mistake(span, format!("{network} has no room for {} hosts", hosts.len()));
-                return None;
+                return reader.refuse(span, format!("{network} has no room for {} hosts", hosts.len()));
             }
             let address = next;
             next = address_after(next, 1);

@@ -237,8 +237,7 @@ fn read_program(
             let names = KnownKind::names();
             let (first, others) = (names[0], names[1..].join(", "));
             let what = format!("give either run = \"{first}\" (or {others}) or command = [\"…\"]");
-            reader.mistake(span, what);
-            None
+            reader.refuse(span, what)
         }
     }
 }

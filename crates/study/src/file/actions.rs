@@ -98,10 +98,7 @@ fn read_balance(
     (balancer, hosts): (Option<&Balancer>, Option<&[usize]>),
 ) -> Option<Vec<String>> {
     let words: Vec<&str> = reader.text(value)?.split_whitespace().collect();
-    let mut refuse = |message: String| {
-        reader.mistake(value.span(), message);
-        None
-    };
+    let mut refuse = |message: String| reader.refuse(value.span(), message);
     let Some(balancer) = balancer.filter(|balancer| hosts.is_none_or(|hosts| *hosts == [balancer.host]))
     else {
         let message =
@@ -167,8 +164,7 @@ fn read_link(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan, hosts: &[u
         let message = format!(
             "'{name}' is on no segment, so it has no port to switch: join it by a segment, or name another host in 'on'"
         );
-        reader.mistake(value.span(), message);
-        return None;
+        return reader.refuse(value.span(), message);
     }
     on.map(|on| on == 1)
 }

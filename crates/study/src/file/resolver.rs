@@ -299,8 +299,7 @@ impl<'d> Resolver<'d> {
         let Some(value) = self.tree.get("workload") else {
             let message = "[workload.http] is missing, which says what is sent to the target, or [workload.command], which \
              says what is run";
-            reader.mistake(0..0, message);
-            return None;
+            return reader.refuse(0..0, message);
         };
         let mut table = reader.table(value, "a table [workload.http] or [workload.command]");
         let (http, command) = (table.take("http"), table.take("command"));
@@ -308,18 +307,16 @@ impl<'d> Resolver<'d> {
         table.finish(reader);
         let http = match (http, command) {
             (Some(_), Some(command)) => {
-                reader.mistake(command.span(), "[workload.http] is there too: a study has one workload");
-                return None;
+                return reader
+                    .refuse(command.span(), "[workload.http] is there too: a study has one workload");
             }
             (Some(workload), None) | (None, Some(workload)) => workload,
             (None, None) => {
-                reader.mistake(span, "the table [workload.http] or [workload.command] is missing");
-                return None;
+                return reader.refuse(span, "the table [workload.http] or [workload.command] is missing");
             }
         };
         let Some(written) = http.get_ref().as_table() else {
-            reader.expected(http.span(), "a table", http.get_ref());
-            return None;
+            return reader.refuse_type(http, "a table");
         };
         let mut table = levels.substitute_table(reader, written);
         for name in &self.setters {

@@ -139,12 +139,7 @@ impl<'d> TargetTable<'d> {
     ) -> Option<ResolvedTarget> {
         let value = levels.substitute(reader, self.value)?;
         let Some(mut table) = value.get_ref().as_table().cloned() else {
-            reader.expected(
-                value.span(),
-                "a table such as { on = \"web\", run = \"nginx\" }",
-                value.get_ref(),
-            );
-            return None;
+            return reader.refuse_type(&value, "a table such as { on = \"web\", run = \"nginx\" }");
         };
         let label = |what: String| Target { name: self.name.to_owned(), what };
         let resolved =
@@ -246,10 +241,7 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        _ => {
-            reader.mistake(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/"));
-            None
-        }
+        _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }
 }
 
