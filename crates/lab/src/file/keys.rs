@@ -34,8 +34,11 @@ pub(crate) enum KeyType<T: 'static> {
 pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
 
 /// The hosts that values may refer to by name.
-pub(crate) struct HostNames<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct HostNames<'a> {
+    /// The plan that has the hosts.
     pub plan: &'a Plan,
+    /// The names of its hosts.
     pub groups: &'a HostGroups,
 }
 

@@ -10,10 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
-use super::{
-    hosts::HostGroups,
-    keys::{self, HostNames, Key, KeyType},
-};
+use super::keys::{self, HostNames, Key, KeyType};
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
     program,
@@ -26,14 +23,13 @@ const LOG_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    plan: &Plan,
-    groups: &HostGroups,
+    names: &HostNames<'_>,
 ) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
     let Some(value) = table.take("processes") else { return processes };
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
         let table = reader.table(value, "a table [[processes]]");
-        for process in read_one(reader, table, None, plan, groups, stage) {
+        for process in read_process(reader, table, None, names, stage) {
             if let Some(other) = processes.iter().find(|other| share_port(other, &process)) {
                 let message = format!("'{}' already listens on this port; give another 'port'", other.name);
                 reader.mistake(value.span(), message);
@@ -53,8 +49,7 @@ pub(super) fn read(
 pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
-    plan: &Plan,
-    groups: &HostGroups,
+    HostNames { plan, groups }: &HostNames<'_>,
 ) {
     let tables = processes.and_then(|value| value.get_ref().as_array()).into_iter().flatten();
     let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
@@ -154,17 +149,17 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// Reads a table and returns its processes, one for each host. Without `name`, the table may have the key `name`.
-pub(super) fn read_one(
+/// Reads a table with the keys of `processes`, also another one such as a study's target, and returns its processes, one
+/// for each host. The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
+pub fn read_process(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
     name: Option<&str>,
-    plan: &Plan,
-    groups: &HostGroups,
+    names: &HostNames<'_>,
     stage: usize,
 ) -> Vec<Process> {
     let on = table.require(reader, "on", "the host or hosts that it runs on");
-    let on = on.map(|value| groups.read_hosts(reader, value)).unwrap_or_default();
+    let on = on.map(|value| names.groups.read_hosts(reader, value)).unwrap_or_default();
     let own_name = if name.is_none() { table.take("name") } else { None };
     let own_name = own_name.and_then(|value| {
         let name = reader.text(value)?;
@@ -175,8 +170,7 @@ pub(super) fn read_one(
         Some(name.to_owned())
     });
     let name = name.map(str::to_owned).or(own_name);
-    let names = HostNames { plan, groups };
-    let program = read_program(reader, &mut table, &names);
+    let program = read_program(reader, &mut table, names);
     let mut process = Process {
         name: String::new(),
         host: 0,
@@ -191,7 +185,7 @@ pub(super) fn read_one(
         may_end: false,
         stage,
     };
-    keys::read(KEYS, &mut process, reader, &mut table, &names);
+    keys::read(KEYS, &mut process, reader, &mut table, names);
     table.finish(reader);
     let Some((kind, program)) = program else { return Vec::new() };
     if let (None, Program::Known(known)) = (&process.ready, &program) {
@@ -200,8 +194,8 @@ pub(super) fn read_one(
     process.may_end |= process.ready == Some(Ready::Exit);
     process.program = program;
     let name = name.unwrap_or(kind);
-    let on_host =
-        |host: usize| Process { name: format!("{}-{name}", plan.hosts[host].name), host, ..process.clone() };
+    let host_name = |host: usize| &names.plan.hosts[host].name;
+    let on_host = |host| Process { name: format!("{}-{name}", host_name(host)), host, ..process.clone() };
     on.into_iter().map(on_host).collect()
 }
 
@@ -249,16 +243,11 @@ fn read_known(
     names: &HostNames<'_>,
 ) -> Option<Known> {
     let kind = reader.text(run).and_then(|name| {
-        let kind = KnownKind::of(name);
-        if kind.is_none() {
-            let hint = suggestion(name, KnownKind::names());
-            let known = KnownKind::names().join(", ");
-            reader.mistake(
-                run.span(),
-                format!("unknown program '{name}'{hint} (known: {known}); or give command"),
-            );
-        }
-        kind
+        let refuse = || {
+            let (hint, known) = (suggestion(name, KnownKind::names()), KnownKind::names().join(", "));
+            format!("unknown program '{name}'{hint} (known: {known}); or give command")
+        };
+        reader.checked(run, KnownKind::of(name).ok_or_else(refuse))
     });
     program::read(kind, reader, table, names)
 }

@@ -8,7 +8,11 @@ use std::{
     path::PathBuf,
 };
 
-use lab::{Balancer, file::HostGroups, plan::Plan};
+use lab::{
+    Balancer,
+    file::{HostGroups, HostNames},
+    plan::Plan,
+};
 use record::{ByteSource, Kind};
 use settings::{Reader, Table};
 use toml::{
@@ -44,7 +48,7 @@ pub(super) const LOCAL: &str = "local";
 /// Resolves settings of a study file into setups.
 pub(super) struct Resolver<'d> {
     pub(super) tree: &'d DeTable<'d>,
-    outline: &'d Outline<'d>,
+    pub(super) outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
     /// Factors that set the workload's key of the same name.
@@ -274,8 +278,8 @@ impl<'d> Resolver<'d> {
         {
             return None;
         }
-        let plan = hosts.as_ref().map(|hosts| (&hosts.plan, &hosts.groups));
-        let actions = actions::read(reader, self.tree, levels, plan, balancer.as_ref());
+        let names = hosts.as_ref().map(|hosts| HostNames { plan: &hosts.plan, groups: &hosts.groups });
+        let actions = actions::read(reader, self.tree, levels, names, balancer.as_ref());
         if let (false, Kind::Command, Some(value)) =
             (actions.is_empty(), kind_of(self.tree), self.tree.get(actions::NAME))
         {
