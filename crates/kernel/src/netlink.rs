@@ -104,10 +104,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        mark_up(&mut message);
-        self.request(RouteNetlinkMessage::SetLink(message), 0)
+        self.set_link(index, mark_up)
     }
 
     /// Sets an interface down. It keeps its addresses; routes through it are removed.
@@ -115,10 +112,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_down(&mut self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.change_mask = LinkFlags::Up;
-        self.request(RouteNetlinkMessage::SetLink(message), 0)
+        self.set_link(index, |message| message.header.change_mask = LinkFlags::Up)
     }
 
     /// Sets the MTU in bytes and the length of the transmit queue in packets.
@@ -126,9 +120,14 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+        let limits = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
+        self.set_link(index, |message| message.attributes = limits)
+    }
+
+    fn set_link(&mut self, index: u32, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
+        change(&mut message);
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 

@@ -87,7 +87,7 @@ pub(super) fn factors(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
     let conditions = outline.factors.list.iter().flat_map(|factor| &factor.when);
     let searched = outline.search.iter().flat_map(|search| &search.when);
     let in_conditions: BTreeSet<&str> =
-        conditions.chain(searched).map(|condition| condition.factor()).collect();
+        conditions.chain(searched).map(|condition| condition.factor.as_str()).collect();
     for factor in &outline.factors.list {
         let is_varied = || outline.search.as_ref().is_some_and(|search| search.factor == Some(factor.name));
         let is_reported = !factor.has_valid_name || (factor.searched && !is_varied());
@@ -142,7 +142,7 @@ pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings:
     if let Some(search) = &outline.search
         && outline.has_valid_factors
         && !outline.factors.are_overridden()
-        && search.when.iter().all(|condition| outline.factors.get(condition.factor()).is_some())
+        && search.when.iter().all(|condition| outline.factors.get(&condition.factor).is_some())
         && !settings.is_empty()
         && !settings.iter().any(|setting| setting.searched)
     {

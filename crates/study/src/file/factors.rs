@@ -41,7 +41,7 @@ pub(super) struct ParsedFactor<'d> {
 
 /// A condition: a factor must have one of these levels.
 pub(super) struct Condition {
-    factor: String,
+    pub(super) factor: String,
     /// The levels, with their spans.
     levels: Vec<(Level, Range<usize>)>,
     span: Range<usize>,
@@ -245,10 +245,6 @@ pub(super) fn all_hold(conditions: &[Condition], combination: &Combination) -> b
 }
 
 impl Condition {
-    pub(super) fn factor(&self) -> &str {
-        &self.factor
-    }
-
     /// Reads `{ mode = "limit", target = ["a", "b"] }`.
     pub(super) fn read_all(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Self> {
         let table = reader.table(value, "a table such as { target = \"nginx\" }");
