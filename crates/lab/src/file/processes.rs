@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
-use super::keys::{self, HostNames, Key, KeyType};
+use super::keys::{self, HostNames, Key, KeyType, key_table};
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
     program,
@@ -90,56 +90,32 @@ fn share_port(one: &Process, other: &Process) -> bool {
 }
 
 /// The keys of a process besides those of its program.
-const KEYS: &[Key<Process>] = &[
-    Key::new(
-        "ready",
-        "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
-        KeyType::Other(
-            |what| schema::text(what, "tcp:8080"),
-            |process, reader, value, names| process.ready = read_ready(reader, value, names.plan),
-        ),
-    ),
-    Key::new(
-        "ready_timeout",
-        "how long the process may take to get ready",
-        KeyType::Time("10s", |process, time| process.ready_timeout = time),
-    ),
-    Key::new(
-        "log_limit",
-        "output that is kept",
-        KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n),
-    ),
-    Key::new(
-        "flood",
-        "what happens if there is more output",
-        KeyType::Choice(&["fail", "truncate"], |process, i| {
-            process.flood = [Flood::Fail, Flood::Truncate][i];
-        }),
-    ),
-    Key::new(
-        "directory",
-        "the folder that it is started in",
-        KeyType::Text("{target_folder}", |process, path| process.directory = Some(path.into())),
-    ),
-    Key::new(
-        "descriptors",
-        "how many files and sockets it may have open",
-        KeyType::Whole(8..1 << 20, 20_000, |process, n| process.descriptors = Some(n)),
-    ),
-    Key::new(
-        "may_end",
-        "whether it may end with status 0 while the study runs",
-        KeyType::Flag(|process, is| process.may_end = is),
-    ),
-    Key::new(
-        "env",
-        "variables of its environment",
-        KeyType::Other(
-            |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
-            |process, reader, value, _| process.environment = read_environment(reader, value),
-        ),
-    ),
-];
+const KEYS: &[Key<Process>] = key_table! {
+    /// when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit
+    "ready", KeyType::Other(
+        |what| schema::text(what, "tcp:8080"),
+        |process, reader, value, names| process.ready = read_ready(reader, value, names.plan),
+    );
+    /// how long the process may take to get ready
+    "ready_timeout", KeyType::Time("10s", |process, time| process.ready_timeout = time);
+    /// output that is kept
+    "log_limit", KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n);
+    /// what happens if there is more output
+    "flood", KeyType::Choice(&["fail", "truncate"], |process, i| {
+        process.flood = [Flood::Fail, Flood::Truncate][i];
+    });
+    /// the folder that it is started in
+    "directory", KeyType::Text("{target_folder}", |process, path| process.directory = Some(path.into()));
+    /// how many files and sockets it may have open
+    "descriptors", KeyType::Whole(8..1 << 20, 20_000, |process, n| process.descriptors = Some(n));
+    /// whether it may end with status 0 while the study runs
+    "may_end", KeyType::Flag(|process, is| process.may_end = is);
+    /// variables of its environment
+    "env", KeyType::Other(
+        |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
+        |process, reader, value, _| process.environment = read_environment(reader, value),
+    );
+};
 
 /// The schema of the keys of `[[processes]]` and of targets, without `on`, `command` and `name`.
 pub fn process_schema() -> Map<String, Json> {
