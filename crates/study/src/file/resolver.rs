@@ -112,15 +112,6 @@ impl<'d> Resolver<'d> {
         chosen.ok()?.map(|target| target.name)
     }
 
-    pub(super) fn setup(
-        &self,
-        reader: &mut Reader<'_>,
-        levels: &Levels<'d>,
-        load: Option<f64>,
-    ) -> Option<Setup> {
-        self.resolve(reader, levels, load).map(|resolved| resolved.setup)
-    }
-
     /// Resolves a setting at a load, with the spans of the workload's fields.
     pub(super) fn resolve(
         &self,
