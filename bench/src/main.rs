@@ -41,35 +41,20 @@ struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
     /// Measure only this figure.
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(names()))]
     only: Option<String>,
 }
 
 /// The figure of the instructions that the measuring loop executes per request.
 const LOOP_COST: &str = "loop-cost";
 
-const NAMES: [&str; 20] = [
-    "keepalive",
-    "post-200",
-    "1k",
-    "64k",
-    "new-connection",
-    "https-keepalive",
-    "https-64k",
-    "https-new-connection",
-    "memory-10k",
-    wrk2::NAME,
-    link::CPU,
-    link::FAST,
-    "listen-written",
-    "listen-synced",
-    "listen-ndjson",
-    "listen-array",
-    listen_accept::NAME,
-    copy::NAMES[0],
-    copy::NAMES[1],
-    LOOP_COST,
-];
+/// All figures, in the order in which they are measured.
+fn names() -> impl Iterator<Item = &'static str> {
+    let first = cost::WORKLOADS.iter().map(|workload| workload.name);
+    let first = first.chain([memory::NAME, wrk2::NAME, link::CPU, link::FAST]);
+    let listen = listen::WORKLOADS.iter().map(|workload| workload.name).chain([listen_accept::NAME]);
+    first.chain(listen).chain(copy::NAMES).chain([LOOP_COST])
+}
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -93,7 +78,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let (tools, missing) = Tool::find_all();
     for tool in &tools {
-        println!("{}: {} ({})", tool.name(), tool.version(), tool.path().display());
+        println!("{}: {} ({})", tool.name(), tool.version(), tool.path.display());
     }
     for (name, remedy) in &missing {
         println!("{name}: MISSING, not measured; {remedy}");
@@ -105,47 +90,43 @@ fn run(arguments: &Arguments) -> Result<bool> {
         ..Default::default()
     })?;
     let mut all_used = missing.is_empty();
+    let is_selected = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
     for workload in cost::WORKLOADS {
-        if is_selected(arguments, &[workload.name]) {
+        if is_selected(workload.name) {
             let rounds = arguments.rounds.unwrap_or(15);
             let session = cost::Session { nginx: &nginx, cores, tools: &tools, rounds };
             all_used &= session.measure(workload, arguments.seconds.unwrap_or(2))?;
         }
     }
-    if is_selected(arguments, &[memory::NAME]) {
-        let rounds = rounds.min(memory::MAX_ROUNDS);
-        all_used &= memory::measure(&nginx, cores, &tools, rounds)?;
+    if is_selected(memory::NAME) {
+        all_used &= memory::measure(&nginx, cores, &tools, rounds.min(memory::MAX_ROUNDS))?;
     }
     drop(nginx);
-    if is_selected(arguments, &[wrk2::NAME]) {
+    if is_selected(wrk2::NAME) {
         all_used &= wrk2::measure(cores, rounds.min(5))?;
     }
-    if is_selected(arguments, &[link::CPU]) {
+    if is_selected(link::CPU) {
         all_used &= link::measure_cpu(rounds.min(5))?;
     }
-    if is_selected(arguments, &[link::FAST]) {
+    if is_selected(link::FAST) {
         all_used &= link::measure_fast(rounds.min(3))?;
     }
     for workload in listen::WORKLOADS {
-        if is_selected(arguments, &[workload.name]) {
+        if is_selected(workload.name) {
             all_used &= listen::measure(workload, cores, rounds, seconds)?;
         }
     }
-    if is_selected(arguments, &[listen_accept::NAME]) {
+    if is_selected(listen_accept::NAME) {
         all_used &= listen_accept::measure(rounds.min(3), seconds)?;
     }
     for name in copy::NAMES {
-        if is_selected(arguments, &[name]) {
+        if is_selected(name) {
             all_used &= copy::measure(name, rounds.min(3))?;
         }
     }
-    if is_selected(arguments, &[LOOP_COST]) {
+    if is_selected(LOOP_COST) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/loop-cost.sh");
         all_used &= Command::new(script).status().context("cannot run scripts/loop-cost.sh")?.success();
     }
     Ok(all_used)
-}
-
-fn is_selected(arguments: &Arguments, figures: &[&str]) -> bool {
-    arguments.only.as_deref().is_none_or(|only| figures.contains(&only))
 }

@@ -1,11 +1,6 @@
 //! The load generators: how to run each and parse its output.
 
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{error::Error, fs, path::PathBuf, str::FromStr};
 
 use anyhow::{Context, Result, bail, ensure};
 use proofload_tests::{
@@ -63,7 +58,8 @@ impl Body {
 #[derive(Debug)]
 pub(crate) struct Tool {
     kind: Kind,
-    path: PathBuf,
+    /// The path of the program.
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,11 +130,6 @@ impl Tool {
     /// Whether the tool is proofload.
     pub(crate) fn is_ours(&self) -> bool {
         self.kind == Kind::Ours
-    }
-
-    /// The path of the program.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The version as the tool prints it.
@@ -224,7 +215,20 @@ impl Tool {
     /// # Errors
     /// If the output cannot be parsed.
     pub(crate) fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
-        self.kind.rate_per_s(&finished.stdout)
+        let stdout = &finished.stdout;
+        match self.kind {
+            Kind::Ours => Ok(parse_trial(stdout)?.throughput_per_s),
+            Kind::Wrk => number_after(stdout, "Requests/sec:"),
+            Kind::Ab => number_after(stdout, "Requests per second:"),
+            Kind::H2load => {
+                let rest = stdout.split_once("finished in ").context("no time")?.1;
+                number_after(rest, "s, ")
+            }
+            Kind::Oha => {
+                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
+                json["summary"]["requestsPerSec"].as_f64().context("no rate")
+            }
+        }
     }
 
     /// A remark on a run, if proofload judged its trial void.
@@ -240,32 +244,12 @@ impl Tool {
 }
 
 impl Kind {
-    fn rate_per_s(self, stdout: &str) -> Result<f64> {
-        match self {
-            Self::Ours => Ok(parse_trial(stdout)?.throughput_per_s),
-            Self::Wrk => number_after(stdout, "Requests/sec:"),
-            Self::Ab => number_after(stdout, "Requests per second:"),
-            Self::H2load => {
-                let rest = stdout.split_once("finished in ").context("no time")?.1;
-                number_after(rest, "s, ")
-            }
-            Self::Oha => {
-                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
-                json["summary"]["requestsPerSec"].as_f64().context("no rate")
-            }
-        }
-    }
-
     fn parse(self, stdout: &str) -> Result<u64> {
         let requests = match self {
             Self::Ours => {
                 let trial = parse_trial(stdout)?;
-                ensure!(
-                    trial.counts.failed == 0,
-                    "{} requests failed: {:?}",
-                    trial.counts.failed,
-                    trial.errors
-                );
+                let failed = trial.counts.failed;
+                ensure!(failed == 0, "{failed} requests failed: {:?}", trial.errors);
                 trial.counts.completed
             }
             Self::Wrk => {
@@ -294,16 +278,12 @@ impl Kind {
             Self::Oha => {
                 let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
                 let counts = |name: &str| {
-                    json[name]
-                        .as_object()
-                        .into_iter()
-                        .flatten()
-                        .map(|(key, n)| (key, n.as_u64().unwrap_or(0)))
+                    let counts = json[name].as_object().into_iter().flatten();
+                    counts.map(|(key, n)| (key, n.as_u64().unwrap_or(0)))
                 };
                 // Requests in flight at the end are not failures.
-                let errors: Vec<_> = counts("errorDistribution")
-                    .filter(|(key, n)| *n > 0 && !key.contains("aborted due to deadline"))
-                    .collect();
+                let is_error = |(key, n): &(&String, u64)| *n > 0 && !key.contains("aborted due to deadline");
+                let errors: Vec<_> = counts("errorDistribution").filter(is_error).collect();
                 ensure!(errors.is_empty(), "{errors:?}");
                 let bad = counts("statusCodeDistribution").find(|(status, _)| status.as_str() != "200");
                 ensure!(bad.is_none(), "status {bad:?}");
@@ -316,15 +296,17 @@ impl Kind {
 }
 
 fn number_after<T: FromStr<Err: Error + Send + Sync + 'static>>(text: &str, label: &str) -> Result<T> {
-    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in the output"))?.1;
-    let number = rest.split_whitespace().next().unwrap_or_default();
+    let number = around(text, label)?.1.split_whitespace().next().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' after '{label}'"))
 }
 
 fn number_before(text: &str, label: &str) -> Result<u64> {
-    let rest = text.split_once(label).with_context(|| format!("'{label}' is not in the output"))?.0;
-    let number = rest.split_whitespace().next_back().unwrap_or_default();
+    let number = around(text, label)?.0.split_whitespace().next_back().unwrap_or_default();
     number.parse().with_context(|| format!("'{number}' before '{label}'"))
+}
+
+fn around<'t>(text: &'t str, label: &str) -> Result<(&'t str, &'t str)> {
+    text.split_once(label).with_context(|| format!("'{label}' is not in the output"))
 }
 
 #[cfg(test)]

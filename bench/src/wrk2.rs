@@ -48,12 +48,10 @@ pub(crate) fn measure(cores: Cores, rounds: u32) -> Result<bool> {
         for (tool, path) in tools {
             let run = one_run(cores, path);
             match &run {
-                Ok([p50, p99]) => {
-                    println!(
-                        "   round {} {tool:<5} says {p50:.0} us too much at p50, {p99:.0} at p99",
-                        round + 1
-                    );
-                }
+                Ok([p50, p99]) => println!(
+                    "   round {} {tool:<5} says {p50:.0} us too much at p50, {p99:.0} at p99",
+                    round + 1
+                ),
                 Err(error) => println!("   round {} {tool:<5} void: {error:#}", round + 1),
             }
             all_used &= run.is_ok();

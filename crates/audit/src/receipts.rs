@@ -210,6 +210,7 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
         return Err(format!("'{}' is not {SCHEMA}", header.schema));
     }
     let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
+    let front = numbering.front().to_vec();
     let until = header.first_client.checked_add(header.clients).filter(|&until| until <= 1 << 24);
     let clients = header.first_client..until.ok_or("too many clients")?;
     let run = match runs.entry(header.run) {
@@ -222,7 +223,7 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
             files_by_worker: BTreeMap::new(),
         }),
     };
-    if run.numbering.front() != numbering_front(header)? || run.workers != header.workers {
+    if run.numbering.front() != front || run.workers != header.workers {
         return Err(format!("run {} has another template or number of workers in another file", header.run));
     }
     let file = WorkerFile { path: path.to_owned(), clients, is_complete: false };
@@ -234,9 +235,4 @@ fn add_header(path: &Path, header: &ReceiptHeader, runs: &mut BTreeMap<RunId, Ru
         ));
     }
     Ok(())
-}
-
-fn numbering_front(header: &ReceiptHeader) -> Result<Vec<u8>, String> {
-    let numbering = Numbering::new(&header.template, header.run).map_err(|error| error.to_string())?;
-    Ok(numbering.front().to_vec())
 }

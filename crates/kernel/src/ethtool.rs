@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn as_root_drops_of_a_driver_are_counted_by_their_names() {
-        crate::need_root();
+        crate::testing::need_root();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("drop.c"), DROP).unwrap();
         let mut clang = Command::new("clang");

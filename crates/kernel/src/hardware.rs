@@ -42,11 +42,7 @@ impl Look<'_> {
     }
 
     fn names(&self, folder: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.sort();
-        names
+        crate::names(self.root.join(folder))
     }
 
     fn processors(&self) -> usize {
@@ -58,16 +54,13 @@ impl Look<'_> {
         let folder = "sys/devices/system/cpu";
         let governor = |name: &String| self.read(&format!("{folder}/{name}/cpufreq/scaling_governor"));
         let governors: BTreeSet<String> = self.names(folder).iter().filter_map(governor).collect();
-        let found = governors.iter().cloned().collect::<Vec<_>>().join(", ");
         let is_steady = governors.iter().all(|governor| governor == "performance");
         let advice =
             "times depend on how fast a processor raises its clock: cpupower frequency-set -g performance";
         let advice = (!is_steady).then(|| advice.to_owned());
-        (!governors.is_empty()).then(|| Finding {
-            what: "governor of the processors".to_owned(),
-            found,
-            advice,
-        })
+        let found = governors.into_iter().collect::<Vec<_>>().join(", ");
+        let what = "governor of the processors".to_owned();
+        (!found.is_empty()).then_some(Finding { what, found, advice })
     }
 
     /// Processors that the scheduler leaves alone. Worth while only with a card whose interrupts can go elsewhere.
@@ -132,11 +125,8 @@ impl Look<'_> {
         let interrupts = self.interrupts(card);
         let places: BTreeSet<&str> = interrupts.iter().map(|(_, place)| place.as_str()).collect();
         if !interrupts.is_empty() {
-            let shown = interrupts
-                .iter()
-                .map(|(irq, place)| format!("{irq} on {place}"))
-                .collect::<Vec<_>>()
-                .join(", ");
+            let shown = interrupts.iter().map(|(irq, place)| format!("{irq} on {place}"));
+            let shown = shown.collect::<Vec<_>>().join(", ");
             let is_crowded = interrupts.len() > 1 && places.len() == 1;
             let advice = is_crowded.then(|| {
                 "all of them interrupt one processor: write another processor's number to /proc/irq/N/smp_affinity_list of each, \

@@ -13,12 +13,14 @@ mod processor_time;
 pub mod programs;
 pub mod remote;
 #[cfg(test)]
-mod saved;
+mod saved_tests;
 pub mod senders;
 mod series;
 mod source;
 pub mod ssh;
 pub mod tcp;
+#[cfg(test)]
+mod testing;
 pub mod tune;
 pub mod watch;
 
@@ -82,12 +84,20 @@ pub fn processes() -> Vec<u32> {
 
 /// The ids of a process's threads; empty once it has ended.
 pub fn threads(process: u32) -> Vec<u32> {
-    numbers(&format!("/proc/{process}/task"))
+    numbers(format!("/proc/{process}/task"))
 }
 
-fn numbers(folder: &str) -> Vec<u32> {
+fn numbers(folder: impl AsRef<Path>) -> Vec<u32> {
     let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+}
+
+/// The names in a folder in order; none if it cannot be read.
+pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// For how long the calling thread was ready to run without a processor, in nanoseconds, if the kernel counts it.
@@ -125,29 +135,6 @@ pub fn unacknowledged_bytes(table: &str) -> u64 {
         Some(u64::from_str_radix(queue, 16).ok()?.saturating_sub(1))
     };
     table.lines().skip(1).filter_map(left).sum()
-}
-
-/// Runs a test again in a process of its own, which `unshare` starts with these options. False in that process.
-#[cfg(test)]
-pub(crate) fn is_run_again(test: &str, options: &[&str]) -> bool {
-    const INSIDE: &str = "KERNEL_TEST_IS_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return false;
-    }
-    let own = std::env::current_exe().unwrap();
-    let mut inside = std::process::Command::new("unshare");
-    let inside = inside.args(options).arg(own).args([test, "--exact"]).env(INSIDE, "1");
-    let output = inside.output().unwrap();
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    true
-}
-
-/// For tests whose names begin with `as_root`.
-#[cfg(test)]
-pub(crate) fn need_root() {
-    let is_root = rustix::process::geteuid().is_root();
-    assert!(is_root, "root is needed: make test leaves this out without root");
 }
 
 #[cfg(test)]

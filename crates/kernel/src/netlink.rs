@@ -9,9 +9,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
@@ -106,10 +104,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        mark_up(&mut message);
-        self.request(RouteNetlinkMessage::SetLink(message), 0)
+        self.set_link(index, mark_up)
     }
 
     /// Sets an interface down. It keeps its addresses; routes through it are removed.
@@ -117,10 +112,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_down(&mut self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.change_mask = LinkFlags::Up;
-        self.request(RouteNetlinkMessage::SetLink(message), 0)
+        self.set_link(index, |message| message.header.change_mask = LinkFlags::Up)
     }
 
     /// Sets the MTU in bytes and the length of the transmit queue in packets.
@@ -128,9 +120,14 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_limits(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+        let limits = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
+        self.set_link(index, |message| message.attributes = limits)
+    }
+
+    fn set_link(&mut self, index: u32, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        message.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_packets)];
+        change(&mut message);
         self.request(RouteNetlinkMessage::SetLink(message), 0)
     }
 
@@ -167,19 +164,15 @@ impl Netlink {
         message.header.prefix_len = prefix;
         message.header.index = index;
         message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        message.header.family = AddressFamily::from(address);
         match address {
-            IpAddr::V4(address) => {
-                message.header.family = AddressFamily::Inet;
-                if prefix < 31 {
-                    let broadcast = Ipv4Addr::from_bits(address.to_bits() | u32::MAX >> prefix);
-                    message.attributes.push(AddressAttribute::Broadcast(broadcast));
-                }
+            IpAddr::V4(address) if prefix < 31 => {
+                let broadcast = Ipv4Addr::from_bits(address.to_bits() | u32::MAX >> prefix);
+                message.attributes.push(AddressAttribute::Broadcast(broadcast));
             }
-            IpAddr::V6(_) => {
-                message.header.family = AddressFamily::Inet6;
-                // Duplicate address detection would take a second, and addresses are unique.
-                message.header.flags = AddressHeaderFlags::Nodad;
-            }
+            IpAddr::V4(_) => {}
+            // Duplicate address detection would take a second, and addresses are unique.
+            IpAddr::V6(_) => message.header.flags = AddressHeaderFlags::Nodad,
         }
         self.create(RouteNetlinkMessage::NewAddress(message))
     }
@@ -189,18 +182,14 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn add_route(&mut self, to: IpAddr, prefix: u8, gateways: &[IpAddr]) -> io::Result<()> {
-        let route_address = |address| match address {
-            IpAddr::V4(address) => RouteAddress::Inet(address),
-            IpAddr::V6(address) => RouteAddress::Inet6(address),
-        };
         let mut message = RouteMessage::default();
-        message.header.address_family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.address_family = AddressFamily::from(to);
         message.header.destination_prefix_length = prefix;
         message.header.table = RouteHeader::RT_TABLE_MAIN;
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
-        let gateway = |via: &IpAddr| RouteAttribute::Gateway(route_address(*via));
+        let gateway = |via: &IpAddr| RouteAttribute::Gateway(RouteAddress::from(*via));
         message.attributes = match gateways {
             [only] => vec![gateway(only)],
             several => {
@@ -213,7 +202,7 @@ impl Netlink {
             }
         };
         if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(route_address(to)));
+            message.attributes.push(RouteAttribute::Destination(RouteAddress::from(to)));
         }
         self.create(RouteNetlinkMessage::NewRoute(message))
     }
@@ -227,29 +216,7 @@ impl Netlink {
     }
 
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-        self.sequence += 1;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        packet.finalize();
-        let mut bytes = vec![0; packet.buffer_len()];
-        packet.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
-        loop {
-            let (bytes, _) = self.socket.recv_from_full()?;
-            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
-                .map_err(|error| io::Error::other(format!("cannot read the kernel's answer: {error}")))?;
-            if answer.header.sequence_number != self.sequence {
-                continue;
-            }
-            if let NetlinkPayload::Error(error) = answer.payload {
-                return match error.code {
-                    None => Ok(()),
-                    Some(_) => Err(error.to_io()),
-                };
-            }
-        }
+        self.ask(message, NLM_F_ACK | flags).map(drop)
     }
 }
 

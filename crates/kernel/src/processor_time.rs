@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn as_root_each_of_many_namespaces_has_an_account() {
-        crate::need_root();
+        crate::testing::need_root();
         let booking = Booking::start().unwrap();
         let begin = || {
             let mut command = Command::new("unshare");

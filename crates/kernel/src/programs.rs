@@ -139,7 +139,8 @@ pub(crate) fn parse(
         threads,
         is_blocked: is_blocked(stat),
         descriptors,
-        max_descriptors: soft_limit(limits),
+        // `Max open files            1024                 4096                 files`
+        max_descriptors: crate::number(limits, "Max open files"),
     })
 }
 
@@ -163,11 +164,6 @@ pub(crate) fn cpus(pid: u32) -> Option<String> {
 pub(crate) fn parse_times(schedstat: &str) -> Option<ThreadTimes> {
     let mut numbers = schedstat.split_whitespace().map(str::parse);
     Some(ThreadTimes { running_ns: numbers.next()?.ok()?, waiting_ns: numbers.next()?.ok()? })
-}
-
-/// `Max open files            1024                 4096                 files`
-fn soft_limit(limits: &str) -> Option<u64> {
-    crate::number(limits, "Max open files")
 }
 
 #[cfg(test)]

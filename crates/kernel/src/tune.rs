@@ -238,10 +238,7 @@ pub fn present(name: &str) -> Option<String> {
 
 /// The network interfaces that `/sys` shows.
 pub(crate) fn interfaces() -> Vec<String> {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
+    crate::names("/sys/class/net")
 }
 
 #[cfg(test)]

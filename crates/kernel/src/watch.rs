@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn what_happens_between_begin_and_end_is_seen() {
         // Threads of other tests that end meanwhile would hide the busiest one.
-        if crate::is_run_again("watch::tests::what_happens_between_begin_and_end_is_seen", &[]) {
+        if crate::testing::is_run_again("watch::tests::what_happens_between_begin_and_end_is_seen", &[]) {
             return;
         }
         let path = namespaces::path_of(std::process::id(), Kind::Network);

@@ -12,9 +12,10 @@ use settings::{Mistake, Reader, Table};
 
 pub use balancer::{balancer_schema, read_balancer};
 pub use hosts::{HostGroups, host_schema};
-pub use processes::process_schema;
+pub use keys::HostNames;
+pub use processes::{process_schema, read_process};
 
-use crate::plan::{Plan, Process};
+use crate::plan::Plan;
 
 /// Reads the text of a lab file. `file` is its name in mistakes.
 ///
@@ -30,7 +31,8 @@ pub fn parse(file: &str, text: &str) -> Result<Plan, Vec<Mistake>> {
     let mut table = reader.root(&document);
     let title = table.take("title").and_then(|value| reader.text(value)).unwrap_or_default().to_owned();
     let (plan, groups) = read_with_groups(&mut reader, &mut table, title);
-    processes::check_placeholders(&mut reader, document.get_ref().get("processes"), &plan, &groups);
+    let names = HostNames { plan: &plan, groups: &groups };
+    processes::check_placeholders(&mut reader, document.get_ref().get("processes"), &names);
     table.finish(&mut reader);
     reader.finish(plan)
 }
@@ -44,22 +46,10 @@ pub fn read_with_groups(
 ) -> (Plan, HostGroups) {
     let (hosts, groups) = hosts::read(reader, table);
     let mut plan = Plan { title, hosts, ..Plan::default() };
-    plan.links = links::read(reader, table, &plan, &groups);
+    plan.links = links::read(reader, table, &HostNames { plan: &plan, groups: &groups });
     hosts::read_routes(reader, &mut plan, &groups);
-    plan.processes = processes::read(reader, table, &plan, &groups);
+    plan.processes = processes::read(reader, table, &HostNames { plan: &plan, groups: &groups });
     (plan, groups)
-}
-
-/// Reads another table with the keys of `processes`, such as a study's target. The caller gives the name and may have
-/// taken its own keys from the table. Calls `finish` on the table.
-pub fn read_process(
-    reader: &mut Reader<'_>,
-    table: Table<'_, '_>,
-    name: &str,
-    (plan, groups): (&Plan, &HostGroups),
-    stage: usize,
-) -> Vec<Process> {
-    processes::read_one(reader, table, Some(name), plan, groups, stage)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kernel::namespaces::{self, Kind};
@@ -177,20 +177,8 @@ impl Process {
     }
 
     fn wait_for(&self, timeout: Duration, met: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.state();
-        while !met(&state) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
-        }
-        state
+        let waited = self.shared.changed.wait_timeout_while(self.state(), timeout, |state| !met(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

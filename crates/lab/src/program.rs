@@ -20,7 +20,7 @@ use serde_json::{Map, Value as Json};
 use settings::{Reader, Table, Value, schema};
 
 use crate::{
-    file::keys::{self, HostNames, Key, KeyType},
+    file::keys::{self, HostNames, Key, KeyType, key_table},
     plan::{Plan, Process, Ready},
 };
 
@@ -31,7 +31,7 @@ trait KnownProgram: Default + 'static {
     /// Default port.
     const PORT: u16;
     /// Keys of this program in addition to those of all processes.
-    const KEYS: &'static [Key<Self>] = &[];
+    const KEYS: &'static [Key<Self>] = key_table! {};
     /// Names of the required keys.
     const REQUIRED_KEYS: &'static [&'static str] = &[];
     /// Names of the files that the program writes into the lab's folder. The placeholder `{NAME}` stands for a file's path.
@@ -147,24 +147,18 @@ pub struct Known {
 }
 
 /// The common keys of all known programs.
-const KEYS: &[Key<Known>] = &[
-    Key::new(
-        "args",
-        "arguments added to a known program's command line",
-        KeyType::Other(
-            |what| schema::texts(what, "--capacity"),
-            |known, reader, value, _| {
-                let values = reader.array(value, "a list of arguments in quotes");
-                known.args = read_words(reader, values);
-            },
-        ),
-    ),
-    Key::new(
-        "port",
-        "the port that it listens on; a known program has one of its own",
-        KeyType::Whole(1..65_536, 8080, |known, n| known.port = n as u16),
-    ),
-];
+const KEYS: &[Key<Known>] = key_table! {
+    /// arguments added to a known program's command line
+    "args", KeyType::Other(
+        |what| schema::texts(what, "--capacity"),
+        |known, reader, value, _| {
+            let values = reader.array(value, "a list of arguments in quotes");
+            known.args = read_words(reader, values);
+        },
+    );
+    /// the port that it listens on; a known program has one of its own
+    "port", KeyType::Whole(1..65_536, 8080, |known, n| known.port = n as u16);
+};
 
 /// Reads the keys of a known program. If the program is unknown, accepts the keys of all programs.
 pub(crate) fn read(

@@ -4,7 +4,7 @@ mod commands;
 mod exit;
 mod output;
 #[cfg(test)]
-mod readme;
+mod readme_tests;
 mod short_help;
 mod stop;
 #[cfg(test)]

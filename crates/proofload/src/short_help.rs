@@ -153,7 +153,7 @@ mod tests {
                     crate::Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{example}: {error}"));
                 // The other examples name files and hosts of the reader.
                 if matches!(read.command, crate::Command::Limit(_)) {
-                    crate::readme::plan(&read.command, &load::MachineLimits::EXAMPLE)
+                    crate::readme_tests::plan(&read.command, &load::MachineLimits::EXAMPLE)
                         .unwrap_or_else(|mistakes| panic!("{example}: {mistakes}"));
                 }
             }

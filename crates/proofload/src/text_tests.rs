@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use clap::{Arg, CommandFactory, Parser};
 use load::MachineLimits;
 
-use super::{Cli, Command, commands, readme::plan};
+use super::{Cli, Command, commands, readme_tests::plan};
 
 /// Options that take a file of text, as `command --option` or `command <NAME>`, and a line that has it read. `limit` has those of `http`.
 const TEXTS: &[(&str, &str)] = &[

@@ -62,6 +62,14 @@ pub struct Answer {
     pub sentence: String,
 }
 
+impl Answer {
+    /// What its search found for its goal; none of a setting's own load.
+    pub(crate) fn outcome<'a>(&self, results: &'a Results) -> Option<&'a GoalOutcome> {
+        let mut searches = searches_of(results, self.setting).iter();
+        searches.find(|search| self.block.is_none_or(|block| search.block == block))?.goals.get(self.goal)
+    }
+}
+
 /// Two bounds as text, marked with `≥` or `<` where the other bound is missing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {

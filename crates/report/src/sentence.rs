@@ -91,7 +91,8 @@ impl SearchAnswer<'_> {
                 let missed = upper.as_ref().map(|upper| format!("does not carry {}", show(upper)));
                 let known: Vec<String> = carried.into_iter().chain(missed).collect();
                 let known = known.join(" and ");
-                if self.had_too_many_void_trials() {
+                // The search ended because too many trials were void.
+                if self.warned("search_void", "").is_some() {
                     let sentence =
                         format!("Not decided: too many trials were void; so far it {known} {with_goal}");
                     (Status::Void, sentence)
@@ -106,11 +107,6 @@ impl SearchAnswer<'_> {
         let met_lower = outcome.lower.as_ref().filter(|_| status == Status::Met);
         let note = met_lower.and_then(|lower| self.too_short_note(lower.load)).unwrap_or_default();
         (status, format!("{sentence}{note}."))
-    }
-
-    /// Whether the search ended because too many trials were void.
-    fn had_too_many_void_trials(&self) -> bool {
-        self.warned("search_void", "").is_some()
     }
 
     /// What the first warning of the setting with this code says behind these words.

@@ -76,7 +76,7 @@ impl Search {
         let targets: Vec<LikelyTargets> =
             goals.map(|goal| LikelyTargets::of(self.plan(), &self.trials, goal)).collect();
         // With noise a step costs a thousand times as much, and the search's effort is bounded anyway.
-        let simulations = if self.trials.expects_noise() { SIMULATIONS_WITH_NOISE } else { SIMULATIONS };
+        let simulations = if self.trials.expects_noise { SIMULATIONS_WITH_NOISE } else { SIMULATIONS };
         let costs = (0..simulations).map(|index| self.simulate_rest(now, &targets, index, simulations));
         let (seconds, trials) = costs.fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
         // Assumes the same share of void trials as so far.

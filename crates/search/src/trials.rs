@@ -19,7 +19,7 @@ pub(crate) struct Trials {
     /// Loads that the generator cannot make: the smallest position, and the length of the failed trial in seconds.
     unavailable: Vec<(i64, f64)>,
     /// Whether full-length trials are treated as random samples.
-    expects_noise: bool,
+    pub(crate) expects_noise: bool,
 }
 
 /// A valid trial.
@@ -84,11 +84,6 @@ impl Trials {
         let each =
             self.by_load.iter().flat_map(|(position, trials)| trials.iter().map(|trial| (*position, trial)));
         each.map(move |(position, trial)| (position, trial.loss_ratios[goal_index] > allowed))
-    }
-
-    /// Whether full-length trials are treated as random samples.
-    pub(crate) fn expects_noise(&self) -> bool {
-        self.expects_noise
     }
 
     /// The full-length trials, smallest load first, and whether each is high-loss.

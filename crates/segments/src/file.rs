@@ -151,15 +151,9 @@ impl Descriptors {
 
     /// Waits until fewer than `max` descriptors are open, at most until `until`. Returns whether that is so.
     pub(crate) fn wait_below(&self, max: usize, until: Instant) -> bool {
-        let mut open = self.lock();
-        while *open >= max {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            open = self.closed.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.closed.wait_timeout_while(self.lock(), left, |open| *open >= max);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {

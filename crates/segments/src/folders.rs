@@ -24,17 +24,13 @@ pub(crate) const STATE_NAME: &str = ".proofload";
 /// was moved or removed is noticed. What lies beneath it may be another user's: there, no link is followed.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
-    path: PathBuf,
+    /// Absolute.
+    pub path: PathBuf,
 }
 
 impl Base {
     pub(crate) fn new(template: &Template) -> Self {
         Self { path: absolute(template.folder()) }
-    }
-
-    /// The absolute path.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The rest of a path that leads beneath this folder by its text.

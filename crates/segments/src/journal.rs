@@ -140,10 +140,8 @@ impl Journal {
         };
         let root = absolute(folder).parent().unwrap_or(Path::new("/")).to_owned();
         let state = State { file, tail, unfinished, rewritten_bytes: tail, needs_rewrite };
-        Ok((
-            Self { folder: folder.to_owned(), root, next: AtomicU64::new(next), state: Mutex::new(state) },
-            damaged,
-        ))
+        let (next, state) = (AtomicU64::new(next), Mutex::new(state));
+        Ok((Self { folder: folder.to_owned(), root, next, state }, damaged))
     }
 
     /// An identifier for a segment that is about to be opened.

@@ -120,7 +120,7 @@ impl Locator {
     }
 
     fn path(&self, key: &str, index: Index) -> PathBuf {
-        self.base.path().join(self.name(key, index))
+        self.base.path.join(self.name(key, index))
     }
 
     /// The index at which a new key starts, and whether the file must be new.

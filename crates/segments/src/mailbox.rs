@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The queue. It is never locked during disk access, so adding an item takes only nanoseconds.
@@ -68,29 +68,15 @@ impl<T> Mailbox<T> {
 
     /// Makes the reader wait for `time` so that more items collect. New items do not end the pause.
     pub(crate) fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
-        let mut inner = self.lock();
-        while !inner.no_pauses && !inner.closed {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        drop(self.arrived.wait_timeout_while(self.lock(), time, |inner| !inner.no_pauses && !inner.closed));
     }
 
     /// Waits for an item, [`wake`](Self::wake), [`close`](Self::close) or the end of `wait`, and moves all items to `items`.
     /// False when the mailbox is closed.
     pub(crate) fn take(&self, items: &mut Vec<T>, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
-        let mut inner = self.lock();
-        while inner.items.is_empty() && !inner.woken && !inner.closed {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let has_nothing = |inner: &mut Inner<T>| inner.items.is_empty() && !inner.woken && !inner.closed;
+        let waited = self.arrived.wait_timeout_while(self.lock(), wait, has_nothing);
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
         inner.woken = false;
         if items.is_empty() {
             mem::swap(&mut inner.items, items);

@@ -1,7 +1,7 @@
 //! Recovers segments after a kill or a power cut.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -85,7 +85,9 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         let mut length = None;
         if let Some((folder, name)) = base.holder(&path).map_err(fails)? {
             if let Phase::Packing(packed) = &phase {
-                let packed = packed_as(name, packed);
+                // It is beside the plain file whatever folder the journal says.
+                let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix));
+                let packed = suffix.map(|suffix| packed_name(name, suffix));
                 if finish_packing(&folder, name, packed.as_deref(), segment.inode).map_err(fails)? {
                     recovery.compressions_finished += 1;
                     journal.append_eventually(&[Entry::Gone { id }], false).map_err(fails)?;
@@ -117,12 +119,6 @@ pub(crate) fn recover(journal: &Journal, base: &Base) -> Result<(Recovery, Vec<R
         recovered.push(Recovered { segment, parked, ended });
     }
     Ok((recovery, recovered))
-}
-
-/// The packed file's name, which is beside the plain file whatever folder the journal says.
-fn packed_as(plain: &OsStr, packed: &str) -> Option<OsString> {
-    let suffix = Compression::ALL_SUFFIXES.iter().find(|suffix| packed.ends_with(**suffix))?;
-    Some(packed_name(plain, suffix))
 }
 
 /// Finishes packing if the packed file is complete. Returns whether it is.

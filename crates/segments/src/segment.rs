@@ -162,7 +162,9 @@ impl Segment {
         let now = Instant::now();
         if now - self.path_checked >= PATH_CHECK_INTERVAL {
             (self.path_checked, self.links_checked) = (now, now);
-            return !self.path_is_current();
+            // Whether the path no longer leads to this file.
+            let now = self.shared.path.symlink_metadata();
+            return !now.is_ok_and(|now| now.ino() == self.shared.inode.number);
         }
         if now - self.links_checked >= LINK_CHECK_INTERVAL {
             self.links_checked = now;
@@ -170,11 +172,6 @@ impl Segment {
         }
         // The syncer may have detected it.
         self.shared.removed.load(Ordering::Relaxed)
-    }
-
-    /// Whether the path still leads to this file.
-    fn path_is_current(&self) -> bool {
-        self.shared.path.symlink_metadata().is_ok_and(|now| self.shared.inode.number == now.ino())
     }
 
     fn write(&mut self, slices: &mut [IoSlice<'_>], between: &mut dyn FnMut()) -> Written {

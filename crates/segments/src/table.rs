@@ -236,7 +236,7 @@ impl Table {
 
     /// Adopts a segment of the last process, or ends it if its key has a newer one.
     pub(crate) fn adopt(&mut self, segment: &journal::Segment, parked: Parked) {
-        let named = self.shared.base.path().join(self.locator.name(&segment.key, segment.index));
+        let named = self.shared.base.path.join(self.locator.name(&segment.key, segment.index));
         let key = Arc::new(Key::from_journal(&segment.key, segment.end));
         let number = self.slots.number(&key);
         let (start, index) = (&self.slots.slot(number).state, segment.index);

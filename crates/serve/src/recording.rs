@@ -71,7 +71,8 @@ impl Recorder {
 /// The lines of one thread that are not written yet.
 #[derive(Debug)]
 pub(crate) struct Lines<'a> {
-    recorder: &'a Recorder,
+    /// The file.
+    pub recorder: &'a Recorder,
     bytes: Vec<u8>,
     /// When the first of them came.
     since_ns: u64,
@@ -91,11 +92,6 @@ pub(crate) struct Circumstances {
 impl<'a> Lines<'a> {
     pub(crate) fn new(recorder: &'a Recorder) -> Self {
         Self { recorder, bytes: Vec::new(), since_ns: 0 }
-    }
-
-    /// The file.
-    pub(crate) fn recorder(&self) -> &'a Recorder {
-        self.recorder
     }
 
     /// Adds the line of a request.

@@ -58,7 +58,7 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let config = shared.config;
         let engine = Engine::new(shared, number as u64);
-        let timed = engine.is_measured() || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
+        let timed = engine.measured || config.keepalive_timeout_ns.is_some() || config.stall.is_some();
         let (door, connections) = (Acceptor::new(listeners, LISTENER), Connections::default());
         Self {
             config,

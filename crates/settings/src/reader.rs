@@ -90,6 +90,12 @@ impl<'t> Reader<'t> {
         self.mistakes.push((span.start, message.into()));
     }
 
+    /// Adds a mistake, and returns none in place of what was to be read.
+    pub fn refuse<T>(&mut self, span: Range<usize>, message: impl Into<String>) -> Option<T> {
+        self.mistake(span, message);
+        None
+    }
+
     /// Whether a span belongs to the file itself, not to an added text.
     pub fn is_in_file(&self, span: &Range<usize>) -> bool {
         self.sources.get(1).is_none_or(|added| span.start < added.start)
@@ -128,10 +134,7 @@ impl<'t> Reader<'t> {
     pub fn table<'d, 'i>(&mut self, value: &'d Value<'i>, what: &str) -> Table<'d, 'i> {
         let table = match value.get_ref() {
             DeValue::Table(table) => Some(table),
-            other => {
-                self.expected(value.span(), what, other);
-                None
-            }
+            _ => self.refuse_type(value, what),
         };
         Table { table, span: value.span(), known: Vec::new() }
     }
@@ -140,10 +143,7 @@ impl<'t> Reader<'t> {
     pub fn array<'d, 'i>(&mut self, value: &'d Value<'i>, what: &str) -> &'d [Value<'i>] {
         match value.get_ref() {
             DeValue::Array(array) => array,
-            other => {
-                self.expected(value.span(), what, other);
-                &[]
-            }
+            _ => self.refuse_type(value, what).unwrap_or_default(),
         }
     }
 
@@ -156,10 +156,7 @@ impl<'t> Reader<'t> {
     pub fn text_such_as<'d>(&mut self, value: &'d Value<'_>, what: &str) -> Option<&'d str> {
         match value.get_ref() {
             DeValue::String(text) => Some(text),
-            other => {
-                self.expected(value.span(), what, other);
-                None
-            }
+            _ => self.refuse_type(value, what),
         }
     }
 
@@ -176,43 +173,29 @@ impl<'t> Reader<'t> {
     pub fn flag(&mut self, value: &Value<'_>) -> Option<bool> {
         match value.get_ref() {
             DeValue::Boolean(flag) => Some(*flag),
-            other => {
-                self.expected(value.span(), "true or false", other);
-                None
-            }
+            _ => self.refuse_type(value, "true or false"),
         }
     }
 
     /// Reads a whole number within bounds.
     pub fn whole(&mut self, value: &Value<'_>, bounds: Range<u64>) -> Option<u64> {
         let what = format!("a whole number from {} to {}", bounds.start, bounds.end - 1);
-        if let DeValue::Integer(number) = value.get_ref() {
-            let read = u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok();
-            if let Some(number) = read.filter(|number| bounds.contains(number)) {
-                return Some(number);
-            }
-            self.mistake(value.span(), format!("{number} is not {what}"));
-        } else {
-            self.expected(value.span(), &what, value.get_ref());
-        }
-        None
+        let DeValue::Integer(number) = value.get_ref() else { return self.refuse_type(value, &what) };
+        let read = u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok();
+        let fits = read.filter(|number| bounds.contains(number));
+        self.checked(value, fits.ok_or_else(|| format!("{number} is not {what}")))
     }
 
     /// Reads a number above 0.
     pub fn positive(&mut self, value: &Value<'_>, what: &str) -> Option<f64> {
-        let number = match value.get_ref() {
-            DeValue::Integer(number) => number.as_str().replace('_', "").parse().ok(),
-            DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
-            other => {
-                self.expected(value.span(), what, other);
-                return None;
-            }
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return self.refuse_type(value, what),
         };
-        let valid = number.filter(|&number: &f64| number > 0.0 && number.is_finite());
-        if valid.is_none() {
-            self.mistake(value.span(), format!("expected {what}"));
-        }
-        valid
+        let number: Option<f64> = digits.replace('_', "").parse().ok();
+        let valid = number.filter(|number| *number > 0.0 && number.is_finite());
+        self.checked(value, valid.ok_or_else(|| format!("expected {what}")))
     }
 
     /// Reads a time such as `"10s"`.
@@ -250,8 +233,14 @@ impl<'t> Reader<'t> {
     }
 
     /// Adds the mistake that something else was expected.
-    pub fn expected(&mut self, span: Range<usize>, what: &str, found: &DeValue<'_>) {
-        self.mistake(span, format!("expected {what}, found {}", type_name(found)));
+    pub fn expected(&mut self, value: &Value<'_>, what: &str) {
+        self.mistake(value.span(), format!("expected {what}, found {}", type_name(value.get_ref())));
+    }
+
+    /// Adds the mistake that something else was expected, and returns none in place of it.
+    pub fn refuse_type<T>(&mut self, value: &Value<'_>, what: &str) -> Option<T> {
+        self.expected(value, what);
+        None
     }
 }
 

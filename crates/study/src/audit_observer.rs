@@ -24,7 +24,7 @@ impl Observer for Evidence {
     fn after(&mut self, context: &mut TrialContext<'_>, _: &Trial) -> Result<Observation> {
         let Some(asked) = &context.setup.audit else { return Ok(Observation::default()) };
         let receipts = self.receipts_path(context.number);
-        let (audit, doubt) = match audit(asked, &receipts, context.testbed.stored_folders(), context.stop) {
+        let (audit, doubt) = match audit(asked, &receipts, &context.testbed.stored_folders, context.stop) {
             // The study was stopped before the audit could conclude.
             Ok(None) => return Err(StopReason::Stopped),
             Ok(Some(audit)) => {

@@ -24,7 +24,7 @@ pub(crate) fn watch_this_machine<T>(
     remotes: &RemoteHosts,
     work: impl FnOnce() -> T,
 ) -> (T, io::Result<TrialCounters>) {
-    let watch = this_machine().and_then(|host| Watch::start(vec![host], remotes.all(), false));
+    let watch = this_machine().and_then(|host| Watch::start(vec![host], &remotes.0, false));
     let done = work();
     (done, watch.and_then(Watch::stop))
 }

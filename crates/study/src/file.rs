@@ -133,8 +133,8 @@ impl StudyFile for Document {
             let levels = Levels::of(&outline.factors, &setting.levels, &resolver.folder);
             // Each setting reports its own mistakes only.
             let mut reader = reader.clone();
-            let setup = resolver.setup(&mut reader, &levels, load.filter(|_| setting.searched));
-            if !take(number, finish(reader, setup).map(|setup| with_title(setup, study))) {
+            let resolved = resolver.resolve(&mut reader, &levels, load.filter(|_| setting.searched));
+            if !take(number, finish(reader, resolved).map(|resolved| with_title(resolved.setup, study))) {
                 break;
             }
         }

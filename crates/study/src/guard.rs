@@ -12,7 +12,7 @@ pub(crate) struct Guard {
     /// For how long too many requests have failed, in nanoseconds.
     failing_ns: u64,
     /// When the trial was aborted, nanoseconds after the start.
-    aborted_ns: Option<u64>,
+    pub(crate) aborted_ns: Option<u64>,
 }
 
 impl Guard {
@@ -35,11 +35,6 @@ impl Guard {
         let aborts = self.failing_ns >= rule.for_ns;
         self.aborted_ns = aborts.then_some(tick.end_ns);
         aborts
-    }
-
-    /// Whether it aborted the trial.
-    pub(crate) fn has_aborted(&self) -> bool {
-        self.aborted_ns.is_some()
     }
 
     /// Marks a trial that it aborted. Nobody interrupted that: a search goes on with what it says about its load.

@@ -35,7 +35,7 @@ impl Kernels {
 impl Observer for Kernels {
     fn before(&mut self, context: &mut TrialContext<'_>) -> Result {
         let books_time = context.setup.books_time;
-        let start = |hosts| Watch::start(hosts, self.remotes.all(), books_time);
+        let start = |hosts| Watch::start(hosts, &self.remotes.0, books_time);
         self.watch = Some(hosts(context.testbed).and_then(start));
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Observer for Kernels {
         };
         self.folder.append_counters(&counters).map_err(|error| StopReason::Failed(error.to_string()))?;
         let mut roles = roles(context.setup, trial);
-        roles.extend(self.remotes.all().iter().map(|_| Role::Target));
+        roles.extend(self.remotes.0.iter().map(|_| Role::Target));
         let mut quantities = values(&counters, trial);
         let is_missing = context.setup.books_time && quantities.is_empty();
         let requests = trial.http().map_or(0.0, |http| http.counts.completed as f64);

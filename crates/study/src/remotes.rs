@@ -6,7 +6,7 @@ use kernel::remote::{Destination, Remote};
 
 /// Remote hosts that are logged in to, for all trials of a command.
 #[derive(Debug, Clone, Default)]
-pub struct RemoteHosts(Arc<[Arc<Remote>]>);
+pub struct RemoteHosts(pub(crate) Arc<[Arc<Remote>]>);
 
 impl RemoteHosts {
     /// Logs in to all hosts at the same time.
@@ -38,9 +38,5 @@ impl RemoteHosts {
             }
         });
         if mistakes.is_empty() { Ok(Self(remotes.into())) } else { Err(mistakes) }
-    }
-
-    pub(crate) fn all(&self) -> &[Arc<Remote>] {
-        &self.0
     }
 }

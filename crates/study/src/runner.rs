@@ -204,7 +204,8 @@ impl<'a> Runner<'a> {
             let entry = self.next_trial(planned, Some(Duration::from_secs_f64(next.duration_s)))?;
             search.tell(entry).map_err(StopReason::OtherJournal)?;
             if !self.is_replaying() {
-                let (bounds, remaining_s) = search.progress(self.mean_overhead_s());
+                let (bounds, remaining_s) =
+                    search.progress(self.overhead.0 / f64::from(self.overhead.1.max(1)));
                 let remaining_s = remaining_s.min(self.budget_left_s());
                 (self.on_event)(Event::SearchProgress { bounds, remaining_s });
             }
@@ -286,11 +287,6 @@ impl<'a> Runner<'a> {
             )));
         }
         Ok(entry)
-    }
-
-    /// Mean time that a trial of this run took beyond its own duration, in seconds.
-    fn mean_overhead_s(&self) -> f64 {
-        self.overhead.0 / f64::from(self.overhead.1.max(1))
     }
 
     /// Seconds until the budget is used up; infinite without a budget.

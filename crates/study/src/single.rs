@@ -60,7 +60,7 @@ pub fn run(
             stop.store(true, Ordering::Relaxed);
         }
     });
-    if guard.has_aborted() {
+    if guard.aborted_ns.is_some() {
         // Later trials run.
         stop.store(false, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ pub fn run_watched(
     match seen {
         Ok(counters) => {
             let mut roles = vec![counted::role_of_this_machine(&trial)];
-            roles.extend(remotes.all().iter().map(|_| Role::Target));
+            roles.extend(remotes.0.iter().map(|_| Role::Target));
             trial.warnings.extend(counted::lost_hosts(&counters));
             let counted = Counted { counters, roles };
             trial.verdict = Some(counted::verdict(&trial, true, &counted, &[]));

@@ -38,7 +38,7 @@ pub(crate) struct Testbed {
     /// Arguments that make this program a worker process.
     worker: Vec<String>,
     /// Folders that the target's processes store in.
-    stored_folders: Vec<PathBuf>,
+    pub(crate) stored_folders: Vec<PathBuf>,
     /// The folder that `{scratch}` stands for.
     scratch: PathBuf,
     /// The folder that programs write to; none before the first.
@@ -104,11 +104,6 @@ impl Testbed {
     /// Whether the testbed can run another setup as it is.
     pub(crate) fn supports(&self, setup: &Setup) -> bool {
         self.setup.lab == setup.lab && self.setup.from == setup.from && self.setup.target == setup.target
-    }
-
-    /// Folders that the target's processes store in, one per process.
-    pub(crate) fn stored_folders(&self) -> &[PathBuf] {
-        &self.stored_folders
     }
 
     /// Returns an error if a process has ended or written too much.

@@ -1,9 +1,6 @@
 //! Addresses of interfaces.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::{io, net::IpAddr};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{
@@ -34,7 +31,7 @@ impl InterfaceAddress {
         if !self.network.is_own_or_gone()? {
             return Ok(());
         }
-        match request(&RouteNetlinkMessage::DelAddress(self.message())) {
+        match request(RouteNetlinkMessage::DelAddress(self.message())) {
             Err(error) if is_gone(&error) => Ok(()),
             removed => removed,
         }
@@ -43,10 +40,8 @@ impl InterfaceAddress {
     fn message(&self) -> AddressMessage {
         let mut message = AddressMessage::default();
         message.header.index = self.index;
-        (message.header.family, message.header.prefix_len) = match self.address {
-            IpAddr::V4(_) => (AddressFamily::Inet, Ipv4Addr::BITS as u8),
-            IpAddr::V6(_) => (AddressFamily::Inet6, Ipv6Addr::BITS as u8),
-        };
+        message.header.family = AddressFamily::from(self.address);
+        message.header.prefix_len = if self.address.is_ipv4() { 32 } else { 128 };
         message.attributes =
             vec![AddressAttribute::Local(self.address), AddressAttribute::Address(self.address)];
         message
@@ -58,19 +53,24 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::ENODEV))
 }
 
-/// Sends one request, and waits for its acknowledgement.
-pub(crate) fn request(message: &RouteNetlinkMessage) -> io::Result<()> {
+/// Sends one request, and returns the kernel's first answer.
+pub(crate) fn ask(message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<u8>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_ACK;
-    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message.clone()));
+    header.flags = NLM_F_REQUEST | flags;
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
     packet.finalize();
     let mut bytes = vec![0; packet.buffer_len()];
     packet.serialize(&mut bytes);
     socket.send(&bytes, 0)?;
-    let (bytes, _) = socket.recv_from_full()?;
+    Ok(socket.recv_from_full()?.0)
+}
+
+/// Sends one request, and waits for its acknowledgement.
+pub(crate) fn request(message: RouteNetlinkMessage) -> io::Result<()> {
+    let bytes = ask(message, NLM_F_ACK)?;
     let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
         .map_err(|error| io::Error::other(format!("cannot read the kernel's answer: {error}")))?;
     match answer.payload {

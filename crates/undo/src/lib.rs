@@ -27,7 +27,7 @@ mod process;
 mod qdisc;
 mod setting;
 #[cfg(test)]
-mod steps;
+mod testing;
 mod tuning;
 
 pub use address::InterfaceAddress;
@@ -113,12 +113,4 @@ pub enum Error {
         /// The error.
         cause: String,
     },
-}
-
-/// Makes this thread, and no other, that of a user who may not inspect the first process.
-#[cfg(test)]
-fn become_nobody() {
-    let nobody = rustix::process::Uid::from_raw(65_534);
-    let done = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
-    done.expect("root is needed: make test leaves this out without root");
 }

@@ -52,7 +52,9 @@ impl ProcessId {
         }
         let stat = match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
             Ok(stat) => stat,
-            Err(error) => return !is_no_process(&error),
+            // It does not exist, or ended while its file was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
+            Err(error) => return error.raw_os_error() != Some(Errno::SRCH.raw_os_error()),
         };
         let ended = matches!(fields(&stat).and_then(|mut fields| fields.next()), Some("Z" | "X"));
         start_ticks(&stat) == Some(self.start_ticks) && !ended
@@ -189,11 +191,6 @@ fn innermost_pid(pid: u32) -> Option<u32> {
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Whether a file of `/proc/PID` cannot be read because the process does not exist.
-fn is_no_process(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
-}
-
 fn start_ticks(stat: &str) -> Option<u64> {
     // Field 3, the state, is the first after the name.
     fields(stat)?.nth(22 - 3)?.parse().ok()
@@ -228,7 +225,7 @@ mod tests {
     #[test]
     fn as_root_a_process_that_cannot_be_inspected_is_not_gone() {
         let looked = std::thread::spawn(|| {
-            crate::become_nobody();
+            crate::testing::become_nobody();
             let first = ProcessId::of(1).unwrap();
             assert!(fs::read_link("/proc/1/ns/pid").is_err());
             assert!(first.resolve_here("pid:[1]").is_err() && !first.is_gone("pid:[1]"));

@@ -2,14 +2,13 @@
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::{
     RouteNetlinkMessage,
     tc::{TcHandle, TcMessage},
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::address::request;
+use crate::address::{ask, request};
 
 /// Removes it, if there are no filters in it, which would go with it. Does nothing if it or the device is gone.
 ///
@@ -21,7 +20,7 @@ pub(crate) fn remove_if_unused(index: u32) -> io::Result<()> {
     }
     let mut message = message(index);
     message.header.parent = TcHandle::CLSACT;
-    match request(&RouteNetlinkMessage::DelQueueDiscipline(message)) {
+    match request(RouteNetlinkMessage::DelQueueDiscipline(message)) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) => {
             Ok(())
         }
@@ -44,20 +43,9 @@ fn message(index: u32) -> TcMessage {
 }
 
 fn has_filters(index: u32, place: u16) -> io::Result<bool> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
     let mut message = message(index);
     message.header.parent = TcHandle { minor: place, ..TcHandle::CLSACT };
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let message = RouteNetlinkMessage::GetTrafficFilter(message);
-    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
-    packet.finalize();
-    let mut bytes = vec![0; packet.buffer_len()];
-    packet.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let (bytes, _) = socket.recv_from_full()?;
+    let bytes = ask(RouteNetlinkMessage::GetTrafficFilter(message), NLM_F_DUMP)?;
     // The first answer is a filter, or the end of all.
     let kind = bytes.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     Ok(kind == Some(libc::RTM_NEWTFILTER))

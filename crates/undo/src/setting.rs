@@ -148,7 +148,7 @@ impl Setting {
     pub fn write(path: &Path, value: &str) -> io::Result<()> {
         let written = fs::write(path, format!("{value}\n"));
         #[cfg(test)]
-        crate::steps::step();
+        crate::testing::step();
         written
     }
 

@@ -53,7 +53,7 @@ pub fn restore(folder: &Folder) -> Result<Restored, Error> {
                 break;
             }
             #[cfg(test)]
-            crate::steps::step();
+            crate::testing::step();
         }
     }
     remove_unfinished_journals(folder);
@@ -150,7 +150,7 @@ mod tests {
     use std::{fs, path::PathBuf};
 
     use super::*;
-    use crate::{Journal, steps};
+    use crate::{Journal, testing as steps};
 
     struct Scratch {
         temporary: tempfile::TempDir,

@@ -153,7 +153,7 @@ fn ports(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Vec<u16> {
                 numbers.extend(ports.iter().filter_map(|port| reader.whole(port, 1..65_536)));
             }
             DeValue::Array(_) => reader.mistake(several.span(), format!("the list is empty: give {WHAT}")),
-            other => reader.expected(several.span(), WHAT, other),
+            _ => reader.expected(several, WHAT),
         },
         (Some(_), Some(several)) => {
             reader.mistake(several.span(), "'port' and 'ports' are the same: leave one out");

@@ -111,7 +111,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn neighbour(&mut self, index: u32, address: IpAddr) -> io::Result<Neighbour> {
-        match self.ask(RouteNetlinkMessage::GetNeighbour(neighbour_message(index, address)), 0) {
+        match self.ask(RouteNetlinkMessage::GetNeighbour(neighbour_message(index, address)), NLM_F_ACK) {
             Ok(answers) => {
                 let known = answers.into_iter().find_map(neighbour_change);
                 Ok(known.map_or(Neighbour::Unknown, |change| change.now))
@@ -132,11 +132,15 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 
-    /// Sends a request, and reads all answers.
-    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    /// Sends a request, and reads all answers up to the last one of a dump, or to the acknowledgement.
+    pub(super) fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags | if flags == 0 { NLM_F_ACK } else { 0 };
+        header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = self.sequence;
         let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
         packet.finalize();
@@ -272,7 +276,7 @@ fn address(message: RouteNetlinkMessage) -> Option<Address> {
 
 fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.family = AddressFamily::from(address);
     message.header.ifindex = index;
     message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::from(address))];
     message

@@ -304,11 +304,8 @@ pub fn sys_looks_own() -> bool {
 fn interface_settings(value: Value<'_>) -> Vec<String> {
     let processors = processors().len();
     let queues = |interface: &String| {
-        let folder = format!("/sys/class/net/{interface}/queues");
-        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+        let mut names = crate::names(format!("/sys/class/net/{interface}/queues"));
         names.retain(|name| name.starts_with("rx-"));
-        names.sort();
         names
     };
     let is_up = |interface: &String| {

@@ -118,7 +118,8 @@ fn the_table_is_in_order_and_its_counters_are_those_of_the_kernel() {
 
 #[test]
 fn a_namespace_of_its_own_has_what_the_table_says() {
-    if crate::is_run_again("tune::tests::a_namespace_of_its_own_has_what_the_table_says", &["-Urn"]) {
+    if crate::testing::is_run_again("tune::tests::a_namespace_of_its_own_has_what_the_table_says", &["-Urn"])
+    {
         return;
     }
     for known in KNOWN.iter().filter(|known| known.rule != Rule::Obsolete && known.name.starts_with("net.")) {

@@ -7,7 +7,7 @@ use settings::{Reader, Value, schema};
 
 use super::{
     HostGroups,
-    keys::{self, HostNames, Key, KeyType},
+    keys::{self, HostNames, Key, KeyType, key_table},
 };
 use crate::{
     balancer::{Balancer, BalancerKind, Details, Schedule},
@@ -33,69 +33,39 @@ struct Given {
     details: Details,
 }
 
-const KEYS: &[Key<Given>] = &[
-    Key::new(
-        "on",
-        "the host between the load and the servers",
-        KeyType::Other(
-            |what| schema::text(what, "balancer"),
-            |given, reader, value, names| given.on = names.groups.read_hosts(reader, value),
-        ),
-    ),
-    Key::new(
-        "run",
-        "what balances: nothing (direct), proofload balance (l2dsr), HAProxy, or the kernel's IPVS (lvs)",
-        KeyType::Choice(&KINDS, |given, index| given.kind = Some(BalancerKind::ALL[index])),
-    ),
-    Key::new(
-        "vip",
-        "the virtual address, which the load goes to",
-        KeyType::Other(
-            |what| schema::text(what, "192.168.16.100"),
-            |given, reader, value, _| given.vip = reader.address(value),
-        ),
-    ),
-    Key::new(
-        "port",
-        "the port that the load goes to; that of the target unless given, or 443 with TLS",
-        KeyType::Whole(1..65_536, 80, |given, n| given.port = Some(n as u16)),
-    ),
-    Key::new(
-        "servers",
-        "the hosts that it balances over; those of the target unless given",
-        KeyType::Other(
-            |what| schema::one_or_more(what, "web"),
-            |given, reader, value, names| given.servers = names.groups.read_hosts(reader, value),
-        ),
-    ),
-    Key::new(
-        "threads",
-        "haproxy: threads, each on a processor of its own; 1 unless given",
-        KeyType::Whole(1..65, 1, |given, n| given.threads = n as u32),
-    ),
-    Key::new(
-        "processes",
-        "haproxy: processes that share the port (SO_REUSEPORT) and the threads' processors; 1 unless given",
-        KeyType::Whole(1..65, 1, |given, n| given.details.processes = n as u32),
-    ),
-    Key::new(
-        "schedule",
-        "l2dsr, lvs: how it chooses a server; l2dsr: maglev, lvs: round-robin unless given",
-        KeyType::Choice(&["maglev", "round-robin"], |given, index| {
-            given.details.schedule = Some([Schedule::Maglev, Schedule::RoundRobin][index]);
-        }),
-    ),
-    Key::new(
-        "max_connections",
-        "l2dsr, lvs: a server with this many connections gets no new ones",
-        KeyType::Whole(1..1 << 32, 35_000, |given, n| given.details.max_connections = Some(n)),
-    ),
-    Key::new(
-        "resume_connections",
-        "l2dsr, lvs: connections below which a full server gets new ones again",
-        KeyType::Whole(1..1 << 32, 30_000, |given, n| given.details.resume_connections = Some(n)),
-    ),
-];
+const KEYS: &[Key<Given>] = key_table! {
+    /// the host between the load and the servers
+    "on", KeyType::Other(
+        |what| schema::text(what, "balancer"),
+        |given, reader, value, names| given.on = names.groups.read_hosts(reader, value),
+    );
+    /// what balances: nothing (direct), proofload balance (l2dsr), HAProxy, or the kernel's IPVS (lvs)
+    "run", KeyType::Choice(&KINDS, |given, index| given.kind = Some(BalancerKind::ALL[index]));
+    /// the virtual address, which the load goes to
+    "vip", KeyType::Other(
+        |what| schema::text(what, "192.168.16.100"),
+        |given, reader, value, _| given.vip = reader.address(value),
+    );
+    /// the port that the load goes to; that of the target unless given, or 443 with TLS
+    "port", KeyType::Whole(1..65_536, 80, |given, n| given.port = Some(n as u16));
+    /// the hosts that it balances over; those of the target unless given
+    "servers", KeyType::Other(
+        |what| schema::one_or_more(what, "web"),
+        |given, reader, value, names| given.servers = names.groups.read_hosts(reader, value),
+    );
+    /// haproxy: threads, each on a processor of its own; 1 unless given
+    "threads", KeyType::Whole(1..65, 1, |given, n| given.threads = n as u32);
+    /// haproxy: processes that share the port (SO_REUSEPORT) and the threads' processors; 1 unless given
+    "processes", KeyType::Whole(1..65, 1, |given, n| given.details.processes = n as u32);
+    /// l2dsr, lvs: how it chooses a server; l2dsr: maglev, lvs: round-robin unless given
+    "schedule", KeyType::Choice(&["maglev", "round-robin"], |given, index| {
+        given.details.schedule = Some([Schedule::Maglev, Schedule::RoundRobin][index]);
+    });
+    /// l2dsr, lvs: a server with this many connections gets no new ones
+    "max_connections", KeyType::Whole(1..1 << 32, 35_000, |given, n| given.details.max_connections = Some(n));
+    /// l2dsr, lvs: connections below which a full server gets new ones again
+    "resume_connections", KeyType::Whole(1..1 << 32, 30_000, |given, n| given.details.resume_connections = Some(n));
+};
 
 fn haproxy_keys() -> impl Iterator<Item = &'static Key<Haproxy>> {
     Haproxy::keys().iter().filter(|key| OF_HAPROXY.contains(&key.name))
@@ -167,15 +137,13 @@ pub fn read_balancer(
             "a process of this machine holds {most} connections of clients at most, because each takes two descriptors \
              (ulimit -Hn): give maxconn = {most}, and more processes"
         );
-        reader.mistake(span, message);
-        return None;
+        return reader.refuse(span, message);
     }
     if details
         .resume_connections
         .is_some_and(|resume| details.max_connections.is_none_or(|most| resume > most))
     {
-        reader.mistake(span, "'resume_connections' needs 'max_connections', and is not above it");
-        return None;
+        return reader.refuse(span, "'resume_connections' needs 'max_connections', and is not above it");
     }
     details.later_servers.extend(target.iter().flat_map(|(hosts, _)| hosts.iter()));
     details.server_port = target.map_or(80, |(_, port)| port);
@@ -185,10 +153,7 @@ pub fn read_balancer(
     let mut balancer = Balancer { host, kind, vip, port, is_tls, servers, processes: Vec::new(), threads };
     match balancer.apply(plan, clients, &details) {
         Ok(()) => Some(balancer),
-        Err(mistake) => {
-            reader.mistake(span, mistake);
-            None
-        }
+        Err(mistake) => reader.refuse(span, mistake),
     }
 }
 

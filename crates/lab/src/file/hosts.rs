@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Network, Reader, Table, Value, schema, suggestion, values_of};
 use toml::de::DeValue;
 
-use super::keys::{self, HostNames, Key, KeyType};
+use super::keys::{self, HostNames, Key, KeyType, key_table};
 use crate::{
     congestion,
     plan::{Host, Plan, Route},
@@ -178,104 +178,78 @@ struct HostEntry {
     routes: Vec<UnresolvedRoute>,
 }
 
-const KEYS: &[Key<HostEntry>] = &[
-    Key::new(
-        "count",
-        "makes NAME1 … NAMEn; the name alone means all of them",
-        KeyType::Whole(1..MAX_HOSTS + 1, 25, |entry, n| entry.count = Some(n)),
-    ),
-    Key::new("forward", "whether it passes packets on", KeyType::Flag(|entry, is| entry.host.forward = is)),
-    Key::new(
-        "loopback",
-        "addresses on its loopback interface, each alone in its network",
-        KeyType::Other(
-            |what| schema::texts(what, "192.168.16.100"),
-            |entry, reader, value, _| {
-                let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
-                entry.host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
-            },
-        ),
-    ),
-    Key::new(
-        "cpus",
-        "processors that its processes may use",
-        KeyType::Other(
-            |what| {
-                let types = ["string", "integer", "array"];
-                json!({ "description": what, "examples": ["0-3", [0, 1]], "type": types })
-            },
-            |entry, reader, value, _| entry.host.cpus = read_cpus(reader, value),
-        ),
-    ),
-    Key::new(
-        "cpu_quota",
-        "processors that its processes may use together",
-        KeyType::Other(
-            |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
-            |entry, reader, value, _| {
-                let quota = reader.positive(value, "a number of processors above 0, such as 0.5");
-                entry.host.cpu_quota = quota;
-            },
-        ),
-    ),
-    Key::new(
-        "congestion",
-        "TCP's congestion control; cubic unless given",
-        KeyType::Other(
-            |what| schema::text(what, "bbr"),
-            |entry, reader, value, _| {
-                let name = read_congestion(reader, value);
-                entry.host.sysctls.extend(name.map(|name| (congestion::SETTING.to_owned(), name)));
-            },
-        ),
-    ),
-    Key::new(
-        "tcp_rmem",
-        "maximum bytes of a socket's receive buffer",
-        KeyType::Other(
-            |what| schema::size(what, "64MB"),
-            |entry, reader, value, _| {
-                read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_rmem", 131_072)
-            },
-        ),
-    ),
-    Key::new(
-        "tcp_wmem",
-        "maximum bytes of a socket's send buffer",
-        KeyType::Other(
-            |what| schema::size(what, "64MB"),
-            |entry, reader, value, _| {
-                read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_wmem", 16_384)
-            },
-        ),
-    ),
-    Key::new(
-        "sysctls",
-        "settings of the host's network, by their whole names",
-        KeyType::Other(
-            |what| {
-                let value = json!({ "type": ["string", "integer", "boolean"] });
-                json!({ "type": "object", "description": what, "additionalProperties": value })
-            },
-            |entry, reader, value, _| read_sysctls(&mut entry.host, reader, value),
-        ),
-    ),
-    Key::new(
-        "routes",
-        "routes beyond those of its links",
-        KeyType::Other(
-            |what| {
-                let keys = json!({
-                    "to": schema::text("A network, or \"default\".", "10.2.0.0/16"),
-                    "via": schema::one_or_more("A host, or an address on a link of this host; flows are spread over several.", "router"),
-                });
-                let route = schema::table(keys, &["to", "via"]);
-                json!({ "type": "array", "description": what, "items": route })
-            },
-            |entry, reader, value, _| entry.routes = read_route_texts(reader, value),
-        ),
-    ),
-];
+const KEYS: &[Key<HostEntry>] = key_table! {
+    /// makes NAME1 … NAMEn; the name alone means all of them
+    "count", KeyType::Whole(1..MAX_HOSTS + 1, 25, |entry, n| entry.count = Some(n));
+    /// whether it passes packets on
+    "forward", KeyType::Flag(|entry, is| entry.host.forward = is);
+    /// addresses on its loopback interface, each alone in its network
+    "loopback", KeyType::Other(
+        |what| schema::texts(what, "192.168.16.100"),
+        |entry, reader, value, _| {
+            let values = reader.array(value, "a list of addresses such as [\"192.168.16.100\"]");
+            entry.host.loopback = values.iter().filter_map(|value| reader.address(value)).collect();
+        },
+    );
+    /// processors that its processes may use
+    "cpus", KeyType::Other(
+        |what| {
+            let types = ["string", "integer", "array"];
+            json!({ "description": what, "examples": ["0-3", [0, 1]], "type": types })
+        },
+        |entry, reader, value, _| entry.host.cpus = read_cpus(reader, value),
+    );
+    /// processors that its processes may use together
+    "cpu_quota", KeyType::Other(
+        |what| json!({ "type": ["number", "string"], "description": what, "examples": [0.5] }),
+        |entry, reader, value, _| {
+            let quota = reader.positive(value, "a number of processors above 0, such as 0.5");
+            entry.host.cpu_quota = quota;
+        },
+    );
+    /// TCP's congestion control; cubic unless given
+    "congestion", KeyType::Other(
+        |what| schema::text(what, "bbr"),
+        |entry, reader, value, _| {
+            let name = read_congestion(reader, value);
+            entry.host.sysctls.extend(name.map(|name| (congestion::SETTING.to_owned(), name)));
+        },
+    );
+    /// maximum bytes of a socket's receive buffer
+    "tcp_rmem", KeyType::Other(
+        |what| schema::size(what, "64MB"),
+        |entry, reader, value, _| {
+            read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_rmem", 131_072)
+        },
+    );
+    /// maximum bytes of a socket's send buffer
+    "tcp_wmem", KeyType::Other(
+        |what| schema::size(what, "64MB"),
+        |entry, reader, value, _| {
+            read_buffer(&mut entry.host, reader, value, "net.ipv4.tcp_wmem", 16_384)
+        },
+    );
+    /// settings of the host's network, by their whole names
+    "sysctls", KeyType::Other(
+        |what| {
+            let value = json!({ "type": ["string", "integer", "boolean"] });
+            json!({ "type": "object", "description": what, "additionalProperties": value })
+        },
+        |entry, reader, value, _| read_sysctls(&mut entry.host, reader, value),
+    );
+    /// routes beyond those of its links
+    "routes", KeyType::Other(
+        |what| {
+            let keys = json!({
+                "to": schema::text("A network, or \"default\".", "10.2.0.0/16"),
+                "via": schema::one_or_more("A host, or an address on a link of this host; flows are spread over several.", "router"),
+            });
+            let route = schema::table(keys, &["to", "via"]);
+            json!({ "type": "array", "description": what, "items": route })
+        },
+        |entry, reader, value, _| entry.routes = read_route_texts(reader, value),
+    );
+};
 
 /// The schema of a host's keys.
 pub fn host_schema() -> Map<String, Json> {
@@ -355,15 +329,9 @@ fn read_cpus(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
             Ok(cpus) if cpus.iter().all(|&cpu| cpu < MAX_CPUS) => {
                 Some(cpus.into_iter().map(|cpu| cpu as usize).collect())
             }
-            _ => {
-                reader.mistake(value.span(), format!("'{text}' does not name {WHAT}"));
-                None
-            }
+            _ => reader.refuse(value.span(), format!("'{text}' does not name {WHAT}")),
         },
-        _ => {
-            reader.mistake(value.span(), format!("expected {WHAT}"));
-            None
-        }
+        _ => reader.refuse(value.span(), format!("expected {WHAT}")),
     }
 }
 
@@ -381,10 +349,7 @@ fn sysctl_value(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
         DeValue::String(text) => Some(text.as_ref().to_owned()),
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(flag) => Some(u8::from(*flag).to_string()),
-        _ => {
-            reader.mistake(value.span(), "expected the setting's value: text, a whole number, true or false");
-            None
-        }
+        _ => reader.refuse(value.span(), "expected the setting's value: text, a whole number, true or false"),
     }
 }
 

@@ -16,6 +16,14 @@ pub(crate) struct Key<T: 'static> {
     key_type: KeyType<T>,
 }
 
+/// Makes a table of [`Key`]s. The help is written as a comment before each key.
+macro_rules! key_table {
+    ($($(#[doc = $help:literal])+ $name:literal, $key_type:expr;)*) => {
+        &[$($crate::file::keys::Key::new($name, concat!($($help),+).trim_ascii_start(), $key_type)),*]
+    };
+}
+pub(crate) use key_table;
+
 /// The type of a key's value, with an example and a function that stores the value. Numbers have bounds. A flag is false
 /// unless given.
 pub(crate) enum KeyType<T: 'static> {
@@ -34,8 +42,11 @@ pub(crate) enum KeyType<T: 'static> {
 pub(crate) type Read<T> = fn(&mut T, &mut Reader<'_>, &Value<'_>, &HostNames<'_>);
 
 /// The hosts that values may refer to by name.
-pub(crate) struct HostNames<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct HostNames<'a> {
+    /// The plan that has the hosts.
     pub plan: &'a Plan,
+    /// The names of its hosts.
     pub groups: &'a HostGroups,
 }
 

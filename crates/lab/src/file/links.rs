@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use settings::{Network, Reader, Table, Value, network::address_after};
 use toml::de::DeValue;
 
-use super::hosts::{HostGroups, NAME_RULE, is_name};
+use super::{
+    hosts::{HostGroups, NAME_RULE, is_name},
+    keys::HostNames,
+};
 use crate::{
     link::{
         netem,
@@ -15,18 +18,12 @@ use crate::{
     plan::{End, Link, LinkKind, Plan},
 };
 
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    table: &mut Table<'_, '_>,
-    plan: &Plan,
-    groups: &HostGroups,
-) -> Vec<Link> {
+pub(super) fn read(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, names: &HostNames<'_>) -> Vec<Link> {
     let mut links: Vec<Link> = Vec::new();
     let Some(value) = table.take("links") else { return links };
     for value in reader.array(value, "tables [[links]]") {
-        if let Some(link) = read_one(reader, value, plan, groups, &links) {
-            links.push(link);
-        }
+        let link = read_one(reader, value, names, &links);
+        links.extend(link);
     }
     links
 }
@@ -34,8 +31,7 @@ pub(super) fn read(
 fn read_one(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    plan: &Plan,
-    groups: &HostGroups,
+    HostNames { plan, groups }: &HostNames<'_>,
     others: &[Link],
 ) -> Option<Link> {
     let mut table = reader.table(value, "a table [[links]]");
@@ -113,8 +109,7 @@ fn read_network(reader: &mut Reader<'_>, table: &mut Table<'_, '_>, others: &[Li
     let longest = Network::max_prefix(network.address) - 2;
     if network.prefix > longest {
         let message = format!("a network needs room for two hosts: a prefix of at most {longest}");
-        reader.mistake(value.span(), message);
-        return None;
+        return reader.refuse(value.span(), message);
     }
     if let Some(other) = others.iter().find(|other| network.overlaps(&other.network())) {
         reader.mistake(value.span(), format!("this network overlaps with that of '{}'", other.name));
@@ -174,8 +169,7 @@ fn assign_addresses(
                 next = address_after(next, 1);
             }
             if !network.has_host(next) {
-                reader.mistake(span, format!("{network} has no room for {} hosts", hosts.len()));
-                return None;
+                return reader.refuse(span, format!("{network} has no room for {} hosts", hosts.len()));
             }
             let address = next;
             next = address_after(next, 1);

@@ -10,10 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use settings::{Reader, Table, Value, placeholders, schema, suggestion};
 use toml::de::DeValue;
 
-use super::{
-    hosts::HostGroups,
-    keys::{self, HostNames, Key, KeyType},
-};
+use super::keys::{self, HostNames, Key, KeyType, key_table};
 use crate::{
     plan::{Flood, Known, KnownKind, Plan, Process, Program, Ready},
     program,
@@ -27,14 +24,13 @@ const LOG_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &mut Table<'_, '_>,
-    plan: &Plan,
-    groups: &HostGroups,
+    names: &HostNames<'_>,
 ) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
     let Some(value) = table.take("processes") else { return processes };
     for (stage, value) in reader.array(value, "tables [[processes]]").iter().enumerate() {
         let table = reader.table(value, "a table [[processes]]");
-        for process in read_one(reader, table, None, plan, groups, stage) {
+        for process in read_process(reader, table, None, names, stage) {
             if let Some(other) = processes.iter().find(|other| share_port(other, &process)) {
                 let message = format!("'{}' already listens on this port; give another 'port'", other.name);
                 reader.mistake(value.span(), message);
@@ -54,8 +50,7 @@ pub(super) fn read(
 pub(super) fn check_placeholders(
     reader: &mut Reader<'_>,
     processes: Option<&Value<'_>>,
-    plan: &Plan,
-    groups: &HostGroups,
+    HostNames { plan, groups }: &HostNames<'_>,
 ) {
     let tables = processes.and_then(|value| value.get_ref().as_array()).into_iter().flatten();
     let commands = tables.filter_map(|table| table.get_ref().as_table()?.get("command"));
@@ -96,56 +91,32 @@ fn share_port(one: &Process, other: &Process) -> bool {
 }
 
 /// The keys of a process besides those of its program.
-const KEYS: &[Key<Process>] = &[
-    Key::new(
-        "ready",
-        "when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit",
-        KeyType::Other(
-            |what| schema::text(what, "tcp:8080"),
-            |process, reader, value, names| process.ready = read_ready(reader, value, names.plan),
-        ),
-    ),
-    Key::new(
-        "ready_timeout",
-        "how long the process may take to get ready",
-        KeyType::Time("10s", |process, time| process.ready_timeout = time),
-    ),
-    Key::new(
-        "log_limit",
-        "output that is kept",
-        KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n),
-    ),
-    Key::new(
-        "flood",
-        "what happens if there is more output",
-        KeyType::Choice(&["fail", "truncate"], |process, i| {
-            process.flood = [Flood::Fail, Flood::Truncate][i];
-        }),
-    ),
-    Key::new(
-        "directory",
-        "the folder that it is started in",
-        KeyType::Text("{target_folder}", |process, path| process.directory = Some(path.into())),
-    ),
-    Key::new(
-        "descriptors",
-        "how many files and sockets it may have open",
-        KeyType::Whole(8..1 << 20, 20_000, |process, n| process.descriptors = Some(n)),
-    ),
-    Key::new(
-        "may_end",
-        "whether it may end with status 0 while the study runs",
-        KeyType::Flag(|process, is| process.may_end = is),
-    ),
-    Key::new(
-        "env",
-        "variables of its environment",
-        KeyType::Other(
-            |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
-            |process, reader, value, _| process.environment = read_environment(reader, value),
-        ),
-    ),
-];
+const KEYS: &[Key<Process>] = key_table! {
+    /// when it is ready: tcp:PORT, http://self:PORT/PATH, log:TEXT, file:PATH or exit
+    "ready", KeyType::Other(
+        |what| schema::text(what, "tcp:8080"),
+        |process, reader, value, names| process.ready = read_ready(reader, value, names.plan),
+    );
+    /// how long the process may take to get ready
+    "ready_timeout", KeyType::Time("10s", |process, time| process.ready_timeout = time);
+    /// output that is kept
+    "log_limit", KeyType::Size("64MiB", |process, n| process.log_limit_bytes = n);
+    /// what happens if there is more output
+    "flood", KeyType::Choice(&["fail", "truncate"], |process, i| {
+        process.flood = [Flood::Fail, Flood::Truncate][i];
+    });
+    /// the folder that it is started in
+    "directory", KeyType::Text("{target_folder}", |process, path| process.directory = Some(path.into()));
+    /// how many files and sockets it may have open
+    "descriptors", KeyType::Whole(8..1 << 20, 20_000, |process, n| process.descriptors = Some(n));
+    /// whether it may end with status 0 while the study runs
+    "may_end", KeyType::Flag(|process, is| process.may_end = is);
+    /// variables of its environment
+    "env", KeyType::Other(
+        |what| json!({ "type": "object", "description": what, "additionalProperties": { "type": "string" } }),
+        |process, reader, value, _| process.environment = read_environment(reader, value),
+    );
+};
 
 /// The schema of the keys of `[[processes]]` and of targets, without `on`, `command` and `name`.
 pub fn process_schema() -> Map<String, Json> {
@@ -155,17 +126,17 @@ pub fn process_schema() -> Map<String, Json> {
     keys
 }
 
-/// Reads a table and returns its processes, one for each host. Without `name`, the table may have the key `name`.
-pub(super) fn read_one(
+/// Reads a table with the keys of `processes`, also another one such as a study's target, and returns its processes, one
+/// for each host. The caller may have taken its own keys from the table. Without `name`, the table may have the key `name`.
+pub fn read_process(
     reader: &mut Reader<'_>,
     mut table: Table<'_, '_>,
     name: Option<&str>,
-    plan: &Plan,
-    groups: &HostGroups,
+    names: &HostNames<'_>,
     stage: usize,
 ) -> Vec<Process> {
     let on = table.require(reader, "on", "the host or hosts that it runs on");
-    let on = on.map(|value| groups.read_hosts(reader, value)).unwrap_or_default();
+    let on = on.map(|value| names.groups.read_hosts(reader, value)).unwrap_or_default();
     let own_name = if name.is_none() { table.take("name") } else { None };
     let own_name = own_name.and_then(|value| {
         let name = reader.text(value)?;
@@ -176,8 +147,7 @@ pub(super) fn read_one(
         Some(name.to_owned())
     });
     let name = name.map(str::to_owned).or(own_name);
-    let names = HostNames { plan, groups };
-    let program = read_program(reader, &mut table, &names);
+    let program = read_program(reader, &mut table, names);
     let mut process = Process {
         name: String::new(),
         host: 0,
@@ -192,7 +162,7 @@ pub(super) fn read_one(
         may_end: false,
         stage,
     };
-    keys::read(KEYS, &mut process, reader, &mut table, &names);
+    keys::read(KEYS, &mut process, reader, &mut table, names);
     table.finish(reader);
     let Some((kind, program)) = program else { return Vec::new() };
     if let (None, Program::Known(known)) = (&process.ready, &program) {
@@ -201,8 +171,8 @@ pub(super) fn read_one(
     process.may_end |= process.ready == Some(Ready::Exit);
     process.program = program;
     let name = name.unwrap_or(kind);
-    let on_host =
-        |host: usize| Process { name: format!("{}-{name}", plan.hosts[host].name), host, ..process.clone() };
+    let host_name = |host: usize| &names.plan.hosts[host].name;
+    let on_host = |host| Process { name: format!("{}-{name}", host_name(host)), host, ..process.clone() };
     on.into_iter().map(on_host).collect()
 }
 
@@ -237,8 +207,7 @@ fn read_program(
             let names = KnownKind::names();
             let (first, others) = (names[0], names[1..].join(", "));
             let what = format!("give either run = \"{first}\" (or {others}) or command = [\"…\"]");
-            reader.mistake(span, what);
-            None
+            reader.refuse(span, what)
         }
     }
 }
@@ -250,16 +219,11 @@ fn read_known(
     names: &HostNames<'_>,
 ) -> Option<Known> {
     let kind = reader.text(run).and_then(|name| {
-        let kind = KnownKind::of(name);
-        if kind.is_none() {
-            let hint = suggestion(name, KnownKind::names());
-            let known = KnownKind::names().join(", ");
-            reader.mistake(
-                run.span(),
-                format!("unknown program '{name}'{hint} (known: {known}); or give command"),
-            );
-        }
-        kind
+        let refuse = || {
+            let (hint, known) = (suggestion(name, KnownKind::names()), KnownKind::names().join(", "));
+            format!("unknown program '{name}'{hint} (known: {known}); or give command")
+        };
+        reader.checked(run, KnownKind::of(name).ok_or_else(refuse))
     });
     program::read(kind, reader, table, names)
 }

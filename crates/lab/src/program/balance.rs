@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{KnownProgram, ProgramContext, words};
 use crate::{
-    file::keys::{Key, KeyType},
+    file::keys::{Key, KeyType, key_table},
     plan::Ready,
 };
 
@@ -23,11 +23,10 @@ pub struct Balance {
 impl KnownProgram for Balance {
     const NAME: &'static str = "balance";
     const PORT: u16 = 80;
-    const KEYS: &'static [Key<Self>] = &[Key::new(
-        "config",
-        "path of its configuration file",
-        KeyType::Text("/etc/proofload/balance.toml", |balance, path| path.clone_into(&mut balance.config)),
-    )];
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// path of its configuration file
+        "config", KeyType::Text("/etc/proofload/balance.toml", |balance, path| path.clone_into(&mut balance.config));
+    };
     const REQUIRED_KEYS: &'static [&'static str] = &["config"];
 
     fn ready(_: u16) -> Ready {

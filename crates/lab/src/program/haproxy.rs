@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use settings::schema;
 use tls::{Authority, Validity};
 
-use super::{KnownProgram, ProgramContext, listen::BACKLOG, words};
-use crate::file::keys::{Key, KeyType};
+use super::{KnownProgram, ProgramContext, words};
+use crate::file::keys::{Key, KeyType, key_table};
 
 /// A load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -120,80 +120,45 @@ impl Haproxy {
 impl KnownProgram for Haproxy {
     const NAME: &'static str = "haproxy";
     const PORT: u16 = 80;
-    const KEYS: &'static [Key<Self>] = &[
-        Key::new("workers", "threads", KeyType::Whole(1..65, 1, |proxy, n| proxy.workers = Some(n as u32))),
-        Key::new(
-            "backends",
-            "the hosts that requests go to",
-            KeyType::Other(
-                |what| schema::one_or_more(what, "web"),
-                |proxy, reader, value, names| {
-                    for host in names.groups.read_hosts(reader, value) {
-                        let name = names.plan.hosts[host].name.clone();
-                        match names.plan.address_of(host) {
-                            Some(address) => proxy.backends.push((name, address)),
-                            None => reader.mistake(value.span(), format!("'{name}' has no address")),
-                        }
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// threads
+        "workers", KeyType::Whole(1..65, 1, |proxy, n| proxy.workers = Some(n as u32));
+        /// the hosts that requests go to
+        "backends", KeyType::Other(
+            |what| schema::one_or_more(what, "web"),
+            |proxy, reader, value, names| {
+                for host in names.groups.read_hosts(reader, value) {
+                    let name = names.plan.hosts[host].name.clone();
+                    match names.plan.address_of(host) {
+                        Some(address) => proxy.backends.push((name, address)),
+                        None => reader.mistake(value.span(), format!("'{name}' has no address")),
                     }
-                },
-            ),
-        ),
-        Key::new(
-            "backend_port",
-            "the port of the backends",
-            KeyType::Whole(1..65_536, 80, |proxy, n| proxy.backend_port = Some(n as u16)),
-        ),
-        Key::new(
-            "pin",
-            "whether each thread has a processor of its own (cpu-map)",
-            KeyType::Flag(|proxy, is| proxy.pin = is),
-        ),
-        Key::new(
-            "mode",
-            "whether it forwards requests or connections",
-            KeyType::Choice(&["http", "tcp"], |proxy, index| proxy.is_tcp = index == 1),
-        ),
-        Key::new(
-            "check",
-            "whether it checks that the servers accept connections",
-            KeyType::Flag(|proxy, is| proxy.check = is),
-        ),
-        Key::new(
-            "check_interval",
-            "time between two checks of a server",
-            KeyType::Time("2s", |proxy, time| proxy.check_interval = Some(time)),
-        ),
-        Key::new(
-            "retries",
-            "how often it tries again to connect to a server",
-            KeyType::Whole(0..101, 3, |proxy, n| proxy.retries = Some(n as u32)),
-        ),
-        Key::new(
-            "redispatch",
-            "whether the last attempt may go to another server",
-            KeyType::Flag(|proxy, is| proxy.redispatch = is),
-        ),
-        Key::new(
-            "maxconn",
-            "most connections of clients at once; 10,000 unless given, or as many as its descriptors allow",
-            KeyType::Whole(1..1 << 31, 10_000, |proxy, n| proxy.maxconn = Some(n as u32)),
-        ),
-        Key::new(
-            "backlog",
-            BACKLOG,
-            KeyType::Whole(1..1 << 31, 4096, |proxy, n| proxy.backlog = Some(n as u32)),
-        ),
-        Key::new(
-            "reuse",
-            "when requests share connections to the servers (http-reuse)",
-            KeyType::Choice(&REUSE, |proxy, index| proxy.reuse = Some(REUSE[index].to_owned())),
-        ),
-        Key::new(
-            "tls",
-            "whether clients must use TLS; the certificate is made for it",
-            KeyType::Flag(|proxy, is| proxy.tls = is),
-        ),
-    ];
+                }
+            },
+        );
+        /// the port of the backends
+        "backend_port", KeyType::Whole(1..65_536, 80, |proxy, n| proxy.backend_port = Some(n as u16));
+        /// whether each thread has a processor of its own (cpu-map)
+        "pin", KeyType::Flag(|proxy, is| proxy.pin = is);
+        /// whether it forwards requests or connections
+        "mode", KeyType::Choice(&["http", "tcp"], |proxy, index| proxy.is_tcp = index == 1);
+        /// whether it checks that the servers accept connections
+        "check", KeyType::Flag(|proxy, is| proxy.check = is);
+        /// time between two checks of a server
+        "check_interval", KeyType::Time("2s", |proxy, time| proxy.check_interval = Some(time));
+        /// how often it tries again to connect to a server
+        "retries", KeyType::Whole(0..101, 3, |proxy, n| proxy.retries = Some(n as u32));
+        /// whether the last attempt may go to another server
+        "redispatch", KeyType::Flag(|proxy, is| proxy.redispatch = is);
+        /// most connections of clients at once; 10,000 unless given, or as many as its descriptors allow
+        "maxconn", KeyType::Whole(1..1 << 31, 10_000, |proxy, n| proxy.maxconn = Some(n as u32));
+        /// length of the queue of connections not yet accepted
+        "backlog", KeyType::Whole(1..1 << 31, 4096, |proxy, n| proxy.backlog = Some(n as u32));
+        /// when requests share connections to the servers (http-reuse)
+        "reuse", KeyType::Choice(&REUSE, |proxy, index| proxy.reuse = Some(REUSE[index].to_owned()));
+        /// whether clients must use TLS; the certificate is made for it
+        "tls", KeyType::Flag(|proxy, is| proxy.tls = is);
+    };
     const REQUIRED_KEYS: &'static [&'static str] = &["backends"];
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {

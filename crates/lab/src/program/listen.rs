@@ -5,10 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::{KnownProgram, ProgramContext};
-use crate::file::keys::{Key, KeyType};
-
-/// Help of the key `backlog`.
-pub(super) const BACKLOG: &str = "length of the queue of connections not yet accepted";
+use crate::file::keys::{Key, KeyType, key_table};
 
 /// Our own data listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -20,11 +17,10 @@ pub struct Listen {
 impl KnownProgram for Listen {
     const NAME: &'static str = "listen";
     const PORT: u16 = 9880;
-    const KEYS: &'static [Key<Self>] = &[Key::new(
-        "backlog",
-        BACKLOG,
-        KeyType::Whole(1..1 << 31, 4096, |listener, n| listener.backlog = Some(n as u32)),
-    )];
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// length of the queue of connections not yet accepted
+        "backlog", KeyType::Whole(1..1 << 31, 4096, |listener, n| listener.backlog = Some(n as u32));
+    };
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
         let mut command = context.own_command(Self::NAME);

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use settings::{Reader, Value, schema};
 
-use super::{KnownProgram, ProgramContext, listen::BACKLOG, words};
-use crate::file::keys::{HostNames, Key, KeyType};
+use super::{KnownProgram, ProgramContext, words};
+use crate::file::keys::{HostNames, Key, KeyType, key_table};
 
 /// A web server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -29,50 +29,35 @@ pub struct Nginx {
 impl KnownProgram for Nginx {
     const NAME: &'static str = "nginx";
     const PORT: u16 = 80;
-    const KEYS: &'static [Key<Self>] = &[
-        Key::new(
-            "files",
-            "files by path and size",
-            KeyType::Other(
-                |what| {
-                    json!({
-                        "type": "object", "description": what,
-                        "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
-                    })
-                },
-                read_files,
-            ),
-        ),
-        Key::new(
-            "file",
-            "one file",
-            KeyType::Other(
-                |what| {
-                    let path = schema::text("The path that it is served at.", "/dummy_file");
-                    let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
-                    let mut table = schema::table(keys, &["path", "size"]);
-                    table["description"] = what.into();
-                    table
-                },
-                read_file,
-            ),
-        ),
-        Key::new(
-            "log_bodies",
-            "whether it is a data listener, which logs request bodies and answers 204",
-            KeyType::Flag(|nginx, is| nginx.log_bodies = is),
-        ),
-        Key::new(
-            "backlog",
-            BACKLOG,
-            KeyType::Whole(1..1 << 31, 4096, |nginx, n| nginx.backlog = Some(n as u32)),
-        ),
-        Key::new(
-            "workers",
-            "worker processes",
-            KeyType::Whole(1..1_025, 1, |nginx, n| nginx.workers = Some(n as u32)),
-        ),
-    ];
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// files by path and size
+        "files", KeyType::Other(
+            |what| {
+                json!({
+                    "type": "object", "description": what,
+                    "additionalProperties": { "type": ["string", "integer"], "examples": ["5KiB"] }
+                })
+            },
+            read_files,
+        );
+        /// one file
+        "file", KeyType::Other(
+            |what| {
+                let path = schema::text("The path that it is served at.", "/dummy_file");
+                let keys = json!({ "path": path, "size": schema::size("Its size.", "5KiB") });
+                let mut table = schema::table(keys, &["path", "size"]);
+                table["description"] = what.into();
+                table
+            },
+            read_file,
+        );
+        /// whether it is a data listener, which logs request bodies and answers 204
+        "log_bodies", KeyType::Flag(|nginx, is| nginx.log_bodies = is);
+        /// length of the queue of connections not yet accepted
+        "backlog", KeyType::Whole(1..1 << 31, 4096, |nginx, n| nginx.backlog = Some(n as u32));
+        /// worker processes
+        "workers", KeyType::Whole(1..1_025, 1, |nginx, n| nginx.workers = Some(n as u32));
+    };
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
         let root = context.folder.join("files");

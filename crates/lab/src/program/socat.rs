@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{Key, KeyType};
+use crate::file::keys::{Key, KeyType, key_table};
 
 /// A sink that discards bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,11 +17,10 @@ pub struct Socat {
 impl KnownProgram for Socat {
     const NAME: &'static str = "socat";
     const PORT: u16 = 5001;
-    const KEYS: &'static [Key<Self>] = &[Key::new(
-        "block",
-        "bytes that it reads at once",
-        KeyType::Size("64KiB", |socat, n| socat.block = Some(n)),
-    )];
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// bytes that it reads at once
+        "block", KeyType::Size("64KiB", |socat, n| socat.block = Some(n));
+    };
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {
         let listen = match context.has_ipv6() {

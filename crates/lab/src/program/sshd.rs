@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{KnownProgram, ProgramContext, words};
-use crate::file::keys::{Key, KeyType};
+use crate::file::keys::{Key, KeyType, key_table};
 
 /// The server of OpenSSH.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -50,11 +50,11 @@ const SSH_CONFIG: &str = "ssh_config";
 impl KnownProgram for Sshd {
     const NAME: &'static str = "sshd";
     const PORT: u16 = 22;
-    const KEYS: &'static [Key<Self>] = &[Key::new(
-        "config",
-        "wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian delivers it",
-        KeyType::Choice(&CONFIGS, |sshd, index| sshd.config = [Config::Wide, Config::Debian][index]),
-    )];
+    const KEYS: &'static [Key<Self>] = key_table! {
+        /// wide allows 100 sessions and 200 connections that are not logged in yet; debian is as Debian
+        /// delivers it
+        "config", KeyType::Choice(&CONFIGS, |sshd, index| sshd.config = [Config::Wide, Config::Debian][index]);
+    };
     const WRITTEN_FILES: &'static [&'static str] = &[SSH_CONFIG];
 
     fn set_up(&self, context: &ProgramContext<'_>) -> io::Result<Vec<String>> {

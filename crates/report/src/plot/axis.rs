@@ -20,6 +20,15 @@ impl Axis {
         Self { label: label.into(), scale, show, names: None }
     }
 
+    /// A horizontal axis of trials, from the first number to the last.
+    pub(crate) fn of_trials(first: f64, last: f64) -> Self {
+        Self::new(
+            "trial",
+            Scale::Linear { low: first - 0.7, high: last.max(first + 1.0) + 0.7 },
+            short_number,
+        )
+    }
+
     /// About `about` ticks with their labels.
     pub(crate) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match &self.names {

@@ -85,6 +85,28 @@ pub(crate) struct Rule {
     pub class: String,
 }
 
+impl Layer {
+    /// The horizontal values of its points, or of the rule.
+    pub(crate) fn xs(&self) -> Vec<f64> {
+        match self {
+            Self::Line(line) => line.points.iter().flatten().map(|(x, _)| *x).collect(),
+            Self::Points(points) => points.points.iter().map(|(x, ..)| *x).collect(),
+            Self::Vertical(rule) => vec![rule.at],
+            Self::Horizontal(_) | Self::Whiskers { .. } => Vec::new(),
+        }
+    }
+
+    /// The vertical values of its points, or of the rule.
+    pub(crate) fn ys(&self) -> Vec<f64> {
+        match self {
+            Self::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
+            Self::Points(points) => points.points.iter().map(|(_, y, _)| *y).collect(),
+            Self::Horizontal(rule) => vec![rule.at],
+            Self::Vertical(_) | Self::Whiskers { .. } => Vec::new(),
+        }
+    }
+}
+
 impl Line {
     /// A line without marks.
     pub(crate) fn new(

@@ -10,7 +10,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use super::{
     sample::Sample,
     signed_rank::doubled_ranks,
-    student::{Estimate, two_sided},
+    student::{Estimate, ends, excluded, two_sided},
 };
 
 /// Largest number of values in both samples for which the distribution is computed exactly.
@@ -28,11 +28,11 @@ pub(super) fn min_p_value(a: usize, b: usize) -> f64 {
 pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
     let differences = differences(a, b);
     let (outside, confidence) = excluded_per_side(a.len(), b.len(), alpha);
-    let outside = outside.min((differences.len() - 1) / 2);
+    let (low, high) = ends(&differences, outside);
     Estimate {
         shift: super::sample::median_of_sorted(&differences),
-        low: differences[outside],
-        high: differences[differences.len() - 1 - outside],
+        low,
+        high,
         confidence,
         p_value: p_value(a, b),
     }
@@ -40,8 +40,7 @@ pub(super) fn estimate(a: &Sample, b: &Sample, alpha: f64) -> Estimate {
 
 /// The lower end of the interval that excludes `outside` differences on each side.
 pub(super) fn lower_end(a: &Sample, b: &Sample, outside: usize) -> f64 {
-    let differences = differences(a, b);
-    differences[outside.min((differences.len() - 1) / 2)]
+    ends(&differences(a, b), outside).0
 }
 
 /// The number of ordered differences outside the interval on each side, and the interval's confidence.
@@ -53,16 +52,7 @@ pub(super) fn excluded_per_side(a: usize, b: usize, alpha: f64) -> (usize, f64) 
     }
     let ranks: Vec<usize> = (1..=a + b).collect();
     let least_sum = b * (b + 1) / 2;
-    let mut below = 0.0;
-    let mut found = (0, 1.0 - min_p_value(a, b));
-    for (u, probability) in sums(&ranks, b)[least_sum..].iter().enumerate() {
-        below += probability;
-        if below > alpha / 2.0 + 1e-12 {
-            break;
-        }
-        found = (u, 1.0 - 2.0 * below);
-    }
-    found
+    excluded(&sums(&ranks, b)[least_sum..], alpha, min_p_value(a, b))
 }
 
 /// The two-sided p-value, exact also with ties: by all ways to divide the given values into two samples.

@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::{
     sample::Sample,
-    student::{Estimate, two_sided},
+    student::{Estimate, ends, excluded, two_sided},
 };
 
 /// Largest number of values for which the distribution is computed exactly.
@@ -50,16 +50,7 @@ pub(super) fn excluded_per_side(n: usize, alpha: f64) -> (usize, f64) {
         return ((mean - z * deviation - 0.5).max(0.0) as usize, 1.0 - alpha);
     }
     let ranks: Vec<usize> = (1..=n).collect();
-    let mut below = 0.0;
-    let mut found = (0, 1.0 - min_p_value(n));
-    for (sum, probability) in sums(&ranks).iter().enumerate() {
-        below += probability;
-        if below > alpha / 2.0 + 1e-12 {
-            break;
-        }
-        found = (sum, 1.0 - 2.0 * below);
-    }
-    found
+    excluded(&sums(&ranks), alpha, min_p_value(n))
 }
 
 /// The two-sided p-value, exact also with ties: by all combinations of signs of the given sizes. Zeros are ranked but have
@@ -122,11 +113,6 @@ fn walsh_averages(differences: &Sample) -> Vec<f64> {
     }
     averages.sort_unstable_by(f64::total_cmp);
     averages
-}
-
-fn ends(ordered: &[f64], outside: usize) -> (f64, f64) {
-    let outside = outside.min((ordered.len() - 1) / 2);
-    (ordered[outside], ordered[ordered.len() - 1 - outside])
 }
 
 fn moment(n: usize, divisor: f64) -> f64 {

@@ -54,6 +54,27 @@ pub(super) fn two_sided(probabilities: &[f64], sum: usize) -> f64 {
     (2.0 * below.min(above)).min(1.0)
 }
 
+/// The largest sum that an exact interval excludes on each side, and the interval's confidence; `probabilities` holds the
+/// probability of each sum.
+pub(super) fn excluded(probabilities: &[f64], alpha: f64, min_p_value: f64) -> (usize, f64) {
+    let mut below = 0.0;
+    let mut found = (0, 1.0 - min_p_value);
+    for (sum, probability) in probabilities.iter().enumerate() {
+        below += probability;
+        if below > alpha / 2.0 + 1e-12 {
+            break;
+        }
+        found = (sum, 1.0 - 2.0 * below);
+    }
+    found
+}
+
+/// The ends of the interval that excludes `outside` of the ordered values on each side.
+pub(super) fn ends(ordered: &[f64], outside: usize) -> (f64, f64) {
+    let outside = outside.min((ordered.len() - 1) / 2);
+    (ordered[outside], ordered[ordered.len() - 1 - outside])
+}
+
 /// A quantile of Student's distribution; `probability` is 0.5 to 1.
 pub(super) fn quantile(probability: f64, degrees: f64) -> f64 {
     student(degrees).inverse_cdf(probability)

@@ -23,7 +23,7 @@ impl Engine<'_> {
             return;
         }
         connection.extra = Some(Box::new(Extra {
-            number: self.lines.as_ref().map_or(0, |lines| lines.recorder().next_connection()),
+            number: self.lines.as_ref().map_or(0, |lines| lines.recorder.next_connection()),
             session,
             asked: wants_to_know.then(Asked::default),
             ..Extra::default()
@@ -33,7 +33,7 @@ impl Engine<'_> {
     /// How many bytes of a body are kept.
     pub(super) fn body_limit(&self, asked: &Asked) -> usize {
         let page_bytes = if self.shared.pages.is_some() { Pages::body_limit(asked) } else { 0 };
-        page_bytes.max(self.lines.as_ref().map_or(0, |lines| lines.recorder().body_bytes))
+        page_bytes.max(self.lines.as_ref().map_or(0, |lines| lines.recorder.body_bytes))
     }
 
     /// Writes a complete request down, and finds the page that answers it.

@@ -71,7 +71,7 @@ pub(crate) struct Engine<'a> {
     rng: Pcg64Mcg,
     buffer: Vec<u8>,
     /// Whether the times of answers are measured, because they may be due later than their request.
-    measured: bool,
+    pub measured: bool,
     /// Every handshake of TLS is refused.
     refuses_handshakes: bool,
     /// Lines of the record.
@@ -104,11 +104,6 @@ impl<'a> Engine<'a> {
     pub(crate) fn read_clock(&mut self) -> u64 {
         self.now_ns = self.shared.clock.now_ns();
         self.now_ns
-    }
-
-    /// Whether the times of answers are measured.
-    pub(crate) fn is_measured(&self) -> bool {
-        self.measured
     }
 
     /// Begins to serve an accepted connection.

@@ -2,7 +2,7 @@
 
 use lab::{
     Balancer, BalancerKind,
-    file::HostGroups,
+    file::HostNames,
     plan::{LinkKind, Plan},
 };
 use settings::{Reader, Value};
@@ -23,11 +23,11 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     tree: &DeTable<'_>,
     levels: &Levels<'_>,
-    hosts: Option<(&Plan, &HostGroups)>,
+    names: Option<HostNames<'_>>,
     balancer: Option<&Balancer>,
 ) -> Vec<Action> {
     let Some(value) = tree.get(NAME) else { return Vec::new() };
-    let Some((plan, groups)) = hosts else {
+    let Some(names) = names else {
         reader.mistake(value.span(), "[[actions]] needs hosts of the study: add [hosts]");
         return Vec::new();
     };
@@ -41,7 +41,7 @@ pub(super) fn read(
         if keys(written) == 1 && keys(&value) == 0 {
             continue;
         }
-        actions.extend(read_one(reader, &value, plan, groups, balancer));
+        actions.extend(read_one(reader, &value, names, balancer));
     }
     actions
 }
@@ -49,24 +49,25 @@ pub(super) fn read(
 fn read_one(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    plan: &Plan,
-    groups: &HostGroups,
+    names: HostNames<'_>,
     balancer: Option<&Balancer>,
 ) -> Vec<Action> {
     let mut table = reader.table(value, "a table such as { at = \"10s\", on = \"web3\", kill = \"nginx\" }");
     let at = table.require(reader, "at", "when, after the load began, such as \"10s\"");
     let at = at.and_then(|value| reader.time(value));
     let on = table.take("on");
-    let hosts = on.map(|value| groups.read_hosts(reader, value));
+    let hosts = on.map(|value| names.groups.read_hosts(reader, value));
     let mut done = Vec::new();
     for key in DONE {
         let Some(value) = table.take(key) else { continue };
         let what = match key {
-            "do" => read_balance(reader, value, plan, groups, (balancer, hosts.as_deref()))
-                .map(ActionKind::Balance),
+            "do" => read_balance(reader, value, names, (balancer, hosts.as_deref())).map(ActionKind::Balance),
             "command" => read_command(reader, value).map(ActionKind::Command),
             "kill" => reader.text(value).map(|name| ActionKind::Kill(name.to_owned())),
-            _ => read_link(reader, value, plan, hosts.as_deref().unwrap_or_default()).map(ActionKind::Link),
+            _ => {
+                let hosts = hosts.as_deref().unwrap_or_default();
+                read_link(reader, value, names.plan, hosts).map(ActionKind::Link)
+            }
         };
         done.push(what);
     }
@@ -93,15 +94,11 @@ fn read_one(
 fn read_balance(
     reader: &mut Reader<'_>,
     value: &Value<'_>,
-    plan: &Plan,
-    groups: &HostGroups,
+    HostNames { plan, groups }: HostNames<'_>,
     (balancer, hosts): (Option<&Balancer>, Option<&[usize]>),
 ) -> Option<Vec<String>> {
     let words: Vec<&str> = reader.text(value)?.split_whitespace().collect();
-    let mut refuse = |message: String| {
-        reader.mistake(value.span(), message);
-        None
-    };
+    let mut refuse = |message: String| reader.refuse(value.span(), message);
     let Some(balancer) = balancer.filter(|balancer| hosts.is_none_or(|hosts| *hosts == [balancer.host]))
     else {
         let message =
@@ -167,8 +164,7 @@ fn read_link(reader: &mut Reader<'_>, value: &Value<'_>, plan: &Plan, hosts: &[u
         let message = format!(
             "'{name}' is on no segment, so it has no port to switch: join it by a segment, or name another host in 'on'"
         );
-        reader.mistake(value.span(), message);
-        return None;
+        return reader.refuse(value.span(), message);
     }
     on.map(|on| on == 1)
 }

@@ -37,8 +37,7 @@ pub(super) fn read(
     let Some(value) = tree.get(NAME) else { return Some(None) };
     let Some(plan) = plan else {
         let message = "[balancer] needs hosts of the study: add [hosts], and a target on them";
-        reader.mistake(value.span(), message);
-        return None;
+        return reader.refuse(value.span(), message);
     };
     let value = levels.substitute(reader, value)?;
     let target = match target.map(|target| &target.location) {

@@ -19,12 +19,8 @@ use super::{
 };
 
 /// Reports placeholders without a meaning.
-pub(super) fn placeholders(
-    reader: &mut Reader<'_>,
-    tree: &DeTable<'_>,
-    outline: &Outline<'_>,
-    resolver: &Resolver<'_>,
-) {
+pub(super) fn placeholders(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
+    let (tree, outline) = (resolver.tree, resolver.outline);
     let hosts = tree.get("hosts").and_then(|hosts| hosts.get_ref().as_table());
     let hosts: Vec<(&str, bool)> = hosts
         .into_iter()
@@ -84,18 +80,14 @@ pub(super) fn placeholders(
 }
 
 /// Reports factors that change nothing.
-pub(super) fn factors(
-    reader: &mut Reader<'_>,
-    tree: &DeTable<'_>,
-    outline: &Outline<'_>,
-    resolver: &Resolver<'_>,
-) {
+pub(super) fn factors(reader: &mut Reader<'_>, resolver: &Resolver<'_>) {
+    let (tree, outline) = (resolver.tree, resolver.outline);
     let mut named = placeholder_names(tree, &LEVEL_TABLES);
     named.extend(placeholder_names(tree, &["audit"]));
     let conditions = outline.factors.list.iter().flat_map(|factor| &factor.when);
     let searched = outline.search.iter().flat_map(|search| &search.when);
     let in_conditions: BTreeSet<&str> =
-        conditions.chain(searched).map(|condition| condition.factor()).collect();
+        conditions.chain(searched).map(|condition| condition.factor.as_str()).collect();
     for factor in &outline.factors.list {
         let is_varied = || outline.search.as_ref().is_some_and(|search| search.factor == Some(factor.name));
         let is_reported = !factor.has_valid_name || (factor.searched && !is_varied());
@@ -116,17 +108,13 @@ pub(super) fn factors(
 
 /// Reports overridden keys whose values a factor or the search replaces in every setting: the override would change
 /// nothing.
-pub(super) fn overridden(
-    reader: &mut Reader<'_>,
-    tree: &DeTable<'_>,
-    outline: &Outline<'_>,
-    resolver: &Resolver<'_>,
-    settings: &[Setting],
-) {
-    let searched_key = outline.search.as_ref().and_then(|search| search.search.unit.key());
+pub(super) fn overridden(reader: &mut Reader<'_>, resolver: &Resolver<'_>, settings: &[Setting]) {
+    let searched_key = resolver.outline.search.as_ref().and_then(|search| search.search.unit.key());
     // Only overrides are looked at: a study can have thousands of settings.
-    let keys =
-        workload_table(tree).into_iter().flatten().filter(|(_, value)| !reader.is_in_file(&value.span()));
+    let keys = workload_table(resolver.tree)
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| !reader.is_in_file(&value.span()));
     let overridden: Vec<_> = keys.collect();
     for (key, value) in overridden {
         let key = key.get_ref().as_ref();
@@ -154,7 +142,7 @@ pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings:
     if let Some(search) = &outline.search
         && outline.has_valid_factors
         && !outline.factors.are_overridden()
-        && search.when.iter().all(|condition| outline.factors.get(condition.factor()).is_some())
+        && search.when.iter().all(|condition| outline.factors.get(&condition.factor).is_some())
         && !settings.is_empty()
         && !settings.iter().any(|setting| setting.searched)
     {
@@ -163,13 +151,8 @@ pub(super) fn searched(reader: &mut Reader<'_>, outline: &Outline<'_>, settings:
 }
 
 /// Reports targets that no setting has; `chosen` are the targets of the settings, none if unknown.
-pub(super) fn targets(
-    reader: &mut Reader<'_>,
-    outline: &Outline<'_>,
-    resolver: &Resolver<'_>,
-    chosen: &[Option<&str>],
-) {
-    if outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
+pub(super) fn targets(reader: &mut Reader<'_>, resolver: &Resolver<'_>, chosen: &[Option<&str>]) {
+    if resolver.outline.factors.are_overridden() || !chosen.iter().all(Option::is_some) {
         return;
     }
     for target in resolver.targets.list.iter().filter(|target| !target.is_optional) {

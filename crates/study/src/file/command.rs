@@ -143,8 +143,7 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
     let substituted = |text: &str| placeholders::expand(text, context.lookup);
     if let DeValue::String(line) = value.get_ref() {
         if line.trim().is_empty() {
-            reader.mistake(value.span(), "an empty command");
-            return None;
+            return reader.refuse(value.span(), "an empty command");
         }
         return Some(vec!["sh".to_owned(), "-c".to_owned(), substituted(line)]);
     }
@@ -156,8 +155,7 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
         reader.checked(value, files::reads(Path::new(word)));
     }
     let Some(program) = words.first() else {
-        reader.mistake(value.span(), "an empty command");
-        return None;
+        return reader.refuse(value.span(), "an empty command");
     };
     let is_known = placeholders::names(program).is_empty();
     if is_known && !programs::is_installed(program) {
@@ -182,8 +180,7 @@ fn read_copies(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<u32> {
     let text = reader.number_or_text(value, "a count such as 4")?;
     let copies = reader.checked(value, parse_count(&text))?;
     if copies == 0 || copies > MAX_COPIES {
-        reader.mistake(value.span(), format!("{copies} copies: give a count from 1 to {MAX_COPIES}"));
-        return None;
+        return reader.refuse(value.span(), format!("{copies} copies: give a count from 1 to {MAX_COPIES}"));
     }
     Some(copies as u32)
 }
@@ -286,8 +283,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) || name.len() > 40 {
         let message =
             format!("'{name}' is not a name: up to 40 lower-case letters, digits and '_', a letter first");
-        reader.mistake(name_at.clone(), message);
-        return None;
+        return reader.refuse(name_at.clone(), message);
     }
     let words = name.replace('_', " ");
     let suffix = match unit {
@@ -296,8 +292,7 @@ fn read_number(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Reading> {
             let Some((_, suffix)) = UNITS.iter().find(|(known, _)| *known == unit) else {
                 let known: Vec<&str> = UNITS.iter().map(|(unit, _)| *unit).collect();
                 let message = format!("'{unit}' is not a known unit (one of {})", known.join(", "));
-                reader.mistake(at, message);
-                return None;
+                return reader.refuse(at, message);
             };
             format!("_{suffix}")
         }

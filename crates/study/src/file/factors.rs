@@ -41,7 +41,7 @@ pub(super) struct ParsedFactor<'d> {
 
 /// A condition: a factor must have one of these levels.
 pub(super) struct Condition {
-    factor: String,
+    pub(super) factor: String,
     /// The levels, with their spans.
     levels: Vec<(Level, Range<usize>)>,
     span: Range<usize>,
@@ -164,8 +164,7 @@ impl<'d> Factors<'d> {
             let Some(ready) = ready else {
                 let names: Vec<&str> = waiting.iter().map(|factor| factor.name).collect();
                 let message = format!("these factors depend on each other in a circle: {}", names.join(", "));
-                reader.mistake(waiting[0].span.clone(), message);
-                return None;
+                return reader.refuse(waiting[0].span.clone(), message);
             };
             order.push(waiting.remove(ready));
         }
@@ -222,11 +221,7 @@ impl<'d> ParsedFactor<'d> {
                 None if value.get_ref().is_integer() || value.get_ref().is_float() => {
                     reader.mistake(value.span(), "a level is a number up to 9_007_199_254_740_992");
                 }
-                None => reader.expected(
-                    value.span(),
-                    "a level: a number, text, or true or false",
-                    value.get_ref(),
-                ),
+                None => reader.expected(value, "a level: a number, text, or true or false"),
             }
         }
     }
@@ -250,10 +245,6 @@ pub(super) fn all_hold(conditions: &[Condition], combination: &Combination) -> b
 }
 
 impl Condition {
-    pub(super) fn factor(&self) -> &str {
-        &self.factor
-    }
-
     /// Reads `{ mode = "limit", target = ["a", "b"] }`.
     pub(super) fn read_all(reader: &mut Reader<'_>, value: &Value<'_>) -> Vec<Self> {
         let table = reader.table(value, "a table such as { target = \"nginx\" }");
@@ -267,7 +258,7 @@ impl Condition {
             for value in values {
                 match level(value) {
                     Some(level) => levels.push((level, value.span())),
-                    None => reader.expected(value.span(), "a level or a list of levels", value.get_ref()),
+                    None => reader.expected(value, "a level or a list of levels"),
                 }
             }
             conditions.push(Self { factor: factor.to_owned(), levels, span });
@@ -330,7 +321,7 @@ fn read_one<'d>(
             }
             table.finish(reader);
         }
-        other => reader.expected(value.span(), FACTOR, other),
+        _ => reader.expected(value, FACTOR),
     }
     factor.is_overridden = factor.levels.iter().any(|(_, level)| !reader.is_in_file(&level.span()));
     factor

@@ -120,8 +120,7 @@ fn read_given(reader: &mut Reader<'_>, table: &mut Table<'_, '_>) -> Option<(Goa
     };
     let name = reader.text(value)?.to_owned();
     if least.is_none() && most.is_none() {
-        reader.mistake(value.span(), "this quantity has no bound: add at_most or at_least");
-        return None;
+        return reader.refuse(value.span(), "this quantity has no bound: add at_most or at_least");
     }
     let mut bound = |value: Option<&Value<'_>>| match value {
         Some(value) => read_bound_of(reader, &name, value).map(Some),
@@ -176,8 +175,7 @@ fn read_ratio(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     let text = reader.number_or_text(value, "a share such as 0.001 or \"0.1%\"")?;
     let ratio = reader.checked(value, parse_ratio(&text))?;
     if ratio >= 1.0 {
-        reader.mistake(value.span(), "every trial would meet this goal; give a share below 1");
-        return None;
+        return reader.refuse(value.span(), "every trial would meet this goal; give a share below 1");
     }
     Some(ratio)
 }

@@ -3,7 +3,7 @@
 use record::{Setting, Warning};
 use settings::Reader;
 
-use super::{balancers::Shortage, outline::Outline, resolver::Resolver};
+use super::{balancers::Shortage, resolver::Resolver};
 
 /// A setting with the name of its target, and what its balancer lacks.
 type Chosen<'a> = (Setting, Option<&'a str>, Option<&'a Shortage>);
@@ -12,7 +12,6 @@ type Chosen<'a> = (Setting, Option<&'a str>, Option<&'a Shortage>);
 /// each reason. For each setting, `targets` has the name of its target and `balancers` what its balancer lacks.
 pub(super) fn leave_out(
     reader: &mut Reader<'_>,
-    outline: &Outline<'_>,
     resolver: &Resolver<'_>,
     settings: Vec<Setting>,
     (targets, balancers): (&[Option<&str>], &[Option<Shortage>]),
@@ -35,7 +34,7 @@ pub(super) fn leave_out(
         let needs = format!("the target '{}' needs {}", target.name, target.missing_programs.join(", "));
         leave_out(&|(_, chosen, _)| *chosen != Some(target.name), lacks(needs), INSTALL, target.span.clone());
     }
-    for factor in &outline.factors.list {
+    for factor in &resolver.outline.factors.list {
         for (level, missing) in &factor.uninstalled {
             let needs = format!("{}={level} needs {}", factor.name, missing.join(", "));
             let has_level = |setting: &Setting| {

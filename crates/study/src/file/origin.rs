@@ -47,10 +47,9 @@ impl Resolver<'_> {
         let names: Vec<&str> = free.iter().map(|(name, _)| *name).collect();
         let which =
             if names.is_empty() { String::new() } else { format!(", such as {}", names.join(" or ")) };
-        reader.mistake(
+        reader.refuse(
             workload.clone(),
             format!("'from' is missing: the host or hosts that the load comes from{which}"),
-        );
-        None
+        )
     }
 }

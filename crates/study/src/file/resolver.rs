@@ -8,7 +8,11 @@ use std::{
     path::PathBuf,
 };
 
-use lab::{Balancer, file::HostGroups, plan::Plan};
+use lab::{
+    Balancer,
+    file::{HostGroups, HostNames},
+    plan::Plan,
+};
 use record::{ByteSource, Kind};
 use settings::{Reader, Table};
 use toml::{
@@ -44,7 +48,7 @@ pub(super) const LOCAL: &str = "local";
 /// Resolves settings of a study file into setups.
 pub(super) struct Resolver<'d> {
     pub(super) tree: &'d DeTable<'d>,
-    outline: &'d Outline<'d>,
+    pub(super) outline: &'d Outline<'d>,
     pub(super) targets: Targets<'d>,
     pub(super) folder: PathBuf,
     /// Factors that set the workload's key of the same name.
@@ -106,15 +110,6 @@ impl<'d> Resolver<'d> {
         let (table, span) = self.workload_table(&mut reader, levels)?;
         let chosen = self.targets.select(&mut reader, table.get("target"), table.get("url"), span);
         chosen.ok()?.map(|target| target.name)
-    }
-
-    pub(super) fn setup(
-        &self,
-        reader: &mut Reader<'_>,
-        levels: &Levels<'d>,
-        load: Option<f64>,
-    ) -> Option<Setup> {
-        self.resolve(reader, levels, load).map(|resolved| resolved.setup)
     }
 
     /// Resolves a setting at a load, with the spans of the workload's fields.
@@ -274,8 +269,8 @@ impl<'d> Resolver<'d> {
         {
             return None;
         }
-        let plan = hosts.as_ref().map(|hosts| (&hosts.plan, &hosts.groups));
-        let actions = actions::read(reader, self.tree, levels, plan, balancer.as_ref());
+        let names = hosts.as_ref().map(|hosts| HostNames { plan: &hosts.plan, groups: &hosts.groups });
+        let actions = actions::read(reader, self.tree, levels, names, balancer.as_ref());
         if let (false, Kind::Command, Some(value)) =
             (actions.is_empty(), kind_of(self.tree), self.tree.get(actions::NAME))
         {
@@ -299,8 +294,7 @@ impl<'d> Resolver<'d> {
         let Some(value) = self.tree.get("workload") else {
             let message = "[workload.http] is missing, which says what is sent to the target, or [workload.command], which \
              says what is run";
-            reader.mistake(0..0, message);
-            return None;
+            return reader.refuse(0..0, message);
         };
         let mut table = reader.table(value, "a table [workload.http] or [workload.command]");
         let (http, command) = (table.take("http"), table.take("command"));
@@ -308,18 +302,16 @@ impl<'d> Resolver<'d> {
         table.finish(reader);
         let http = match (http, command) {
             (Some(_), Some(command)) => {
-                reader.mistake(command.span(), "[workload.http] is there too: a study has one workload");
-                return None;
+                return reader
+                    .refuse(command.span(), "[workload.http] is there too: a study has one workload");
             }
             (Some(workload), None) | (None, Some(workload)) => workload,
             (None, None) => {
-                reader.mistake(span, "the table [workload.http] or [workload.command] is missing");
-                return None;
+                return reader.refuse(span, "the table [workload.http] or [workload.command] is missing");
             }
         };
         let Some(written) = http.get_ref().as_table() else {
-            reader.expected(http.span(), "a table", http.get_ref());
-            return None;
+            return reader.refuse_type(http, "a table");
         };
         let mut table = levels.substitute_table(reader, written);
         for name in &self.setters {

@@ -178,16 +178,14 @@ fn read_unit<'d>(
             let message = format!(
                 "the factor '{name}' has levels; to search for it, write {name} = {{ search = true }}"
             );
-            reader.mistake(value.span(), message);
-            None
+            reader.refuse(value.span(), message)
         }
         _ => {
             let hint = suggestion(name, UNITS.into_iter().chain(factors.names()));
             let message = format!(
                 "a search cannot vary '{name}'{hint}; it varies users, rate, connections, copies or a factor"
             );
-            reader.mistake(value.span(), message);
-            None
+            reader.refuse(value.span(), message)
         }
     }
 }
@@ -198,11 +196,10 @@ fn read_load(reader: &mut Reader<'_>, value: &Value<'_>, is_whole: bool) -> Opti
     if is_whole {
         let count = reader.checked(value, parse_count(&text))?;
         if count == 0 || count > 1_000_000_000 {
-            reader.mistake(
+            return reader.refuse(
                 value.span(),
                 format!("{count} is not a load; give a count from 1 to 1_000_000_000"),
             );
-            return None;
         }
         return Some(count as f64);
     }
@@ -227,10 +224,7 @@ fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
     let text = reader.number_or_text(value, "a share such as \"2%\" or 0.02")?;
     match parse_ratio(&text) {
         Ok(width) if (1e-9..1.0).contains(&width) => Some(width),
-        _ => {
-            reader.mistake(value.span(), refuse);
-            None
-        }
+        _ => reader.refuse(value.span(), refuse),
     }
 }
 
@@ -238,8 +232,7 @@ fn read_width(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<f64> {
 pub(super) fn read_duration(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Duration> {
     let duration = reader.time(value)?;
     if duration < MIN_TRIAL {
-        reader.mistake(value.span(), "too short for a trial; give at least 100ms");
-        return None;
+        return reader.refuse(value.span(), "too short for a trial; give at least 100ms");
     }
     Some(duration)
 }

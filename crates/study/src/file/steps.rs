@@ -63,7 +63,7 @@ fn read_step(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>) 
                     }
                 }
             }
-            other => reader.expected(value.span(), "a table such as { token = \"json:$.token\" }", other),
+            _ => reader.expected(value, "a table such as { token = \"json:$.token\" }"),
         }
     }
     if let Some(value) = table.take("steps") {

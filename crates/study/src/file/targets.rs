@@ -7,7 +7,7 @@ use std::{
 };
 
 use lab::{
-    file::HostGroups,
+    file::{HostGroups, HostNames},
     plan::{KnownKind, Plan, Process, Program},
 };
 use settings::{Reader, Table, Value, suggestion};
@@ -55,8 +55,10 @@ impl<'d> Targets<'d> {
         let mut list: Vec<TargetTable<'d>> = Vec::new();
         for (span, name, value) in table.entries() {
             placeholders::check_name(reader, name, &span);
-            let missing_programs = read_needs(reader, value);
-            let optional = value.get_ref().as_table().and_then(|table| table.get("optional"));
+            let key = |key: &str| value.get_ref().as_table()?.get(key);
+            let missing_programs =
+                key("needs").map_or_else(Vec::new, |needs| programs::missing(reader, needs));
+            let optional = key("optional");
             let is_optional = optional.and_then(|value| reader.flag(value)).unwrap_or(false);
             list.push(TargetTable { name, span, value, missing_programs, is_optional });
         }
@@ -139,12 +141,7 @@ impl<'d> TargetTable<'d> {
     ) -> Option<ResolvedTarget> {
         let value = levels.substitute(reader, self.value)?;
         let Some(mut table) = value.get_ref().as_table().cloned() else {
-            reader.expected(
-                value.span(),
-                "a table such as { on = \"web\", run = \"nginx\" }",
-                value.get_ref(),
-            );
-            return None;
+            return reader.refuse_type(&value, "a table such as { on = \"web\", run = \"nginx\" }");
         };
         let label = |what: String| Target { name: self.name.to_owned(), what };
         let resolved =
@@ -184,7 +181,8 @@ impl<'d> TargetTable<'d> {
             port = value.and_then(|value| reader.whole(value, 1..65_536)).map(|port| port as u16);
         }
         let stage = plan.processes.iter().map(|process| process.stage + 1).max().unwrap_or(0);
-        let processes = lab::file::read_process(reader, table, self.name, (plan, groups), stage);
+        let names = HostNames { plan, groups };
+        let processes = lab::file::read_process(reader, table, Some(self.name), &names, stage);
         let first = processes.first()?;
         let (what, port) = match &first.program {
             Program::Known(known) => {
@@ -234,22 +232,11 @@ impl TargetLocation {
     }
 }
 
-/// Reads the programs that a target needs; returns those that are not installed.
-fn read_needs<'d>(reader: &mut Reader<'_>, value: &'d Value<'d>) -> Vec<&'d str> {
-    let Some(needs) = value.get_ref().as_table().and_then(|table| table.get("needs")) else {
-        return Vec::new();
-    };
-    programs::missing(reader, needs)
-}
-
 fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
-        _ => {
-            reader.mistake(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/"));
-            None
-        }
+        _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn apply<'d>(
         };
         let DeValue::Table(settings) = settings.get_ref() else {
             let example = "settings by their whole names, such as { \"net.core.somaxconn\" = 65535 }";
-            reader.expected(settings.span(), example, settings.get_ref());
+            reader.expected(settings, example);
             continue;
         };
         let key = Spanned::new(span.clone(), "sysctls".into());
@@ -63,7 +63,7 @@ pub(super) fn check(reader: &mut Reader<'_>, tree: &DeTable<'_>, outline: &Outli
         return reader.mistake(value.span(), message);
     };
     let DeValue::Table(changes) = value.get_ref() else {
-        return reader.expected(value.span(), "tables by levels of the factor 'tuning'", value.get_ref());
+        return reader.expected(value, "tables by levels of the factor 'tuning'");
     };
     let levels: Vec<String> = factor.levels.iter().map(|(level, _)| level.to_string()).collect();
     for (name, of_level) in changes {
@@ -73,7 +73,7 @@ pub(super) fn check(reader: &mut Reader<'_>, tree: &DeTable<'_>, outline: &Outli
             reader.mistake(name.span(), message);
         } else if !of_level.get_ref().is_table() {
             let example = "settings by host, such as { web = { \"net.core.somaxconn\" = 65535 } }";
-            reader.expected(of_level.span(), example, of_level.get_ref());
+            reader.expected(of_level, example);
         }
     }
 }

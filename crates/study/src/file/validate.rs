@@ -39,8 +39,8 @@ pub(super) fn study<'d>(
     source: Source,
 ) -> Option<Study> {
     let resolver = Resolver::new(reader, input, tree, outline);
-    checks::placeholders(reader, tree, outline, &resolver);
-    checks::factors(reader, tree, outline, &resolver);
+    checks::placeholders(reader, &resolver);
+    checks::factors(reader, &resolver);
     tuning::check(reader, tree, outline);
     let settings: Vec<Setting> = outline
         .factors
@@ -58,16 +58,15 @@ pub(super) fn study<'d>(
             }
         })
         .collect();
-    checks::overridden(reader, tree, outline, &resolver, &settings);
+    checks::overridden(reader, &resolver, &settings);
     checks::searched(reader, outline, &settings);
     let levels_of = |setting: &Setting| Levels::of(&outline.factors, &setting.levels, &resolver.folder);
     let targets: Vec<Option<&str>> =
         settings.iter().map(|setting| resolver.target_of(&levels_of(setting))).collect();
-    checks::targets(reader, outline, &resolver, &targets);
+    checks::targets(reader, &resolver, &targets);
     // A wrong level would be reported again by everything that uses it.
     if outline.has_valid_factors {
-        let mut validator =
-            Validator { host: &input.host, outline, resolver: &resolver, planned: BTreeSet::new() };
+        let mut validator = Validator { host: &input.host, resolver: &resolver, planned: BTreeSet::new() };
         for setting in &settings {
             validator.setting(reader, setting, &levels_of(setting));
             if reader.mistake_count() > MAX_MISTAKES {
@@ -78,7 +77,7 @@ pub(super) fn study<'d>(
     refuse_secret_levels(reader, outline);
     let unfit: Vec<_> =
         settings.iter().map(|setting| balancers::shortage(tree, &levels_of(setting), &input.host)).collect();
-    let (settings, warnings) = left_out::leave_out(reader, outline, &resolver, settings, (&targets, &unfit));
+    let (settings, warnings) = left_out::leave_out(reader, &resolver, settings, (&targets, &unfit));
     if reader.has_mistakes() {
         return None;
     }
@@ -111,7 +110,6 @@ pub(super) fn study<'d>(
 /// Resolves and plans settings as they will be run.
 struct Validator<'t, 'd> {
     host: &'t MachineLimits,
-    outline: &'d Outline<'d>,
     resolver: &'t Resolver<'d>,
     /// Workloads that have been planned: many settings have the same workload.
     planned: BTreeSet<String>,
@@ -120,7 +118,7 @@ struct Validator<'t, 'd> {
 impl<'d> Validator<'_, 'd> {
     /// Validates a setting, at both ends of a search.
     fn setting(&mut self, reader: &mut Reader<'_>, setting: &Setting, levels: &Levels<'d>) {
-        let search = self.outline.search.as_ref().filter(|_| setting.searched);
+        let search = self.resolver.outline.search.as_ref().filter(|_| setting.searched);
         let loads = match search {
             Some(search) => vec![Some(search.search.min), Some(search.search.max)],
             None => vec![None],
@@ -163,7 +161,7 @@ impl<'d> Validator<'_, 'd> {
     fn check_quantities(&self, reader: &mut Reader<'_>, resolved: &ResolvedSetup) {
         let setup = &resolved.setup;
         let given = || observers::quantities(setup).into_iter();
-        for goal in &self.outline.goals {
+        for goal in &self.resolver.outline.goals {
             let GoalQuantity::Declared { quantity, .. } = &goal.goal.quantity else { continue };
             if resolved.is_whole && !given().any(|known| known.name == *quantity) {
                 let names: Vec<String> = given().map(|known| known.name).collect();
@@ -178,7 +176,8 @@ impl<'d> Validator<'_, 'd> {
 
     /// Reports goals on times that programs do not have.
     fn refuse_time_goals(&self, reader: &mut Reader<'_>) {
-        for goal in self.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some()) {
+        for goal in self.resolver.outline.goals.iter().filter(|goal| goal.goal.quantity.bound_ns().is_some())
+        {
             let message =
                 "programs have no response times; bound a quantity: quantity = \"wall_s\", at_most = 10";
             reader.mistake(goal.span.clone(), message);
@@ -223,7 +222,7 @@ impl<'d> Validator<'_, 'd> {
         mut plan: HttpPlan,
         at: std::ops::Range<usize>,
     ) {
-        for goal in &self.outline.goals {
+        for goal in &self.resolver.outline.goals {
             if let Some(message) = goals::unreachable(&goal.goal, &plan) {
                 reader.mistake(goal.span.clone(), message);
             }

@@ -102,10 +102,7 @@ pub(super) fn word(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String>
         DeValue::String(text) => Some(text.as_ref().to_owned()),
         DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
         DeValue::Float(number) => Some(number.as_str().to_owned()),
-        other => {
-            reader.expected(value.span(), "text in quotes or a number", other);
-            None
-        }
+        _ => reader.refuse_type(value, "text in quotes or a number"),
     }
 }
 
@@ -127,16 +124,14 @@ fn read_url(
     let root = match &context.root {
         Some(root) => root,
         None => {
-            reader
-                .mistake(table.span(), "'url' is missing, and there is no target that requests could go to");
-            return None;
+            return reader
+                .refuse(table.span(), "'url' is missing, and there is no target that requests could go to");
         }
     };
     let Some(value) = path else { return Some(root.clone()) };
     let path = placeholders::substitute(&word(reader, value)?, context.lookup);
     if !path.starts_with('/') {
-        reader.mistake(value.span(), format!("'{path}' is not a path such as /index.html"));
-        return None;
+        return reader.refuse(value.span(), format!("'{path}' is not a path such as /index.html"));
     }
     let end = root.find("://").and_then(|at| Some(at + 3 + root[at + 3..].find('/')?));
     Some(format!("{}{path}", &root[..end.unwrap_or(root.len())]))
@@ -152,8 +147,7 @@ pub(super) fn resolve_file(
     match text.strip_prefix('@') {
         Some("-") => {
             let message = "standard input can be read only once, but a study has many trials: give @FILE";
-            reader.mistake(value.span(), message);
-            None
+            reader.refuse(value.span(), message)
         }
         Some(path) => {
             let path = folder.join(path);
@@ -163,8 +157,7 @@ pub(super) fn resolve_file(
                     "{} is not a regular file: a pipe can be read only once, but a study has many trials",
                     path.display()
                 );
-                reader.mistake(value.span(), message);
-                return None;
+                return reader.refuse(value.span(), message);
             }
             Some(format!("@{}", path.display()))
         }

@@ -163,7 +163,7 @@ impl Runner<'_> {
             (Some(testbed), _) => testbed.leftovers(LAB_HOST),
             (None, _) => Vec::new(),
         };
-        let remotes = self.options.remotes.all().iter();
+        let remotes = self.options.remotes.0.iter();
         let all =
             of_hosts.into_iter().chain(remotes.map(|remote| (remote.name().to_owned(), remote.leftovers())));
         all.flat_map(|(host, left)| {

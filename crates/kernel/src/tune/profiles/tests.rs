@@ -63,7 +63,7 @@ fn a_mask_has_the_processors_that_are_online() {
 #[test]
 fn any_user_can_tell_that_sys_shows_these_interfaces() {
     let test = "tune::profiles::tests::any_user_can_tell_that_sys_shows_these_interfaces";
-    if crate::is_run_again(test, &["-Urn"]) {
+    if crate::testing::is_run_again(test, &["-Urn"]) {
         assert!(sys_looks_own());
     } else {
         assert!(!sys_looks_own(), "/sys is that of the parent's network");

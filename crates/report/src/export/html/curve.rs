@@ -54,11 +54,13 @@ fn single_curve(page: &Page, curve: &Curve) -> Markup {
     ];
     layers.extend(goal_lines(page));
     layers.extend(bound_lines(page, curve));
-    layers.extend(knees(page, curve));
+    let knees = knees(page, curve);
+    let has_knee = !knees.is_empty();
+    layers.extend(knees);
     let caption = html! {
         "Response time, from when a request was due, over load. Small dots are single trials. Marks are the medians at \
          each load; in a search, only over full trials. "
-        @if has_knee(page, curve) {
+        @if has_knee {
             "The knee is the load above which response time rises faster than the load."
         } @else if page.results.plan.search.is_some() {
             "The trials show no knee."
@@ -104,25 +106,9 @@ fn chart_of_curves(page: &Page, curves: &[Curve]) -> Markup {
 }
 
 fn chart(page: &Page, title: &str, y_label: &str, layers: Vec<Layer>) -> Chart {
-    let times = layers.iter().flat_map(|layer| -> Vec<f64> {
-        match layer {
-            Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
-            Layer::Points(points) => points.points.iter().map(|(_, y, _)| *y).collect(),
-            Layer::Horizontal(rule) => vec![rule.at],
-            _ => Vec::new(),
-        }
-    });
-    let y = Scale::log(times.collect::<Vec<f64>>());
     // The axes include all measured values, the bounds and the knee.
-    let loads = layers.iter().flat_map(|layer| -> Vec<f64> {
-        match layer {
-            Layer::Line(line) => line.points.iter().flatten().map(|(x, _)| *x).collect(),
-            Layer::Points(points) => points.points.iter().map(|(x, ..)| *x).collect(),
-            Layer::Vertical(rule) => vec![rule.at],
-            _ => Vec::new(),
-        }
-    });
-    let x = Scale::from_zero(loads.collect::<Vec<f64>>());
+    let y = Scale::log(layers.iter().flat_map(Layer::ys).collect::<Vec<f64>>());
+    let x = Scale::from_zero(layers.iter().flat_map(Layer::xs).collect::<Vec<f64>>());
     Chart {
         title: title.to_owned(),
         height: 320.0,
@@ -213,10 +199,6 @@ fn bound_lines(page: &Page, curve: &Curve) -> Vec<Layer> {
         [rule(lower, "lower"), rule(upper, "upper")]
     });
     goals.flatten().collect()
-}
-
-fn has_knee(page: &Page, curve: &Curve) -> bool {
-    !knees(page, curve).is_empty()
 }
 
 fn knees(page: &Page, curve: &Curve) -> Vec<Layer> {

@@ -35,7 +35,9 @@ pub(super) fn section(page: &Page) -> Option<Section> {
         return None;
     }
     let known = quantities(page).into_iter().filter(Quantity::varies);
-    let (bounds, quantities): (Vec<Quantity>, Vec<Quantity>) = known.partition(Quantity::is_of_buffers);
+    // What socket buffers allow one connection.
+    let (bounds, quantities): (Vec<Quantity>, Vec<Quantity>) =
+        known.partition(|quantity| quantity.is_of_link() && quantity.is_rate());
     let bound = bounds.first();
     if quantities.is_empty() {
         return None;
@@ -99,11 +101,6 @@ impl Quantity {
     /// Whether the study itself gives it: the bandwidth-delay product of a link, or what buffers allow over one.
     fn is_of_link(&self) -> bool {
         self.has_name(|name| name.starts_with("link_"))
-    }
-
-    /// Whether it is what socket buffers allow one connection.
-    fn is_of_buffers(&self) -> bool {
-        self.is_of_link() && self.is_rate()
     }
 
     fn is_rate(&self) -> bool {

@@ -51,10 +51,7 @@ fn trial_chart(page: &Page, selected: &RepresentativeTrial, trial: &CommandTrial
             Layer::Line(Line::new(page.text(name), format!("s{}", number % 6), points))
         })
         .collect();
-    let rates = layers.iter().flat_map(|layer| match layer {
-        Layer::Line(line) => line.points.iter().flatten().map(|(_, rate)| *rate).collect(),
-        _ => Vec::new(),
-    });
+    let rates = layers.iter().flat_map(Layer::ys);
     let chart = Chart {
         title: "Bits per second".to_owned(),
         height: 150.0,

@@ -5,7 +5,6 @@ use record::{BoundKind, GoalOutcome};
 
 use super::{Page, parts::figure_of};
 use crate::{
-    answer::searches_of,
     loads::axis_label,
     plot::{SERIES, Scale, label_width, short_number},
     text,
@@ -48,9 +47,7 @@ struct Row {
 fn rows(page: &Page) -> Vec<Row> {
     let mut rows = Vec::new();
     for answer in &page.answers {
-        let searches = searches_of(page.results, answer.setting);
-        let search = searches.iter().find(|search| answer.block.is_none_or(|block| search.block == block));
-        let Some(outcome) = search.and_then(|search| search.goals.get(answer.goal)) else { continue };
+        let Some(outcome) = answer.outcome(page.results) else { continue };
         let mut name = Vec::new();
         if page.several_settings() {
             name.push(page.setting(answer.setting));

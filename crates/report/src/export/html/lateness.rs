@@ -7,7 +7,7 @@ use super::{
     parts::{figure, left_out},
 };
 use crate::{
-    plot::{Axis, Chart, Layer, Points, Scale, Shape, short_number, short_time_us},
+    plot::{Axis, Chart, Layer, Points, Scale, Shape, short_time_us},
     reading::Reading,
 };
 
@@ -50,21 +50,14 @@ fn chart(readings: &[&Reading]) -> Chart {
         points("both, of void trials", "void", Shape::Void, true, |r| r.lateness_p99_ns),
         points("", "void", Shape::Void, true, |r| r.own_lateness_p99_ns),
     ];
-    let scale = Scale::log(all.iter().flat_map(|points| points.points.iter().map(|(_, us, _)| *us)));
-    let (first, last) = match readings {
-        [first, .., last] => (first.index as f64, last.index as f64),
-        [only] => (only.index as f64, only.index as f64),
-        [] => (0.0, 0.0),
-    };
+    let layers: Vec<Layer> = all.into_iter().map(Layer::Points).collect();
+    let scale = Scale::log(layers.iter().flat_map(Layer::ys).collect::<Vec<f64>>());
+    let index = |reading: Option<&&Reading>| reading.map_or(0.0, |reading| reading.index as f64);
     Chart {
         title: "99th percentile of lateness, and of the generator's share of it, in each trial".to_owned(),
         height: 180.0,
-        x: Axis::new(
-            "trial",
-            Scale::Linear { low: first - 0.7, high: last.max(first + 1.0) + 0.7 },
-            short_number,
-        ),
+        x: Axis::of_trials(index(readings.first()), index(readings.last())),
         y: Axis::new("lateness, p99", scale, short_time_us),
-        layers: all.into_iter().map(Layer::Points).collect(),
+        layers,
     }
 }

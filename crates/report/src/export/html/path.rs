@@ -103,11 +103,7 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
     Chart {
         title: format!("Path of the search for {name}: load of each trial, and the bounds after it"),
         height: 250.0,
-        x: Axis::new(
-            "trial",
-            Scale::Linear { low: first - 0.7, high: last.max(first + 1.0) + 0.7 },
-            short_number,
-        ),
+        x: Axis::of_trials(first, last),
         y: Axis::new(axis_label(page.results), scale, short_number),
         layers,
     }
@@ -115,7 +111,7 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
 
 /// The trials near the bounds, for a second chart: in the first one, the bounds may be too close together.
 fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<Step>> {
-    let outcome = outcome(page, answer)?;
+    let outcome = answer.outcome(page.results)?;
     let (lower, upper) = (outcome.lower.as_ref()?.load, outcome.upper.as_ref()?.load);
     let distance = (upper - lower) * 5.0;
     let near = |load: f64| load >= lower - distance && load <= upper + distance;
@@ -128,18 +124,11 @@ fn near_the_bounds(page: &Page, answer: &Answer, steps: &[Step]) -> Option<Vec<S
     (end.len() >= 3 && end.len() * 10 < steps.len() * 7).then_some(end)
 }
 
-fn outcome<'a>(page: &'a Page, answer: &Answer) -> Option<&'a record::GoalOutcome> {
-    let searches = crate::answer::searches_of(page.results, answer.setting);
-    let search = searches.iter().find(|search| answer.block.is_none_or(|block| search.block == block))?;
-    search.goals.get(answer.goal)
-}
-
 fn final_bounds(page: &Page, answer: &Answer) -> Vec<Layer> {
-    let Some(outcome) = outcome(page, answer) else { return Vec::new() };
-    let bounds = page.bounds_shown(outcome);
+    let Some(outcome) = answer.outcome(page.results) else { return Vec::new() };
     let rule = |load: Option<f64>, label: String, class: &str| {
         Some(Layer::Horizontal(Rule { at: load?, label, class: format!("{class} faint") }))
     };
-    let [(lower, lower_shown), (upper, upper_shown)] = bounds;
+    let [(lower, lower_shown), (upper, upper_shown)] = page.bounds_shown(outcome);
     [rule(lower, lower_shown, "lower"), rule(upper, upper_shown, "upper")].into_iter().flatten().collect()
 }

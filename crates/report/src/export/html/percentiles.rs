@@ -116,11 +116,7 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
             add(service, "service time", "dashed", Shape::Series(number + 3));
         }
     }
-    let times_of = |layer: &Layer| match layer {
-        Layer::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
-        _ => Vec::new(),
-    };
-    let times: Vec<f64> = layers.iter().flat_map(times_of).collect();
+    let times: Vec<f64> = layers.iter().flat_map(Layer::ys).collect();
     let has_points = !times.is_empty();
     let y = Scale::log(times);
     layers.push(Layer::Points(Points::new(
@@ -137,8 +133,9 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         layers,
     };
     let same = group.distributions.iter().all(|distribution| distribution.service.is_none());
+    let trials: Vec<String> = group.distributions.iter().map(|d| d.trials.to_string()).collect();
     let caption = html! {
-        "Histograms of " (trials_in(group))
+        "Histograms of " (trials.join(" and ")) " valid trials"
         @if let Some(goal) = &group.goal { " at the bounds of " bdi { (goal) } }
         ", merged."
         @if same { " Response time and service time are the same." }
@@ -150,11 +147,6 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         }
         (numbers(group))
     }
-}
-
-fn trials_in(group: &Group) -> String {
-    let counts: Vec<String> = group.distributions.iter().map(|d| d.trials.to_string()).collect();
-    format!("{} valid trials", counts.join(" and "))
 }
 
 fn us(time: Percentile) -> f64 {

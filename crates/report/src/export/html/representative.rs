@@ -57,43 +57,36 @@ fn representative_trials<'a>(page: &'a Page) -> Vec<RepresentativeTrial<'a>> {
         new
     });
     if selected.is_empty() {
-        selected.extend(
-            page.results
-                .trials
-                .last()
-                .map(|entry| RepresentativeTrial { entry, why: "the last trial".to_owned() }),
-        );
+        let last = page.results.trials.last();
+        selected.extend(last.map(|entry| RepresentativeTrial { entry, why: "the last trial".to_owned() }));
     }
     selected
 }
 
 /// The trials at the bounds of the first goal that has bounds.
 fn of_search<'a>(page: &'a Page, setting: usize) -> Vec<RepresentativeTrial<'a>> {
-    let mut selected = Vec::new();
     for search in searches_of(page.results, setting) {
         for (goal, (outcome, plan)) in search.goals.iter().zip(&page.results.plan.goals).enumerate() {
-            let trials = || {
-                page.results
-                    .trials_of(setting)
-                    .filter(|entry| entry.block == search.block && is_decisive(entry))
+            let at = |load: f64| {
+                let trials = page.results.trials_of(setting).filter(move |entry| entry.load == Some(load));
+                trials.filter(|entry| entry.block == search.block && is_decisive(entry))
             };
-            let at = |load: f64| trials().filter(move |entry| entry.load == Some(load));
+            let mut selected = Vec::new();
             if let Some(lower) = &outcome.lower {
                 let trial = at(lower.load).filter(|entry| entry.meets(goal, &page.results.plan)).last();
                 selected.extend(trial.map(|entry| of_bound(page, entry, "last", "lower", plan, lower.load)));
             }
             if let Some(upper) = &outcome.upper {
                 let trial = at(upper.load).find(|entry| !entry.meets(goal, &page.results.plan));
-                selected.extend(
-                    trial.map(|entry| of_bound(page, entry, "first not met", "upper", plan, upper.load)),
-                );
+                let first = |entry| of_bound(page, entry, "first not met", "upper", plan, upper.load);
+                selected.extend(trial.map(first));
             }
             if !selected.is_empty() {
                 return selected;
             }
         }
     }
-    selected
+    Vec::new()
 }
 
 fn of_bound<'a>(

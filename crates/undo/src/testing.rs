@@ -1,4 +1,4 @@
-//! For tests: what lies on the disk after each step, as a process that is killed there leaves it.
+//! What tests of several modules need. First, what lies on the disk after each step, as a process that is killed there leaves it.
 
 use std::{
     cell::RefCell,
@@ -46,4 +46,11 @@ pub(crate) fn state(folder: &Path) -> State {
 pub(crate) fn set(folder: &Path, former: &State) {
     state(folder).keys().for_each(|path| fs::remove_file(path).unwrap());
     former.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
+}
+
+/// Makes this thread, and no other, that of a user who may not inspect the first process.
+pub(crate) fn become_nobody() {
+    let nobody = rustix::process::Uid::from_raw(65_534);
+    let done = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+    done.expect("root is needed: make test leaves this out without root");
 }
