@@ -129,9 +129,12 @@ impl Session<'_> {
                     }
                 }
                 all_used &= cost.is_some();
-                let parts = [|cost: Cost| cost.process_us, |cost| cost.both_us, |cost| cost.rate_per_s];
-                let values = parts.map(|part| cost.map(part));
-                figures.iter_mut().zip(values).for_each(|(figure, value)| figure.push(tool.name(), value));
+                let parts = [
+                    cost.map(|cost| cost.process_us),
+                    cost.map(|cost| cost.both_us),
+                    cost.map(|cost| cost.rate_per_s),
+                ];
+                figures.iter_mut().zip(parts).for_each(|(figure, value)| figure.push(tool.name(), value));
                 if cost.is_some_and(|cost| cost.is_generator_bound()) {
                     bound.push(tool.name());
                 }

@@ -215,20 +215,7 @@ impl Tool {
     /// # Errors
     /// If the output cannot be parsed.
     pub(crate) fn rate_per_s(&self, finished: &Finished) -> Result<f64> {
-        let stdout = &finished.stdout;
-        match self.kind {
-            Kind::Ours => Ok(parse_trial(stdout)?.throughput_per_s),
-            Kind::Wrk => number_after(stdout, "Requests/sec:"),
-            Kind::Ab => number_after(stdout, "Requests per second:"),
-            Kind::H2load => {
-                let rest = stdout.split_once("finished in ").context("no time")?.1;
-                number_after(rest, "s, ")
-            }
-            Kind::Oha => {
-                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
-                json["summary"]["requestsPerSec"].as_f64().context("no rate")
-            }
-        }
+        self.kind.rate_per_s(&finished.stdout)
     }
 
     /// A remark on a run, if proofload judged its trial void.
@@ -244,6 +231,22 @@ impl Tool {
 }
 
 impl Kind {
+    fn rate_per_s(self, stdout: &str) -> Result<f64> {
+        match self {
+            Self::Ours => Ok(parse_trial(stdout)?.throughput_per_s),
+            Self::Wrk => number_after(stdout, "Requests/sec:"),
+            Self::Ab => number_after(stdout, "Requests per second:"),
+            Self::H2load => {
+                let rest = stdout.split_once("finished in ").context("no time")?.1;
+                number_after(rest, "s, ")
+            }
+            Self::Oha => {
+                let json: serde_json::Value = serde_json::from_str(stdout).context("no JSON")?;
+                json["summary"]["requestsPerSec"].as_f64().context("no rate")
+            }
+        }
+    }
+
     fn parse(self, stdout: &str) -> Result<u64> {
         let requests = match self {
             Self::Ours => {

@@ -7,11 +7,7 @@ use std::{
 };
 
 use record::TlsPlan;
-use rustls::{
-    ClientConfig, Error, RootCertStore,
-    client::Resumption,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
+use rustls::{ClientConfig, Error, RootCertStore, client::Resumption, pki_types::ServerName};
 use tls::{AnyCertificate, ConfigError, Identity, Offer, certificate_fault, identity_fault};
 
 use crate::FieldMistake;

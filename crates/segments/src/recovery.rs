@@ -1,13 +1,6 @@
 //! Recovers segments after a kill or a power cut.
 
-use std::{
-    ffi::OsStr,
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 use files::Folder;
 use memchr::{memchr, memrchr};
