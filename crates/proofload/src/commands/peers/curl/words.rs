@@ -1,0 +1,52 @@
+//! The words of a line, as options of curl.
+
+use clap::{
+    Arg, ArgMatches, Command,
+    error::{ContextKind, ErrorKind},
+};
+
+use super::options;
+
+/// curl's command line, as far as its options are known here.
+fn command() -> Command {
+    let urls = Arg::new("URL").action(clap::ArgAction::Append).num_args(0..);
+    Command::new("curl")
+        .disable_help_flag(true)
+        .infer_long_args(true)
+        .args(options::rows().map(|row| row.argument(false)))
+        .arg(urls)
+}
+
+/// What a line says by options that are known here, and a message for each of the others.
+///
+/// # Errors
+/// Also what keeps the line from being read at all.
+pub(super) fn matches(words: &[String]) -> Result<(ArgMatches, Vec<String>), Vec<String>> {
+    let (mut words, mut unknown) = (words.to_vec(), Vec::new());
+    loop {
+        let error = match command().try_get_matches_from(&words) {
+            Ok(matches) => return Ok((matches, unknown)),
+            Err(error) => error,
+        };
+        unknown.push(in_one_line(&error));
+        let option = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+        let is_it = |word: &String| word == &option || word.starts_with(&format!("{option}="));
+        match words.iter().position(is_it) {
+            Some(at) if error.kind() == ErrorKind::UnknownArgument => drop(words.remove(at)),
+            _ => return Err(unknown),
+        }
+    }
+}
+
+/// clap's message, without its usage and without tips for other commands.
+fn in_one_line(error: &clap::Error) -> String {
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    if let (ErrorKind::UnknownArgument, Some(option)) = (error.kind(), context(ContextKind::InvalidArg)) {
+        let similar = context(ContextKind::SuggestedArg).map(|known| format!("; is {known} meant?"));
+        return format!("{option} is no option of curl that is known here{}", similar.unwrap_or_default());
+    }
+    let text = error.render().to_string();
+    let lines = text.lines().take_while(|line| !line.starts_with("Usage"));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
