@@ -126,7 +126,12 @@ fn answer(daemon: &mut Daemon, request: Request) -> Answer {
     daemon.take_request(PendingRequest::new(request, sender, None));
     testing::find(PATIENCE, || {
         let messages: Vec<Message> = daemon.messages.try_iter().collect();
-        messages.into_iter().for_each(|message| daemon.handle_message(message));
+        for message in messages {
+            match message {
+                Message::Read(..) => daemon.handle_message(message),
+                other => daemon.sender.send(other).unwrap(),
+            }
+        }
         daemon.go_on_changing();
         answers.try_recv().ok()
     })
