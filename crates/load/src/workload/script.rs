@@ -380,12 +380,9 @@ fn feeder(text: &str) -> FeederPlan {
         (",random", RowOrder::Random),
         (",per-user", RowOrder::PerUser),
     ];
-    for (ending, order) in orders {
-        if let Some(file) = text.strip_suffix(ending) {
-            return FeederPlan { file: file.to_owned(), order };
-        }
-    }
-    FeederPlan { file: text.to_owned(), order: RowOrder::InOrder }
+    let ordered = orders.into_iter().find_map(|(ending, order)| Some((text.strip_suffix(ending)?, order)));
+    let (file, order) = ordered.unwrap_or((text, RowOrder::InOrder));
+    FeederPlan { file: file.to_owned(), order }
 }
 
 /// The target of a step's request.
