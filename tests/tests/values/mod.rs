@@ -23,7 +23,12 @@ const VALUES: [(&str, &[u8], &[&str]); 6] = [
     (
         "$'value-one\\rvalue-two'",
         b"value-one\rvalue-two",
-        &["line end", "a blank or a control character", "not a name, a colon and a value"],
+        &[
+            "line end",
+            "a blank or a control character",
+            "it has a control character",
+            "not a name, a colon and a value",
+        ],
     ),
     ("$'value-\\'\"-quote'", b"value-'\"-quote", &[]),
     ("$'value-\\xff-byte'", b"value-\xff-byte", &["UTF-8"]),
