@@ -1,7 +1,9 @@
 //! Decides whether a trial is valid, and what share of it is lost to each goal.
 
 use load::absences_in_words;
-use record::{AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule};
+use record::{
+    AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning,
+};
 
 use crate::{
     growth::{Growth, growth_of},
@@ -52,8 +54,9 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
 ///
 /// The target's true times lie between the measured times and these times minus the generator's share. A goal is
 /// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
-/// a trial that leaves a goal open is void. Lateness is forgiven only if one of the goals bounds response times, and
-/// a shared processor or a late link only if all goals were met. In a trial of programs, a late link is forgiven only
+/// a trial that leaves a goal open is void. Where no goal bounds response times, lateness is forgiven only if all goals were met,
+/// since requests in bursts are harder to serve and not easier; a warning tells of the times then. A shared processor or a late link
+/// is forgiven only if all goals were met. In a trial of programs, a late link is forgiven only
 /// if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds the growth of
 /// response times by goal, which absences of the generator may have caused.
 fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
@@ -91,11 +94,16 @@ fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal]
         || !trial.http().is_some_and(has_lengthened)
     {
         let is_forgiven = |reason: &VoidReason| match reason.rule {
-            VoidRule::Late => is_timed,
+            VoidRule::Late => is_timed || is_met,
             VoidRule::Link => is_met && is_in_spite,
             rule => rule == VoidRule::ProcessorShared && is_met,
         };
         if reasons.iter().all(is_forgiven) {
+            let late = reasons.iter().find(|reason| reason.rule == VoidRule::Late && !is_timed);
+            let message = |reason: &VoidReason| {
+                format!("no goal bounds a time, so the trial counts, but {}", reason.evidence)
+            };
+            trial.warnings.extend(late.map(|reason| Warning::new("late", message(reason))));
             reasons.clear();
         }
     } else if reasons.is_empty() {

@@ -39,7 +39,13 @@ fn lateness_voids_a_trial_only_if_it_may_have_changed_the_result() {
     assert_eq!(rules_after(trial(11, 5, &[Late]), &goals, false), [Late], "not met, perhaps because of it");
     assert_eq!(rules_after(trial(11, 5, &[]), &goals, false), [Late], "though no percentile was changed");
     assert_eq!(rules_after(trial(9, 8, &[Late]), &[], false), [Late], "nothing was asked");
-    assert_eq!(rules_after(trial(9, 8, &[Late]), &errors, false), [Late], "no time was asked about");
+    assert_eq!(rules_after(trial(9, 8, &[Late]), &errors, false), [], "no error in spite of it");
+    let mut refused = trial(9, 8, &[Late]);
+    refused.http_mut().unwrap().counts.failed = 1;
+    assert_eq!(rules_after(refused, &errors, false), [Late], "perhaps by requests in bursts");
+    let mut told = trial(9, 8, &[Late]);
+    judge_lateness(&mut told, None, &errors, &[None]);
+    assert_eq!(told.warnings[0].message, "no goal bounds a time, so the trial counts, but the generator");
     assert_eq!(rules_after(trial(9, 8, &[Late, CpuExhausted]), &goals, false), [Late, CpuExhausted]);
     assert_eq!(rules_after(trial(9, 8, &[Late, ProcessorShared]), &goals, false), [], "the same cause");
     assert_eq!(rules_after(trial(9, 0, &[ProcessorShared]), &errors, false), [], "no error in spite of it");
