@@ -94,6 +94,8 @@ fn main() -> std::process::ExitCode {
             return status;
         }
     };
+    // A file beyond the size limit (`ulimit -f`) gives a write error then, and does not kill the process.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     let exit = match cli.command {
         Command::Http(arguments) => commands::http::run(&arguments),
         Command::Limit(arguments) => commands::limit::run(&arguments),

@@ -61,6 +61,21 @@ fn what_cannot_be_said_is_no_success() -> Result<()> {
 }
 
 #[test]
+fn a_result_that_is_larger_than_a_file_may_be_is_told() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    let call = Proofload::http(&serve.url(), "-n 5 -q --json")?.arg(&folder.file("trial.json"));
+    let limited = with_output(call, r#"ulimit -f 1; exec "$0" "$@""#)?;
+    ensure!(
+        limited.code == Some(2) && limited.stderr.contains("trial.json: File too large"),
+        "{}",
+        limited.described()
+    );
+    ensure!(fs::read_dir(folder.path())?.next().is_none(), "something is left");
+    Ok(())
+}
+
+#[test]
 fn what_nobody_reads_ends_by_one_signal() -> Result<()> {
     let _shared = beside_others();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);

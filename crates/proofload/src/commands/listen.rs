@@ -14,10 +14,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     process,
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
-    },
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
@@ -26,7 +23,7 @@ use listen::{Config, Handle, Report, Server, Statistics, render};
 use load::raise_descriptors;
 use record::units::show_count;
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 use tracing::{error, info, warn};
@@ -185,8 +182,6 @@ fn file_text(option: &str, path: &Path) -> Result<String, Vec<String>> {
 
 fn forward_signals(sender: Sender<Event>) -> Result {
     let failed = |error| Refusal::one(format_args!("cannot handle signals: {error}"));
-    // A file beyond the size limit (`ulimit -f`) must give a write error, not kill the process.
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
     // The thread ends with the process.
     thread::spawn(move || {
