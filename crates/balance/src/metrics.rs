@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Error, control::serve};
 
-/// How long a client may take for its whole request.
+/// How long a client may take for its whole request, and for reading on in an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it may take for the whole answer: as long as Prometheus waits for it by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,7 +66,7 @@ fn answer(stream: &TcpStream, metrics: &impl Fn() -> Option<String>) -> io::Resu
     );
     let (mut whole, deadline) = (whole.as_bytes(), Instant::now() + ANSWER_TIMEOUT);
     while !whole.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.set_write_timeout(Some(left(deadline)?.min(TIMEOUT)))?;
         whole = &whole[(&*stream).write(whole)?..];
     }
     Ok(())

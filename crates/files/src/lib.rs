@@ -17,7 +17,7 @@ use rustix::{
 
 pub use folder::{Folder, Trust};
 pub use input::read;
-pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads};
+pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads, word_reads};
 pub use output::secret;
 pub use way::keeps_names;
 

@@ -77,6 +77,17 @@ pub fn reads(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Notes the files that a program's word names: it, what stands behind `=`, `:` or `@` in it, and the words of a line for the shell.
+///
+/// # Errors
+/// As for [`reads`].
+pub fn word_reads(word: &str) -> io::Result<()> {
+    let parts = word
+        .split(|c: char| c.is_whitespace() || "=:@,;|&<>()'\"".contains(c))
+        .filter(|part| !part.is_empty());
+    parts.chain([word]).try_for_each(|part| reads(Path::new(part)))
+}
+
 /// Whether this file has been read.
 pub fn is_read(path: &Path) -> bool {
     Place::of(path).is_some_and(|place| Named::lock().reader(&place).is_some())
@@ -188,6 +199,17 @@ mod tests {
             claim(option, Path::new("/dev/null")).unwrap();
         }
         open(&at("read")).unwrap();
+        // Words of programs name files in many ways.
+        for (index, form) in
+            ["FILE", "--delay=file:FILE", "cat FILE", "sh -c 'cat <FILE >/dev/null'", "a=@FILE"]
+                .iter()
+                .enumerate()
+        {
+            let file = at(&format!("word{index}"));
+            fs::write(&file, "x").unwrap();
+            word_reads(&form.replace("FILE", &file.display().to_string())).unwrap();
+            assert!(is_read(&file), "{form}");
+        }
     }
 
     #[test]

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf, absolute},
 };
 
-use rustix::process::getegid;
+use rustix::{
+    fs::getxattr,
+    process::{getegid, geteuid},
+};
 
 use crate::{is_owned, named::MAX_LINKS, refused};
 
@@ -20,7 +23,8 @@ const UNKNOWN_USER: u32 = 65_534;
 /// end. What is missing is made by this user.
 ///
 /// A folder may be this user's, root's, or that of a user in whose folder this program was started. Others may write to it only if it is
-/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002.
+/// sticky, as `/tmp` is, or by the own group of this user, or of the folder's owner, as under umask 002, if nobody else is in that group
+/// and no access control list lets others in.
 ///
 /// # Errors
 /// The first folder or link that others could change, and why.
@@ -30,7 +34,7 @@ pub fn keeps_names(path: &Path) -> Result<(), (PathBuf, io::Error)> {
     let mut rest: Vec<OsString> = names(&named).collect();
     while let Some(name) = rest.pop() {
         let found = fs::metadata(&at).and_then(|folder| {
-            judge_folder(&folder)?;
+            judge_folder(&at, &folder)?;
             if name == ".." { Ok(folder) } else { fs::symlink_metadata(at.join(&name)) }
         });
         match found {
@@ -64,14 +68,34 @@ fn names(path: &Path) -> impl Iterator<Item = OsString> {
     names.filter(|name| name != "/" && name != ".")
 }
 
-fn judge_folder(about: &Metadata) -> io::Result<()> {
+fn judge_folder(path: &Path, about: &Metadata) -> io::Result<()> {
     judge_owner(about)?;
-    let is_own_group = [about.uid(), getegid().as_raw()].contains(&about.gid());
-    let is_open = about.mode() & 0o002 != 0 || about.mode() & 0o020 != 0 && !is_own_group;
+    // With a list, the bits of the group are those of all whom it names (acl(5)).
+    let has_list = || getxattr(path, "system.posix_acl_access", &mut [0_u8; 4_096]).is_ok();
+    let is_own_group =
+        || [about.uid(), getegid().as_raw()].contains(&about.gid()) && !has_others(about.gid(), about.uid());
+    let is_open = about.mode() & 0o002 != 0 || about.mode() & 0o020 != 0 && (has_list() || !is_own_group());
     if is_open && about.mode() & 0o1000 == 0 {
         return Err(refused("can be written to by other users, who could rename what is made in it"));
     }
     Ok(())
+}
+
+/// Whether others than this user, root and a folder's owner are in a group, as far as this machine's files say.
+fn has_others(group: u32, owner: u32) -> bool {
+    let rows = |file: &str| -> Vec<Vec<String>> {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect()
+    };
+    let number = |row: &[String], at: usize| row.get(at).and_then(|text| text.parse::<u32>().ok());
+    let users = rows("/etc/passwd");
+    let is_other =
+        |user: &[String]| number(user, 2).is_none_or(|user| ![0, owner, geteuid().as_raw()].contains(&user));
+    let is_named = |name: &str| users.iter().find(|user| user[0] == name).is_none_or(|user| is_other(user));
+    let groups = rows("/etc/group");
+    let named = groups.iter().filter(|row| number(row, 2) == Some(group)).filter_map(|row| row.get(3));
+    users.iter().any(|user| number(user, 3) == Some(group) && is_other(user))
+        || named.flat_map(|names| names.split(',')).filter(|name| !name.is_empty()).any(is_named)
 }
 
 fn judge_owner(about: &Metadata) -> io::Result<()> {
@@ -97,6 +121,11 @@ fn knows_not_all() -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+
+    use rustix::{
+        fs::{XattrFlags, setxattr},
+        io::Errno,
+    };
 
     use super::*;
 
@@ -162,5 +191,27 @@ mod tests {
         assert!(said(&base, "far/new").is_some());
         mode(&base.join("far"), 0o755);
         assert_eq!(said(&base, "far/new"), None);
+        // A list lets one more user write, which shows as a right of the own group: this user, 61234, the group, the mask, others.
+        chown(base.join("far"), Some(0), Some(0)).unwrap();
+        let entries =
+            [(1, 7, u32::MAX), (2, 7, 61_234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, who) in entries {
+            list.extend([tag, 0, rights, 0]);
+            list.extend(u32::to_le_bytes(who));
+        }
+        let set = setxattr(base.join("far"), "system.posix_acl_access", &list, XattrFlags::empty());
+        // Not every file system has lists.
+        if set != Err(Errno::OPNOTSUPP) {
+            set.unwrap();
+            assert!(said(&base, "far/new").is_some_and(|said| said.contains("written to by other users")));
+        }
+    }
+
+    #[test]
+    fn a_group_of_others_is_no_own_one() {
+        // Debian's `sync` and `nobody` are in it.
+        assert!(has_others(65_534, 0));
+        assert!(!has_others(4_000_000, 0), "nobody is in it");
     }
 }

@@ -247,7 +247,7 @@ impl ProgramContext<'_> {
 pub(crate) fn read_words(reader: &mut Reader<'_>, values: &[Value<'_>]) -> Vec<String> {
     let word = |value| {
         let word = reader.text(value)?.to_owned();
-        reader.checked(value, files::reads(Path::new(&word)))?;
+        reader.checked(value, files::word_reads(&word))?;
         Some(word)
     };
     values.iter().filter_map(word).collect()

@@ -74,6 +74,7 @@ pub fn learn(secret: &str) {
 
 /// Learns path and query of the value of a variable that holds them behind a host: they are sent, logged and named apart from it.
 pub fn learn_place(value: &str) {
+    let value = value.split('#').next().unwrap_or_default();
     let behind = &value[authority(value)..];
     let place = behind.find(['/', '?']).map_or("", |at| &behind[at..]);
     let (path, query) = place.split_once('?').unwrap_or((place, ""));

@@ -14,7 +14,7 @@ use crate::CheckKind;
 /// Bytes of an answer in which its status must stand: `HTTP/1.1 200`, and what ends it.
 const STATUS_BYTES: usize = 13;
 /// As much of interim answers and the status of the final one.
-const MAX_HEADS: usize = 1 << 14;
+const MAX_HEADS: usize = 1 << 18;
 /// Bytes of plaintext that are read at once.
 const READ_BYTES: usize = 4_096;
 /// The first two bytes of an alert, which is what many say to who does not speak TLS.

@@ -87,8 +87,10 @@ fn path_and_query_of_a_value_are_secrets_of_their_own() {
     learn_place("http://place.example/hooks/place-1?tok=place-2");
     learn_place("place.example:80/");
     learn_place("place.example");
+    learn_place("http://place.example/place-3#top");
     assert_eq!(mask("GET /hooks/place-1?tok=place-2&n=1"), "GET ***&n=1");
     assert_eq!(mask("/hooks/place-1 - tok=place-2"), "*** - ***");
+    assert_eq!(mask("GET /place-3"), "GET ***");
     assert_eq!(mask("GET / ?x http://place.example/"), "GET / ?x http://place.example/");
 }
 

@@ -145,14 +145,16 @@ fn read_words(reader: &mut Reader<'_>, value: &Value<'_>, context: &Context<'_>)
         if line.trim().is_empty() {
             return reader.refuse(value.span(), "an empty command");
         }
-        return Some(vec!["sh".to_owned(), "-c".to_owned(), substituted(line)]);
+        let line = substituted(line);
+        reader.checked(value, files::word_reads(&line));
+        return Some(vec!["sh".to_owned(), "-c".to_owned(), line]);
     }
     let what = "a list of words such as [\"scp\", \"a\", \"b:c\"], or a line for the shell";
     let words: Option<Vec<String>> =
         reader.array(value, what).iter().map(|word| Some(substituted(reader.text(word)?))).collect();
     let words = words?;
     for word in &words {
-        reader.checked(value, files::reads(Path::new(word)));
+        reader.checked(value, files::word_reads(word));
     }
     let Some(program) = words.first() else {
         return reader.refuse(value.span(), "an empty command");

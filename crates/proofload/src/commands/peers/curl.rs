@@ -278,8 +278,8 @@ fn set_option(name: &str, value: &str, translated: &mut Translated) {
                 "give the file alone: keys with a password are not read, decrypt the key first",
             );
         }
-        "ipv4" => translated.set_default("source", "0.0.0.0"),
-        "ipv6" => translated.set_default("source", "::"),
+        "ipv4" => translated.set_family("0.0.0.0"),
+        "ipv6" => translated.set_family("::"),
         "no-alpn" => translated.set("alpn", "none"),
         "cookie" if !value.is_empty() && !value.contains('=') => {
             refuse(

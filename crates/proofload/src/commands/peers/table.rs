@@ -230,6 +230,14 @@ impl Translated {
         }
     }
 
+    /// Lets connections come from any address of a family, unless they come from one that is given. The last family counts.
+    pub(super) fn set_family(&mut self, any: &str) {
+        let is_family =
+            |value: &Value| matches!(value, Value::Literal(any) if any == "0.0.0.0" || any == "::");
+        self.options.retain(|(name, value)| *name != "source" || !is_family(value));
+        self.set_default("source", any);
+    }
+
     /// Adds a header field.
     pub(super) fn add_header(&mut self, name: &str, value: &str) {
         self.set("header", format!("{name}: {value}"));

@@ -176,7 +176,10 @@ fn the_way_to_the_target_is_that_of_curl() {
     let source = |options: &str| read(&format!("curl {options} http://a.example:81/")).unwrap().0.source;
     assert_eq!(source("-4").as_deref(), Some("0.0.0.0"));
     assert_eq!(source("-6").as_deref(), Some("::"));
+    assert_eq!(source("-4 -6").as_deref(), Some("::"), "the last one counts");
+    assert_eq!(source("-64").as_deref(), Some("0.0.0.0"));
     assert_eq!(source("-4 --interface 127.0.0.9").as_deref(), Some("127.0.0.9"));
+    assert_eq!(source("--interface 127.0.0.9 -4").as_deref(), Some("127.0.0.9"));
     let noproxy = "curl -p -x 127.0.0.1:3128 --noproxy '*' http://a.example:81/";
     assert!(why(noproxy).contains("--noproxy may take it away"));
     assert!(why("curl --resolve a:b http://a.example:81/").contains("HOST:PORT:ADDRESS"));
