@@ -17,7 +17,6 @@ use files::{Folder, Trust};
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, fchmod, flock},
     io::Errno,
-    process::geteuid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +34,7 @@ const MAX_FORMER: usize = 8;
 pub(crate) fn open_state(path: &Path) -> io::Result<Rc<Folder>> {
     // Root, with the home of whom he has come from, would take that user's own journals away.
     if let Some((above, about)) = path.ancestors().find_map(|above| Some((above, above.metadata().ok()?)))
-        && ![0, geteuid().as_raw()].contains(&about.uid())
+        && !files::is_owned(&about)
     {
         return Err(io::Error::other(format!("{} belongs to user {}", above.display(), about.uid())));
     }

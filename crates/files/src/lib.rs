@@ -81,7 +81,7 @@ fn check_owners(about: &Metadata) -> io::Result<()> {
 }
 
 /// Whether this user or root owns it.
-fn is_owned(about: &Metadata) -> bool {
+pub fn is_owned(about: &Metadata) -> bool {
     [0, geteuid().as_raw()].contains(&about.uid())
 }
 

@@ -49,4 +49,6 @@ pub use share::Share;
 pub use tick::{Tick, TickMerger};
 pub use validity::absences_in_words;
 pub use worker_result::WorkerResult;
-pub use workload::{DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText};
+pub use workload::{
+    DEFAULT_TIMEOUT_NS, FixedByUser, HttpOption, HttpWorkload, OPTIONS, StepText, split_port,
+};

@@ -23,6 +23,7 @@ use options::Field as _;
 pub use options::HttpOption;
 use script::Expectations;
 pub use script::StepText;
+pub use text::split_port;
 use text::{Mistakes, parse_addresses, parse_url, positive, time_ns, timeout_ns};
 
 const LOAD: &str = "Load";

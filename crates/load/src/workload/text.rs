@@ -102,15 +102,19 @@ pub(super) fn parse_url(written: &str) -> Result<ParsedUrl, String> {
     {
         secrets::mask::learn_text(host, shown);
     }
-    let typed = authority.rsplit('@').next().unwrap_or_default();
-    // An address of IPv6 has colons of its own.
-    let host_end = typed.rfind(':').filter(|colon| !typed[*colon..].contains(']')).unwrap_or(typed.len());
-    let is_sendable = typed[..host_end].bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
-    let host = if is_sendable { &typed[..host_end] } else { url.host_str().unwrap_or_default() }.to_owned();
+    let (typed, _) = split_port(authority.rsplit('@').next().unwrap_or_default());
+    let is_sendable = typed.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
+    let host = if is_sendable { typed } else { url.host_str().unwrap_or_default() }.to_owned();
     let mut target = Text::literal(if first[end..].starts_with('/') { "" } else { "/" });
     target.push_literal(&first[end..]);
     parts.for_each(|part| target.push(part.clone()));
     Ok(ParsedUrl { url, host, target: sendable(target) })
+}
+
+/// A host, and its port with the colon before it; an address of IPv6 in brackets has colons of its own.
+pub fn split_port(host_and_port: &str) -> (&str, &str) {
+    let colon = host_and_port.rfind(':').filter(|colon| !host_and_port[*colon..].contains(']'));
+    host_and_port.split_at(colon.unwrap_or(host_and_port.len()))
 }
 
 /// The authority of a URL, of which the scheme may be missing.

@@ -292,12 +292,6 @@ pub(super) fn unsendable(url: &str) -> Option<String> {
     Some(format!("URL: {shown} cannot stand in a request line: write it percent-encoded"))
 }
 
-/// A host, and its port with the colon before it; an address of IPv6 in brackets has colons of its own.
-pub(super) fn split_port(authority: &str) -> (&str, &str) {
-    let colon = authority.rfind(':').filter(|colon| !authority[*colon..].contains(']'));
-    authority.split_at(colon.unwrap_or(authority.len()))
-}
-
 /// Why a program takes no such host: it has a character that is none of a name's. Addresses in brackets are left to their own rules.
 pub(super) fn foreign_in_host(
     program: &str,

@@ -1,5 +1,6 @@
 //! wrk and wrk2.
 
+use load::split_port;
 use record::units::parse_count;
 
 use super::{
@@ -7,7 +8,7 @@ use super::{
     table::{
         Given, Row, Translated,
         Translation::{Becomes, Ignored, Own, Refused},
-        Value, foreign_in_host, header_name, row, split_port, unsendable,
+        Value, foreign_in_host, header_name, row, unsendable,
     },
 };
 use crate::output::peer_text::Layout;

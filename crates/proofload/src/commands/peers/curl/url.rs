@@ -1,9 +1,9 @@
 //! The URL of a line, as curl reads it.
 
-use load::without_dots;
+use load::{split_port, without_dots};
 use url::Host;
 
-use super::super::table::{Given, foreign_in_host, split_port};
+use super::super::table::{Given, foreign_in_host};
 
 /// The URL as curl reads it: with its scheme, and without dots in its path unless `--path-as-is` keeps them. Ranges and lists,
 /// which curl would expand, are refused unless `-g` is given.
