@@ -185,6 +185,21 @@ impl Output {
         self.trial_with_code(if is_void { 3 } else { code })
     }
 
+    /// The trial of a run that nothing answered: that is all it says.
+    ///
+    /// # Errors
+    /// When something answered, or it left no trial.
+    pub fn unanswered(&self) -> Result<&Trial> {
+        let trial = self.trial_with_code(2)?;
+        let is_told = self.stdout.is_empty()
+            && self.stderr.lines().filter(|line| !line.starts_with("proofload: using ")).count() == 1;
+        let is_void = trial.validity.reasons().iter().any(|reason| reason.rule == VoidRule::NoAnswer);
+        if !(is_told && is_void && trial.counts.completed == 0) {
+            bail!("something answered, or is explained: {}", self.described());
+        }
+        Ok(trial)
+    }
+
     /// Call, status, verdict, counts and both outputs, for a failure's message.
     pub fn described(&self) -> String {
         let trial = self.trial.as_ref().map_or_else(String::new, |trial| {

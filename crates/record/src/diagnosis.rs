@@ -170,6 +170,18 @@ impl HttpTrial {
         })
     }
 
+    /// Why nothing answered, in a trial whose every request failed without an answer of the protocol. A target that accepts
+    /// requests and is silent is slow, as far as anybody knows.
+    pub fn never_answered(&self, elapsed_s: f64) -> Option<String> {
+        let mut classes =
+            self.errors.iter().chain(self.retried_errors.iter()).chain(self.connection_errors.iter());
+        let waits =
+            self.counts.in_flight + self.counts.never_sent_busy > 0 && self.counts.connections_opened > 0;
+        let is_unanswered =
+            self.counts.completed == 0 && !waits && classes.all(|(class, _)| class.is_no_answer());
+        if is_unanswered { self.main_failure(elapsed_s) } else { None }
+    }
+
     /// The unexpected statuses; with their counts if there are several.
     fn unexpected(&self) -> String {
         let unexpected = self.statuses.iter().filter(|(status, _)| !self.plan.expect.contains(**status));
@@ -218,6 +230,36 @@ fn most_frequent(errors: &ErrorCounts) -> Option<ErrorClass> {
 mod tests {
     use super::*;
     use crate::{NamePlan, TlsPlan};
+
+    #[test]
+    fn what_never_answered_is_told_from_what_is_slow_or_refuses() {
+        let failed = |classes: &[(ErrorClass, u64)]| {
+            let mut http = HttpTrial::default();
+            http.plan.url = "http://a/".to_owned();
+            http.counts.connections_opened = 1;
+            classes.iter().for_each(|(class, n)| http.errors.add(*class, *n));
+            http
+        };
+        let refused = failed(&[(ErrorClass::ConnectRefused, 9), (ErrorClass::ConnectReset, 1)]);
+        assert_eq!(
+            refused.never_answered(1.0).as_deref(),
+            Some("nothing listens at http://a/ (connection refused)")
+        );
+        assert!(failed(&[(ErrorClass::Malformed, 2)]).never_answered(1.0).is_some());
+        let mut carried = refused.clone();
+        carried.counts.completed = 1;
+        let mut waits = refused.clone();
+        waits.counts.in_flight = 1;
+        let slow = failed(&[(ErrorClass::Timeout, 1), (ErrorClass::ConnectRefused, 9)]);
+        let answered = failed(&[(ErrorClass::Status, 1), (ErrorClass::Reset, 9)]);
+        for http in [carried, waits.clone(), slow, answered, failed(&[(ErrorClass::Ports, 1)]), failed(&[])] {
+            assert_eq!(http.never_answered(1.0), None, "{:?}", http.errors);
+        }
+        // SYNs that nobody answers, in a trial that is shorter than the timeout.
+        let mut silent = HttpTrial::default();
+        silent.counts.never_sent_busy = 3;
+        assert!(silent.never_answered(1.0).is_some());
+    }
 
     #[test]
     fn the_most_frequent_failure_of_the_target_is_told_with_its_address() {

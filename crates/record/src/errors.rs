@@ -108,6 +108,15 @@ impl ErrorClass {
         (Self::ProxyLogin..=Self::ProxyTimeout).contains(&self)
     }
 
+    /// Whether what came back, if anything, was no answer of the protocol: nothing listens, TLS failed, or what answers speaks
+    /// another protocol.
+    pub fn is_no_answer(self) -> bool {
+        self.is_connect()
+            || self.is_proxy()
+            || self.is_tls()
+            || matches!(self, Self::Reset | Self::ClosedEarly | Self::ClosedUnused | Self::Malformed)
+    }
+
     /// Whether the request was given up because of its timeout, so that its time is censored.
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::Timeout | Self::ConnectTimeout | Self::ProxyTimeout | Self::TlsTimeout)

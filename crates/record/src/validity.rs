@@ -81,6 +81,8 @@ crate::named_enum! {
         Action "action failed",
         /// The target stopped answering during a search.
         TargetGone "target gone",
+        /// Nothing answered, as far as the protocol goes: there was no load on anything.
+        NoAnswer "nothing answered",
     }
     /// The rule in words.
     pub fn words;

@@ -11,7 +11,8 @@ use std::{
 use fleet::{FleetError, Workers};
 use load::{MachineLimits, Tick, TrialContext, conclude};
 use record::{
-    Ending, Environment, HttpPlan, Kind, Setting, StudyPlan, StudyResult, Trial, TrialEntry,
+    Ending, Environment, HttpPlan, Kind, Setting, StudyPlan, StudyResult, Trial, TrialEntry, Validity,
+    VoidReason, VoidRule,
     folder::{FolderError, TrialJournal},
     study::{PLAN_SCHEMA, RESULT_SCHEMA},
 };
@@ -76,7 +77,7 @@ pub fn run(
 }
 
 /// Runs a plan on workers of this machine, and says what bounded the trial by what the kernels of this machine and of remote
-/// hosts counted.
+/// hosts counted. A trial that nothing answered is void, and nothing bounded it.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -91,6 +92,15 @@ pub fn run_watched(
     let work = || run(plan, Workers::Here(worker), stop, command, on_tick);
     let (trial, seen) = counted::watch_this_machine(remotes, work);
     let mut trial = trial?;
+    let elapsed_s = trial.elapsed_s;
+    if let Some(evidence) = trial.http().and_then(|http| http.never_answered(elapsed_s))
+        && !trial.interrupted
+    {
+        let mut reasons = trial.validity.reasons().to_vec();
+        reasons.push(VoidReason { rule: VoidRule::NoAnswer, evidence });
+        trial.validity = Validity::from_reasons(reasons);
+        return Ok(trial);
+    }
     match seen {
         Ok(counters) => {
             let mut roles = vec![counted::role_of_this_machine(&trial)];

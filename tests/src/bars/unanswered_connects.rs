@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 use super::Outcome;
 use crate::{
-    Proofload,
+    Output, Proofload,
     proofload::{adds_up, failures},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn check(outcome: &mut Outcome) -> Result<()> {
 fn connect_timeout(outcome: &mut Outcome) -> Result<()> {
     let listener = Deaf::new(0)?;
     let _fillers = listener.fill();
-    let trial = unanswered(&listener)?;
+    let trial = try_all(&listener)?.unanswered()?.clone();
     outcome.equal("connect-timeout", trial.errors.of(ErrorClass::ConnectTimeout), USERS, "every attempt");
     outcome.equal("connect-timeout-total", trial.errors.total(), USERS, "no other error");
     outcome.equal("connect-timeout-unsent", trial.counts.failed_unsent, USERS, "nothing was sent");
@@ -36,7 +36,7 @@ fn connect_timeout(outcome: &mut Outcome) -> Result<()> {
 
 fn backlog_overflow(outcome: &mut Outcome) -> Result<()> {
     let listener = Deaf::new(3)?;
-    let trial = unanswered(&listener)?;
+    let trial = try_all(&listener)?.counted(1)?.clone();
     let queued = listener.queued()?;
     let (answerless, unconnected) =
         (trial.errors.of(ErrorClass::Timeout), trial.errors.of(ErrorClass::ConnectTimeout));
@@ -51,11 +51,10 @@ fn backlog_overflow(outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-fn unanswered(listener: &Deaf) -> Result<crate::proofload::Trial> {
+fn try_all(listener: &Deaf) -> Result<Output> {
     let url = format!("http://{}/", listener.address);
     let words = format!("-u {USERS} --loops 1 --timeout 1s -q");
-    let output = Proofload::http(&url, &words)?.run()?;
-    Ok(output.counted(1)?.clone())
+    Proofload::http(&url, &words)?.run()
 }
 
 /// A socket that listens and never accepts.

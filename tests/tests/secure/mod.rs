@@ -52,9 +52,9 @@ fn an_untrusted_certificate_is_told_first_and_can_be_ignored() -> Result<()> {
     let nginx = nginx()?;
     let url = nginx.secure_url("/");
     let output = run(&url, "-c 2 -n 20")?;
-    let trial = output.counted(1)?;
+    let trial = output.unanswered()?;
     ensure!(trial.errors.of(ErrorClass::TlsUnknownIssuer) == 20, "{}", output.described());
-    ensure!(output.stdout.contains("no trusted authority issued"), "{}", output.described());
+    ensure!(output.stderr.contains("no trusted authority issued"), "{}", output.described());
     completed(&run(&url, "-c 2 -n 20 --insecure")?, 20)?;
     Ok(())
 }
@@ -99,7 +99,7 @@ fn openssl_refuses_clients_without_a_certificate() -> Result<()> {
     let url = "https://localhost/";
     let words = format!("-c 1 -n 10 --no-keepalive --connect-to {address} --cacert {authority}");
     let output = run(url, &words)?;
-    let trial = output.counted(1)?;
+    let trial = output.unanswered()?;
     ensure!(trial.errors.of(ErrorClass::TlsClientRequired) == 10, "{}", output.described());
     let certificate = format!("--cert {} --key {}", file("cert.pem"), file("key.pem"));
     completed(&run(url, &format!("{words} {certificate}"))?, 10)?;
@@ -176,9 +176,9 @@ fn a_handshake_that_is_refused_is_not_blamed_on_the_ciphers_alone() -> Result<()
         let server = Certified::start(&folder, key, "", serving)?;
         let words = format!("-c 1 -n 3 --insecure --connect-to {}", server.address);
         let output = run("https://localhost/", &words)?;
-        ensure!(output.counted(1)?.errors.of(ErrorClass::TlsCipher) == 3, "{}", output.described());
+        ensure!(output.unanswered()?.errors.of(ErrorClass::TlsCipher) == 3, "{}", output.described());
         let told = "no cipher suite, key exchange or signature scheme in common";
-        ensure!(output.stdout.contains(told), "{}", output.described());
+        ensure!(output.stderr.contains(told), "{}", output.described());
     }
     Ok(())
 }

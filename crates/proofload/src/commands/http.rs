@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use fleet::FleetError;
 use load::{MachineLimits, RunError, addresses, preflight, raise_descriptors};
-use record::{HttpPlan, Trial};
+use record::{HttpPlan, Trial, VoidRule};
 use study::{RemoteHosts, single};
 
 use super::{http_args::HttpArgs, http_outputs::Outputs, workload_args::option_mistake};
@@ -50,6 +50,10 @@ pub(crate) fn run_shown(arguments: &HttpArgs, render: impl FnOnce(&Trial) -> Str
     };
     let is_shown = !outputs.json_on_stdout();
     let written = outputs.write(&trial, &arguments.workload());
+    let reasons = trial.validity.reasons();
+    if let Some(nothing) = reasons.iter().find(|reason| reason.rule == VoidRule::NoAnswer) {
+        return written.and(check_receipts(&trial)).and(Err(Refusal::one(&nothing.evidence)));
+    }
     // The result is shown even if a file cannot be written.
     let shown = if is_shown { standard::print_wrapped(&render(&trial)) } else { Ok(()) };
     written.and(shown).and(check_receipts(&trial))?;
