@@ -106,6 +106,11 @@ impl Absences {
         self.delay_ns
     }
 
+    /// Whether the number of requests that are usually in flight is known.
+    pub(crate) fn has_baseline(&self) -> bool {
+        self.baseline.usual_in_flight().is_some()
+    }
+
     /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
     pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
         let is_over = match self.baseline.usual_in_flight() {

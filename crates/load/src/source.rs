@@ -1,5 +1,7 @@
 //! Where requests come from: the users of a closed load, or the schedule of an open load.
 
+mod pool;
+
 use std::collections::VecDeque;
 
 use rand::SeedableRng;
@@ -13,6 +15,7 @@ use crate::{
     wire::SlotId,
     worker_result::SourceTotals,
 };
+pub(crate) use pool::{Placement, Pool};
 
 /// One worker's share of the load model.
 #[derive(Debug)]
@@ -50,41 +53,6 @@ pub(crate) struct Users {
     planned: Option<u64>,
     /// The plan has a duration, which may end it before all its requests have begun.
     timed: bool,
-}
-
-/// An open load's schedule and the connections that carry it.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    /// When requests are due.
-    pub schedule: Schedule,
-    /// Open slots with nothing in flight, longest free first.
-    pub idle: VecDeque<SlotId>,
-    /// With pipelining: open slots that have requests in flight and had room for more when they were queued. A slot that is
-    /// taken out may be full, because keeping the queue exact would cost every answer.
-    pub pipelinable: VecDeque<SlotId>,
-    /// Slots without a connection that may open one.
-    pub vacant: Vec<SlotId>,
-    /// The first slot that was never used. No later slot was used either.
-    pub unused: SlotId,
-    /// Number of slots that are opened before the start.
-    pub initial: SlotId,
-    /// Number of retired slots.
-    pub retired: u64,
-    /// When an arrival was due and every connection was busy, for the last time; 0 if never.
-    pub busy_at_ns: u64,
-    /// Sum of the retired slots' shares of arrivals. An arrival is lost when the sum reaches the number of slots.
-    pub retired_carry: u64,
-}
-
-/// What happens to an arrival.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// It is assigned to this slot.
-    Slot(SlotId),
-    /// It belongs to a retired slot, and is never sent.
-    Lost,
-    /// It waits, because every connection is busy.
-    Busy,
 }
 
 impl RequestSource {
@@ -132,6 +100,9 @@ impl RequestSource {
                     pipelinable: VecDeque::new(),
                     vacant: Vec::new(),
                     unused: initial,
+                    holds: false,
+                    last_held_ns: 0,
+                    held_at: None,
                     initial,
                     retired: 0,
                     busy_at_ns: 0,
@@ -217,10 +188,15 @@ impl RequestSource {
                 !pool.idle.is_empty()
                     || !pool.vacant.is_empty()
                     || !pool.pipelinable.is_empty()
-                    || (pool.unused as usize) < slots
+                    || pool.may_grow(slots)
                     || pool.retired >= slots as u64
             }
         }
+    }
+
+    /// Whether the next arrival waits for a connection that gets free, see [`Pool::hold`].
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self, Self::Open(pool) if pool.holds)
     }
 
     /// When user `index` starts, in nanoseconds after the start of the trial; `None` without users.
@@ -343,52 +319,6 @@ impl Users {
         let not_started = u128::from(self.users - self.started);
         let left_out = u128::from(planned) * not_started / u128::from(self.users.max(1));
         not_begun.min(left_out as u64)
-    }
-}
-
-impl Pool {
-    /// Chooses the slot of the next arrival. `depth`: most requests in flight on a connection.
-    #[inline]
-    pub(crate) fn choose_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
-        // A retired slot keeps its share of the schedule: assigning it to other slots would change the planned load, and
-        // hide that a part of it is missing.
-        if self.retired > 0 {
-            self.retired_carry += self.retired;
-            if self.retired_carry >= slots.len() as u64 {
-                self.retired_carry -= slots.len() as u64;
-                return Placement::Lost;
-            }
-        }
-        let placement = self.find_free_slot(slots, depth);
-        if placement == Placement::Busy && self.retired > 0 {
-            // The same arrival comes again.
-            self.retired_carry -= self.retired;
-        }
-        placement
-    }
-
-    /// Takes an idle or vacant slot first, because a pipelined request waits for the answers before it. Takes a pipelinable
-    /// slot next, and opens a further connection only when all are full.
-    #[inline]
-    fn find_free_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
-        if let Some(slot) = self.idle.pop_front() {
-            return Placement::Slot(slot);
-        }
-        if let Some(slot) = self.vacant.pop() {
-            return Placement::Slot(slot);
-        }
-        while let Some(id) = self.pipelinable.pop_front() {
-            let slot = &mut slots[id as usize];
-            slot.queued_pipelinable = false;
-            if slot.has_room(depth) {
-                return Placement::Slot(id);
-            }
-        }
-        if (self.unused as usize) < slots.len() {
-            self.unused += 1;
-            return Placement::Slot(self.unused - 1);
-        }
-        Placement::Busy
     }
 }
 

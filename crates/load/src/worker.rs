@@ -3,13 +3,13 @@
 //! The loop owns no clock and no socket (see [`crate::wire`]), so that the same code runs on the kernel's
 //! TCP and on a simulated network of virtual time.
 
-mod batching;
 mod connecting;
 mod dispatching;
 mod ending;
 mod reading;
 mod retries;
 mod sending;
+mod waiting;
 
 use std::{
     cmp::Reverse,
@@ -292,8 +292,20 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Ends the delay by absences if every due request has been sent.
     fn check_caught_up(&mut self) {
         let now_ns = self.clock();
-        if self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
+        // Requests that left together are answered together: the next ones find connections only when none has waited for the time
+        // of an answer.
+        let mean_service_ns = self.mean_service_ns;
+        let pool = self.source.pool();
+        let are_apart = pool.is_none_or(|pool| {
+            pool.held_at.is_none() || now_ns.saturating_sub(pool.last_held_ns) > mean_service_ns
+        });
+        if are_apart && self.next_arrival_ns().is_none_or(|due_ns| due_ns > now_ns) {
             self.absences.caught_up(now_ns, self.load_state());
+            if self.absences.delay_ns() == 0
+                && let Some(pool) = self.source.pool()
+            {
+                pool.held_at = None;
+            }
         }
     }
 
@@ -318,32 +330,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let begin = Reverse((self.t0_ns + start_ns, index as SlotId, Timer::Begin));
             self.timers.extend((0..timers).map(|_| begin));
         }
-    }
-
-    /// When the next wait must end, and how precisely.
-    fn next_wake(&self, end_ns: Option<u64>) -> (u64, Wake) {
-        let mut until_ns = self.recorder.tick_due_ns();
-        if !self.deferred.is_empty() {
-            return (0, Wake::Loosely);
-        }
-        if let Some(end_ns) = end_ns {
-            until_ns = until_ns.min(if self.sending { end_ns } else { self.drain_deadline_ns(end_ns) });
-        }
-        if let Some(at_ns) = self.next_timer_ns() {
-            until_ns = until_ns.min(at_ns);
-        }
-        if let Some(end_ns) = self.schedule_end_ns().filter(|_| self.sending) {
-            until_ns = until_ns.min(end_ns);
-        }
-        if let Some(due_ns) = self.next_arrival_ns()
-            && due_ns < until_ns
-            && self.source.can_assign(self.slots.len())
-        {
-            return (due_ns, Wake::Exactly);
-        }
-        // A pause need not be exact to the microsecond; polling for its end would take processor time from others.
-        let batching_ns = self.batching_ns();
-        (until_ns, if batching_ns > 0 { Wake::Batched(batching_ns) } else { Wake::Loosely })
     }
 
     fn next_timer_ns(&self) -> Option<u64> {

@@ -6,13 +6,20 @@ use record::Fault;
 
 use super::{Deferred, Timer, Worker};
 use crate::{
-    absence::MIN_ABSENCE_NS,
+    absence::{MIN_ABSENCE_NS, MIN_DISTURBING_NS},
     exchange::{Exchange, Next},
     recorder::InFlight,
     slot::Phase,
     source::{AfterRequests, Placement, Users},
     wire::{SlotId, Wire},
 };
+
+/// For how long an arrival waits for a connection that gets free while the load recovers from absences of `delay_ns`: they make no
+/// load of their own. What waits for longer waits for the target: by Lindley's bound the absences explain `delay_ns`, and as much is
+/// left for answer times that vary.
+pub(super) fn longest_hold_ns(delay_ns: u64) -> u64 {
+    2 * delay_ns + MIN_DISTURBING_NS
+}
 
 impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Runs everything that is due: deferred steps, timers, arrivals.
@@ -61,11 +68,18 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             let Some(pool) = self.source.pool() else { return };
             let Some(due_ns) = pool.schedule.peek_ns().map(|due| t0_ns + due) else { return };
             if due_ns > now_ns {
+                pool.holds = false;
                 return;
+            }
+            let delay_ns = self.absences.delay_ns();
+            if delay_ns > 0 {
+                let is_own = now_ns - due_ns <= longest_hold_ns(delay_ns);
+                pool.hold(is_own && self.absences.has_baseline());
             }
             match pool.choose_slot(&mut self.slots, depth) {
                 Placement::Busy => {
-                    pool.busy_at_ns = now_ns;
+                    let last_ns = if pool.holds { &mut pool.last_held_ns } else { &mut pool.busy_at_ns };
+                    *last_ns = now_ns;
                     return;
                 }
                 Placement::Lost => {
@@ -76,8 +90,16 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                 Placement::Slot(slot) => {
                     pool.schedule.take();
                     // A wait that an absence explains is not counted as one for a connection.
-                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > self.absences.delay_ns() {
+                    if due_ns <= pool.busy_at_ns && now_ns - due_ns > delay_ns {
                         self.recorder.waited_busy();
+                    }
+                    if pool.holds {
+                        if due_ns <= pool.last_held_ns {
+                            pool.last_held_ns = now_ns;
+                        }
+                        // A connection of its own would have taken it at once: that it waited is the generator's doing.
+                        let slot = &mut self.slots[slot as usize];
+                        slot.free_since_ns = slot.free_since_ns.min(due_ns);
                     }
                     self.slots[slot as usize].queued = false;
                     if self.skipped_by_fault() {

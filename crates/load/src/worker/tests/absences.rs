@@ -110,6 +110,42 @@ fn sorted(stops_ms: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     stops
 }
 
+/// Connections that an open load of 20,000/s opens towards a target of `service_ns`, which grows by `slower_ns` a second.
+fn opened(service_ns: u64, slower_ns: u64, stops: &[(u64, u64)]) -> u64 {
+    struct Slower(u64, u64);
+    impl Target for Slower {
+        fn request(&mut self, _: u64, now_ns: u64) -> Vec<(u64, Action)> {
+            vec![(now_ns + self.0 + self.1 * now_ns / S, Action::Send(OK.to_vec()))]
+        }
+    }
+    let mut plan = testing::open(20_000.0, 3, 10_000);
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        *connections = Connections { initial: 0, most: connections.most };
+    }
+    let (result, _) = run_stopped(plan, Slower(service_ns, slower_ns), stops, false);
+    let counts = &result.http.counts;
+    assert_eq!((counts.completed, counts.waited_busy), (counts.scheduled, 0), "all are sent");
+    counts.connections_opened
+}
+
+#[test]
+fn a_stall_of_the_generator_opens_hardly_any_connections() {
+    let in_use = opened(3_200_000, 0, &[]);
+    assert!((64..70).contains(&in_use), "{in_use}");
+    for stall_ms in [5, 10, 20, 50] {
+        let opened = opened(3_200_000, 0, &[(2 * S, stall_ms * MS)]);
+        assert!(opened <= in_use + in_use / 20, "{opened} of {in_use} after {stall_ms} ms");
+    }
+}
+
+#[test]
+fn what_a_target_needs_is_opened_also_while_the_load_recovers() {
+    // 20 ms longer each second: 400 connections more each second.
+    let needed = opened(3_200_000, 20 * MS, &[]);
+    let opened = opened(3_200_000, 20 * MS, &[(2 * S, 50 * MS), (3 * S, 20 * MS)]);
+    assert!(opened >= needed * 9 / 10, "{opened} of {needed}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -251,21 +287,18 @@ fn the_effect_of_an_absence_at_the_start_ends() {
 }
 
 #[test]
-fn an_accept_queue_that_a_burst_fills_is_the_generators_fault() {
+fn what_an_absence_made_late_fills_no_accept_queue() {
     let mut plan = testing::open(1_000.0, 4, 1_000);
     if let LoadModel::Open { connections, .. } = &mut plan.load {
         connections.initial = 0;
     }
     let (sound, rules) = run_stopped(plan.clone(), ShortQueue::default(), &[], false);
     assert_eq!((rules, sound.http.counts.connects_delayed), (vec![], 0));
-    let (result, rules) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
-    assert_eq!(rules, []);
-    assert!(
-        result.http.response_time.percentile(0.99).ns > S / 2
-            && result.http.response_time.percentile(0.99).is_own()
-    );
+    let (result, _) = run_stopped(plan, ShortQueue::default(), &[(2 * S, 200 * MS)], false);
     let late = result.http.connect_time.count() - result.http.connect_time.count_up_to_ns(900 * MS);
-    assert!(late > 100 && result.http.counts.connects_delayed >= late, "{late}: {:?}", result.http.counts);
+    assert_eq!(late, 0, "{:?}", result.http.counts);
+    // The wait for a connection is the generator's share, not the target's.
+    assert!(wrong(&result, 5 * MS).is_empty(), "{:?}", result.http.away);
 }
 
 /// Opens connections after a second, as a target whose accept queue was full, and answers at once.

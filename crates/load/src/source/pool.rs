@@ -1,0 +1,111 @@
+//! The connections of an open load, and which of them takes the next arrival.
+
+use std::collections::VecDeque;
+
+use crate::{schedule::Schedule, slot::Slot, wire::SlotId};
+
+/// So many slots in use for each one more that overdue arrivals open after an absence of the generator.
+const HELD_SLOTS_TO_ONE_MORE: SlotId = 20;
+
+/// An open load's schedule and the connections that carry it.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// When requests are due.
+    pub schedule: Schedule,
+    /// Open slots with nothing in flight, longest free first.
+    pub idle: VecDeque<SlotId>,
+    /// With pipelining: open slots that have requests in flight and had room for more when they were queued. A slot that is
+    /// taken out may be full, because keeping the queue exact would cost every answer.
+    pub pipelinable: VecDeque<SlotId>,
+    /// Slots without a connection that may open one.
+    pub vacant: Vec<SlotId>,
+    /// The first slot that was never used. No later slot was used either.
+    pub unused: SlotId,
+    /// The next arrival is overdue because the generator was away: it takes no further slot.
+    pub holds: bool,
+    /// When an arrival was held and every connection was busy, for the last time.
+    pub last_held_ns: u64,
+    /// Number of slots that may be used while arrivals are held; none outside the recovery from an absence.
+    pub held_at: Option<SlotId>,
+    /// Number of slots that are opened before the start.
+    pub initial: SlotId,
+    /// Number of retired slots.
+    pub retired: u64,
+    /// When an arrival was due and every connection was busy, for the last time; 0 if never.
+    pub busy_at_ns: u64,
+    /// Sum of the retired slots' shares of arrivals. An arrival is lost when the sum reaches the number of slots.
+    pub retired_carry: u64,
+}
+
+/// What happens to an arrival.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// It is assigned to this slot.
+    Slot(SlotId),
+    /// It belongs to a retired slot, and is never sent.
+    Lost,
+    /// It waits, because every connection is busy.
+    Busy,
+}
+
+impl Pool {
+    /// Chooses the slot of the next arrival. `depth`: most requests in flight on a connection.
+    #[inline]
+    pub(crate) fn choose_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
+        // A retired slot keeps its share of the schedule: assigning it to other slots would change the planned load, and
+        // hide that a part of it is missing.
+        if self.retired > 0 {
+            self.retired_carry += self.retired;
+            if self.retired_carry >= slots.len() as u64 {
+                self.retired_carry -= slots.len() as u64;
+                return Placement::Lost;
+            }
+        }
+        let placement = self.find_free_slot(slots, depth);
+        if placement == Placement::Busy && self.retired > 0 {
+            // The same arrival comes again.
+            self.retired_carry -= self.retired;
+        }
+        placement
+    }
+
+    /// Whether the next arrival may take one of the `slots` that was never used.
+    #[inline]
+    pub(crate) fn may_grow(&self, slots: usize) -> bool {
+        let most = if self.holds { self.held_at.map_or(0, |most| most as usize).min(slots) } else { slots };
+        (self.unused as usize) < most
+    }
+
+    /// Holds the next arrival, or does not. The share of slots that it may add is so small that a target does not notice, and as
+    /// large as the load needs to recover if each of its connections is always busy.
+    pub(crate) fn hold(&mut self, holds: bool) {
+        self.holds = holds;
+        if holds {
+            self.held_at.get_or_insert(self.unused + self.unused / HELD_SLOTS_TO_ONE_MORE);
+        }
+    }
+
+    /// Takes an idle or vacant slot first, because a pipelined request waits for the answers before it. Takes a pipelinable
+    /// slot next, and opens a further connection only when all are full.
+    #[inline]
+    fn find_free_slot(&mut self, slots: &mut [Slot], depth: usize) -> Placement {
+        if let Some(slot) = self.idle.pop_front() {
+            return Placement::Slot(slot);
+        }
+        if let Some(slot) = self.vacant.pop() {
+            return Placement::Slot(slot);
+        }
+        while let Some(id) = self.pipelinable.pop_front() {
+            let slot = &mut slots[id as usize];
+            slot.queued_pipelinable = false;
+            if slot.has_room(depth) {
+                return Placement::Slot(id);
+            }
+        }
+        if self.may_grow(slots.len()) {
+            self.unused += 1;
+            return Placement::Slot(self.unused - 1);
+        }
+        Placement::Busy
+    }
+}
