@@ -18,13 +18,15 @@ use rustix::{
 pub use folder::{Folder, Trust};
 pub use input::read;
 pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads, word_reads};
-pub use output::secret;
+pub use output::{public, secret};
+pub use watched::{Watched, open_to_write, stop};
 pub use way::keeps_names;
 
 mod folder;
 mod input;
 mod named;
 mod output;
+mod watched;
 mod way;
 
 /// Opens a regular file that a user named, to read it, and notes that it [is read](reads); links are followed. A FIFO that stands in its

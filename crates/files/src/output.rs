@@ -1,4 +1,4 @@
-//! Outputs that hold secrets.
+//! Outputs that are written while a command runs.
 
 use std::{
     fs::{File, Permissions},
@@ -13,7 +13,7 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{Folder, Trust, refused, waiting};
+use crate::{Folder, Trust, Watched, refused, waiting};
 
 /// Opens a file that a user named for secrets, to write it anew, or (`append`) behind what is in it. Only this user can read it, and
 /// what is written anew is a new file: who has the former one open reads nothing of it. A pipe or a device is opened as it is, without
@@ -22,8 +22,20 @@ use crate::{Folder, Trust, refused, waiting};
 /// In a folder that others may write to, no link is followed, and nothing is written behind the lines of others.
 ///
 /// # Errors
-/// When it cannot be opened or made, or `option` cannot [claim](crate::claim) it; `ENXIO` for a pipe that nobody reads.
-pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<File> {
+/// When it cannot be opened or made, is a pipe that nobody reads, or `option` cannot [claim](crate::claim) it.
+pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<Watched<File>> {
+    opened(option, path, append, 0o600).map(Watched::of)
+}
+
+/// The same for what everybody may read, written anew.
+///
+/// # Errors
+/// As for [`secret`].
+pub fn public(option: &str, path: &Path) -> io::Result<Watched<File>> {
+    opened(option, path, false, 0o644).map(Watched::of)
+}
+
+fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File> {
     crate::claim(option, path)?;
     let name = path.file_name().ok_or_else(|| io::Error::from(ErrorKind::IsADirectory))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -32,29 +44,32 @@ pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     let mut flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     flags.set(OFlags::NOFOLLOW, is_shared);
-    let opened = match openat(&folder, name, flags, Mode::RUSR | Mode::WUSR) {
+    let opened = match openat(&folder, name, flags, Mode::from_raw_mode(mode)) {
         Ok(opened) => File::from(opened),
         Err(Errno::LOOP) if is_shared && append => {
             return Err(refused("is a link, in a folder that other users may write to"));
         }
-        Err(Errno::LOOP) if is_shared => return anew(&folder, path),
+        Err(Errno::LOOP) if is_shared => return anew(&folder, path, mode),
+        Err(Errno::NXIO) => return Err(refused("nobody reads this pipe")),
         Err(cause) => return Err(cause.into()),
     };
-    let opened = waiting(opened)?;
     let about = opened.metadata()?;
     if !about.is_file() {
         return Ok(opened);
     }
+    let opened = waiting(opened)?;
     if append && is_shared && (about.uid() != geteuid().as_raw() || about.nlink() > 1) {
         return Err(refused("is another user's or has a second name, in a folder that others may write to"));
     }
     let named = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_link = FileType::from_raw_mode(named.st_mode) == FileType::Symlink;
     if !append && !is_link {
-        return anew(&folder, path);
+        return anew(&folder, path, mode);
     }
     // One that was there before may have been open to all.
-    opened.set_permissions(Permissions::from_mode(0o600))?;
+    if mode == 0o600 {
+        opened.set_permissions(Permissions::from_mode(mode))?;
+    }
     if !append {
         opened.set_len(0)?;
     }
@@ -62,9 +77,9 @@ pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<File> {
 }
 
 /// Puts a new file in the place of what has the name.
-fn anew(folder: &Folder, path: &Path) -> io::Result<File> {
+fn anew(folder: &Folder, path: &Path, mode: u32) -> io::Result<File> {
     let name = Path::new(path.file_name().unwrap_or_default());
-    let (file, beside) = folder.create_beside(name, 0o600)?;
+    let (file, beside) = folder.create_beside(name, mode)?;
     folder.rename(&beside, name).inspect_err(|_| drop(folder.remove(&beside)))?;
     Ok(file)
 }
@@ -140,7 +155,7 @@ mod tests {
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for append in [true, false] {
             let refused = secret("--log", &fifo, append).unwrap_err();
-            assert_eq!(Errno::from_io_error(&refused), Some(Errno::NXIO));
+            assert!(refused.to_string().contains("nobody reads this pipe"), "{refused}");
         }
         let _reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
         secret("--log", &fifo, false).unwrap().write_all(b"x").unwrap();

@@ -125,7 +125,7 @@ pub fn run(
 /// # Errors
 /// When the parent is gone or its messages are not those of this program.
 pub fn run_worker() -> io::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = files::stop();
     let messages = match receive_from_parent(Arc::clone(&stop)) {
         Ok(messages) => messages,
         Err(error) => {

@@ -4,12 +4,16 @@ use std::{
     fs::File,
     io::{self, Write},
     net::SocketAddr,
-    os::{fd::AsRawFd, unix::fs::FileExt},
-    path::Path,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::FileExt,
+    },
+    path::{Path, PathBuf},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
 
+use files::Watched;
 use record::{ErrorClass, LogPlan};
 use serde::Serialize;
 
@@ -79,24 +83,15 @@ pub(crate) struct LogWriter {
 /// When the file cannot be written.
 pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender, LogWriter)> {
     let fails = |error: io::Error| {
-        let why = if error.raw_os_error() == Some(libc::ENXIO) {
-            "nobody reads this pipe".to_owned()
-        } else {
-            error.to_string()
-        };
-        io::Error::new(error.kind(), format!("cannot write the log {}: {why}", plan.file))
+        io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
     };
     // Only its owner may read it: targets of requests may say who did what.
     let mut file = files::secret("--log", Path::new(&plan.file), true).map_err(fails)?;
-    if file.metadata()?.is_file() {
-        // A line that was torn by a full disk must not spoil the next one.
-        let mut last = [b'\n'];
-        let end = file.metadata()?.len();
-        if end > 0
-            && File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-                .is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok())
-            && last != *b"\n"
-        {
+    let named = PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
+    // A line that was torn by a full disk must not spoil the next one.
+    if let Ok(old) = files::open_with(File::options().read(true), &named) {
+        let (mut last, end) = ([b'\n'], old.metadata()?.len());
+        if end > 0 && old.read_at(&mut last, end - 1).is_ok() && last != *b"\n" {
             file.write_all(b"\n").map_err(fails)?;
         }
     }
@@ -118,7 +113,12 @@ impl LogWriter {
 }
 
 /// Writes all entries. Those that the file does not take are lost, and counted.
-fn write(mut file: File, name: &str, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
+fn write(
+    mut file: Watched<File>,
+    name: &str,
+    steps: &[String],
+    entries: &Receiver<LogEntry>,
+) -> io::Result<()> {
     let (mut lines, mut lost, mut why) = (Vec::new(), 0_u64, None);
     while let Ok(first) = entries.recv() {
         lines.clear();

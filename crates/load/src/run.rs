@@ -177,6 +177,8 @@ pub fn run(
         let mut result = merged.unwrap_or_default();
         result.http.response_time.observed = response_time;
         if let Some(error) = log.map(LogWriter::finish).and_then(Result::err) {
+            // Somebody ended the wait for a reader.
+            result.interrupted |= error.kind() == io::ErrorKind::TimedOut;
             result.lost_log = Some(error.to_string());
         }
         let used = ProcessUse::now();

@@ -2,10 +2,7 @@
 
 use std::{
     fs,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use signal_hook::{
@@ -15,17 +12,10 @@ use signal_hook::{
 
 use crate::exit::{Refusal, Result};
 
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Whether a signal has come that the command heeds.
-pub(crate) fn is_asked() -> bool {
-    STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
-}
-
-/// A flag that the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT ends the program at
+/// The flag of [`files::stop`], which the first SIGINT, SIGTERM or SIGHUP sets, so that the command ends cleanly. A second SIGINT ends the program at
 /// once with status 130; a second SIGTERM does not, because timeout(1) sends it twice.
 pub(crate) fn on_signal() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::clone(STOP.get_or_init(Arc::default));
+    let stop = files::stop();
     let failed = |signal, e| Refusal::one(format_args!("cannot handle signal {signal}: {e}"));
     // Registered first: the shutdown must check the flag before the same signal sets it.
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).map_err(|e| failed(SIGINT, e))?;

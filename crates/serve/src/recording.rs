@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use files::Watched;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -24,7 +25,7 @@ const WRITE_AFTER_NS: u64 = 100_000_000;
 /// The file that the threads of a target share.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    file: Mutex<File>,
+    file: Mutex<Watched<File>>,
     /// Maximum number of bytes of a body in a line.
     pub body_bytes: usize,
     connections: AtomicU64,
@@ -56,13 +57,13 @@ impl Recorder {
     }
 
     fn write(&self, lines: &[u8]) {
+        // Whole lines, under the lock: lines of several threads do not mix.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // Behind a part of a line, the next one would be no line either.
         if self.failure().is_some() {
             return;
         }
-        // Whole lines, under the lock: lines of several threads do not mix.
-        let written = self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines);
-        if let Err(error) = written {
+        if let Err(error) = file.write_all(lines) {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.to_string());
         }
     }

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs,
+    fmt,
+    io::Write as _,
     net::{IpAddr, SocketAddr},
     str::FromStr,
     sync::Arc,
@@ -92,8 +93,9 @@ impl Security {
             None => made(&authority, tls.fault, listen)?,
         };
         if let Some(file) = &tls.ca_out {
-            let claimed = files::claim("--tls-ca-out", file);
-            claimed.and_then(|()| fs::write(file, authority.pem())).map_err(|error| ConfigError::File {
+            let opened = files::public("--tls-ca-out", file);
+            let written = opened.and_then(|mut out| out.write_all(authority.pem().as_bytes()));
+            written.map_err(|error| ConfigError::File {
                 path: file.clone(),
                 cause: format!("cannot be written: {error}"),
             })?;

@@ -97,6 +97,63 @@ fn what_nobody_reads_ends_by_one_signal() -> Result<()> {
 }
 
 #[test]
+fn what_is_written_to_a_pipe_that_nobody_reads_ends_by_one_signal() -> Result<()> {
+    let _shared = beside_others();
+    let full = r#"mkfifo FOLDER/pipe; exec 3<>FOLDER/pipe; head -c 65536 /dev/zero >&3; exec "$0" "$@""#;
+    let start = |folder: &TemporaryFolder, words: &str| {
+        let script = full.replace("FOLDER", &folder.path().display().to_string());
+        let words = words.replace("PIPE", &folder.file("pipe"));
+        Proofload::new(&words)?.with(|launch| launch.under(["bash", "-c", &script])).start()
+    };
+    for processes in [1, 2] {
+        let folder = TemporaryFolder::new()?;
+        let (seen, json) = (folder.file("seen"), folder.file("trial.json"));
+        let serve = Serve::start(&format!("--record {seen}"))?;
+        let words = format!(
+            "http {} -c 2 -n 6 -q --processes {processes} --log PIPE --log-sample 1 --json {json}",
+            serve.url()
+        );
+        let mut call = start(&folder, &words)?;
+        let lines = || fs::read_to_string(&seen).unwrap_or_default().lines().count();
+        until("requests have come", || lines() == 6);
+        call.process.signal(Signal::TERM);
+        let ended = call.finish()?;
+        let trial: record::Trial = serde_json::from_slice(&fs::read(&json)?)?;
+        let is_told = trial.warnings.iter().any(|warning| warning.message.contains("nobody reads it"));
+        ensure!(ended.code == Some(130) && trial.interrupted && is_told, "{}", ended.described());
+    }
+    // The certificate is written before anything is served, the record meanwhile, and the report behind it.
+    for words in [
+        "serve --listen 127.0.0.1:0 --tls --tls-ca-out PIPE",
+        "serve --listen 127.0.0.1:0 --record PIPE",
+        "listen --listen 127.0.0.1:0 --path PIPE.d/x --report PIPE",
+    ] {
+        let folder = TemporaryFolder::new()?;
+        let mut call = start(&folder, words)?;
+        let pid = call.process.pid();
+        let catches = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mask = |line: &str| u64::from_str_radix(line.trim(), 16).unwrap_or_default();
+        until("signals are heeded", || {
+            catches()
+                .lines()
+                .filter_map(|line| line.strip_prefix("SigCgt:"))
+                .any(|line| mask(line) >> 14 & 1 == 1)
+        });
+        if words.contains("--record") {
+            call.process.says("listening on ", PATIENCE)?;
+            let said = call.process.stdout();
+            let address = said.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+            Proofload::http(&format!("http://{address}/"), "-n 1 -q")?.run()?.counted(0)?;
+        }
+        call.process.signal(Signal::TERM);
+        let ended = call.finish()?;
+        let is_told = ended.stderr.contains("nobody reads it");
+        ensure!(ended.code == Some(2) && is_told, "{words}: {}", ended.described());
+    }
+    Ok(())
+}
+
+#[test]
 fn receipts_that_cannot_be_written_are_no_success() -> Result<()> {
     let _shared = beside_others();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);

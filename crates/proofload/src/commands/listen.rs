@@ -14,7 +14,10 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     process,
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::{
+        atomic::Ordering,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -106,8 +109,9 @@ fn listen(
     let addresses = address_list(&server);
     info!("listening on {addresses}; storing in {storage}");
     let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
-    // From here on a signal ends the process, since standard output may block.
+    // From here on a signal ends the process, since its outputs may block: after one that has come, they wait no longer.
     drop(events);
+    files::stop().store(stops > 0, Ordering::Relaxed);
     if let Some(why) = &final_report.close_error {
         error!("{why}{}", unstored_note(&final_report.statistics));
     }

@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ServeArgs) -> Result<Exit> {
 /// Runs as a worker process.
 pub(crate) fn work() -> Result<Exit> {
     raise_descriptors();
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = files::stop();
     let orders = receive_from_parent(Arc::clone(&stop)).map_err(Refusal::one)?;
     let Ok(config) = orders.recv() else {
         return Err(Refusal::one("a worker process is started by proofload itself, not by hand"));

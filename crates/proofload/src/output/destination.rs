@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use files::{Folder, Trust};
+use files::{Folder, Trust, Watched};
 use record::printable::{PrintableWriter, printable_json};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use serde::Serialize;
@@ -97,7 +97,7 @@ impl Destination {
         let written = claimed.and_then(|()| match self.way {
             Way::Stdout => {
                 let output = PrintableWriter::new(
-                    BufWriter::new(standard::Watched::of(io::stdout().lock())),
+                    BufWriter::new(Watched::of(io::stdout().lock())),
                     standard::printable_lines,
                 );
                 write_and_flush(output, write)
@@ -107,8 +107,8 @@ impl Destination {
                 // Pipes and devices cannot be truncated.
                 let is_replaced = !is_appended && file.metadata().is_ok_and(|about| about.is_file());
                 let truncate = || if is_replaced { file.set_len(0) } else { Ok(()) };
-                let written = truncate()
-                    .and_then(|()| write_and_flush(BufWriter::new(standard::Watched::of(&file)), write));
+                let written =
+                    truncate().and_then(|()| write_and_flush(BufWriter::new(Watched::of(&file)), write));
                 // A partial file looks like a whole one. An error here is not reported: the first error is.
                 written.inspect_err(|_| drop(truncate()))
             }
@@ -143,7 +143,9 @@ impl Way {
         let old = fs::metadata(path).ok();
         match &old {
             Some(about) if files::is_stdout(about) => return Ok(Self::Stdout),
-            Some(about) if !about.is_file() => return as_it_is(),
+            Some(about) if !about.is_file() => {
+                return Ok(Self::AsItIs { file: files::open_to_write(path)?, is_appended });
+            }
             _ => {}
         }
         // A file that this user may not write to is not replaced either.

@@ -5,26 +5,13 @@ use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
-    time::{Duration, Instant},
 };
 
+use files::Watched;
 pub(crate) use record::printable::printable_lines;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-};
 
 use super::wrap::wrapped;
-use crate::{
-    exit::{Exit, Refusal, Result},
-    stop,
-};
-
-/// As much as a pipe that can be written to takes without waiting (pipe(7)), in bytes.
-const AT_ONCE: usize = 4_096;
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// For so long, a command that was asked to end waits for somebody to read on.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::exit::{Exit, Refusal, Result};
 
 /// Writes text to standard output as it is, for programs and people. The caller escapes foreign text as the format
 /// requires; control characters that are left are made visible here.
@@ -59,50 +46,6 @@ pub(crate) fn print_coloured(text: &str) -> Result {
 fn write(text: &str) -> Result {
     let mut output = Watched::of(io::stdout().lock());
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| write_failed(&error))
-}
-
-/// An output that may be a pipe or a terminal which nobody reads. A signal that asks the command to end is heeded then, too.
-pub(crate) struct Watched<W> {
-    output: W,
-    /// Since when nothing was read though the command was asked to end.
-    unread_since: Option<Instant>,
-}
-
-impl<W: Write + AsFd> Watched<W> {
-    /// Watches this output.
-    pub(crate) fn of(output: W) -> Self {
-        Self { output, unread_since: None }
-    }
-
-    fn await_reader(&mut self) -> io::Result<()> {
-        loop {
-            match poll(&mut [PollFd::new(&self.output, PollFlags::OUT)], Some(&LOOK_AGAIN)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                _ => {
-                    self.unread_since = None;
-                    return Ok(());
-                }
-            }
-            let is_over = |since: &mut Instant| since.elapsed() > UNREAD_TIMEOUT;
-            if stop::is_asked() && is_over(self.unread_since.get_or_insert_with(Instant::now)) {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it"));
-            }
-        }
-    }
-}
-
-impl<W: Write + AsFd> Write for Watched<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let bytes = &bytes[..bytes.len().min(AT_ONCE)];
-        self.await_reader()?;
-        self.output.write_all(bytes)?;
-        self.output.flush()?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The width of a terminal in columns; `None` if it is no terminal or the width is unknown.
