@@ -3,6 +3,7 @@
 //! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
 //! this process has learned, in all their encodings. So a secret is also masked where a target's log repeats it.
 
+mod urls;
 mod whole;
 
 use std::{
@@ -22,6 +23,8 @@ use crate::{
     reference,
 };
 
+pub use urls::{authority, learn_place, learn_url, mask_url, secrets_in_url};
+use urls::{encoded_urls, user_info, user_infos_within};
 pub use whole::mask_record;
 
 /// The replacement of a secret.
@@ -72,15 +75,6 @@ pub fn learn(secret: &str) {
     }
 }
 
-/// Learns path and query of the value of a variable that holds them behind a host: they are sent, logged and named apart from it.
-pub fn learn_place(value: &str) {
-    let value = value.split('#').next().unwrap_or_default();
-    let behind = &value[authority(value)..];
-    let place = behind.find(['/', '?']).map_or("", |at| &behind[at..]);
-    let (path, query) = place.split_once('?').unwrap_or((place, ""));
-    [place, path, query].into_iter().for_each(learn);
-}
-
 /// All that was learned, with what it is replaced by: for another process, which learns it by [`learn_text`].
 pub fn learned() -> Vec<(String, String)> {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +122,7 @@ pub fn learn_variable(name: &str, value: &str) {
         if !["true", "false"].contains(&value) && !reference::is_reference_only(value) {
             learn(value);
         }
-    } else if mask(value) != value {
+    } else if mask(value) != value || !encoded_urls(value).is_empty() {
         learn_url(value);
         learn_text(value, &mask(value));
     }
@@ -142,30 +136,6 @@ fn learn_pair(pair: &str) {
     if password.is_empty() || user.len() >= MIN_TOKEN_BYTES {
         learn(user);
     }
-}
-
-/// Learns the user info and the secret parameters of a URL, and the replacement of the whole URL.
-pub fn learn_url(url: &str) {
-    learn_text(url, &mask_url(url));
-    if let Some(user_info) = user_info(url, authority(url)) {
-        let user_info = &url[user_info];
-        learn(user_info);
-        learn_pair(&percent_decode_str(user_info).decode_utf8_lossy());
-    }
-    for (_, value) in parameters(url) {
-        learn(&url[value.clone()]);
-        learn(&percent_decode_str(&url[value]).decode_utf8_lossy());
-    }
-}
-
-/// The secrets in a URL, each with its description and value.
-pub fn secrets_in_url(url: &str) -> Vec<(String, String)> {
-    let user_info = user_info(url, authority(url));
-    let user_info = user_info.map(|span| ("the URL's user info".to_owned(), url[span].to_owned()));
-    let parameters = parameters(url).into_iter();
-    let parameters =
-        parameters.map(|(name, span)| (format!("the query parameter {name}"), url[span].to_owned()));
-    user_info.into_iter().chain(parameters).collect()
 }
 
 /// Whether anything has been learned.
@@ -246,16 +216,6 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     masked
 }
 
-/// Masks the secrets of a URL; the scheme may be missing.
-pub fn mask_url(url: &str) -> String {
-    let url = mask_learned_text(url);
-    let user_info =
-        user_info(&url, authority(&url)).filter(|span| !reference::is_reference_only(&url[span.clone()]));
-    let masked = replace_spans(&url, user_info.into_iter().collect());
-    let found = parameter_spans(&masked);
-    replace_spans(&masked, found)
-}
-
 /// Masks the value of a header field: `Bearer ${TOKEN}` for its expanded value, however short it is.
 pub fn mask_header(name: &str, value: &str) -> String {
     let learned = LEARNED.read().unwrap_or_else(PoisonError::into_inner).replacements.get(value).cloned();
@@ -287,30 +247,12 @@ fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
     shown + &text[at..]
 }
 
-/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
-/// or `#` names one (RFC 3986, 3.1).
-pub fn authority(url: &str) -> usize {
-    match url.find([':', '/', '?', '#']) {
-        Some(at) if url[at..].starts_with("://") => at + 3,
-        _ => 0,
-    }
-}
-
-/// The span of the user info in the authority that starts at `authority`.
-fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
-    let rest = &text[authority..];
-    let end = rest.find(|c: char| "/?#".contains(c) || is_url_end(c)).unwrap_or(rest.len());
-    rest[..end].rfind('@').map(|at| authority..authority + at)
-}
-
 fn is_url_end(c: char) -> bool {
     URL_ENDS.contains(&c) || c.is_whitespace()
 }
 
 fn user_info_spans(text: &str) -> Vec<Range<usize>> {
-    let authorities = text.match_indices("://").map(|(at, _)| at + 3);
-    let spans = authorities.filter_map(|authority| user_info(text, authority));
-    spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
+    user_infos_within(text).filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
 }
 
 /// The names of secret query parameters, and the spans of their values.

@@ -136,12 +136,10 @@ pub(super) fn read_target(written: &str) -> Result<Text, String> {
     let end = authority + authority_of(written).len();
     let user_info = written[authority..end].rfind('@').map_or(0..0, |at| authority..authority + at);
     let query = written.find('?').unwrap_or(written.len());
-    read_with(written, |at, value| match at {
+    read_with(written, |before, at, value| match at {
         at if user_info.contains(&at) || at > query => reference::percent_encoded(&value),
         at => {
-            if at < end {
-                secrets::mask::learn_place(&value);
-            }
+            secrets::mask::learn_place(&before.shown(), &value);
             if at == 0 { value.split('#').next().unwrap_or_default().to_owned() } else { value }
         }
     })
@@ -171,15 +169,15 @@ pub(super) fn read_body(text: &str) -> Result<Text, String> {
 
 /// A text as a user wrote it. From now on, messages show it instead of the values of its variables.
 pub(super) fn read_text(written: &str) -> Result<Text, String> {
-    let text = read_with(written, |_, value| value)?;
+    let text = read_with(written, |_, _, value| value)?;
     if reference::has_reference(written) {
         secrets::mask::learn_text(&text.shown(), written);
     }
     Ok(text)
 }
 
-/// A text with the values of its variables, each as its place in the text needs it.
-fn read_with(written: &str, value_at: impl Fn(usize, String) -> String) -> Result<Text, String> {
+/// A text with the values of its variables, each as its place needs it: behind what was read, at a place in what was written.
+fn read_with(written: &str, value_at: impl Fn(&Text, usize, String) -> String) -> Result<Text, String> {
     let mut read = Text::default();
     for (start, piece) in text::pieces(written)? {
         match piece {
@@ -190,7 +188,7 @@ fn read_with(written: &str, value_at: impl Fn(usize, String) -> String) -> Resul
                     match piece {
                         reference::Piece::Text(literal) => read.push_literal(literal),
                         reference::Piece::Name(name) => {
-                            read.push_literal(value_at(start + at, reference::variable(name)?));
+                            read.push_literal(value_at(&read, start + at, reference::variable(name)?));
                         }
                     }
                 }

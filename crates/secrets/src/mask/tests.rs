@@ -28,6 +28,7 @@ fn names_tell_secrets_in_any_text() {
         assert_eq!(mask(masked), masked, "masked once more");
     }
     assert_eq!(mask_url("ann:pw@h:80/?token=1"), "***@h:80/?token=***");
+    assert_eq!(mask_url("ann:pw@h/?n=http://u:p@h/&m=http://h/a@b"), "***@h/?n=http://***@h/&m=http://h/a@b");
     assert_eq!(mask_header("X-Api-Key", "k"), MASK);
     assert_eq!(mask_header("Accept", "text/html"), "text/html");
     assert_eq!(mask_header("Referer", "http://a:b@h/?page=2&token=1"), "http://***@h/?page=2&token=***");
@@ -60,6 +61,20 @@ fn what_was_learned_is_masked_in_every_form() {
 }
 
 #[test]
+fn urls_within_a_query_tell_their_secrets() {
+    learn_url("http://h/?next=http://ann:within-1@h/&page=2");
+    learn_url("h/?next=http%3A%2F%2Fann%3Awithin-2%40h%2F&mail=ann%40within-3.example&page=2");
+    learn_url("/?next=%2fback%3Fpage%3D2%26token%3Dwithin-4");
+    learn_variable("Referer", "http://h/?to=http%3A%2F%2Fh%2F%3Fapi_key%3Dwithin-5");
+    assert_eq!(mask_learned_text("within-1 within-2 within-3 within-4 within-5"), "*** *** within-3 *** ***");
+    assert_eq!(
+        mask_learned_text("x?next=http%3A%2F%2Fann%3Awithin-2%40h%2F&page=2"),
+        "x?next=http%3A%2F%2F***%40h%2F&page=2"
+    );
+    assert_eq!(mask("ann@within-3.example /back?page=2"), "ann@within-3.example /back?page=2");
+}
+
+#[test]
 fn variables_of_a_process_tell_their_secrets() {
     learn_variable("DB_PASSWORD", "variable1");
     learn_variable("DB_URL", "db://ann:variable2@h/x");
@@ -84,10 +99,17 @@ fn what_a_text_is_replaced_by_holds_no_other_value() {
 
 #[test]
 fn path_and_query_of_a_value_are_secrets_of_their_own() {
-    learn_place("http://place.example/hooks/place-1?tok=place-2");
-    learn_place("place.example:80/");
-    learn_place("place.example");
-    learn_place("http://place.example/place-3#top");
+    learn_place("", "http://place.example/hooks/place-1?tok=place-2");
+    learn_place("http://", "place.example:80/");
+    learn_place("", "place.example");
+    learn_place("", "http://place.example/place-3#top");
+    // Whatever of the way to the host the value holds.
+    learn_place("http:", "//place.example/place-4?q=place-5");
+    learn_place("http:/", "/place.example/place-6?q=place-7");
+    learn_place("http://place.example", "/place-8/x?q=place-9#part-9");
+    learn_place("http://place.example/a/", "place-10?q=place-11");
+    assert_eq!(mask("GET /place-4 q=place-5 /place-6 q=place-7 /place-8/x"), "GET *** *** *** *** ***");
+    assert_eq!(mask("q=place-9 q=place-9#part-9 place-10 q=place-11"), "*** *** *** ***");
     assert_eq!(mask("GET /hooks/place-1?tok=place-2&n=1"), "GET ***&n=1");
     assert_eq!(mask("/hooks/place-1 - tok=place-2"), "*** - ***");
     assert_eq!(mask("GET /place-3"), "GET ***");
