@@ -10,6 +10,7 @@ use lab::{
     file::{HostGroups, HostNames},
     plan::{KnownKind, Plan, Process, Program},
 };
+use secrets::reference;
 use settings::{Reader, Table, Value, suggestion};
 use toml::{
     Spanned,
@@ -236,6 +237,8 @@ fn read_url(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<String> {
     let url = reader.text_such_as(value, "a URL such as \"http://10.0.0.7/\"")?;
     match url.split_once("://") {
         Some(("http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => Some(url.to_owned()),
+        // Whatever its variables hold is read with the workload.
+        _ if reference::has_reference(url) => Some(url.to_owned()),
         _ => reader.refuse(value.span(), format!("'{url}' is not a URL such as http://10.0.0.7:8080/")),
     }
 }

@@ -133,8 +133,12 @@ fn read_url(
     if !path.starts_with('/') {
         return reader.refuse(value.span(), format!("'{path}' is not a path such as /index.html"));
     }
-    let end = root.find("://").and_then(|at| Some(at + 3 + root[at + 3..].find('/')?));
-    Some(format!("{}{path}", &root[..end.unwrap_or(root.len())]))
+    let Some(authority) = root.find("://").map(|at| at + 3) else {
+        let message = "the target's URL is a variable, which may hold a path: leave out 'path', and write it behind the variable";
+        return reader.refuse(value.span(), message);
+    };
+    let end = root[authority..].find('/').map_or(root.len(), |end| authority + end);
+    Some(format!("{}{path}", &root[..end]))
 }
 
 /// Makes the path of a file (`@FILE`) absolute; other texts stay.
