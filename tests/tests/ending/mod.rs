@@ -221,6 +221,27 @@ fn what_a_trial_leaves_may_lie_in_its_result_folder() -> Result<()> {
     let output = Proofload::new(&words)?.run()?;
     ensure!(fs::read_to_string(&page)?.contains("</html>"), "{}", output.described());
     ensure!(fs::metadata(format!("{out}/trial.json"))?.len() > 0, "{}", output.described());
+    // So may that of a study. The URL of its target is in a variable, and kept from every record.
+    let (study, out) = (folder.file("study.toml"), folder.file("of-study"));
+    let text = "[targets.one]\nurl = \"${PLACE}\"\n[workload.http]\nusers = 1\nrequests = 5\ncookies = true\n[trial]\nrepeats = 1\n";
+    fs::write(&study, text)?;
+    let call = Proofload::new(&format!("run {study} -q --out {out} --json {out}/own.json"))?;
+    let place = format!("{}hidden-place", serve.url());
+    let output = call.with(|launch| launch.env("PLACE", &place)).run()?;
+    let (own, trials) =
+        (fs::read_to_string(format!("{out}/own.json"))?, fs::read_to_string(format!("{out}/trials.jsonl"))?);
+    ensure!(output.code == Some(0) && own.contains("\"schema\""), "{}", output.described());
+    ensure!(
+        ![own, trials, output.stdout].iter().any(|text| text.contains("hidden-place")),
+        "the place is shown"
+    );
+    for record in ["plan.json", "trials.jsonl", "report.html"] {
+        let fresh = folder.file("fresh");
+        let words = format!("run {study} -q --out {fresh} --json {fresh}/{record}");
+        let eaten = Proofload::new(&words)?.with(|launch| launch.env("PLACE", &serve.url())).run()?;
+        let is_told = eaten.stderr.contains("--out writes to it, too") && !Path::new(&fresh).exists();
+        ensure!(eaten.code == Some(2) && is_told, "{}", eaten.described());
+    }
     Ok(())
 }
 

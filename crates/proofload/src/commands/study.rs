@@ -2,7 +2,7 @@
 
 use std::{
     io::IsTerminal,
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
 };
 
 use jiff::Timestamp;
@@ -69,7 +69,19 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    let json = Destination::open_optional("--json", run.json)?;
+    let is_within = match (&run.out, run.json) {
+        (Some(out), Some(json)) => absolute(json).and_then(|json| Ok(json.starts_with(absolute(out)?))),
+        _ => Ok(false),
+    };
+    let is_within = is_within.map_err(Refusal::one)?;
+    // What lies in the result folder is tried when that is made.
+    if let Some(json) = run.json.filter(|_| is_within) {
+        let claimed = files::claim("--json", json);
+        claimed
+            .map_err(|why| Refusal::one(format_args!("--json: cannot write {}: {why}", json.display())))?;
+    }
+    let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));
+    let outside = open(false)?;
     let stop = crate::stop::on_signal()?;
     lab.stop = stop.clone();
     let options = study::Options {
@@ -91,6 +103,7 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         Some(_) => place.make().map_err(Refusal::one)?,
         None => place.make_free().map_err(Refusal::one)?,
     };
+    let json = outside.or(open(true)?);
     let mut progress = StudyProgress::new(&run.study, run.quiet);
     let outcome = study::run(&run.study, &folder, &options, &mut |event| progress.show(&event));
     progress.end();
