@@ -93,7 +93,8 @@ impl Row {
         if has_help { argument.help(self.help()) } else { argument }
     }
 
-    fn id(&self) -> String {
+    /// What clap knows it by.
+    pub(super) fn id(&self) -> String {
         self.letter.map_or_else(|| self.long.to_owned(), String::from)
     }
 

@@ -31,7 +31,7 @@ const OPTIONS: &[(&str, Translation)] = &[
     ("tls-max=", Becomes("tls-max")),
     ("no-sessionid", Becomes("no-resumption")),
     ("haproxy-protocol", Becomes("proxy-protocol")),
-    ("form-escape basic tlsv1/1 tlsv1.0 tlsv1.1 http1.1 http0.9 tcp-nodelay silent/s show-error/S progress-bar/# no-buffer/N no-progress-meter \
+    ("form-escape basic tlsv1/1 tlsv1.0 tlsv1.1 http1.1 http0.9 silent/s show-error/S progress-bar/# no-buffer/N no-progress-meter \
       fail/f fail-with-body raw disable/q keepalive-time= disallow-username-in-url proxy-basic", Default),
     // What changes nothing that is sent.
     ("post301 post302 post303", Ignored("a redirected POST becomes a GET, as browsers do")),
@@ -43,7 +43,7 @@ const OPTIONS: &[(&str, Translation)] = &[
     ("no-keepalive", Ignored("it is about TCP's probes; proofload's own --no-keepalive opens a connection per request")),
     ("retry= retry-delay= retry-max-time= retry-connrefused retry-all-errors", Ignored("every request counts; a failed one is not tried again")),
     ("parallel/Z parallel-immediate parallel-max=", Ignored("--users of proofload says how many requests are in flight")),
-    ("happy-eyeballs-timeout-ms= tcp-fastopen false-start", Ignored("connections are made in one way")),
+    ("happy-eyeballs-timeout-ms= no-tcp-nodelay tcp-fastopen false-start", Ignored("connections are made in one way")),
     ("expect100-timeout=", Ignored("Expect: 100-continue is left out")),
     ("proto= proto-default= proto-redir=", Ignored("URLs are of http and https")),
     ("noproxy=", Ignored("only -x gives a proxy here")),

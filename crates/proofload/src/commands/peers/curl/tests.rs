@@ -207,6 +207,32 @@ fn what_is_ignored_is_said() {
 }
 
 #[test]
+fn a_flag_is_off_again_where_curl_takes_no_before_it() {
+    let plain = sent("curl 127.0.0.1");
+    for flags in [
+        "--compressed --no-compressed",
+        "--no-get --no-head --no-path-as-is --no-globoff --no-proxytunnel --no-fail --no-include --no-silent",
+        "-I --no-head -sS --no-silent --no-show-error --no-verbose",
+        "--digest --no-digest --no-anyauth --no-netrc",
+        "-k --no-insecure --sessionid --alpn --keepalive --buffer --no-tcp-nodelay",
+    ] {
+        assert_eq!(sent(&format!("curl {flags} 127.0.0.1")), plain, "{flags}");
+    }
+    assert_ne!(sent("curl --no-compressed --compressed 127.0.0.1"), plain, "the last counts");
+    let insecure = |flags: &str| read(&format!("curl {flags} https://127.0.0.1/")).unwrap().0.insecure;
+    assert_eq!(["-k --no-insecure", "--no-insecure -k"].map(insecure), [false, true]);
+    for flags in ["-L --no-location", "--location-trusted --no-location", "-L --no-location-trusted"] {
+        let (workload, notes) = read(&format!("curl {flags} 127.0.0.1")).unwrap();
+        assert!(workload.redirects.is_none() && notes.is_empty(), "{flags}: {workload:?} {notes:?}");
+    }
+    let secure = read("curl --no-alpn --alpn --no-sessionid --sessionid https://127.0.0.1/").unwrap().0;
+    assert_eq!((secure.alpn, secure.no_resumption), (None, false));
+    for flag in ["--no-http1.1", "--no-tlsv1.2", "--no-ipv4", "--no-data", "--no-no-alpn"] {
+        assert!(why(&format!("curl {flag} 127.0.0.1")).contains("is no option of curl"), "{flag}");
+    }
+}
+
+#[test]
 fn all_refusals_come_at_once() {
     let all = why("curl -x p --http2 -K file -u name 'http://127.0.0.1/[1-3]'");
     for words in [

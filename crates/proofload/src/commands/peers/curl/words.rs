@@ -5,7 +5,23 @@ use clap::{
     error::{ContextKind, ErrorKind},
 };
 
-use super::options;
+use super::{super::table::Row, options};
+
+/// What flags begin with that curl cannot turn off again: they choose one of several.
+const CHOICES: [&str; 9] =
+    ["http1", "http2", "http3", "ipv", "metalink", "next", "proxy-tlsv", "sslv", "tlsv"];
+
+/// The option that turns a flag off again, of which the last counts: `--no-compressed`, `--keepalive`.
+fn counter(row: &Row) -> Option<Arg> {
+    if !row.value.is_empty() || CHOICES.iter().any(|choice| row.long.starts_with(choice)) {
+        return None;
+    }
+    let name = row.long.strip_prefix("no-").map_or_else(|| format!("no-{}", row.long), str::to_owned);
+    // One and the same for curl.
+    let same = if row.long.starts_with("location") { &["L", "location-trusted"][..] } else { &[] };
+    let counter = Arg::new(name.clone()).long(name.clone()).action(clap::ArgAction::SetTrue).hide(true);
+    Some(counter.overrides_with_all([name, row.id()]).overrides_with_all(same))
+}
 
 /// curl's command line, as far as its options are known here.
 fn command() -> Command {
@@ -14,6 +30,7 @@ fn command() -> Command {
         .disable_help_flag(true)
         .infer_long_args(true)
         .args(options::rows().map(|row| row.argument(false)))
+        .args(options::rows().filter_map(counter))
         .arg(urls)
 }
 
