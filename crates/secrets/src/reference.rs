@@ -12,7 +12,7 @@ use std::{
 };
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use record::input::{MARK, each_line, read_text};
+use record::input::{MARK, read_text};
 
 use crate::mask;
 
@@ -115,8 +115,8 @@ pub(crate) fn is_reference_only(text: &str) -> bool {
 /// The lines of a file that holds secrets.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// The lines with their numbers, from 1, without empty lines and comments (`#`).
-    pub lines: Vec<(usize, String)>,
+    /// The lines with their numbers, from 1, without empty lines and comments (`#`); for one that cannot be read, why.
+    pub lines: Vec<(usize, Result<String, String>)>,
     /// A warning about the file's permissions.
     pub warning: Option<String>,
 }
@@ -131,15 +131,12 @@ pub fn read_lines(path: &Path) -> Result<Lines, String> {
     let mode = fs::metadata(path).map_err(refuse)?.mode();
     let lines = (1..).zip(text.lines().map(str::trim));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let lines =
-        each_line(path.display(), lines.map(|(number, line)| (number, (number, line))), |(number, line)| {
-            match line.contains(|c: char| c == MARK || c.is_control() && c != '\t') {
-                true => Err("it has a control character or a byte order mark; end lines with LF or CRLF"),
-                false => Ok((number, line.to_owned())),
-            }
-        })?;
+    let readable = |line: &str| match line.contains(|c: char| c == MARK || c.is_control() && c != '\t') {
+        true => Err("it has a control character or a byte order mark; end lines with LF or CRLF".to_owned()),
+        false => Ok(line.to_owned()),
+    };
     Ok(Lines {
-        lines,
+        lines: lines.map(|(number, line)| (number, readable(line))).collect(),
         warning: (mode & 0o004 != 0)
             .then(|| format!("all users of this machine can read {0}: run chmod o-r {0}", path.display())),
     })

@@ -33,6 +33,8 @@ pub struct Reader<'t> {
     /// Texts of the file and of overrides, by start position.
     sources: Vec<Source<'t>>,
     mistakes: Vec<(usize, String)>,
+    /// How many of them are keys that nobody knows.
+    unknown_keys: usize,
 }
 
 /// A text whose spans begin at `start`.
@@ -54,7 +56,7 @@ pub struct Table<'t, 'i> {
 impl<'t> Reader<'t> {
     /// Reads a file; mistakes name it `file`.
     pub fn new(file: &'t str, text: &'t str) -> Self {
-        Self { sources: vec![Source { start: 0, file, text }], mistakes: Vec::new() }
+        Self { sources: vec![Source { start: 0, file, text }], mistakes: Vec::new(), unknown_keys: 0 }
     }
 
     /// Adds a text beside the file's, such as an override of a value. Positions from `start` up to the next source
@@ -109,6 +111,11 @@ impl<'t> Reader<'t> {
     /// Whether there are mistakes.
     pub fn has_mistakes(&self) -> bool {
         !self.mistakes.is_empty()
+    }
+
+    /// Whether the value of a known key is wrong or missing.
+    pub fn has_wrong_values(&self) -> bool {
+        self.mistakes.len() > self.unknown_keys
     }
 
     /// Returns `value` if there are no mistakes.
@@ -322,6 +329,7 @@ impl<'t, 'i> Table<'t, 'i> {
                     _ => String::new(),
                 };
                 let known = self.known.join(", ");
+                reader.unknown_keys += 1;
                 reader.mistake(span, format!("unknown key '{key}'{hint} (known here: {known})"));
             }
         }

@@ -129,7 +129,7 @@ fn read_header_file(path: &str, mistakes: &mut Mistakes) -> Vec<HeaderField> {
     let lines = mistakes.read("headers", lines.map(|lines| lines.lines));
     let mut fields = Vec::new();
     for (number, line) in lines {
-        match split_header(&line) {
+        match line.as_deref().map_err(Clone::clone).and_then(split_header) {
             Ok((name, value)) => {
                 mask::learn_header(name, value);
                 mask::learn_text(value, MASK);

@@ -24,7 +24,7 @@ pub(super) struct Secrets {
 /// Names the file and every wrong line, without its content.
 pub(super) fn read(path: &Path, read_line: Reader) -> Result<Secrets, String> {
     let Lines { lines, warning } = read_lines(path)?;
-    let credentials = each_line(path.display(), lines, |line| read_line(&line))?;
+    let credentials = each_line(path.display(), lines, |line| read_line(&line?).map_err(str::to_owned))?;
     if credentials.is_empty() {
         return Err(format!("{} has no secret, so nobody could post", path.display()));
     }
@@ -93,6 +93,9 @@ mod tests {
             ("ann:secret\rbob:pw\n", basic, ":1: it has a control character"),
             ("ann:sec\u{b}ret\n", basic, ":1: it has a control character"),
             ("\u{feff}\u{feff}ann:secret\n", basic, ":1: it has a control character or a byte order mark"),
+            ("ann:sec\u{1}ret\nbob\n", basic, ":1: it has a control character"),
+            ("ann:sec\u{1}ret\nbob\n", basic, ":2: expected NAME:PASSWORD"),
+            ("a\u{1}\nok\na b\n", bearer, ":3: a token has"),
             ("ann:$2y$05$secret", basic, "hashed passwords"),
             ("# secret", bearer, "nobody could post"),
         ] {
