@@ -125,6 +125,9 @@ impl Fields {
         if let Some(error) = self.error {
             return Err(error);
         }
+        if self.has_gap && self.coding.is_none() {
+            return Err(Error::BadTransferEncoding);
+        }
         if self.coding.is_some() {
             if minor_version == 0 {
                 return Err(Error::TransferEncodingInHttp10);
@@ -175,7 +178,7 @@ impl Fields {
                 coding.other = true;
             }
         }
-        if self.coding.is_none() { Err(Error::BadTransferEncoding) } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -300,6 +303,15 @@ mod tests {
         assert_eq!(response(&[(te, ", gzip,")]), Ok(Framing::UntilClose));
         assert_eq!(response(&[(te, "chunked,"), (te, ",gzip")]), Err(Error::ChunkedNotLast));
         assert_eq!(response(&[(te, "chunked"), (te, ",")]), Ok(Framing::Chunked));
+        for empty in ["", " ", ","] {
+            assert_eq!(response(&[(te, empty), (te, "chunked")]), Ok(Framing::Chunked), "{empty:?}");
+            assert_eq!(
+                request(&[(te, empty), (te, "chunked")]),
+                Err(Error::BadTransferEncoding),
+                "{empty:?}"
+            );
+            assert_eq!(response(&[(te, empty), (te, empty)]), Err(Error::BadTransferEncoding), "{empty:?}");
+        }
     }
 
     #[test]
