@@ -16,7 +16,7 @@ use rustix::{
 };
 
 pub use folder::{Folder, Trust};
-pub use input::read;
+pub use input::{read, read_regular};
 pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads, word_reads};
 pub use output::{public, secret};
 pub use watched::{Watched, open_to_write, stop};

@@ -2,9 +2,12 @@
 
 use std::{
     fmt::Display,
+    fs,
     io::{self, BufRead, ErrorKind, Read},
     path::Path,
 };
+
+use rustix::process::{Resource, getrlimit};
 
 /// Largest size of a text file, in bytes.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
@@ -25,6 +28,35 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
         };
         format!("cannot read {}: {why}", path.display())
     })
+}
+
+/// How many more times a trial holds the body of its requests at its end, when it is written down.
+const BODY_COPIES: u64 = 11;
+
+/// Reads the body of requests.
+///
+/// # Errors
+/// As for [`read`], and when the process may not have the memory that a trial with this body takes.
+pub fn read_body(path: &Path) -> Result<Vec<u8>, String> {
+    let body = read(path, MAX_BODY_BYTES);
+    let Some(limit) = getrlimit(Resource::As).current else { return body };
+    let size = body
+        .as_ref()
+        .map_or_else(|_| path.metadata().map_or(0, |about| about.len()), |body| body.len() as u64);
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let used = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:")?.trim_end_matches(" kB").trim().parse().ok());
+    let left = limit.saturating_sub(used.map_or(0, |kib: u64| kib << 10));
+    if size > MAX_BODY_BYTES || size.saturating_mul(BODY_COPIES) <= left {
+        return body;
+    }
+    let [size, limit] = [size, limit].map(crate::units::show_bytes);
+    Err(format!(
+        "cannot read {}: it holds {size}, and a trial takes {BODY_COPIES} times that; `ulimit -v` allows {limit}: raise it, or \
+         give a smaller file",
+        path.display()
+    ))
 }
 
 /// Reads a text file, as all files of text are read: without a byte order mark, and with LF for the line ends of Windows.

@@ -1,6 +1,10 @@
 //! Rows of CSV and NDJSON files, which give values to templates.
 
-use std::{collections::BTreeMap, io::Read as _, path::Path};
+use std::{
+    collections::BTreeMap,
+    io::{Error, ErrorKind},
+    path::Path,
+};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -177,15 +181,12 @@ impl Feeder {
     }
 }
 
-fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
     // Each worker process reads it, and a pipe has its bytes once.
-    let file = files::open(path)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(std::io::Error::other("it has more than 1 GiB, and its rows are kept in memory"));
-    }
-    Ok(bytes)
+    files::read_regular(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => Error::other("it has more than 1 GiB, and its rows are kept in memory"),
+        _ => error,
+    })
 }
 
 /// Checks that quoted values end with their quotes (RFC 4180, 2.5 to 2.7): what reads CSV would take something else for the value.

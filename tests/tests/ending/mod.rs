@@ -76,6 +76,35 @@ fn a_result_that_is_larger_than_a_file_may_be_is_told() -> Result<()> {
 }
 
 #[test]
+fn a_body_that_memory_does_not_hold_is_told() -> Result<()> {
+    let _shared = beside_others();
+    let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);
+    let limited = |mib: u64| {
+        let file = folder.file("body");
+        fs::File::create(&file)?.set_len(mib << 20)?;
+        let call = Proofload::http(&serve.url(), "-c 1 -n 1 -q --body")?.arg(&format!("@{file}"));
+        with_output(call, r#"ulimit -v 400000; exec "$0" "$@""#)
+    };
+    for mib in [40, 100, 250] {
+        let told = limited(mib)?;
+        let words = told.stderr.contains("/body: it holds ") && told.stderr.contains("allows 391 MiB");
+        ensure!(told.code == Some(2) && words, "{}", told.described());
+    }
+    ensure!(limited(257)?.stderr.contains("it holds more than 256 MiB"), "it is too large anyway");
+    limited(2)?.counted(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_file_that_waits_for_ever_is_refused() -> Result<()> {
+    let _shared = beside_others();
+    let serve = Serve::start("")?;
+    let call = Proofload::http(&serve.url(), "-n 1 -q --feeder /proc/kmsg -H X:{{x}}")?.run()?;
+    ensure!(call.code == Some(2) && call.stderr.contains("/proc/kmsg"), "{}", call.described());
+    Ok(())
+}
+
+#[test]
 fn what_nobody_reads_ends_by_one_signal() -> Result<()> {
     let _shared = beside_others();
     let (serve, folder) = (Serve::start("")?, TemporaryFolder::new()?);

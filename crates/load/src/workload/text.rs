@@ -212,7 +212,7 @@ pub(super) fn read_bytes(text: &str) -> Result<Vec<u8>, String> {
                 _ => Err(format!("cannot read standard input: {}", input::too_large(MAX_BODY_BYTES))),
             }
         }
-        Some(path) => input::read(Path::new(path), MAX_BODY_BYTES),
+        Some(path) => input::read_body(Path::new(path)),
     }
 }
 

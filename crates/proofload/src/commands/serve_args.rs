@@ -107,7 +107,7 @@ static OPTIONS: &[OptionSpec<ConfigBuilder>] = settings::option_table! {
     /// File whose content is the body
     "body_file", Kind::Text, "FILE", ANSWERS, "", "/dev/null",
         |builder, values| builder.config.body =
-            Body::Bytes(input::read(Path::new(values[0]), input::MAX_BODY_BYTES)?);
+            Body::Bytes(input::read_body(Path::new(values[0]))?);
     /// Send the body in chunks of this size; without a value, of 16 KiB
     "chunked", Kind::Size, "CHUNK_SIZE", ANSWERS, "", "1KiB", { bare_value: "16KiB" },
         |builder, values| builder.config.chunk_bytes = Some(parse_size(values[0]).map_err(error_text)?);

@@ -5,7 +5,7 @@ mod form;
 use std::path::Path;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use record::input::{self, MAX_BODY_BYTES};
+use record::input;
 
 use self::form::Part;
 use super::super::table::{Translated, header_name};
@@ -181,7 +181,7 @@ fn with_query(url: &str, query: &[u8]) -> String {
 
 /// The bytes of a file; `-` is standard input.
 fn read(path: &str) -> Result<Vec<u8>, String> {
-    input::read(Path::new(if path == "-" { "/dev/stdin" } else { path }), MAX_BODY_BYTES)
+    input::read_body(Path::new(if path == "-" { "/dev/stdin" } else { path }))
 }
 
 fn text_or_file(value: &str) -> Result<Vec<u8>, String> {
