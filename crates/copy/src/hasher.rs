@@ -55,10 +55,13 @@ impl Hasher {
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        // Where `dd` can open without waiting, it does: what was a file a moment ago may be a FIFO.
+        // Where `dd` can open without waiting, it does: what was a file a moment ago may be a FIFO. Elsewhere, a second shell of the
+        // session looks whether the first one still has its parent, the server of its connection, and ends the session with it.
         let ask = format!(
             "command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1
-n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock\n"
+n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock
+s() {{ read -r s </proc/$$/stat && set -- ${{s##*) }} && [ \"$3\" = \"$4\" ] && echo $2; }}
+[ \"$n\" ] || {{ p=$(s) && while sleep 1; q=$(s); [ \"$q\" = $p ]; do :; done; [ \"$q\" ] && kill 0; }} </dev/null >/dev/null 2>&1 &\n"
         );
         stdin.write_all(ask.as_bytes()).await.ok()?;
         let mut lines = BufReader::new(stdout);

@@ -1,4 +1,9 @@
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, process::Stdio};
+use std::{
+    ffi::OsStr,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::Path,
+    process::Stdio,
+};
 
 use super::*;
 
@@ -6,6 +11,44 @@ fn shell() -> Command {
     let mut command = Command::new("sh");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     command
+}
+
+#[test]
+fn a_shell_whose_dd_waits_for_a_fifo_ends_with_its_connection() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // A `dd` like that of busybox, which finds a FIFO where a file was.
+        let dd = "#!/bin/sh\ncase $1 in iflag=*) exit 1 ;; esac\nrm -f FILE && mkfifo FILE && touch FILE.there\nexec cat FILE\n";
+        let file = at("file");
+        std::fs::write(at("dd"), dd.replace("FILE", &file.display().to_string())).unwrap();
+        std::fs::set_permissions(at("dd"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        // As a server does: it gives the shell a session of its own, and waits.
+        let mut server = Command::new("sh");
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        server.args(["-c", "exec 3<&0; setsid sh <&3 3<&- & echo $! >\"$0\"; wait"]).arg(at("pid")).env("PATH", path);
+        server.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let hasher = Rc::new(Hasher::start(server).await.unwrap());
+        let hash = spawn_local({
+            let (hasher, file) = (Rc::clone(&hasher), file.clone());
+            async move { hasher.hash(file.as_os_str().as_bytes(), None).await }
+        });
+        let until = async |what: &dyn Fn() -> bool| {
+            while !what() {
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        until(&|| file.with_extension("there").exists()).await;
+        let shell = std::fs::read_to_string(at("pid")).unwrap();
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", shell.trim())).unwrap_or_default();
+        let parent = stat().rsplit(' ').nth(48).unwrap().to_owned();
+        assert!(std::process::Command::new("kill").args(["-KILL", &parent]).status().unwrap().success());
+        // All that had its output are gone: the line ends.
+        assert_eq!(timeout(Duration::from_secs(300), hash).await.unwrap().unwrap(), None);
+        until(&|| stat().is_empty() || stat().contains(") Z ")).await;
+    });
 }
 
 #[test]
