@@ -55,8 +55,8 @@ impl Hasher {
     async fn start(mut command: Command) -> Option<Self> {
         let mut child = command.spawn().ok()?;
         let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        // Where `dd` can open without waiting, it does: what was a file a moment ago may be a FIFO. Elsewhere, a second shell of the
-        // session looks whether the first one still has its parent, the server of its connection, and ends the session with it.
+        // Where `dd` can, it opens without waiting: what was a file may be a FIFO. Elsewhere, a second shell ends the session when the
+        // first one has lost its parent, the server of its connection.
         let ask = format!(
             "command -v cksum >/dev/null && command -v dd >/dev/null && echo '{READY}' || exit 1
 n=; dd iflag=nonblock count=0 if=/dev/null >/dev/null 2>&1 && n=iflag=nonblock

@@ -1,7 +1,7 @@
 //! Reading what a user named, with limits of size and time.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io::{self, ErrorKind, Read},
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -26,29 +26,15 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     read_within(path, max_bytes, &MAX_WAIT)
 }
 
-/// The same of a regular file, as [`open`](crate::open) takes it. Some of the kernel's files look like one and wait for ever.
-///
-/// # Errors
-/// As for [`read`] and [`open`](crate::open).
-pub fn read_regular(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    read_all(crate::open(path)?, max_bytes, &MAX_WAIT)
-}
-
 fn read_within(path: &Path, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u8>> {
     // Without this flag, opening a pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     reads(path)?;
-    read_all(file, max_bytes, wait)
-}
-
-fn read_all(mut file: File, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u8>> {
-    let (mut bytes, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
-    let expected = file.metadata()?.len();
-    if expected > max_bytes {
+    if file.metadata()?.len() > max_bytes {
         return Err(ErrorKind::FileTooLarge.into());
     }
-    try_reserve(&mut bytes, expected)?;
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; 1 << 16]);
     loop {
         if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(wait))? == 0 {
             let seconds = wait.tv_sec;
@@ -57,7 +43,7 @@ fn read_all(mut file: File, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u
         match file.read(&mut chunk) {
             Ok(0) => return Ok(bytes),
             Ok(read) => {
-                try_reserve(&mut bytes, read as u64)?;
+                bytes.try_reserve(read)?;
                 bytes.extend_from_slice(&chunk[..read]);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
@@ -67,11 +53,6 @@ fn read_all(mut file: File, max_bytes: u64, wait: &Timespec) -> io::Result<Vec<u
             return Err(ErrorKind::FileTooLarge.into());
         }
     }
-}
-
-fn try_reserve(bytes: &mut Vec<u8>, more: u64) -> io::Result<()> {
-    let reserved = bytes.try_reserve(usize::try_from(more).unwrap_or(usize::MAX));
-    reserved.map_err(|_| io::Error::new(ErrorKind::OutOfMemory, "it is larger than the memory that is left"))
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use rustix::{
 };
 
 pub use folder::{Folder, Trust};
-pub use input::{read, read_regular};
+pub use input::read;
 pub use named::{MAX_LINKS, claim, first_claimed, is_read, is_stdout, reads, word_reads};
-pub use output::{public, secret};
-pub use watched::{Watched, open_to_write, stop};
+pub use output::written;
+pub use watched::{Watched, stop};
 pub use way::keeps_names;
 
 mod folder;

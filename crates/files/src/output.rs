@@ -2,8 +2,11 @@
 
 use std::{
     fs::{File, Permissions},
-    io::{self, ErrorKind},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    io::{self, ErrorKind, Write},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    },
     path::Path,
 };
 
@@ -15,7 +18,7 @@ use rustix::{
 
 use crate::{Folder, Trust, Watched, refused, waiting};
 
-/// Opens a file that a user named for secrets, to write it anew, or (`append`) behind what is in it. Only this user can read it, and
+/// Opens a file that a user named, to write it anew, or (`append`) in lines behind those in it. With mode 600, only this user can read it;
 /// what is written anew is a new file: who has the former one open reads nothing of it. A pipe or a device is opened as it is, without
 /// waiting for its reader.
 ///
@@ -23,16 +26,8 @@ use crate::{Folder, Trust, Watched, refused, waiting};
 ///
 /// # Errors
 /// When it cannot be opened or made, is a pipe that nobody reads, or `option` cannot [claim](crate::claim) it.
-pub fn secret(option: &str, path: &Path, append: bool) -> io::Result<Watched<File>> {
-    opened(option, path, append, 0o600).map(Watched::of)
-}
-
-/// The same for what everybody may read, written anew.
-///
-/// # Errors
-/// As for [`secret`].
-pub fn public(option: &str, path: &Path) -> io::Result<Watched<File>> {
-    opened(option, path, false, 0o644).map(Watched::of)
+pub fn written(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<Watched<File>> {
+    opened(option, path, append, mode).map(Watched::of)
 }
 
 fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File> {
@@ -57,7 +52,7 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     if !about.is_file() {
         return Ok(opened);
     }
-    let opened = waiting(opened)?;
+    let mut opened = waiting(opened)?;
     if append && is_shared && (about.uid() != geteuid().as_raw() || about.nlink() > 1) {
         return Err(refused("is another user's or has a second name, in a folder that others may write to"));
     }
@@ -72,6 +67,12 @@ fn opened(option: &str, path: &Path, append: bool, mode: u32) -> io::Result<File
     }
     if !append {
         opened.set_len(0)?;
+    }
+    // A line that was torn by a full disk must not spoil the next one.
+    let (mut last, end) = ([b'\n'], opened.metadata()?.len());
+    let old = File::open(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    if end > 0 && old.is_ok_and(|old| old.read_at(&mut last, end - 1).is_ok()) && last != *b"\n" {
+        opened.write_all(b"\n")?;
     }
     Ok(opened)
 }
@@ -95,6 +96,10 @@ mod tests {
 
     use super::*;
 
+    fn secret(option: &str, path: &Path, append: bool) -> io::Result<Watched<File>> {
+        written(option, path, append, 0o600)
+    }
+
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o777
     }
@@ -111,7 +116,7 @@ mod tests {
         reader.read_to_string(&mut read).unwrap();
         assert_eq!((read.as_str(), mode(&path)), ("old", 0o600));
         secret("--log", &path, true).unwrap().write_all(b" more").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "secret more");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret\n more");
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         drop(secret("--log", &path, true).unwrap());
         assert_eq!((mode(&path), fs::read_dir(folder.path()).unwrap().count()), (0o600, 1));
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(fs::read(&far).unwrap(), b"precious");
         assert_eq!(fs::read(shared.join("out")).unwrap(), b"ours");
         secret("--log", &own.join("out"), true).unwrap().write_all(b"!").unwrap();
-        assert_eq!(fs::read(&far).unwrap(), b"precious!");
+        assert_eq!(fs::read(&far).unwrap(), b"precious\n!");
         secret("--log", &own.join("out"), false).unwrap().write_all(b"ours").unwrap();
         assert_eq!((fs::read(&far).unwrap(), mode(&far)), (b"ours".to_vec(), 0o600));
         // A new name in either, and a device.

@@ -122,11 +122,9 @@ impl Fields {
     /// Transfer-Encoding and Content-Length, if they are well-formed and consistent.
     #[inline]
     fn checked(self, minor_version: u8) -> Result<(Option<Coding>, Option<u64>), Error> {
-        if let Some(error) = self.error {
+        let is_empty = self.has_gap && self.coding.is_none();
+        if let Some(error) = self.error.or(is_empty.then_some(Error::BadTransferEncoding)) {
             return Err(error);
-        }
-        if self.has_gap && self.coding.is_none() {
-            return Err(Error::BadTransferEncoding);
         }
         if self.coding.is_some() {
             if minor_version == 0 {

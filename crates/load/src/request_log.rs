@@ -1,19 +1,13 @@
 //! The log of requests: lines of JSON, written by a thread of their own.
 
 use std::{
-    fs::File,
     io::{self, Write},
     net::SocketAddr,
-    os::{
-        fd::{AsFd, AsRawFd},
-        unix::fs::FileExt,
-    },
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
 
-use files::Watched;
 use record::{ErrorClass, LogPlan};
 use serde::Serialize;
 
@@ -86,15 +80,7 @@ pub(crate) fn open(plan: &LogPlan, steps: Vec<String>) -> io::Result<(LogSender,
         io::Error::new(error.kind(), format!("cannot write the log {}: {error}", plan.file))
     };
     // Only its owner may read it: targets of requests may say who did what.
-    let mut file = files::secret("--log", Path::new(&plan.file), true).map_err(fails)?;
-    let named = PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
-    // A line that was torn by a full disk must not spoil the next one.
-    if let Ok(old) = files::open_with(File::options().read(true), &named) {
-        let (mut last, end) = ([b'\n'], old.metadata()?.len());
-        if end > 0 && old.read_at(&mut last, end - 1).is_ok() && last != *b"\n" {
-            file.write_all(b"\n").map_err(fails)?;
-        }
-    }
+    let file = files::written("--log", Path::new(&plan.file), true, 0o600).map_err(fails)?;
     let (sender, entries) = sync_channel(MAX_WAITING);
     let name = plan.file.clone();
     let thread =
@@ -113,12 +99,7 @@ impl LogWriter {
 }
 
 /// Writes all entries. Those that the file does not take are lost, and counted.
-fn write(
-    mut file: Watched<File>,
-    name: &str,
-    steps: &[String],
-    entries: &Receiver<LogEntry>,
-) -> io::Result<()> {
+fn write(mut file: impl Write, name: &str, steps: &[String], entries: &Receiver<LogEntry>) -> io::Result<()> {
     let (mut lines, mut lost, mut why) = (Vec::new(), 0_u64, None);
     while let Ok(first) = entries.recv() {
         lines.clear();

@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Display,
-    fs,
     io::{self, BufRead, ErrorKind, Read},
     path::Path,
 };
@@ -30,31 +29,25 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
     })
 }
 
-/// How many more times a trial holds the body of its requests at its end, when it is written down.
-const BODY_COPIES: u64 = 11;
+/// How many times a trial holds the body of its requests at its end, when it is written down.
+const BODY_COPIES: u64 = 12;
 
 /// Reads the body of requests.
 ///
 /// # Errors
 /// As for [`read`], and when the process may not have the memory that a trial with this body takes.
 pub fn read_body(path: &Path) -> Result<Vec<u8>, String> {
-    let body = read(path, MAX_BODY_BYTES);
-    let Some(limit) = getrlimit(Resource::As).current else { return body };
-    let size = body
-        .as_ref()
-        .map_or_else(|_| path.metadata().map_or(0, |about| about.len()), |body| body.len() as u64);
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let used = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmSize:")?.trim_end_matches(" kB").trim().parse().ok());
-    let left = limit.saturating_sub(used.map_or(0, |kib: u64| kib << 10));
-    if size > MAX_BODY_BYTES || size.saturating_mul(BODY_COPIES) <= left {
-        return body;
-    }
-    let [size, limit] = [size, limit].map(crate::units::show_bytes);
+    let size = path.metadata().map_or(0, |about| about.len()).min(MAX_BODY_BYTES + 1);
+    // What is only reserved costs nothing.
+    let mut room = Vec::<u8>::new();
+    let is_scarce = size <= MAX_BODY_BYTES && room.try_reserve((size * BODY_COPIES) as usize).is_err();
+    drop(std::hint::black_box(room));
+    let limit = getrlimit(Resource::As).current.filter(|_| is_scarce);
+    let Some([size, limit]) = limit.map(|limit| [size, limit].map(crate::units::show_bytes)) else {
+        return read(path, MAX_BODY_BYTES);
+    };
     Err(format!(
-        "cannot read {}: it holds {size}, and a trial takes {BODY_COPIES} times that; `ulimit -v` allows {limit}: raise it, or \
-         give a smaller file",
+        "cannot read {}: it holds {size}, and a trial takes {BODY_COPIES} times that; `ulimit -v` allows {limit}: raise it, or give a smaller file",
         path.display()
     ))
 }

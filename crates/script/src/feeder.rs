@@ -1,10 +1,6 @@
 //! Rows of CSV and NDJSON files, which give values to templates.
 
-use std::{
-    collections::BTreeMap,
-    io::{Error, ErrorKind},
-    path::Path,
-};
+use std::{collections::BTreeMap, io, path::Path};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -181,10 +177,12 @@ impl Feeder {
     }
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     // Each worker process reads it, and a pipe has its bytes once.
-    files::read_regular(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
-        ErrorKind::FileTooLarge => Error::other("it has more than 1 GiB, and its rows are kept in memory"),
+    files::open(path).and_then(|_| files::read(path, MAX_FILE_BYTES)).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => {
+            io::Error::other("it has more than 1 GiB, and its rows are kept in memory")
+        }
         _ => error,
     })
 }

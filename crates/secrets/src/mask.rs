@@ -3,7 +3,6 @@
 //! A text is masked by names (`Authorization: …`, `?api_key=…`, `http://user:password@host`) and by the values that
 //! this process has learned, in all their encodings. So a secret is also masked where a target's log repeats it.
 
-mod urls;
 mod whole;
 
 use std::{
@@ -23,8 +22,6 @@ use crate::{
     reference,
 };
 
-pub use urls::{authority, learn_place, learn_url, mask_url, secrets_in_url};
-use urls::{encoded_urls, user_info, user_infos_within};
 pub use whole::mask_record;
 
 /// The replacement of a secret.
@@ -72,6 +69,18 @@ pub fn learn(secret: &str) {
             vacant.insert(MASK.to_owned());
             learned.finder = None;
         }
+    }
+}
+
+/// Learns path and query of the value of a variable behind the text `before` in a URL, if it holds them behind a host: they are sent,
+/// logged and named apart from it.
+pub fn learn_place(before: &str, value: &str) {
+    let url = format!("{before}{value}");
+    let Some(place) = url[authority(&url)..].find(['/', '?']) else { return };
+    let place = &url[before.len().max(authority(&url) + place)..];
+    for place in [place, place.split('#').next().unwrap_or_default()] {
+        let (path, query) = place.split_once('?').unwrap_or((place, ""));
+        [place, path, query].into_iter().for_each(learn);
     }
 }
 
@@ -136,6 +145,36 @@ fn learn_pair(pair: &str) {
     if password.is_empty() || user.len() >= MIN_TOKEN_BYTES {
         learn(user);
     }
+}
+
+/// Learns the user info and the secret parameters of a URL and of those within its query, and the replacement of the whole URL.
+pub fn learn_url(url: &str) {
+    learn_text(url, &mask_url(url));
+    for user_info in user_infos(url, Some(authority(url))) {
+        learn(&url[user_info.clone()]);
+        learn_pair(&percent_decode_str(&url[user_info]).decode_utf8_lossy());
+    }
+    for (_, at) in parameters(url) {
+        [&url[at.clone()], &*percent_decode_str(&url[at]).decode_utf8_lossy()].into_iter().for_each(learn);
+    }
+    encoded_urls(url).iter().for_each(|url| learn_url(url));
+}
+
+/// The URLs that stand percent-encoded within the query of one.
+fn encoded_urls(url: &str) -> Vec<String> {
+    let decoded = url.split(['?', '&', ';', '#', '=']).filter(|part| part.contains('%'));
+    let decoded = decoded.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
+    decoded.filter(|part| part.contains("://") || part.contains('?')).collect()
+}
+
+/// The secrets in a URL, each with its description and value.
+pub fn secrets_in_url(url: &str) -> Vec<(String, String)> {
+    let info = |span| ("the URL's user info".to_owned(), span);
+    let parameter = |(name, span)| (format!("the query parameter {name}"), span);
+    let infos = user_infos(url, Some(authority(url))).into_iter().map(info);
+    let own = infos.chain(parameters(url).into_iter().map(parameter));
+    let own = own.map(|(name, span)| (name, url[span].to_owned()));
+    own.chain(encoded_urls(url).iter().flat_map(|url| secrets_in_url(url))).collect()
 }
 
 /// Whether anything has been learned.
@@ -207,13 +246,22 @@ pub fn mask(text: &str) -> Cow<'_, str> {
         Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         Cow::Borrowed(_) => Cow::Borrowed(text),
     };
-    for find in [user_info_spans, parameter_spans, header_spans] {
+    let user_infos: fn(&str) -> _ = |text| user_infos(text, None);
+    for find in [user_infos, parameter_spans, header_spans] {
         let found = find(&masked);
         if !found.is_empty() {
             masked = Cow::Owned(replace_spans(&masked, found));
         }
     }
     masked
+}
+
+/// Masks the secrets of a URL; the scheme may be missing.
+pub fn mask_url(url: &str) -> String {
+    let url = mask_learned_text(url);
+    let masked = replace_spans(&url, user_infos(&url, Some(authority(&url))));
+    let found = parameter_spans(&masked);
+    replace_spans(&masked, found)
 }
 
 /// Masks the value of a header field: `Bearer ${TOKEN}` for its expanded value, however short it is.
@@ -247,12 +295,31 @@ fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
     shown + &text[at..]
 }
 
-fn is_url_end(c: char) -> bool {
-    URL_ENDS.contains(&c) || c.is_whitespace()
+/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
+/// or `#` names one (RFC 3986, 3.1).
+pub fn authority(url: &str) -> usize {
+    match url.find([':', '/', '?', '#']) {
+        Some(at) if url[at..].starts_with("://") => at + 3,
+        _ => 0,
+    }
 }
 
-fn user_info_spans(text: &str) -> Vec<Range<usize>> {
-    user_infos_within(text).filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
+/// The span of the user info in the authority that starts at `authority`.
+fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
+    let rest = &text[authority..];
+    let end = rest.find(|c: char| "/?#".contains(c) || is_url_end(c)).unwrap_or(rest.len());
+    rest[..end].rfind('@').map(|at| authority..authority + at)
+}
+
+/// The spans of the user info in the URLs of a text, of which one may begin with an authority that is known.
+fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
+    let authorities = own.into_iter().chain(text.match_indices("://").map(|(at, _)| at + 3));
+    let spans = authorities.filter_map(|authority| user_info(text, authority));
+    spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
+}
+
+fn is_url_end(c: char) -> bool {
+    URL_ENDS.contains(&c) || c.is_whitespace()
 }
 
 /// The names of secret query parameters, and the spans of their values.

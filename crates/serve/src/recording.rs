@@ -35,7 +35,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Opens the file. Only its owner may read it, because it holds secrets as they came.
     pub(crate) fn open(record: &Record) -> Result<Self, Error> {
-        let file = files::secret("--record", &record.file, false);
+        let file = files::written("--record", &record.file, false, 0o600);
         let file = file.map_err(|cause| Error::Record { path: record.file.clone(), cause })?;
         let body_bytes = usize::try_from(record.body_bytes).unwrap_or(usize::MAX);
         Ok(Self {

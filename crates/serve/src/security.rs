@@ -93,7 +93,7 @@ impl Security {
             None => made(&authority, tls.fault, listen)?,
         };
         if let Some(file) = &tls.ca_out {
-            let opened = files::public("--tls-ca-out", file);
+            let opened = files::written("--tls-ca-out", file, false, 0o644);
             let written = opened.and_then(|mut out| out.write_all(authority.pem().as_bytes()));
             written.map_err(|error| ConfigError::File {
                 path: file.clone(),

@@ -33,8 +33,8 @@ pub struct Reader<'t> {
     /// Texts of the file and of overrides, by start position.
     sources: Vec<Source<'t>>,
     mistakes: Vec<(usize, String)>,
-    /// How many of them are keys that nobody knows.
-    unknown_keys: usize,
+    /// How many of the mistakes are keys that nobody knows.
+    pub unknown_keys: usize,
 }
 
 /// A text whose spans begin at `start`.
@@ -111,11 +111,6 @@ impl<'t> Reader<'t> {
     /// Whether there are mistakes.
     pub fn has_mistakes(&self) -> bool {
         !self.mistakes.is_empty()
-    }
-
-    /// Whether the value of a known key is wrong or missing.
-    pub fn has_wrong_values(&self) -> bool {
-        self.mistakes.len() > self.unknown_keys
     }
 
     /// Returns `value` if there are no mistakes.

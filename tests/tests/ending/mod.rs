@@ -268,7 +268,7 @@ fn what_a_trial_leaves_may_lie_in_its_result_folder() -> Result<()> {
         let fresh = folder.file("fresh");
         let words = format!("run {study} -q --out {fresh} --json {fresh}/{record}");
         let eaten = Proofload::new(&words)?.with(|launch| launch.env("PLACE", &serve.url())).run()?;
-        let is_told = eaten.stderr.contains("--out writes to it, too") && !Path::new(&fresh).exists();
+        let is_told = eaten.stderr.contains("--json writes to it, too") && !Path::new(&fresh).exists();
         ensure!(eaten.code == Some(2) && is_told, "{}", eaten.described());
     }
     Ok(())

@@ -49,7 +49,7 @@ impl Config {
         let mut table = reader.root(&document);
         let config = config(&mut reader, &mut table);
         table.finish(&mut reader);
-        if !reader.has_wrong_values() {
+        if reader.mistake_count() == reader.unknown_keys {
             // Where single values are wrong, what they would mean together is not known.
             for problem in config.problems() {
                 reader.mistake(span(&document, &problem).unwrap_or_default(), problem.why);

@@ -14,10 +14,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     process,
-    sync::{
-        atomic::Ordering,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
-    },
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
@@ -111,7 +108,7 @@ fn listen(
     let (final_report, stops) = serve(server, sender, &events, &format!("listening on {addresses}"))?;
     // From here on a signal ends the process, since its outputs may block: after one that has come, they wait no longer.
     drop(events);
-    files::stop().store(stops > 0, Ordering::Relaxed);
+    files::stop().store(stops > 0, std::sync::atomic::Ordering::Relaxed);
     if let Some(why) = &final_report.close_error {
         error!("{why}{}", unstored_note(&final_report.statistics));
     }

@@ -49,6 +49,8 @@ const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMe
 
 /// Runs the study, writes its result and shows it.
 pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
+    // Before the folder claims its records; a mistake is told when it is opened.
+    let _ = run.json.map(|json| files::claim("--json", json));
     // Before a user namespace is entered, in which other users cannot be told apart.
     let place = place(&run.out.clone().unwrap_or_else(|| default_folder(run.name)))?;
     let mut lab = lab::Options::new().map_err(Refusal::one)?;
@@ -69,17 +71,9 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         clean::clean_before(&lab.folder)?;
     }
     raise_descriptors();
-    let is_within = match (&run.out, run.json) {
-        (Some(out), Some(json)) => absolute(json).and_then(|json| Ok(json.starts_with(absolute(out)?))),
-        _ => Ok(false),
-    };
-    let is_within = is_within.map_err(Refusal::one)?;
     // What lies in the result folder is tried when that is made.
-    if let Some(json) = run.json.filter(|_| is_within) {
-        let claimed = files::claim("--json", json);
-        claimed
-            .map_err(|why| Refusal::one(format_args!("--json: cannot write {}: {why}", json.display())))?;
-    }
+    let at = |path: &Path| absolute(path).unwrap_or_default();
+    let is_within = run.out.as_deref().zip(run.json).is_some_and(|(out, json)| at(json).starts_with(at(out)));
     let open = |within: bool| Destination::open_optional("--json", run.json.filter(|_| within == is_within));
     let outside = open(false)?;
     let stop = crate::stop::on_signal()?;

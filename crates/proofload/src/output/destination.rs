@@ -143,9 +143,7 @@ impl Way {
         let old = fs::metadata(path).ok();
         match &old {
             Some(about) if files::is_stdout(about) => return Ok(Self::Stdout),
-            Some(about) if !about.is_file() => {
-                return Ok(Self::AsItIs { file: files::open_to_write(path)?, is_appended });
-            }
+            Some(about) if !about.is_file() => return as_it_is(),
             _ => {}
         }
         // A file that this user may not write to is not replaced either.
