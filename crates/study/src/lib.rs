@@ -41,6 +41,6 @@ pub use plan::plan;
 pub use proof::prove;
 pub use remotes::RemoteHosts;
 pub use run::{FAILED, RunError, run};
-pub use runner::probe_targets;
+pub use runner::{begin_as, look, probe_targets};
 pub use study::{Audit, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};
 pub use workload::{CommandWorkload, Reading, Workload};

@@ -1,10 +1,12 @@
 //! Runs the trials of a study in the order of its plan, brings up hosts and targets for each setting, and writes
 //! down every trial before the next one begins.
 
+mod look;
 mod probe;
 mod settle;
 mod trial;
 
+pub use look::{begin_as, look};
 pub use probe::probe_targets;
 
 use std::time::{Duration, Instant};

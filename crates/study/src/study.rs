@@ -112,6 +112,19 @@ pub struct Search {
     pub repeats: Option<u32>,
     /// Number of trials at the lower bound after the search.
     pub confirm: u32,
+    /// Where it begins.
+    pub begin: Begin,
+}
+
+/// Where a search begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Begin {
+    /// At its smallest load, and with multiples of that.
+    Smallest,
+    /// Where a [look](crate::look) at the target says.
+    Looks,
+    /// At its smallest load, and then at this one.
+    At(f64),
 }
 
 /// The setup of one setting at one load.

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, path::Path};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use proofload_tests::{Nginx, NginxOptions, Output, Proofload, Serve, temporary::TemporaryFolder};
 use record::ResultFolder;
 use rustix::process::Signal;
@@ -61,6 +61,36 @@ fn a_target_that_answers_some_requests_with_errors_is_searched() -> Result<()> {
     let trials = ResultFolder::open(&folder.path().join("result"))?.trials()?;
     ensure!(!trials.is_empty() && output.code != Some(2), "{}", output.described());
     serve.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_search_of_a_rate_looks_at_its_target_first_where_that_changes_nothing() -> Result<()> {
+    let _shared = beside_others();
+    let folder = TemporaryFolder::new()?;
+    let limit = |name: &str, serve: &str, words: &str| -> Result<(String, Option<f64>)> {
+        let (serve, out) = (Serve::start(serve)?, folder.file(name));
+        let fixed = "limit rate --errors 60% --max 400 --trial 200ms --repeats 1 --drain 5m --timeout 5m";
+        let output = Proofload::new(&format!("{fixed} --out {out} {words} {}", serve.url()))?.run()?;
+        serve.stop()?;
+        let plan = ResultFolder::open(Path::new(&out))?.read()?.plan;
+        let begin = plan.search.context("no search")?.method_settings["expected_load"].as_f64();
+        Ok((output.stderr, begin))
+    };
+    let (said, begin) = limit("looks", "--delay 10ms", "")?;
+    ensure!(said.contains("up to 16 users carried ") && said.contains(" (--no-look)"), "{said}");
+    let begin = begin.context("it says where the search begins")?;
+    ensure!((10.0..=100.0).contains(&begin), "a quarter of at most 400: {begin}");
+    for (name, serve, words) in [
+        ("no-look", "", "--no-look"),
+        ("min", "", "--min 20"),
+        ("preset", "", "--preset rfc2544"),
+        ("posts", "", "--method POST"),
+        ("fails", "--misbehave error=50%", ""),
+    ] {
+        let (said, begin) = limit(name, serve, words)?;
+        ensure!(!said.contains("a look of") && begin.is_none(), "{name}: {begin:?} {said}");
+    }
     Ok(())
 }
 

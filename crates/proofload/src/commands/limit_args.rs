@@ -8,7 +8,7 @@ use record::{
     Goal, LoadUnit,
     units::{parse_count, parse_rate, parse_ratio, parse_time},
 };
-use study::{Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
+use study::{Begin, Fresh, Search, Setup, Source, Study, Target, TrialShape, Workload};
 
 use super::{
     mistakes::Mistakes,
@@ -69,6 +69,9 @@ pub(crate) struct LimitArgs {
     /// Smallest load [default: 1 user, 1 connection, 10 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     min: Option<String>,
+    /// Begin at the smallest load, without a look at what 1, 4 and 16 users carry for a quarter of a second each; `limit rate` looks unless --min is given
+    #[arg(long, help_heading = SEARCH)]
+    no_look: bool,
     /// Largest load [default: 10,000 users or connections, 1,000,000 requests per second]
     #[arg(long, value_name = "LOAD", help_heading = SEARCH)]
     max: Option<String>,
@@ -179,6 +182,14 @@ impl LimitArgs {
             trial_duration: m.optional("--trial", self.trial.as_deref(), time),
             repeats: m.optional("--repeats", self.repeats.as_deref(), count),
             confirm: m.optional("--confirm", self.confirm.as_deref(), count).unwrap_or(0),
+            begin: match self.preset.parse::<search::Preset>() {
+                Ok(search::Preset::Mlrsearch)
+                    if unit == LoadUnit::Rate && self.min.is_none() && !self.no_look =>
+                {
+                    Begin::Looks
+                }
+                _ => Begin::Smallest,
+            },
         };
         let study = Study {
             title: format!("Limit of {} at {}", self.unit_words(), self.common.url()),

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use load::raise_descriptors;
 use record::{
     BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
-    folder::{FolderError, Place, RECORDS},
+    folder::{Contents, FolderError, Place, RECORDS},
 };
 use report::{Format, Results};
 use study::{RemoteHosts, Study};
@@ -48,7 +48,7 @@ fn command_line() -> Vec<String> {
 const FOLDER_FORMATS: [Format; 3] = [Format::Html, Format::Junit, Format::OpenMetrics];
 
 /// Runs the study, writes its result and shows it.
-pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
+pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
     // Before the folder claims its records; a mistake is told when it is opened.
     let _ = run.json.map(|json| files::claim("--json", json));
     // Before a user namespace is entered, in which other users cannot be told apart.
@@ -87,11 +87,16 @@ pub(super) fn run_study(run: StudyRun<'_>) -> Result<Exit> {
         remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
     };
     // The reports of a finished study are not written again.
-    let is_finished = run.resume && !run.prove && {
-        let result = resumed(&place)?.read().map_err(Refusal::one)?.result;
-        result.is_some_and(|result| result.ending == Ending::Finished)
-    };
+    let mut is_finished = false;
+    if run.resume {
+        let Contents { plan, result, .. } = resumed(&place)?.read().map_err(Refusal::one)?;
+        study::begin_as(&mut run.study, &plan);
+        is_finished = !run.prove && result.is_some_and(|result| result.ending == Ending::Finished);
+    }
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
+    if let Some(words) = study::look(&mut run.study, &options).filter(|_| !run.quiet) {
+        standard::print_to_stderr(format_args!("proofload: {words}"));
+    }
     let folder = match run.out {
         _ if run.resume => resumed(&place)?,
         Some(_) => place.make().map_err(Refusal::one)?,

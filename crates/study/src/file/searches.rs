@@ -13,7 +13,7 @@ use super::{
     factors::{Condition, Factors},
     placeholders,
 };
-use crate::study::Search;
+use crate::study::{Begin, Search};
 
 /// Load units that every workload has.
 const UNITS: [&str; 4] = ["users", "rate", "connections", "copies"];
@@ -86,6 +86,7 @@ pub(super) fn read<'d>(
         trial_duration: duration,
         repeats,
         confirm,
+        begin: Begin::Smallest,
     };
     let presets = by_level.map(|(factor, levels)| {
         (factor, levels.into_iter().map(|(level, preset)| (level, by(preset))).collect())

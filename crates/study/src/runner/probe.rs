@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use record::{ErrorClass, NamePlan, Trial};
+use record::{ErrorClass, HttpPlan, NamePlan, Trial};
 
 use super::{Runner, trial::decision};
 use crate::{
@@ -91,9 +91,20 @@ fn probe(
     names: &mut Vec<NamePlan>,
 ) -> Result<Option<String>, TestbedError> {
     // A program's requests are not known here.
-    let Some(workload) = setup.workload.http() else { return Ok(None) };
-    let (plan, _) = testbed.plan(workload, !study.seed, names, |plan| decision(&study.goals, plan))?;
+    let Some(plan) = probe_plan(testbed, setup, study, names)? else { return Ok(None) };
     // If requests end the trial, it waits for every answer.
     let trial = (!setup.workload.ends_itself()).then(|| Duration::from_secs_f64(trial_s));
     testbed.probe(&plan, trial, &options.stop)
+}
+
+/// A plan of the requests of a setup that does not begin with what trials do; none for programs.
+pub(super) fn probe_plan(
+    testbed: &Testbed,
+    setup: &Setup,
+    study: &Study,
+    names: &mut Vec<NamePlan>,
+) -> Result<Option<HttpPlan>, TestbedError> {
+    let Some(workload) = setup.workload.http() else { return Ok(None) };
+    let (plan, _) = testbed.plan(workload, !study.seed, names, |plan| decision(&study.goals, plan))?;
+    Ok(Some(plan))
 }

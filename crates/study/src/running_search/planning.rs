@@ -3,7 +3,7 @@
 use record::{Goal, SearchPlan};
 use search::{Preset, Unit, UpperBoundRule};
 
-use crate::study::{Search, Study};
+use crate::study::{Begin, Search, Study};
 
 /// Share of the trials at a load that must miss a goal before the load surely does not meet it.
 const SURELY_NOT: f64 = 0.9;
@@ -47,6 +47,10 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         search::SearchPlan::new(unit, asked.min, asked.max, study.goals.iter().map(shape).collect());
     plan.method = preset.method();
     plan.gaps_seed = (preset == Preset::Mlrsearch).then_some(study.seed);
+    plan.expected_load = match asked.begin {
+        Begin::At(load) => Some(load),
+        Begin::Smallest | Begin::Looks => None,
+    };
     // The first attempt and its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
