@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses only some items")]
 
+pub(crate) mod services;
+
 use search::{NextTrial, Outcome, Search, SearchPlan, Step, TrialOutcome};
 
 /// Largest number of steps of any search in these tests.
