@@ -2,7 +2,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use record::{BoundKind, GoalOutcome};
+use record::{Bound, BoundKind, GoalOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     grid::Grid,
     outcome::{Dispute, Ending, Inversion, Outcome, combine},
     plan::{Method, Mistakes, SearchPlan, Unit},
+    steadiness::{Timed, Unsteady, unsteady},
     strategy::{Candidate, Strategy},
     trials::{Trial, Trials},
 };
@@ -29,6 +30,12 @@ pub struct Search {
     /// Void trials at loads that the generator has shown it can make.
     unlucky: u32,
     trial_seconds: f64,
+    /// The trials since the search began, or began again, one for each goal.
+    timed: Vec<Vec<Timed>>,
+    /// How many times longer trials are than they were at first.
+    longer: f64,
+    /// Why they are, for each goal.
+    longer_because: Vec<Option<Unsteady>>,
 }
 
 /// What to do next.
@@ -108,6 +115,11 @@ pub enum OutcomeError {
 /// The longest gap before a trial, relative to its length.
 const MAX_GAP_RATIO: f64 = 0.5;
 
+/// How many times longer trials become at least where the time decides.
+const MIN_LONGER: f64 = 6.0;
+/// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
+const CYCLES: f64 = 4.0;
+
 /// The smallest reported length of a valid trial, relative to its planned length.
 const MIN_DURATION_RATIO: f64 = 0.9;
 
@@ -151,6 +163,9 @@ impl Search {
             void_in_a_row: 0,
             unlucky: 0,
             trial_seconds: 0.0,
+            timed: Vec::new(),
+            longer: 1.0,
+            longer_because: Vec::new(),
         })
     }
 
@@ -190,7 +205,7 @@ impl Search {
     fn gap_s(&self, duration_s: f64) -> f64 {
         let Some(seed) = self.plan.gaps_seed.filter(|_| self.reported > 0) else { return 0.0 };
         let mut rng = Pcg64Mcg::seed_from_u64(seed.wrapping_add(self.reported));
-        duration_s * MAX_GAP_RATIO * rng.random::<f64>()
+        duration_s / self.longer * MAX_GAP_RATIO * rng.random::<f64>()
     }
 
     /// Records the outcome of the trial that [`Search::next_step`] asked for.
@@ -221,6 +236,66 @@ impl Search {
         }
         self.reported += 1;
         Ok(())
+    }
+
+    /// Tells how the valid trial that was reported last went, for each goal. Where the time decides instead of the load, trials become
+    /// longer if the plan allows it, and the search begins again: what shorter trials said does not count.
+    pub fn note(&mut self, timed: Vec<Timed>) {
+        self.timed.push(timed);
+        let Some(left) = self.plan.longer_max.map(|max| max / self.longer).filter(|left| *left > 1.0) else {
+            return;
+        };
+        let because: Vec<_> = (0..self.plan.goals.len()).map(|index| self.unsteady_now(index)).collect();
+        let cycles = self.plan.goals.iter().zip(&because).filter_map(|(goal, unsteady)| {
+            let cycle_s = unsteady.as_ref()?.cycle_s().unwrap_or(0.0);
+            Some(CYCLES * cycle_s / goal.final_trial_duration_s)
+        });
+        if let Some(longer) = cycles.reduce(f64::max) {
+            self.begin_again(longer.max(MIN_LONGER).min(left));
+            self.longer_because = because;
+        }
+    }
+
+    /// How many times longer trials are than they were at first, because the time decided.
+    pub fn longer(&self) -> f64 {
+        self.longer
+    }
+
+    /// How the trials depend on the time, for the goal at this index of the plan; none if the load explains them. A few longer trials
+    /// do not yet tell more than what made them longer.
+    pub fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
+        let before = self.longer_because.get(goal_index).filter(|_| self.ended != Ending::Complete);
+        self.unsteady_now(goal_index).or(before.copied().flatten())
+    }
+
+    fn unsteady_now(&self, goal_index: usize) -> Option<Unsteady> {
+        let goal = &self.plan.goals[goal_index];
+        let found = &self.outcome().goals[goal_index];
+        let load = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.load);
+        let trials: Vec<Timed> = self.timed.iter().map(|goals| goals[goal_index].clone()).collect();
+        unsteady(&trials, (load(&found.lower), load(&found.upper)), goal.width, goal.final_trial_duration_s)
+    }
+
+    fn begin_again(&mut self, longer: f64) {
+        self.longer *= longer;
+        for goal in &mut self.plan.goals {
+            goal.final_trial_duration_s *= longer;
+            goal.initial_trial_duration_s = goal.final_trial_duration_s;
+            goal.duration_sum_s *= longer;
+            if let Some(rule) = &mut goal.upper_bound_rule {
+                rule.duration_sum_s *= longer;
+            }
+        }
+        self.rules = bound_rules(&self.plan.goals);
+        self.strategy = Strategy::new(&self.plan.method, &self.rules, &self.trials.grid);
+        let hint = self.timed.iter().filter(|goals| goals.iter().all(|trial| !trial.is_missed()));
+        let hint = hint.map(|goals| goals[0].load).reduce(f64::max);
+        if let Some(load) = hint {
+            self.strategy.expect(self.trials.grid.at_most(load));
+        }
+        self.trials.forget();
+        self.timed.clear();
+        (self.pending, self.ended) = (None, Ending::Unfinished);
     }
 
     /// The bounds of all goals, final or so far.
@@ -312,8 +387,6 @@ fn dispute(lower: &GoalOutcome, upper: &GoalOutcome, width: f64) -> Option<Dispu
 
 #[cfg(test)]
 mod tests {
-    use record::Bound;
-
     use super::*;
 
     #[test]

@@ -48,6 +48,13 @@ impl Strategy {
         }
     }
 
+    /// After the smallest load, go on at this position.
+    pub(crate) fn expect(&mut self, position: i64) {
+        if let Self::Mlrsearch(mlrsearch) = self {
+            mlrsearch.expect(position);
+        }
+    }
+
     /// The next trial; none if nothing is left to measure.
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self {

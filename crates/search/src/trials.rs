@@ -43,6 +43,11 @@ impl Trials {
         Self { grid, by_load: BTreeMap::new(), unavailable: Vec::new(), expects_noise }
     }
 
+    /// Forgets all trials, but not what the generator cannot make.
+    pub(crate) fn forget(&mut self) {
+        self.by_load.clear();
+    }
+
     pub(crate) fn add(&mut self, position: i64, trial: Trial) {
         self.by_load.entry(position).or_default().push(trial);
     }

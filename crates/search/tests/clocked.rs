@@ -6,12 +6,12 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{
-    services::{Change, Goal, LOADS, Measured, Running, Service, drawn},
+    services::{BOUND_S, Change, Goal, LOADS, Measured, Running, Second, Service, drawn},
     splitmix, uniform,
 };
 use search::{
     BoundKind, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule,
-    steadiness::{Timed, unsteady},
+    steadiness::{Part, Timed},
 };
 
 /// Beside each trial.
@@ -20,15 +20,19 @@ const WIDTH: f64 = 0.05;
 const TRIAL_S: f64 = 5.0;
 const SEED: u64 = 2_026;
 const ROUNDS: u64 = 5;
+/// As `proofload limit` allows.
+const LONGER_MAX: f64 = 16.0;
 
 struct Answer {
     lower: Option<f64>,
     upper: Option<f64>,
     is_decided: bool,
+    is_longer: bool,
     took_s: f64,
 }
 
-fn plan(goal: Goal, gaps_seed: u64) -> SearchPlan {
+/// Without a seed, trials follow each other at once, and stay as long as they are.
+fn plan(goal: Goal, gaps_seed: Option<u64>) -> SearchPlan {
     let goal = SearchGoal {
         exceed_ratio: 0.0,
         width: WIDTH,
@@ -36,37 +40,43 @@ fn plan(goal: Goal, gaps_seed: u64) -> SearchPlan {
         ..Preset::Mlrsearch.goal("goal", goal.allowed())
     };
     let plan = SearchPlan::new(Unit::Continuous, LOADS.0, LOADS.1, vec![goal]);
-    SearchPlan { method: Preset::Mlrsearch.method(), gaps_seed: Some(gaps_seed), ..plan }
+    SearchPlan {
+        method: Preset::Mlrsearch.method(),
+        gaps_seed,
+        longer_max: gaps_seed.map(|_| LONGER_MAX),
+        ..plan
+    }
 }
 
 fn timed(service: &Service, start_s: f64, load: f64, duration_s: f64, measured: &Measured) -> Timed {
-    let allowed = service.goal.allowed();
-    let seconds = &measured.seconds;
-    let bad_parts: Vec<bool> =
-        seconds.iter().map(|second| second.failed > allowed * (second.failed + second.completed)).collect();
-    let bad = || seconds.iter().zip(&bad_parts).filter(|(_, is_bad)| **is_bad).map(|(second, _)| second);
-    let all: f64 = bad().map(|second| second.failed + second.completed).sum();
-    let begin = bad_parts.iter().position(|is_bad| *is_bad).unwrap_or(0);
-    let median = |at: usize| seconds.get(at).and_then(|second| second.percentile_s(0.5));
-    let slower =
-        median(begin.saturating_sub(1)).zip(median(0)).is_some_and(|(then, first)| then > 2.0 * first);
+    let is_bounded = service.goal == Goal::P99;
+    let part = |second: &Second| Part {
+        sent: second.sent,
+        completed: second.completed,
+        failed: second.failed,
+        p50_s: second.percentile_s(0.5),
+        slowness: if is_bounded {
+            second.percentile_s(0.99).map(|time_s| time_s / BOUND_S)
+        } else {
+            Some(0.0)
+        },
+    };
     Timed {
         start_s,
         load,
-        is_full: duration_s >= TRIAL_S - 1e-9,
         duration_s,
-        is_missed: measured.loss_ratio > allowed,
-        piles_up: measured.grows || slower,
-        kept_ratio: 1.0 - bad().map(|second| second.failed).sum::<f64>() / all.max(1.0),
-        bad_parts,
+        loss_ratio: measured.loss_ratio,
+        grows: measured.grows,
+        allowed: service.goal.allowed(),
+        parts: measured.seconds.iter().map(part).collect(),
     }
 }
 
 /// Searches a service that is at this moment when the search begins. With a budget, no trial begins later.
-fn search(service: Service, begin_s: f64, seed: u64, budget_s: f64, mut draws: Option<u64>) -> Answer {
+fn search(service: Service, plan: SearchPlan, begin_s: f64, budget_s: f64, mut draws: Option<u64>) -> Answer {
     let mut running = Running::new(service);
-    let mut search = Search::new(plan(service.goal, seed)).unwrap();
-    let (mut now_s, mut trials) = (begin_s, Vec::new());
+    let mut search = Search::new(plan).unwrap();
+    let mut now_s = begin_s;
     loop {
         let next = match search.next_step() {
             Step::Measure(next) if now_s - begin_s < budget_s => next,
@@ -74,10 +84,10 @@ fn search(service: Service, begin_s: f64, seed: u64, budget_s: f64, mut draws: O
         };
         now_s += OVERHEAD_S + next.gap_s;
         let measured = running.trial(now_s, next.load, next.duration_s, &mut draws);
-        trials.push(timed(&service, now_s, next.load, next.duration_s, &measured));
-        now_s += next.duration_s + measured.drained_s;
         let loss_ratios = vec![measured.loss_ratio];
         search.report(TrialOutcome::Valid { loss_ratios, effective_duration_s: next.duration_s }).unwrap();
+        search.note(vec![timed(&service, now_s, next.load, next.duration_s, &measured)]);
+        now_s += next.duration_s + measured.drained_s;
     }
     let goal = search.outcome().goals.remove(0);
     let load = |bound: &Option<search::Bound>| bound.as_ref().map(|bound| bound.load);
@@ -86,7 +96,8 @@ fn search(service: Service, begin_s: f64, seed: u64, budget_s: f64, mut draws: O
     Answer {
         lower: bounds.0,
         upper: bounds.1,
-        is_decided: !is_open && unsteady(&trials, bounds, WIDTH).is_none(),
+        is_decided: !is_open && search.unsteady(0).is_none(),
+        is_longer: search.longer() > 1.0,
         took_s: now_s - begin_s,
     }
 }
@@ -130,7 +141,7 @@ fn verdicts(
                 Change::Warms { .. } | Change::Degrades { .. } => 0.0,
                 _ => uniform(draw) * service.period_s(),
             };
-            let answer = search(service, begin_s, draw, budget_s, None);
+            let answer = search(service, plan(service.goal, Some(draw)), begin_s, budget_s, None);
             let verdict = verdict(&service, truth, &answer);
             *by_family.entry((service.family(), verdict)).or_default() += 1;
             *totals.entry(verdict).or_default() += 1;
@@ -159,31 +170,81 @@ fn halves(odd: usize) -> impl Iterator<Item = Service> {
         .map(|(_, service)| service)
 }
 
-/// Of 300 searches, 26 name a wrong load, and 107 are not decided.
+/// Of 300 searches, 26 named a wrong load and 107 were not decided before trials became longer where the time decides. The rules were
+/// tuned on the first half, with the first seeds.
 #[test]
 fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
     assert_eq!(drawn(SEED).len(), 60);
     for (odd, seeds) in [(0, 0..ROUNDS), (1, ROUNDS..2 * ROUNDS)] {
         let (totals, wrong) = verdicts(halves(odd), seeds, f64::INFINITY);
-        assert!(wrong.len() <= 15, "{wrong:?}");
-        assert!(totals[&Verdict::NotDecided] <= 73, "{totals:?}");
+        assert!(wrong.len() <= 1, "{wrong:?}");
+        // A quarter may be.
+        assert!(totals[&Verdict::NotDecided] * 10 <= 150, "{totals:?}");
     }
 }
 
+/// No rule was tuned on these. A pause may hide between the trials of a search, or in those that were overloaded anyway.
 #[test]
-fn sound_services_are_right() {
-    let mut took_s = 0.0;
+fn of_services_that_nobody_looked_at_hardly_a_wrong_load_is_named() {
+    let (totals, wrong) = verdicts(drawn(14).into_iter(), 0..ROUNDS, f64::INFINITY);
+    assert!(wrong.len() <= 5, "{wrong:?}");
+    assert!(totals[&Verdict::NotDecided] * 4 <= 300, "{totals:?}");
+}
+
+#[test]
+fn sound_services_are_right_and_take_no_longer() {
+    let (mut took_s, mut plain_s) = (0.0, 0.0);
     for number in 0..20 {
-        let capacity = 25.0 * 1.2_f64.powi(number);
+        let capacity = 25.5 * 1.2_f64.powi(number);
         for (change, goal) in
             [(Change::Sound, Goal::P99), (Change::Sound, Goal::Errors), (Change::SoundRefusing, Goal::Errors)]
         {
             let service = Service { capacity, change, goal };
-            let answer = search(service, 0.0, number as u64, f64::INFINITY, None);
-            let found = (answer.lower, answer.upper);
-            assert_eq!(verdict(&service, service.truth(), &answer), Verdict::Right, "{service:?}: {found:?}");
+            let answer = search(service, plan(goal, Some(number as u64)), 0.0, f64::INFINITY, None);
+            let plain = search(service, plan(goal, None), 0.0, f64::INFINITY, None);
+            assert_eq!((answer.lower, answer.upper), (plain.lower, plain.upper), "{service:?}");
+            assert_eq!(verdict(&service, service.truth(), &answer), Verdict::Right, "{service:?}");
             took_s += answer.took_s;
+            plain_s += plain.took_s;
         }
     }
-    println!("{took_s:.0} s");
+    println!("{took_s:.0} s instead of {plain_s:.0} s");
+    assert!(took_s <= 1.3 * plain_s, "{took_s} s instead of {plain_s} s");
+}
+
+#[test]
+fn random_arrivals_and_work_are_seldom_taken_for_a_clock() {
+    for goal in [Goal::P99, Goal::Errors] {
+        let (mut undecided, mut longer) = (0, 0);
+        for seed in 0..30 {
+            let capacity = [50.0, 200.0, 800.0][seed as usize % 3];
+            let service = Service { capacity, change: Change::Sound, goal };
+            let answer = search(service, plan(goal, Some(seed)), 0.0, f64::INFINITY, Some(splitmix(seed)));
+            undecided += u32::from(!answer.is_decided);
+            longer += u32::from(answer.is_longer);
+        }
+        println!("{goal:?}: {undecided} of 30 not decided, {longer} with longer trials");
+        assert!(undecided <= 1, "{goal:?}: {undecided}");
+    }
+}
+
+/// A budget of three periods: what is known when it ends is hardly ever wrong.
+#[test]
+fn a_search_that_a_budget_ends_hardly_names_a_wrong_load() {
+    let (mut wrong, mut searches) = (0, 0);
+    for (goal, pause_s) in [(Goal::P99, 1.0), (Goal::P99, 5.0), (Goal::Errors, 1.0), (Goal::Errors, 5.0)] {
+        for capacity in [60.0, 200.0] {
+            let service = Service { capacity, change: Change::Pauses { period_s: 25.0, pause_s }, goal };
+            let truth = service.truth();
+            for seed in 0..10 {
+                let draw = splitmix(seed);
+                let answer = search(service, plan(goal, Some(draw)), uniform(draw) * 25.0, 75.0, None);
+                let verdict = verdict(&service, truth, &answer);
+                wrong += u32::from(matches!(verdict, Verdict::Wrong | Verdict::TooSeldom));
+                searches += 1;
+            }
+        }
+    }
+    println!("{wrong} of {searches} wrong");
+    assert!(wrong <= 12, "{wrong} of {searches}");
 }

@@ -6,7 +6,7 @@ mod common;
 use common::{splitmix, uniform};
 use search::{
     BoundKind, Preset, Search, SearchGoal, SearchPlan, Step, TrialOutcome, Unit, UpperBoundRule,
-    steadiness::{Timed, Unsteady, unsteady},
+    steadiness::{Part, Timed, Unsteady},
 };
 
 const BOUND_S: f64 = 0.05;
@@ -54,9 +54,7 @@ struct Running {
 struct Trial {
     lost_ratio: f64,
     grows: bool,
-    piles_up: bool,
-    bad_parts: Vec<bool>,
-    kept_ratio: f64,
+    parts: Vec<Part>,
 }
 
 impl Running {
@@ -101,19 +99,20 @@ impl Running {
         let rises = medians.len() >= 4 && medians.windows(2).all(|pair| pair[1] > pair[0] * 1.000_001);
         let slope = medians.last().zip(medians.first()).map_or(0.0, |(last, first)| last - first);
         let total = |counts: &[f64]| counts.iter().sum::<f64>();
-        let bad_parts: Vec<bool> =
-            sent.iter().zip(&refused).map(|(sent, lost)| *lost > allowed * sent).collect();
-        let of_bad = |counts: &[f64]| -> f64 {
-            counts.iter().zip(&bad_parts).filter(|(_, is_bad)| **is_bad).map(|(count, _)| count).sum()
+        let part = |index: usize| Part {
+            sent: sent[index],
+            completed: sent[index] - refused[index],
+            failed: refused[index],
+            p50_s: times[index].get(times[index].len() / 2).copied(),
+            slowness: match allowed > 0.0 {
+                true => times[index].last().map(|time_s| time_s / BOUND_S),
+                false => Some(0.0),
+            },
         };
-        let kept_ratio = 1.0 - of_bad(&refused) / of_bad(&sent).max(1.0);
-        let begin = bad_parts.iter().position(|is_bad| *is_bad).and_then(|begin| medians.get(begin));
         Trial {
-            piles_up: begin.is_some_and(|then| *then > 2.0 * medians[0] + 0.001),
             lost_ratio: total(&lost) / total(&sent).max(1.0),
             grows: rises && medians[0] + 10.0 * slope > BOUND_S,
-            bad_parts,
-            kept_ratio,
+            parts: (0..parts).map(part).collect(),
         }
     }
 
@@ -234,7 +233,7 @@ struct Answer {
     took_s: f64,
 }
 
-fn plan(allowed: f64, gaps_seed: Option<u64>) -> SearchPlan {
+fn plan(allowed: f64, gaps_seed: Option<u64>, longer_max: Option<f64>) -> SearchPlan {
     let goal = SearchGoal {
         exceed_ratio: 0.0,
         width: WIDTH,
@@ -242,14 +241,20 @@ fn plan(allowed: f64, gaps_seed: Option<u64>) -> SearchPlan {
         ..Preset::Mlrsearch.goal("goal", allowed)
     };
     let plan = SearchPlan::new(Unit::Continuous, LOADS.0, LOADS.1, vec![goal]);
-    SearchPlan { method: Preset::Mlrsearch.method(), gaps_seed, ..plan }
+    SearchPlan { method: Preset::Mlrsearch.method(), gaps_seed, longer_max, ..plan }
 }
 
 /// Searches a service that is at this phase when the search begins. `draws`: arrivals and service are random.
-fn search(service: Service, begin_s: f64, gaps_seed: Option<u64>, mut draws: Option<u64>) -> Answer {
+fn search(
+    service: Service,
+    begin_s: f64,
+    gaps_seed: Option<u64>,
+    longer_max: Option<f64>,
+    mut draws: Option<u64>,
+) -> Answer {
     let mut running = Running::new(service);
-    let mut search = Search::new(plan(service.allowed(), gaps_seed)).unwrap();
-    let (mut now_s, mut trials) = (begin_s, Vec::new());
+    let mut search = Search::new(plan(service.allowed(), gaps_seed, longer_max)).unwrap();
+    let mut now_s = begin_s;
     loop {
         let next = match search.next_step() {
             Step::Measure(next) => next,
@@ -259,7 +264,7 @@ fn search(service: Service, begin_s: f64, gaps_seed: Option<u64>, mut draws: Opt
                 return Answer {
                     lower: load(&goal.lower),
                     upper: load(&goal.upper),
-                    unsteady: unsteady(&trials, (load(&goal.lower), load(&goal.upper)), WIDTH),
+                    unsteady: search.unsteady(0),
                     is_decided: matches!(
                         goal.kind,
                         BoundKind::Regular | BoundKind::AtLeast | BoundKind::Below
@@ -273,22 +278,21 @@ fn search(service: Service, begin_s: f64, gaps_seed: Option<u64>, mut draws: Opt
         let start_s = now_s;
         now_s += next.duration_s;
         let loss_ratio = if trial.grows { 1.0 } else { trial.lost_ratio };
-        trials.push(Timed {
-            start_s,
-            load: next.load,
-            is_full: next.duration_s >= 5.0 - 1e-9,
-            duration_s: next.duration_s,
-            is_missed: loss_ratio > service.allowed(),
-            piles_up: trial.piles_up,
-            bad_parts: trial.bad_parts,
-            kept_ratio: trial.kept_ratio,
-        });
         search
             .report(TrialOutcome::Valid {
                 loss_ratios: vec![loss_ratio],
                 effective_duration_s: next.duration_s,
             })
             .unwrap();
+        search.note(vec![Timed {
+            start_s,
+            load: next.load,
+            duration_s: next.duration_s,
+            loss_ratio,
+            grows: trial.grows,
+            allowed: service.allowed(),
+            parts: trial.parts,
+        }]);
     }
 }
 
@@ -337,32 +341,37 @@ fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
                 Service::Warms { .. } | Service::WarmsByRequests { .. } => 0.0,
                 _ => uniform(draw) * service.period_s(),
             };
-            let answer = search(service, begin_s, Some(draw), None);
-            // Of what happens more seldom than three times in a search, it may see nothing.
-            let is_seen = service.period_s() <= answer.took_s / 3.0;
+            let answer = search(service, begin_s, Some(draw), Some(16.0), None);
             // The width that was asked for is the error that is allowed.
-            let contains = answer.lower.is_none_or(|lower| lower <= truth * (1.0 + WIDTH))
-                && answer.upper.is_none_or(|upper| upper >= truth * (1.0 - WIDTH));
-            let is_wrong = is_seen && answer.is_decided && !contains;
-            plain += u32::from(is_wrong);
+            let contains = |answer: &Answer| {
+                answer.lower.is_none_or(|lower| lower <= truth * (1.0 + WIDTH))
+                    && answer.upper.is_none_or(|upper| upper >= truth * (1.0 - WIDTH))
+            };
+            // Of what happens more seldom than three times in a search, it may see nothing.
+            let is_wrong = |answer: &Answer| {
+                service.period_s() <= answer.took_s / 3.0 && answer.is_decided && !contains(answer)
+            };
+            plain += u32::from(is_wrong(&search(service, begin_s, Some(draw), None, None)));
             if answer.unsteady.is_some() || !answer.is_decided {
                 undecided += 1;
-            } else if is_wrong {
+            } else if is_wrong(&answer) {
+                println!("{service:?} {truth:.0} {:?} {:?}", answer.lower, answer.upper);
                 wrong.push(service);
             }
         }
     }
     println!("{undecided} undecided, {plain} wrong without a look at the time, {} with it", wrong.len());
-    assert!(wrong.len() <= 10, "{wrong:?}");
-    assert!(undecided <= 120, "{undecided}");
+    assert!(wrong.len() <= 6, "{wrong:?}");
+    assert!(undecided <= 30, "{undecided}");
     assert!(plain >= 30, "{plain}: these services would be found without it");
 }
 
 #[test]
 fn gaps_are_drawn_from_the_seed_and_replayed() {
     let gaps = |seed| {
-        let (_, asked) =
-            common::run(plan(0.0, seed), |trial| common::lost(common::above(300.0, trial.load), 1, trial));
+        let (_, asked) = common::run(plan(0.0, seed, None), |trial| {
+            common::lost(common::above(300.0, trial.load), 1, trial)
+        });
         assert!(asked.iter().all(|trial| (0.0..=0.5 * trial.duration_s).contains(&trial.gap_s)));
         asked.iter().map(|trial| trial.gap_s).collect::<Vec<_>>()
     };
@@ -381,8 +390,8 @@ fn sound_services_keep_their_answers_and_their_time() {
     }
     let (mut plain_s, mut gaps_s) = (0.0, 0.0);
     for (number, service) in services.into_iter().enumerate() {
-        let before = search(service, 0.0, None, None);
-        let after = search(service, 0.0, Some(number as u64), None);
+        let before = search(service, 0.0, None, None, None);
+        let after = search(service, 0.0, Some(number as u64), Some(16.0), None);
         assert_eq!((before.lower, before.upper), (after.lower, after.upper), "{service:?}");
         assert_eq!(after.unsteady, None, "{service:?}");
         plain_s += before.took_s;
@@ -396,7 +405,8 @@ fn random_arrivals_are_seldom_taken_for_a_clock() {
     let mut unsteady = 0;
     for seed in 0..100 {
         let service = Service::Queue { capacity: [50.0, 200.0, 800.0][seed as usize % 3] };
-        unsteady += u32::from(search(service, 0.0, Some(seed), Some(splitmix(seed))).unsteady.is_some());
+        unsteady +=
+            u32::from(search(service, 0.0, Some(seed), Some(16.0), Some(splitmix(seed))).unsteady.is_some());
     }
     println!("{unsteady} of 100");
     assert!(unsteady <= 3, "{unsteady} of 100");

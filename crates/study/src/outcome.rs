@@ -69,7 +69,7 @@ fn search_outcome(
         entries.iter().filter(|entry| entry.block == block && entry.purpose != Purpose::Confirm).collect();
     let Some(first) = of_block.first() else { return Ok(None) };
     let Some(search) = plan.search_of(first.setting) else { return Ok(None) };
-    let mut running = RunningSearch::new(search)?;
+    let mut running = RunningSearch::new(search, &plan.goals)?;
     let mut path = Vec::with_capacity(of_block.len());
     for entry in &of_block {
         running.tell(entry)?;
@@ -87,9 +87,7 @@ fn search_outcome(
         // If requests ended the trials, the search does not know their duration.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    let valid = of_block.iter().filter(|entry| !entry.trial.validity.is_void());
-    let valid: Vec<&TrialEntry> = valid.map(|entry| **entry).collect();
-    let mut warnings = steadiness::check(plan, &mut found, &valid);
+    let mut warnings = steadiness::check(search, &running, &mut found);
     warnings.extend(running.warnings());
     warnings.extend(generator_bound(&found, &of_block, &search.unit));
     Ok(Some((found, warnings)))

@@ -197,14 +197,22 @@ impl<'a> Runner<'a> {
 
     fn search(&mut self, block: usize, setting: usize) -> Result {
         let plan = self.plan.search_of(setting).expect("only settings of a study with a search are searched");
-        let mut search = RunningSearch::new(plan).map_err(StopReason::Failed)?;
+        let mut search = RunningSearch::new(plan, &self.plan.goals).map_err(StopReason::Failed)?;
         while let Some(next) = search.next() {
             let purpose = if next.is_warm_up { Purpose::WarmUp } else { Purpose::Search };
             let planned =
                 PlannedTrial { block, setting, purpose, load: Some(next.load), attempt: next.attempt };
             self.gap = Duration::from_secs_f64(next.gap_s);
             let entry = self.next_trial(planned, Some(Duration::from_secs_f64(next.duration_s)))?;
+            let before_s = search.trial_s(0).0;
             search.tell(entry).map_err(StopReason::OtherJournal)?;
+            let trial_s = search.trial_s(0).0;
+            if trial_s > before_s {
+                let text = format!(
+                    "when a trial ran decided, not its load: searching again with trials of {trial_s:.0} s"
+                );
+                (self.on_event)(Event::Waiting(&text));
+            }
             if !self.is_replaying() {
                 let (bounds, remaining_s) =
                     search.progress(self.overhead.0 / f64::from(self.overhead.1.max(1)));

@@ -2,8 +2,10 @@
 
 mod planning;
 
-use record::{CurrentBounds, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
-use search::TrialOutcome;
+use record::{CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
+use search::{TrialOutcome, steadiness::Unsteady};
+
+use crate::steadiness;
 
 pub(crate) use planning::plan;
 
@@ -12,15 +14,16 @@ pub(crate) use planning::plan;
 pub(crate) struct RunningSearch {
     search: search::Search,
     unit: LoadUnit,
+    goals: Vec<Goal>,
 }
 
 impl RunningSearch {
     /// Starts a search; fails if another version of this program made the plan.
-    pub(crate) fn new(plan: &SearchPlan) -> Result<Self, String> {
+    pub(crate) fn new(plan: &SearchPlan, goals: &[Goal]) -> Result<Self, String> {
         let settings = serde_json::from_value(plan.method_settings.clone())
             .map_err(|error| format!("another version made the search in plan.json: {error}"))?;
         let search = search::Search::new(settings).map_err(|mistakes| mistakes.to_string())?;
-        Ok(Self { search, unit: plan.unit.clone() })
+        Ok(Self { search, unit: plan.unit.clone(), goals: goals.to_vec() })
     }
 
     /// The next trial; none when there is nothing left to measure.
@@ -49,7 +52,26 @@ impl RunningSearch {
             let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
             TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
         };
-        self.search.report(measured).map_err(|error| error.to_string())
+        let is_valid = measured != TrialOutcome::Void;
+        self.search.report(measured).map_err(|error| error.to_string())?;
+        if is_valid && !wanted.is_warm_up {
+            let goals = self.goals.iter().enumerate();
+            let timed = goals.map(|(index, goal)| {
+                steadiness::timed(goal, entry.loss_ratios.get(index).copied().unwrap_or(1.0), entry, &wanted)
+            });
+            self.search.note(timed.collect());
+        }
+        Ok(())
+    }
+
+    /// How the trials depend on the time, for the goal at this index; none if the load explains them.
+    pub(crate) fn unsteady(&self, goal_index: usize) -> Option<Unsteady> {
+        self.search.unsteady(goal_index)
+    }
+
+    /// The length of the trials that decide about the goal at this index, in seconds, and how many times longer it is than it was.
+    pub(crate) fn trial_s(&self, goal_index: usize) -> (f64, f64) {
+        (self.search.plan().goals[goal_index].final_trial_duration_s, self.search.longer())
     }
 
     /// The bounds of each goal so far (estimates where there is no bound yet), and the estimated remaining time in

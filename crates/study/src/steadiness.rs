@@ -1,69 +1,81 @@
 //! Whether the load decided the trials of a search, or the time at which they ran.
 
 use record::{
-    Bound, BoundKind, Goal, HttpTrial, Interval, SearchOutcome, StudyPlan, TrialEntry, Warning,
+    BoundKind, Goal, GoalQuantity, HttpTrial, Interval, SearchOutcome, SearchPlan, TrialEntry, Warning,
     units::show_number,
 };
 use search::{
-    Preset,
-    steadiness::{Timed, Unsteady, unsteady},
+    NextTrial, Preset,
+    steadiness::{Part, Timed, Unsteady},
 };
 
+use crate::running_search::RunningSearch;
+
 /// Code of the warning about a goal whose trials depend on the time.
-pub(crate) const UNSTEADY: &str = "unsteady";
+const UNSTEADY: &str = "unsteady";
+/// Code of the warning about a goal whose bounds come from longer trials than were asked for.
+const LONGER_TRIALS: &str = "longer_trials";
 /// A trial that is this many times longer than a cycle of the service is nearly the same whenever it runs.
 const CYCLES: f64 = 5.0;
 /// A trial that is this many times longer than it took until losses began shows mostly what comes then.
 const DELAYS: f64 = 10.0;
-/// Answers that are this many times slower just before losses began than at first show that a queue had filled.
-const MAX_SLOWER: f64 = 2.0;
 
-/// Looks whether the valid trials of a search depend on the time, and says so. In a search of the preset `mlrsearch`, the goal is not
-/// decided then; the others name the bounds that their standards define.
-pub(crate) fn check(plan: &StudyPlan, found: &mut SearchOutcome, trials: &[&TrialEntry]) -> Vec<Warning> {
-    let Some(search) = trials.first().and_then(|first| plan.search_of(first.setting)) else {
-        return Vec::new();
-    };
+/// Says where the trials of a search depend on the time. In a search of the preset `mlrsearch`, the goal is not decided then; the others
+/// name the bounds that their standards define.
+pub(crate) fn check(search: &SearchPlan, running: &RunningSearch, found: &mut SearchOutcome) -> Vec<Warning> {
     let decides = search.method.parse() == Ok(Preset::Mlrsearch);
     let mut warnings = Vec::new();
-    for (index, goal) in plan.goals.iter().enumerate() {
-        let timed: Vec<Timed> = trials.iter().filter_map(|entry| timed(plan, index, goal, entry)).collect();
-        let Some(outcome) = found.goals.get_mut(index) else { continue };
-        let load = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.load);
-        let bounds = (load(&outcome.lower), load(&outcome.upper));
-        let Some(unsteady) = unsteady(&timed, bounds, search.width) else { continue };
-        if decides {
-            (outcome.lower, outcome.upper, outcome.kind) = (None, None, BoundKind::Unsteady);
+    for (index, outcome) in found.goals.iter_mut().enumerate() {
+        let (trial_s, longer) = running.trial_s(index);
+        if let Some(unsteady) = running.unsteady(index) {
+            if decides {
+                (outcome.lower, outcome.upper, outcome.kind) = (None, None, BoundKind::Unsteady);
+            }
+            let why = in_words(unsteady, &|load| search.unit.show(load), trial_s);
+            warnings.push(Warning::new(UNSTEADY, format!("{}: {why}", outcome.goal)));
+        } else if longer > 1.0 {
+            let message = format!(
+                "{}: when a trial of {} ran decided, not its load; the bounds are those of trials of {}",
+                outcome.goal,
+                seconds(trial_s / longer),
+                seconds(trial_s)
+            );
+            warnings.push(Warning::new(LONGER_TRIALS, message));
         }
-        let why = in_words(unsteady, &|load| search.unit.show(load), search.trial_duration_s, &timed);
-        warnings.push(Warning::new(UNSTEADY, format!("{}: {why}", goal.name)));
     }
     warnings
 }
 
-fn timed(plan: &StudyPlan, index: usize, goal: &Goal, entry: &TrialEntry) -> Option<Timed> {
-    let (load, loss_ratio) = (entry.load?, *entry.loss_ratios.get(index)?);
-    let parts = entry.trial.http().map_or(&[][..], parts);
-    let all = |part: &Interval| (part.completed + part.failed) as f64;
-    let bad_parts: Vec<bool> =
-        parts.iter().map(|part| part.failed as f64 > goal.loss_ratio * all(part)).collect();
-    let bad = || parts.iter().zip(&bad_parts).filter(|(_, is_bad)| **is_bad).map(|(part, _)| part);
-    let begin = bad_parts.iter().position(|is_bad| *is_bad).unwrap_or(0);
-    let median_us = |at: usize| parts.get(at).and_then(|part| part.p50_us);
-    let slower = median_us(begin.saturating_sub(1))
-        .zip(median_us(0))
-        .is_some_and(|(then, first)| then > MAX_SLOWER * first);
-    Some(Timed {
+/// A valid trial, as a search wants to know it.
+pub(crate) fn timed(goal: &Goal, loss_ratio: f64, entry: &TrialEntry, asked: &NextTrial) -> Timed {
+    let is_told = matches!(goal.quantity, GoalQuantity::Errors | GoalQuantity::ResponseTime { .. });
+    let parts = entry.trial.http().filter(|_| is_told).map_or(&[][..], parts);
+    let slowness = |part: &Interval| {
+        let GoalQuantity::ResponseTime { bound_ns } = goal.quantity else { return Some(0.0) };
+        // The nearest that is known of a second, and not below what the goal bounds.
+        let time_us = match goal.loss_ratio {
+            share if share >= 0.5 => part.p50_us,
+            share if share >= 0.01 => part.p99_us,
+            _ => part.max_us,
+        };
+        Some(time_us? * 1e3 / bound_ns as f64)
+    };
+    let part = |part: &Interval| Part {
+        sent: part.sent as f64,
+        completed: part.completed as f64,
+        failed: part.failed as f64,
+        p50_s: part.p50_us.map(|time_us| time_us / 1e6),
+        slowness: slowness(part),
+    };
+    Timed {
         start_s: entry.study_time_s,
-        load,
-        is_full: !entry.is_short(plan),
-        duration_s: entry.asked_s.unwrap_or(entry.trial.elapsed_s),
-        is_missed: loss_ratio > goal.loss_ratio,
-        piles_up: entry.growth_per_s.is_some() || slower,
-        kept_ratio: 1.0
-            - bad().map(|part| part.failed as f64).sum::<f64>() / bad().map(all).sum::<f64>().max(1.0),
-        bad_parts,
-    })
+        load: asked.load,
+        duration_s: asked.duration_s,
+        loss_ratio,
+        grows: entry.growth_per_s.is_some(),
+        allowed: goal.loss_ratio,
+        parts: parts.iter().map(part).collect(),
+    }
 }
 
 /// The intervals of a steady load in which requests were due. None if they do not tell: requests that time out are counted when they
@@ -77,28 +89,38 @@ fn parts(http: &HttpTrial) -> &[Interval] {
     &http.series[..due.min(http.series.len())]
 }
 
-fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64, timed: &[Timed]) -> String {
-    let seconds = |s: f64| format!("{} s", show_number(s.ceil()));
+fn seconds(s: f64) -> String {
+    format!("{} s", show_number(s.ceil()))
+}
+
+fn in_words(unsteady: Unsteady, show: &dyn Fn(f64) -> String, trial_s: f64) -> String {
+    let longer = |cycle_s: f64| {
+        format!(
+            "give trials of {} (--trial; now {})",
+            seconds(CYCLES * cycle_s.max(trial_s)),
+            seconds(trial_s)
+        )
+    };
     match unsteady {
         Unsteady::Disagree { missed, met, got_better, cycle_s } => {
-            let end_s = |trial: &Timed| trial.start_s + trial.duration_s;
-            let missed_until_s = timed.iter().filter(|trial| trial.is_missed && trial.load < met).map(end_s);
             let help = match got_better {
-                true => format!(
-                    "the service got better by itself, as one that warms up: search again now, or give --warm-up {}",
-                    seconds(missed_until_s.fold(0.0, f64::max))
-                ),
-                false => format!(
-                    "as of a service that pauses, or counts requests by the clock: give trials of {} (--trial; now {})",
-                    seconds(CYCLES * cycle_s.max(trial_s)),
-                    seconds(trial_s)
-                ),
+                true => "the service got better by itself, as one that warms up: search again now, or give a --warm-up".to_owned(),
+                false => {
+                    let longer = longer(cycle_s);
+                    format!("as of a service that pauses, or counts requests by the clock: {longer}")
+                }
             };
             let (missed, met) = (show(missed), show(met));
             format!(
                 "when a trial ran decided, not its load: {missed} was missed and {met}, a larger load, was met; {help}"
             )
         }
+        Unsteady::Passes { load, cycle_s } => format!(
+            "when a trial ran decided, not its load: at {} answers stopped or failed for a part of a trial, as of a service that pauses, or \
+             counts requests by the clock: {}",
+            show(load),
+            longer(cycle_s.unwrap_or(trial_s))
+        ),
         Unsteady::Later { after_s } => format!(
             "losses begin {after_s:.1} s after the beginning of a trial, before which nothing piled up, as of a service that has a \
              store of permits: give trials of {} (--trial; now {})",
@@ -137,7 +159,7 @@ mod tests {
     fn the_words_say_how_long_a_trial_would_have_to_be() {
         let show = |load: f64| format!("{load}/s");
         let disagree = |got_better| Unsteady::Disagree { missed: 20.0, met: 90.0, got_better, cycle_s: 8.0 };
-        let words = |unsteady| in_words(unsteady, &show, 5.0, &[]);
+        let words = |unsteady| in_words(unsteady, &show, 5.0);
         assert!(words(disagree(false)).contains("give trials of 40 s (--trial; now 5 s)"));
         assert!(words(disagree(true)).contains("--warm-up"));
         assert!(words(Unsteady::Later { after_s: 3.0 }).contains("give trials of 30 s"));

@@ -30,6 +30,8 @@ pub(crate) struct Mlrsearch {
     winner: Option<(usize, Nomination)>,
     /// Whether a [`Threshold`] chooses the loads of goals whose trials are random samples.
     is_noise_aware: bool,
+    /// Where the answer may be, if a search before this one told.
+    expected: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,12 +79,17 @@ impl Mlrsearch {
             selectors: Vec::new(),
             winner: None,
             is_noise_aware: false,
+            expected: None,
         }
     }
 
     /// Adapts the search to targets that may be noisy.
     pub(crate) fn noise_aware(self) -> Self {
         Self { is_noise_aware: true, ..self }
+    }
+
+    pub(crate) fn expect(&mut self, position: i64) {
+        self.expected = Some(position);
     }
 
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
@@ -132,7 +139,9 @@ impl Mlrsearch {
             Phase::OtherSide { first, .. } => self.enter_main(trials, first.min(at), first.max(at)),
             Phase::Climb { good, .. } => {
                 if self.is_high_loss(trials, at) {
-                    self.enter_main(trials, good.unwrap_or(at), at);
+                    // The way down from where the answer was expected is shorter than that from the smallest load.
+                    let below = good.filter(|_| self.expected != Some(at));
+                    self.enter_main(trials, below.unwrap_or(at), at);
                 } else if at == grid.last() {
                     self.enter_main(trials, at, at);
                 } else {
@@ -235,6 +244,7 @@ impl Mlrsearch {
             Start::Max => 2.0,
         };
         let position = grid.at_most(grid.load(from) * factor).max(grid.next(from));
+        let position = self.expected.filter(|expected| *expected > from).unwrap_or(position);
         let bounds = Bounds { lower: Some(from), upper: None };
         keep_distance(grid, position, self.initial_width, bounds).unwrap_or(grid.last())
     }

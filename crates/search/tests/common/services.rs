@@ -68,6 +68,7 @@ impl fmt::Debug for Service {
 /// A second of a trial (a tenth of one that is shorter than 4 s), as a trial's record has it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Second {
+    pub(crate) sent: f64,
     pub(crate) completed: f64,
     pub(crate) failed: f64,
     /// Response times of what was completed in it.
@@ -155,8 +156,8 @@ impl Service {
             }
     }
 
-    /// The largest loads that meet the goal over ten periods, from the worst and from the best moment to begin; 0 if none does. What
-    /// warms up, or gets worse for good, has done so.
+    /// The largest load below which all meet the goal over ten periods, from the worst moment to begin, and the largest that meets it from
+    /// the best; 0 if none does. What warms up, or gets worse for good, has done so.
     pub(crate) fn truth(&self) -> (f64, f64) {
         let settled_s = match self.change {
             Change::Degrades { within_s, .. } => within_s,
@@ -181,18 +182,21 @@ impl Service {
                 });
                 lost.count() as f64 <= self.goal.allowed() * requests as f64 && load <= self.mean_capacity()
             };
-            if !meets(LOADS.0) {
-                return 0.0;
-            }
-            let (mut lower, mut upper) = LOADS;
-            while upper / lower > 1.005 {
-                let middle = (lower * upper).sqrt();
-                if meets(middle) { lower = middle } else { upper = middle }
-            }
-            lower
+            // Requests of a constant rate fall in step with a period at some loads, and not at others: all are tried.
+            let above = |load: f64| std::iter::successors(Some(load), |load| Some(load * 1.01));
+            let first_missed = above(LOADS.0).find(|load| !meets(*load)).unwrap_or(f64::INFINITY);
+            let below = std::iter::successors(Some(self.capacity * 1.3), |load| Some(load / 1.01));
+            let last_met = below.take_while(|load| *load >= LOADS.0).find(|load| meets(*load));
+            (
+                if first_missed > LOADS.0 { first_missed / 1.01 } else { 0.0 },
+                last_met.map_or(0.0, |load| load * 1.01),
+            )
         };
         let of_phases = [0.02, 0.37, 0.71, 1.0].map(of_phase);
-        (of_phases.into_iter().fold(f64::INFINITY, f64::min), of_phases.into_iter().fold(0.0, f64::max))
+        (
+            of_phases.iter().fold(f64::INFINITY, |least, (worst, _)| least.min(*worst)),
+            of_phases.iter().fold(0.0, |most, (_, best)| most.max(*best)),
+        )
     }
 }
 
@@ -260,6 +264,8 @@ impl Running {
                 break;
             }
             sent += 1.0;
+            let last = parts.len() - 1;
+            parts[((due_s / width_s) as usize).min(last)].sent += 1.0;
             let response_s = self.serve(from_s + due_s, draw());
             let answered_s =
                 response_s.filter(|time_s| *time_s <= TIMEOUT_S && due_s + time_s <= duration_s + DRAIN_S);

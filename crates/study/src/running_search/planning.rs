@@ -10,6 +10,9 @@ const SURELY_NOT: f64 = 0.9;
 /// Number of trials that is enough for this if all miss the goal, whatever number the lower bound needs.
 const SURELY_NOT_MIN_TRIALS: u32 = 3;
 
+/// How many times longer trials may become where the time decides: 80 s instead of 5 s.
+const LONGER_MAX: f64 = 16.0;
+
 /// Plans a study's search.
 ///
 /// The preset `mlrsearch`, the default, has two rules for the bounds of a goal. A load meets the goal if all its trials
@@ -51,6 +54,8 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         Begin::At(load) => Some(load),
         Begin::Smallest | Begin::Looks => None,
     };
+    // What ends itself is as long as it is.
+    plan.longer_max = plan.gaps_seed.filter(|_| !length.ends_itself).map(|_| LONGER_MAX);
     // The first attempt and its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
