@@ -273,7 +273,9 @@ impl Search {
         let found = &self.outcome().goals[goal_index];
         let load = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.load);
         let trials: Vec<Timed> = self.timed.iter().map(|goals| goals[goal_index].clone()).collect();
-        unsteady(&trials, (load(&found.lower), load(&found.upper)), goal.width, goal.final_trial_duration_s)
+        let hints = self.plan.longer_max.is_some();
+        let bounds = (load(&found.lower), load(&found.upper));
+        unsteady(&trials, bounds, goal.width, goal.final_trial_duration_s, hints)
     }
 
     fn begin_again(&mut self, longer: f64) {

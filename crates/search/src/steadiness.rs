@@ -105,7 +105,7 @@ const CHANCE: f64 = 5.0;
 /// And its times are at most this share of the bound: near a limit, noise comes and goes as well.
 const QUIET: f64 = 0.7;
 /// So many standard deviations of what is answered late are no chance.
-const BEHIND_CHANCE: f64 = 1.5;
+const BEHIND_CHANCE: f64 = 2.5;
 /// Times that grow so many times from one part to the next do not grow as those of a queue that fills.
 const JUMP: f64 = 8.0;
 /// Fewer requests than this are chance.
@@ -114,17 +114,19 @@ const MANY: f64 = 8.0;
 const MAX_SLOWER: f64 = 2.0;
 
 /// How these trials of a search, in the order in which they ran, depend on the time; none if the load explains them. `width` is the
-/// relative distance of bounds that was asked for; trials of `full_s` seconds and more decide.
+/// relative distance of bounds that was asked for; trials of `full_s` seconds and more decide. With `hints`, also what noise may have
+/// done: enough to try longer trials, and too little to leave bounds undecided without.
 pub fn unsteady(
     trials: &[Timed],
     bounds: (Option<f64>, Option<f64>),
     width: f64,
     full_s: f64,
+    hints: bool,
 ) -> Option<Unsteady> {
     let full_s = full_s * (1.0 - 1e-9);
     late_losses(trials, bounds.0, width, full_s)
         .or_else(|| passing(trials, width, full_s))
-        .or_else(|| behind(trials, width, full_s))
+        .or_else(|| behind(trials, width, full_s).filter(|_| hints))
         .or_else(|| disagreement(trials, bounds, width, full_s))
 }
 

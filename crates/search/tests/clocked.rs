@@ -187,7 +187,7 @@ fn of_services_that_change_by_the_clock_hardly_a_wrong_load_is_named() {
 #[test]
 fn of_services_that_nobody_looked_at_hardly_a_wrong_load_is_named() {
     let (totals, wrong) = verdicts(drawn(14).into_iter(), 0..ROUNDS, f64::INFINITY);
-    assert!(wrong.len() <= 5, "{wrong:?}");
+    assert!(wrong.len() <= 6, "{wrong:?}");
     assert!(totals[&Verdict::NotDecided] * 4 <= 300, "{totals:?}");
 }
 
@@ -224,8 +224,24 @@ fn random_arrivals_and_work_are_seldom_taken_for_a_clock() {
             longer += u32::from(answer.is_longer);
         }
         println!("{goal:?}: {undecided} of 30 not decided, {longer} with longer trials");
+        // Near its limit, a queue of random work comes and goes as after a pause.
+        assert!(longer <= 12, "{goal:?}: {longer}");
         assert!(undecided <= 1, "{goal:?}: {undecided}");
     }
+}
+
+/// Nor is there more left undecided in a short search than what had no bounds anyway.
+#[test]
+fn random_arrivals_and_work_are_seldom_taken_for_a_clock_where_a_budget_ends_the_search() {
+    let mut unsteady = 0;
+    for seed in 0..60 {
+        let capacity = [50.0, 200.0, 800.0][seed as usize % 3];
+        let service = Service { capacity, change: Change::Sound, goal: Goal::P99 };
+        let plan = SearchPlan { longer_max: None, ..plan(Goal::P99, Some(seed)) };
+        unsteady += u32::from(!search(service, plan, 0.0, 75.0, Some(splitmix(seed))).is_decided);
+    }
+    println!("{unsteady} of 60 not decided");
+    assert!(unsteady <= 4, "{unsteady} of 60");
 }
 
 /// A budget of three periods: what is known when it ends is hardly ever wrong.
@@ -238,7 +254,9 @@ fn a_search_that_a_budget_ends_hardly_names_a_wrong_load() {
             let truth = service.truth();
             for seed in 0..10 {
                 let draw = splitmix(seed);
-                let answer = search(service, plan(goal, Some(draw)), uniform(draw) * 25.0, 75.0, None);
+                // It holds no longer trials.
+                let plan = SearchPlan { longer_max: None, ..plan(goal, Some(draw)) };
+                let answer = search(service, plan, uniform(draw) * 25.0, 75.0, None);
                 let verdict = verdict(&service, truth, &answer);
                 wrong += u32::from(matches!(verdict, Verdict::Wrong | Verdict::TooSeldom));
                 searches += 1;

@@ -146,7 +146,16 @@ fn create_or_resume(
             folder.path().display()
         )));
     }
-    // --resume changes the command line, and --set budget may; everything else must be equal.
+    // --resume changes the command line, and --set budget may, with how long trials may become; everything else must be equal.
+    let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);
+    for (new, stored) in new_plan.search.iter_mut().chain(&mut new_plan.other_searches).zip(stored) {
+        let longer_max = &stored.method_settings["longer_max"];
+        if let (Some(settings), false) = (new.method_settings.as_object_mut(), longer_max.is_null()) {
+            settings.insert("longer_max".to_owned(), longer_max.clone());
+        } else if let Some(settings) = new.method_settings.as_object_mut() {
+            settings.remove("longer_max");
+        }
+    }
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
         return Err(RunError::Refused(format!(

@@ -13,6 +13,11 @@ const SURELY_NOT_MIN_TRIALS: u32 = 3;
 /// How many times longer trials may become where the time decides: 80 s instead of 5 s.
 const LONGER_MAX: f64 = 16.0;
 
+/// And at least: a search whose budget does not hold [`LONGER_TRIALS`] of them keeps the trials that were asked for.
+const LEAST_LONGER: f64 = 6.0;
+/// So many longer trials find bounds.
+const LONGER_TRIALS: f64 = 12.0;
+
 /// Plans a study's search.
 ///
 /// The preset `mlrsearch`, the default, has two rules for the bounds of a goal. A load meets the goal if all its trials
@@ -55,7 +60,11 @@ pub(crate) fn plan(study: &Study, asked: &Search) -> Result<SearchPlan, String> 
         Begin::Smallest | Begin::Looks => None,
     };
     // What ends itself is as long as it is.
-    plan.longer_max = plan.gaps_seed.filter(|_| !length.ends_itself).map(|_| LONGER_MAX);
+    let longest_s = plan.goals[0].final_trial_duration_s * LONGER_TRIALS;
+    let longer_max =
+        study.budget.map_or(LONGER_MAX, |budget| (budget.as_secs_f64() / longest_s).min(LONGER_MAX));
+    plan.longer_max =
+        plan.gaps_seed.filter(|_| !length.ends_itself && longer_max >= LEAST_LONGER).map(|_| longer_max);
     // The first attempt and its repeats, as for settings without a search.
     plan.void.attempts = study.trial.void_attempts.saturating_add(1);
     let mistakes = plan.mistakes();
