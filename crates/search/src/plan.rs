@@ -28,6 +28,9 @@ pub struct SearchPlan {
     /// service that changes by the clock always at the same moments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps_seed: Option<u64>,
+    /// Where the answer may be: the second trial of a search that begins at the smallest load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_load: Option<f64>,
     /// How many times longer trials may become where the time decides instead of the load, see [`crate::Search::note`]; never, if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_max: Option<f64>,
@@ -137,6 +140,7 @@ impl SearchPlan {
             search_duration_max_s: None,
             void: VoidPolicy::default(),
             gaps_seed: None,
+            expected_load: None,
             longer_max: None,
         }
     }

@@ -151,8 +151,12 @@ impl Search {
         let widths = plan.goals.iter().map(|goal| goal.width / steps_per_width);
         let grid = Grid::new(plan.unit, plan.min_load, plan.max_load, widths);
         let rules = bound_rules(&plan.goals);
+        let mut strategy = Strategy::new(&plan.method, &rules, &grid);
+        if let Some(load) = plan.expected_load {
+            strategy.expect(grid.at_most(load));
+        }
         Ok(Self {
-            strategy: Strategy::new(&plan.method, &rules, &grid),
+            strategy,
             trials: Trials::new(grid, expects_noise),
             plan,
             rules,

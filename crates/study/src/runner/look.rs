@@ -34,13 +34,8 @@ const SHARE: f64 = 0.25;
 pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let search = study.search.clone().filter(|search| search.begin == Begin::Looks)?;
     let setup: Setup = study.setup(0, Some(search.min)).ok().filter(|setup| setup.lab.is_none())?;
-    let testbed = Testbed::bring_up(
-        setup.clone(),
-        &options.lab,
-        &options.worker,
-        Path::new(""),
-        &mut |_, _| Ok(()),
-    );
+    let testbed =
+        Testbed::bring_up(setup.clone(), &options.lab, &options.worker, Path::new(""), &mut |_, _| Ok(()));
     let testbed = testbed.ok()?;
     let plan = probe_plan(&testbed, &setup, study, &mut Vec::new()).ok().flatten()?;
     if search.unit != LoadUnit::Rate || !may_be_repeated(&plan) {
@@ -85,8 +80,7 @@ pub fn begin_as(study: &mut Study, stored: &StudyPlan) {
 
 /// Whether asking once more changes nothing for the target or for the trials.
 fn may_be_repeated(plan: &HttpPlan) -> bool {
-    let is_simple =
-        plan.script.as_ref().is_none_or(|script| !script.is_session() && !script.may_run_out());
+    let is_simple = plan.script.as_ref().is_none_or(|script| !script.is_session() && !script.may_run_out());
     let is_safe = ["GET", "HEAD"].contains(&plan.request.method.as_str());
     is_simple && is_safe && plan.events.is_none()
 }
