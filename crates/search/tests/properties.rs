@@ -255,18 +255,18 @@ proptest! {
 fn a_load_that_is_expected_is_tried_early_and_bounds_nothing() {
     for limit in [15.0, 300.0, 4_800.0, 52_000.0] {
         let goal = search::Preset::Mlrsearch.goal("errors", 0.0);
-        let plan = search::SearchPlan {
+        let plan = SearchPlan {
             method: search::Preset::Mlrsearch.method(),
             expected_load: Some(5_000.0),
-            ..search::SearchPlan::new(search::Unit::Continuous, 10.0, 1e6, vec![goal])
+            ..SearchPlan::new(Unit::Continuous, 10.0, 1e6, vec![goal])
         };
-        let mut search = search::Search::new(plan).unwrap();
+        let mut search = Search::new(plan).unwrap();
         let mut loads = Vec::new();
-        while let search::Step::Measure(next) = search.next_step() {
+        while let Step::Measure(next) = search.next_step() {
             loads.push(next.load);
             let loss_ratios = vec![if next.load > limit { 0.5 } else { 0.0 }];
             let effective_duration_s = next.duration_s;
-            search.report(search::TrialOutcome::Valid { loss_ratios, effective_duration_s }).unwrap();
+            search.report(TrialOutcome::Valid { loss_ratios, effective_duration_s }).unwrap();
         }
         let found = &search.outcome().goals[0];
         let (lower, upper) = (found.lower.as_ref().unwrap().load, found.upper.as_ref().unwrap().load);

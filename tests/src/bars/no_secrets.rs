@@ -242,9 +242,9 @@ http {{
         no_colon[0] = no_colon[0].replace(':', "");
         let both = [headers.clone(), bearer()].concat();
         let cases: [(&[&str], &[String], i32); 9] = [
-            (&["http", &refused, "-n", "5"], &headers, 1),
-            (&["http", &bare, "-n", "5"], &headers, 1),
-            (&["http", &https, "-n", "5"], &headers, 1),
+            (&["http", &refused, "-n", "5"], &headers, 2),
+            (&["http", &bare, "-n", "5"], &headers, 2),
+            (&["http", &https, "-n", "5"], &headers, 2),
             (&["http", &no_port, "--rate", "x"], &headers, 2),
             (&["http", url, &refused], &headers, 2),
             (&["http", url, &bare, "--no-such-option"], &headers, 2),
