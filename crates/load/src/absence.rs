@@ -22,8 +22,10 @@ const MIN_BASELINE_NS: u64 = 20_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
     away: Away,
-    /// End of the last counted absence.
+    /// Start and end of the last counted absence, and the end of the one before.
+    counted_from_ns: u64,
     counted_until_ns: u64,
+    free_from_ns: u64,
     /// By how much requests that are sent now may be delayed.
     delay_ns: u64,
     baseline: Baseline,
@@ -59,7 +61,13 @@ impl Absences {
     /// No absences; the trial starts at `t0_ns`.
     pub(crate) fn new(t0_ns: u64) -> Self {
         let baseline = Baseline { since_ns: t0_ns, ..Baseline::default() };
-        Self { counted_until_ns: t0_ns, baseline, ..Self::default() }
+        Self {
+            counted_from_ns: t0_ns,
+            counted_until_ns: t0_ns,
+            free_from_ns: t0_ns,
+            baseline,
+            ..Self::default()
+        }
     }
 
     /// Restarts the baseline at the first answer: before it, the load is not yet in its steady state.
@@ -75,14 +83,20 @@ impl Absences {
 
     /// Records an absence of `by_ns` that ends now. Time that was counted before is not counted again.
     pub(crate) fn record(&mut self, now_ns: u64, by_ns: u64, load_state: LoadState) {
-        let from_ns = now_ns.saturating_sub(by_ns).max(self.counted_until_ns);
-        if by_ns < MIN_ABSENCE_NS || from_ns >= now_ns {
+        // An absence may be noticed in parts, the last part first.
+        let from_ns = now_ns.saturating_sub(by_ns).max(self.free_from_ns);
+        let fresh_ns = now_ns.saturating_sub(from_ns.max(self.counted_until_ns))
+            + self.counted_from_ns.saturating_sub(from_ns);
+        if by_ns < MIN_ABSENCE_NS || fresh_ns == 0 {
             return;
         }
-        let fresh_ns = now_ns - from_ns;
         self.away.times += u64::from(from_ns > self.counted_until_ns || fresh_ns >= MIN_ABSENCE_NS);
         self.away.total_s += fresh_ns as f64 / 1e9;
         self.away.longest_s = self.away.longest_s.max(by_ns as f64 / 1e9);
+        if from_ns > self.counted_until_ns {
+            (self.free_from_ns, self.counted_from_ns) = (self.counted_until_ns, from_ns);
+        }
+        self.counted_from_ns = self.counted_from_ns.min(from_ns);
         self.counted_until_ns = now_ns;
         if by_ns < MIN_DISTURBING_NS {
             return;
@@ -143,7 +157,7 @@ impl Baseline {
     /// The larger of the mean and the number just before the absence, with a margin for fluctuation.
     fn usual_in_flight(&self) -> Option<u64> {
         let mean = self.integral_ns / self.lasted_ns.max(1) as f64;
-        (self.lasted_ns >= MIN_BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight) + 1)
+        (self.lasted_ns >= MIN_BASELINE_NS).then(|| ((mean * 1.1).ceil() as u64).max(self.in_flight))
     }
 }
 
@@ -164,7 +178,7 @@ mod tests {
         assert_eq!(absences.delay_ns(), 100 * MS);
         absences.caught_up(1_010 * MS, load_state(20, 1_010 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
-        absences.caught_up(1_050 * MS, load_state(4, 1_050 * MS));
+        absences.caught_up(1_050 * MS, load_state(3, 1_050 * MS));
         assert_eq!(absences.delay_ns(), 0);
     }
 
@@ -187,6 +201,18 @@ mod tests {
         assert_eq!((away.times, away.longest_s), (2, 0.101));
         absences.record(1_002 * MS + 1_000, 101 * MS, load_state(2, 0));
         assert_eq!(absences.into_total().times, 2, "the time to read it is no absence");
+    }
+
+    #[test]
+    fn an_absence_that_is_noticed_in_parts_counts_whole() {
+        let mut absences = Absences::new(0);
+        absences.record(500 * MS, 10 * MS, load_state(2, 0));
+        // A wait that ended a little late, and then an answer that lay unread during all of it.
+        absences.record(1_000 * MS, MS, load_state(2, 0));
+        absences.record(1_000 * MS, 600 * MS, load_state(2, 0));
+        absences.record(1_000 * MS, 600 * MS, load_state(2, 0));
+        assert_eq!(absences.delay_ns(), 510 * MS, "up to the one before");
+        assert!((absences.into_total().total_s - 0.51).abs() < 1e-9);
     }
 
     #[test]

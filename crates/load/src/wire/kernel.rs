@@ -314,11 +314,9 @@ impl<L: Layer> Wire for KernelWire<L> {
         let planned_ns = until_ns.map_or(u64::MAX, |until| until.max(began_ns)).min(began_ns + MAX_SLEEP_NS);
         let late_ns = if self.was_interrupted {
             ended_ns - began_ns
-        } else if planned_ns > began_ns {
-            ended_ns.saturating_sub(planned_ns).max(overslept_ns)
         } else {
-            // The time had passed before the wait began, which is not the wait's lateness.
-            0
+            // If the time had passed before the wait began, only the wait's own length is its lateness.
+            ended_ns.saturating_sub(planned_ns).max(overslept_ns)
         };
         if !events.is_empty() {
             self.stamps.compare_clocks();

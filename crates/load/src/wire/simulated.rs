@@ -336,7 +336,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
             self.stop_if_due();
             self.apply_due(events);
         }
-        let late_ns = if until_ns > began_ns { self.now_ns.saturating_sub(until_ns) } else { 0 };
+        let late_ns = self.now_ns.saturating_sub(until_ns.max(began_ns));
         Waited { began_ns, ended_ns: self.now_ns, late_ns }
     }
 
