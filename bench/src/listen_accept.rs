@@ -73,6 +73,6 @@ fn one_run(accept: &str, connections: u32, seconds: u32) -> Result<(f64, Vec<u64
     let words = format!("-R {RATE_PER_S} -c {connections} -d {seconds}s --threads 1 -q --events");
     let output = Proofload::http(&listen.url("/accept"), &words)?.run()?;
     let trial = output.trial.as_ref().with_context(|| output.described())?;
-    let p99_us = trial.response_time.percentile(0.99).ns as f64 / 1e3;
+    let p99_us = trial.response_time.percentile(0.99).value / 1e3;
     Ok((p99_us, listen.stop()?.connections_per_thread))
 }

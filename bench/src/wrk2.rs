@@ -77,7 +77,7 @@ fn one_run(cores: Cores, wrk2: Option<&PathBuf>) -> Result<[f64; 2]> {
             );
             let output = Proofload::http(&serve.url(), &words)?.run()?;
             let times = &output.trial()?.response_time;
-            QUANTILES.map(|(_, quantile)| times.percentile(quantile).ns as f64 / 1e3)
+            QUANTILES.map(|(_, quantile)| times.percentile(quantile).value / 1e3)
         }
         Some(path) => {
             let words =

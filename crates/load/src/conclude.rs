@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use record::{
-    CensoredTimes, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Trial,
-    Validity, VoidReason, Warning, trial::SCHEMA, units::show_count,
+    CensoredTimes, HttpPlan, HttpTrial, Interval, LittlesLaw, LoadModel, Measured, OwnPercentile, Span,
+    Trial, Validity, VoidReason, Warning,
+    trial::SCHEMA,
+    units::{show_count, show_time_ns},
 };
 
 use crate::{
@@ -15,6 +17,9 @@ use crate::{
 
 /// Absences for a larger share of the time cause a warning.
 const MAX_SILENT_AWAY_SHARE: f64 = 0.001;
+
+/// The code of the warning of a trial that the target's own refusals decide.
+pub const DECIDED_BY_REFUSALS: &str = "decided_by_refusals";
 
 /// The name of response times in [`OwnPercentile::times`].
 const RESPONSE_TIME: &str = "response_time";
@@ -116,35 +121,45 @@ fn has_begun_all_requests(plan: &HttpPlan, result: &WorkerResult) -> bool {
 }
 
 fn own_percentiles(name: &str, times: &CensoredTimes) -> Vec<OwnPercentile> {
-    let us = |ns: u64| ns as f64 / 1e3;
+    let us = |ns: f64| ns / 1e3;
     let percentiles = times.own_percentiles().into_iter().map(|(percentile, time)| OwnPercentile {
         times: name.to_owned(),
         percentile: percentile.to_owned(),
-        measured_us: us(time.ns),
-        less_own_us: us(time.less_own_ns),
+        measured_us: us(time.most),
+        less_own_us: us(time.least),
     });
     percentiles.collect()
 }
 
-/// The warning about the generator's absences, if they were long or a percentile may be the generator's own.
-fn away_warning(result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
+/// The percentiles whose intervals are told.
+const TOLD: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
+
+/// One line that says how far the figures are to be trusted, if the generator was away for long or a figure is an interval.
+fn away_warning(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Option<Warning> {
     let share = result.http.away.total_s
         / (result.elapsed_ns.max(1) as f64 / 1e9)
         / f64::from(result.http.cpu.threads.max(1));
-    let response_times = percentiles.iter().filter(|affected| affected.times == RESPONSE_TIME);
-    let names: Vec<&str> = response_times.map(|affected| affected.percentile.as_str()).collect();
-    let figures = if !names.is_empty() {
-        format!(
-            "the response time's {} (in parentheses) may be the generator's own and says nothing about the target",
-            names.join(", ")
-        )
-    } else if share > MAX_SILENT_AWAY_SHARE {
-        "this changes no percentile of the response time".to_owned()
-    } else {
-        return None;
+    let is_wide = percentiles.iter().any(|affected| affected.times == RESPONSE_TIME);
+    let times = TOLD.map(|(quantile, name)| (name, result.http.response_time.percentile(quantile)));
+    let mut wide: Vec<String> = times
+        .iter()
+        .filter(|(_, time)| time.is_wide())
+        .map(|(name, time)| format!("{name} within {}", time.in_words(|ns| show_time_ns(ns as u64))))
+        .collect();
+    let ratio = validity::max_throughput_ratio(plan, result);
+    if Span::of_rate(1.0, ratio, false).is_wide() {
+        wide.push(format!("throughput up to {:.0} % higher", (ratio - 1.0) * 100.0));
+    }
+    let figures = match (wide.is_empty(), is_wide) {
+        (false, _) => wide.join(", "),
+        (true, true) => "only percentiles above p99 are affected".to_owned(),
+        (true, false) if share > MAX_SILENT_AWAY_SHARE => "no percentile is affected".to_owned(),
+        (true, false) => return None,
     };
-    let absences = validity::absences_in_words(&result.http.away);
-    Some(Warning::new("generator_away", format!("{absences}; {figures}")))
+    Some(Warning::new(
+        "generator_away",
+        format!("{}: {figures}", validity::soundness_in_words(&result.http, result.elapsed_ns as f64 / 1e9)),
+    ))
 }
 
 fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile]) -> Vec<Warning> {
@@ -209,13 +224,22 @@ fn warnings(plan: &HttpPlan, result: &WorkerResult, percentiles: &[OwnPercentile
     }
     if plan.decides.is_some() && validity::is_decided_by_refusals(plan, result) {
         warnings.push(Warning::new(
-            "decided_by_refusals",
+            DECIDED_BY_REFUSALS,
             "the target refused more requests than any goal allows, which decides the trial; do not use its times and \
              throughput if the generator was late or busy"
                 .to_owned(),
         ));
     }
-    warnings.extend(away_warning(result, percentiles));
+    warnings.extend(away_warning(plan, result, percentiles));
+    let unsent =
+        validity::unsent_in_words(result).filter(|_| validity::rate_not_reached(plan, result).is_none());
+    let unsent = unsent.map(|words| format!("{words}; they count as never sent"));
+    warnings.extend(unsent.map(|words| Warning::new("rate_not_reached", words)));
+    warnings.extend(
+        validity::exhausted_in_words(plan, result)
+            .filter(|_| validity::is_only_slowed(plan, result))
+            .map(|words| Warning::new("cpu_exhausted", words)),
+    );
     if let Some(share) =
         validity::processor_wait_share(result).filter(|share| *share > validity::MAX_SILENT_WAIT_SHARE)
     {

@@ -3,24 +3,25 @@
 //! `docs/validity.md` gives the reasons for the bounds.
 
 use record::{
-    Away, ErrorClass, Histogram, HttpPlan, LoadModel, Origin, VoidReason, VoidRule, units::show_time_ns,
+    ErrorClass, Histogram, HttpPlan, HttpTrial, LoadModel, Origin, VoidReason, VoidRule,
+    units::{show_nominal_time_ns, show_time_ns},
 };
 
 use crate::worker_result::WorkerResult;
 
-/// Percentiles that must be the target's own. If the generator distorts more than one request in ten, the trial says too
-/// little. A higher percentile that is the generator's own is only marked, see `CensoredTimes::own_percentiles`.
-const JUDGED_PERCENTILES: [(f64, &str); 2] = [(0.5, "p50"), (0.9, "p90")];
-/// A percentile with fewer times above it is random.
-const MIN_TIMES_ABOVE: f64 = 10.0;
-/// Largest allowed ratio of the throughput without the generator's absences to the measured one.
-const MAX_THROUGHPUT_RATIO: f64 = 1.08;
+/// A median of fewer times is random.
+const MIN_TIMES: u64 = 20;
+/// Share of the planned requests that may be unsent in a trial without goals.
+const MAX_UNSENT_SHARE: f64 = 0.01;
+/// Requests that leave later than this after their user's answer, in nanoseconds, contain work of a busy loop that no share
+/// accounts for.
+const MAX_UNRECORDED_NS: u64 = 200_000;
+/// Absences that add up to a smaller share of the time for which threads waited for a processor do not explain it.
+const MIN_EXPLAINED_WAIT: f64 = 0.5;
 /// Threads that wait for a processor for more than this share of the time cause a warning.
 pub(crate) const MAX_SILENT_WAIT_SHARE: f64 = 0.05;
 /// Threads that wait for a processor for more than this share of the time make a trial's times meaningless.
 const MAX_WAIT_SHARE: f64 = 0.25;
-/// Largest share of the time for which a worker thread may be busy.
-const MAX_BUSY_SHARE: f64 = 0.95;
 /// Shorter trials, in nanoseconds, say nothing about processor use or lateness: the first wake-up dominates.
 const MIN_TRIAL_NS: u64 = 200_000_000;
 /// Largest relative difference of the two sides of Little's law.
@@ -85,20 +86,6 @@ pub(crate) fn max_throughput_ratio(plan: &HttpPlan, result: &WorkerResult) -> f6
     1.0 / (1.0 - lost_share.min(0.99))
 }
 
-/// Says in words how often and for how long the generator was away.
-pub fn absences_in_words(away: &Away) -> String {
-    let show = |seconds: f64| show_time_ns((seconds * 1e9) as u64);
-    match away.times {
-        0 => "the generator sent late".to_owned(),
-        1 => format!("the generator stalled for {}", show(away.longest_s)),
-        times => format!(
-            "the generator stalled {times} times, for {} in all and at most {} at a time",
-            show(away.total_s),
-            show(away.longest_s)
-        ),
-    }
-}
-
 /// Whether the target itself refused more requests than any goal allows; in an open load or without goals, all requests.
 ///
 /// In a closed load, refused users retry at once and keep the generator busy, but that causes no refusals. In an open load,
@@ -115,84 +102,94 @@ pub(crate) fn is_decided_by_refusals(plan: &HttpPlan, result: &WorkerResult) -> 
     }
 }
 
-/// The generator's absences may have changed a percentile or the throughput too much.
+/// In words, for how much of the time the generator was there, and how long it was not: `sound for 93 % of 10 s (longest stall
+/// 38.0 ms)`.
+pub fn soundness_in_words(http: &HttpTrial, elapsed_s: f64) -> String {
+    let share = http.away.total_s / elapsed_s.max(1e-9) / f64::from(http.cpu.threads.max(1));
+    let percent = 100.0 * (1.0 - share.min(1.0));
+    // A generator that was away was not there all the time.
+    let percent = if percent >= 99.0 { (percent * 10.0).floor() / 10.0 } else { percent.floor() };
+    let elapsed = show_nominal_time_ns((elapsed_s * 10.0).round() as u64 * 100_000_000);
+    let longest = show_time_ns((http.away.longest_s * 1e9) as u64);
+    format!("sound for {percent} % of {elapsed} (longest stall {longest})")
+}
+
+/// The generator's absences leave even the median of the response time open.
 fn late(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
-    if result.elapsed_ns < MIN_TRIAL_NS || is_decided_by_refusals(plan, result) {
-        return None;
-    }
-    let figure = own_percentile(result).or_else(|| {
-        let ratio = max_throughput_ratio(plan, result);
-        (ratio > MAX_THROUGHPUT_RATIO).then(|| {
-            format!(
-                "without these stalls the throughput might have been up to {:.0} % higher",
-                (ratio - 1.0) * 100.0
-            )
-        })
-    })?;
-    let evidence = format!(
-        "{}: {figure}; give the generator processors of its own (--cpus), more --threads, or a lower load",
-        absences_in_words(&result.http.away)
-    );
-    Some((VoidRule::Late, evidence))
-}
-
-/// Describes the first judged percentile that may be the generator's own.
-fn own_percentile(result: &WorkerResult) -> Option<String> {
-    let times = [("response", &result.http.response_time), ("service", &result.http.service_time)];
-    times.into_iter().find_map(|(name, times)| {
-        let count = (times.observed.count() + times.censored.count()) as f64;
-        JUDGED_PERCENTILES.into_iter().find_map(|(quantile, percentile)| {
-            let measured = times.percentile(quantile);
-            let is_significant = count * (1.0 - quantile) >= MIN_TIMES_ABOVE;
-            (is_significant && measured.is_own()).then(|| {
-                format!(
-                    "the {name} time's {percentile} may be the generator's own: {} was measured, of which the target may have taken only {}",
-                    show_time_ns(measured.ns),
-                    show_time_ns(measured.less_own_ns)
-                )
-            })
-        })
-    })
-}
-
-fn rate_not_reached(_: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
-    let unsent = result.http.counts.never_sent_own();
-    (unsent > 0).then(|| {
+    let times = &result.http.response_time;
+    let median = times.percentile(0.5);
+    let is_significant = times.observed.count() + times.censored.count() >= MIN_TIMES;
+    let is_judged = result.elapsed_ns >= MIN_TRIAL_NS && !is_decided_by_refusals(plan, result);
+    (is_judged && is_significant && median.is_vague()).then(|| {
         let evidence = format!(
-            "the generator did not send {unsent} of {} planned requests, through no fault of the target",
-            result.http.counts.scheduled
+            "{}: even p50 is only known to lie within {}; give the generator processors of its own (--cpus), more --threads, \
+             or a lower load",
+            soundness_in_words(&result.http, result.elapsed_ns as f64 / 1e9),
+            median.in_words(|ns| show_time_ns(ns as u64))
         );
-        (VoidRule::RateNotReached, evidence)
+        (VoidRule::Late, evidence)
     })
+}
+
+/// In words, how many planned requests the generator itself did not send; none if it sent all.
+pub(crate) fn unsent_in_words(result: &WorkerResult) -> Option<String> {
+    let (unsent, scheduled) = (result.http.counts.never_sent_own(), result.http.counts.scheduled);
+    (unsent > 0).then(|| {
+        format!("the generator did not send {unsent} of {scheduled} planned requests, through no fault of the target")
+    })
+}
+
+/// More requests were not sent than the goals allow to be lost, or than a hundredth without goals. Fewer are counted and told.
+pub(crate) fn rate_not_reached(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
+    let counts = &result.http.counts;
+    let allowed =
+        plan.decides.map_or(MAX_UNSENT_SHARE, |decision| decision.loss_ratio) * counts.scheduled as f64;
+    let evidence = unsent_in_words(result).filter(|_| counts.never_sent_own() as f64 > allowed)?;
+    Some((VoidRule::RateNotReached, evidence))
+}
+
+/// Whether a generator without processor time left shortened what it measured, and changed nothing else: users whose requests
+/// left as soon as their answers were read. Such a loop sends evenly, one answer's work apart, so no burst of its own queues in
+/// the target. Arrivals of an open load that a busy loop holds up for less than a millisecond each are in no share, though
+/// they queue in bursts; neither is what delays a request behind others that are read with it (`--pipeline`).
+pub(crate) fn is_only_slowed(plan: &HttpPlan, result: &WorkerResult) -> bool {
+    let is_closed = matches!(plan.load, LoadModel::Closed { .. }) && plan.pipeline <= 1;
+    is_closed && result.http.lateness.quantile_ns(0.99) <= MAX_UNRECORDED_NS
 }
 
 fn cpu_exhausted(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
-    if is_decided_by_refusals(plan, result) {
-        return None;
-    }
-    let (busy, at_work) = (result.http.cpu.busiest_thread_ratio, result.http.cpu.busiest_loop_ratio);
-    (busy.max(at_work) > MAX_BUSY_SHARE && result.elapsed_ns >= MIN_TRIAL_NS).then(|| {
-        let evidence = format!(
+    let is_judged = !is_decided_by_refusals(plan, result) && !is_only_slowed(plan, result);
+    exhausted_in_words(plan, result).filter(|_| is_judged).map(|evidence| (VoidRule::CpuExhausted, evidence))
+}
+
+/// In words, that the generator had no processor time left; none if it had.
+pub(crate) fn exhausted_in_words(plan: &HttpPlan, result: &WorkerResult) -> Option<String> {
+    let cpu = &result.http.cpu;
+    (cpu.is_used_up() && result.elapsed_ns >= MIN_TRIAL_NS).then(|| {
+        format!(
             "the generator's busiest thread was at work for {:.0} % of the time and had a processor for {:.0} %: the \
              generator, not the target, may have been the limit; raise --threads above {}, give them processors of their own \
              (--cpus), or lower the load",
-            at_work * 100.0,
-            busy * 100.0,
+            cpu.busiest_loop_ratio * 100.0,
+            cpu.busiest_thread_ratio * 100.0,
             plan.threads
-        );
-        (VoidRule::CpuExhausted, evidence)
+        )
     })
 }
 
-/// The generator's threads waited too long for a processor. The rule judges only trials with goals: of open loads, and of
-/// closed loads whose goals bound a time. `study::judge` revokes it if every goal was met.
+/// The generator's threads waited too long for a processor, and the absences that the loop noticed do not explain it, so that no
+/// share bounds what the waiting did. The rule judges only trials with goals: of open loads, and of closed loads whose goals
+/// bound a time. `study::judge` revokes it if every goal was met.
 fn processor_shared(plan: &HttpPlan, result: &WorkerResult) -> Option<(VoidRule, String)> {
     let decision = plan.decides?;
     let is_open = matches!(plan.load, LoadModel::Open { .. });
     let is_timed = decision.response_time_ns < plan.timeout_ns.min(plan.drain_ns);
     let share = processor_wait_share(result).filter(|share| *share > MAX_WAIT_SHARE)?;
-    let applies =
-        (is_open || is_timed) && result.elapsed_ns >= MIN_TRIAL_NS && !is_decided_by_refusals(plan, result);
+    let is_explained = result.http.away.total_s >= MIN_EXPLAINED_WAIT * result.http.cpu.runqueue_wait_s?;
+    let applies = !is_explained
+        && (is_open || is_timed)
+        && result.elapsed_ns >= MIN_TRIAL_NS
+        && !is_decided_by_refusals(plan, result);
     applies.then(|| {
         let evidence = format!(
             "the generator's threads waited for a processor {:.0} % of the time, because other programs used it: requests were \

@@ -10,12 +10,9 @@ pub(crate) mod study_progress;
 pub(crate) mod trial_text;
 mod wrap;
 
-use record::Percentile;
+use record::Span;
 
-/// A percentile as it is shown; `≥` where the true time may be longer, in parentheses where it may be the generator's, not the
-/// target's.
-fn marked(percentile: Percentile, show: impl Fn(u64) -> String) -> String {
-    let mark = if percentile.at_least { "≥" } else { "" };
-    let shown = format!("{mark}{}", show(percentile.ns));
-    if percentile.is_own() { format!("({shown})") } else { shown }
+/// A time in words as a column shows it, with its `≥` close to it.
+fn marked(time: Span, show: impl Fn(u64) -> String) -> String {
+    time.in_words(|ns| show(ns as u64)).replace("≥ ", "≥")
 }

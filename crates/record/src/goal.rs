@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     audit::AuditResult,
     plan::LoadModel,
+    span::Span,
     trial::{HttpTrial, Measured, Trial},
-    units::{show_nominal_time_ns, show_number},
+    units::{show_nominal_time_ns, show_number, show_time_ns},
 };
 
 /// What a load must satisfy: at most the share `loss_ratio` of the planned requests fails, is never sent, or (for a time)
@@ -69,6 +70,11 @@ impl GoalQuantity {
         }
     }
 
+    /// Whether the answers to requests decide.
+    pub fn is_of_requests(&self) -> bool {
+        matches!(self, Self::Errors | Self::ResponseTime { .. } | Self::ConnectTime { .. })
+    }
+
     /// The bound on a time in nanoseconds, if the goal has one.
     pub fn bound_ns(&self) -> Option<u64> {
         match self {
@@ -106,7 +112,37 @@ impl Goal {
         self.loss_ratio_bounds(trial, audit).1
     }
 
-    /// Whether the trial meets the goal; none if the generator's own share of the times may have decided.
+    /// What the goal bounds, as an interval: its percentile of the response time in nanoseconds, otherwise the share that is
+    /// lost.
+    pub fn bounded(&self, trial: &Trial, audit: Option<&AuditResult>) -> Span {
+        match (&self.quantity, trial.http()) {
+            (GoalQuantity::ResponseTime { .. }, Some(http)) => {
+                http.response_time.percentile(1.0 - self.loss_ratio)
+            }
+            _ => {
+                let (least, most) = self.loss_ratio_bounds(trial, audit);
+                Span { least, ..Span::exact(most) }
+            }
+        }
+    }
+
+    /// What the goal bounds, in words: `p99 8.20–12.1 ms`, `0–0.2 % lost`.
+    pub fn bounded_in_words(&self, trial: &Trial, audit: Option<&AuditResult>) -> String {
+        let bounded = self.bounded(trial, audit);
+        match self.quantity {
+            GoalQuantity::ResponseTime { .. } => {
+                let percentile = as_percentile(1.0 - self.loss_ratio);
+                format!("p{percentile} {}", bounded.in_words(|ns| show_time_ns(ns as u64)))
+            }
+            _ => format!(
+                "{} lost",
+                bounded.in_words(|ratio| format!("{} %", show_number((ratio * 1e5).round() / 1e3)))
+            ),
+        }
+    }
+
+    /// Whether the trial meets the goal, with every time and loss as measured, and less the generator's share; none if this
+    /// share decides.
     pub fn is_met_by(&self, trial: &Trial, audit: Option<&AuditResult>) -> Option<bool> {
         let (min, max) = self.loss_ratio_bounds(trial, audit);
         let is_met = |ratio: f64| ratio <= self.loss_ratio;
@@ -158,7 +194,8 @@ impl Goal {
                 let counts = &http.counts;
                 let scheduled = counts.scheduled.saturating_sub(cut_off(trial, http));
                 let (measured, possible) = http.response_time.count_up_to_ns(*bound_ns);
-                (missed(possible + counts.lost_delayed, scheduled), missed(measured, scheduled))
+                let own = counts.lost_delayed + counts.never_sent_own();
+                (missed(possible + own, scheduled), missed(measured, scheduled))
             }
             (GoalQuantity::ConnectTime { bound_ns }, Measured::Http(http)) => {
                 let counts = &http.counts;
@@ -195,7 +232,7 @@ fn errors(http: &HttpTrial, scheduled: u64, cut_off: u64) -> (f64, f64) {
     let unanswered = unanswered.saturating_sub(cut_off);
     let lost = counts.failed + counts.never_sent + unanswered;
     let ratio = |lost: u64| (lost as f64 / scheduled as f64).max(initial_connections_refused(http)).min(1.0);
-    (ratio(lost.saturating_sub(counts.lost_delayed)), ratio(lost))
+    (ratio(lost.saturating_sub(counts.lost_delayed + counts.never_sent_own())), ratio(lost))
 }
 
 /// The share of what an audit found, and of how many; 1 without an audit.
@@ -264,7 +301,7 @@ mod tests {
         };
         let counts = &mut http.counts;
         (counts.scheduled, counts.completed) = (1_000, 900);
-        (counts.failed, counts.never_sent, counts.in_flight) = (50, 20, 30);
+        (counts.failed, counts.never_sent, counts.never_sent_busy, counts.in_flight) = (50, 20, 20, 30);
         (counts.lost_delayed, counts.connects_delayed, counts.connections_unopened) = (40, 4, 1);
         http.response_time.observed.record_n_ns(1_000_000, 800);
         http.response_time.observed.record_n_ns(100_000_000, 100);
@@ -292,6 +329,10 @@ mod tests {
         let closed = HttpTrial { plan: Default::default(), ..trial() };
         assert_eq!(lost(&errors, &closed), (30.0, 70.0), "the last request of a user may be in flight");
         assert_eq!(lost(&Goal::connect_time(0.99, 10_000_000), &trial()), (110.0, 150.0));
+        let mut unsent = trial();
+        unsent.counts.never_sent_busy = 15;
+        assert_eq!(lost(&times, &unsent), (155.0, 200.0), "five were unsent through no fault of the target");
+        assert_eq!(lost(&errors, &unsent), (55.0, 100.0));
         let unplanned = HttpTrial::default();
         for goal in [&errors, &times, &Goal::connect_time(0.99, 10_000_000)] {
             assert_eq!(lost(goal, &unplanned), (1_000.0, 1_000.0), "{}", goal.name);

@@ -13,7 +13,7 @@ use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use censored::{CensoredTimes, Percentile};
+pub use censored::CensoredTimes;
 use packed::Packed;
 
 type Hdr = hdrhistogram::Histogram<u64>;

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod printable;
 pub mod quantity;
 pub mod receipt;
+mod span;
 pub mod study;
 #[cfg(test)]
 mod testing;
@@ -34,15 +35,16 @@ pub use environment::Environment;
 pub use errors::{ErrorClass, ErrorCounts, Origin};
 pub use folder::ResultFolder;
 pub use goal::{Goal, GoalQuantity};
-pub use histogram::{CensoredTimes, Histogram, Percentile, Summary};
+pub use histogram::{CensoredTimes, Histogram, Summary};
 pub use plan::{
     AbortRule, Arrivals, ConnectionPlan, Connections, Decision, Fault, FeederPlan, HttpPlan, LoadModel,
     LogPlan, NamePlan, Request, RequestPlan, RowOrder, ScriptPlan, Stage, StatusSet, StepAction, StepPlan,
     TextRequest, TlsPlan, TunnelPlan,
 };
 pub use printable::printable;
-pub use quantity::{DeclaredQuantity, Quantity, QuantityValue};
+pub use quantity::{DeclaredQuantity, Quantity};
 pub use receipt::{AckLevel, EventFraming, EventOutcome, EventPlan, ReceiptPlan};
+pub use span::Span;
 pub use study::{
     ActionRecord, AuditPlan, AuditTotals, Bound, BoundKind, Bounding, BoundsAfterTrial, Confirmation,
     CurrentBounds, Ending, Factor, GoalOutcome, Knee, Level, LoadUnit, Proof, ProofFigure, Proven, Purpose,

@@ -12,6 +12,7 @@ use crate::{
     audit::AuditResult,
     goal::Goal,
     histogram::Histogram,
+    span::Span,
     study::{StudyPlan, TrialEntry},
     trial::{HttpTrial, Kind},
 };
@@ -75,22 +76,11 @@ pub enum Reading {
     /// A quantile of the response time (0 to 1).
     Response(f64),
     /// From the measurements of HTTP requests.
-    Http(fn(&HttpTrial) -> Option<f64>),
+    Http(fn(&HttpTrial) -> Option<Span>),
     /// From the trial's entry.
-    Entry(fn(&TrialEntry) -> Option<f64>),
+    Entry(fn(&TrialEntry) -> Option<Span>),
     /// From [`Trial::quantities`](crate::Trial), by its name.
     Declared,
-}
-
-/// The value of a quantity in a trial.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QuantityValue {
-    /// The value, in the unit of the quantity's name.
-    pub value: f64,
-    /// Whether the true value may be larger, because some measured times were cut off (censored).
-    pub at_least: bool,
-    /// Whether the value may be the generator's own, so that it says nothing about the target.
-    pub is_own: bool,
 }
 
 /// The metric family of declared quantities.
@@ -109,7 +99,7 @@ pub fn quantities(plan: &StudyPlan) -> Vec<Quantity> {
 /// The quantities of HTTP trials, without errors, which every kind has.
 fn http() -> Vec<Quantity> {
     vec![
-        higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput_per_s)))
+        higher_is_better(THROUGHPUT, "throughput", Reading::Http(|http| Some(http.throughput())))
             .among_main_figures(Column {
                 head: Cow::Borrowed("throughput"),
                 metric: "proofload_throughput_per_second",
@@ -182,25 +172,21 @@ pub fn main_figures(quantities: &[Quantity]) -> impl Iterator<Item = (&Quantity,
 
 impl Quantity {
     /// The value in a trial, if the trial has one.
-    pub fn read(&self, entry: &TrialEntry) -> Option<QuantityValue> {
+    pub fn read(&self, entry: &TrialEntry) -> Option<Span> {
         match self.reading {
             Reading::Response(quantile) => entry.trial.http().and_then(|http| {
                 let times = &http.response_time;
                 // Without times there is no quantile, not 0.
                 let is_timed = !times.observed.is_empty() || !times.censored.is_empty();
-                is_timed.then(|| {
-                    let percentile = times.percentile(quantile);
-                    let (at_least, is_own) = (percentile.at_least, percentile.is_own());
-                    QuantityValue { value: percentile.ns as f64 / 1e3, at_least, is_own }
-                })
+                is_timed.then(|| times.percentile(quantile).map(|ns| ns / 1e3))
             }),
-            Reading::Http(read) => entry.trial.http().and_then(read).map(QuantityValue::exact),
-            Reading::Entry(read) => read(entry).map(QuantityValue::exact),
+            Reading::Http(read) => entry.trial.http().and_then(read),
+            Reading::Entry(read) => read(entry),
             // The figures of a failed program are not those of its task.
             Reading::Declared if entry.trial.command().is_some_and(|trial| trial.failed_ratio() > 0.0) => {
                 None
             }
-            Reading::Declared => entry.trial.quantities.get(&*self.name).copied().map(QuantityValue::exact),
+            Reading::Declared => entry.trial.quantities.get(&*self.name).copied().map(Span::exact),
         }
     }
 
@@ -225,12 +211,6 @@ impl Quantity {
 
     fn among_main_figures(self, column: Column) -> Self {
         Self { column: Some(column), ..self }
-    }
-}
-
-impl QuantityValue {
-    fn exact(value: f64) -> Self {
-        Self { value, at_least: false, is_own: false }
     }
 }
 
@@ -260,16 +240,19 @@ fn response_column(head: &'static str, figure: Option<&'static str>) -> Column {
     }
 }
 
-fn quantile_us(times: &Histogram, quantile: f64) -> Option<f64> {
-    (!times.is_empty()).then(|| times.quantile_ns(quantile) as f64 / 1e3)
+fn quantile_us(times: &Histogram, quantile: f64) -> Option<Span> {
+    (!times.is_empty()).then(|| Span::exact(times.quantile_ns(quantile) as f64 / 1e3))
 }
 
-fn error_ratio(entry: &TrialEntry) -> Option<f64> {
-    Some(Goal::errors(0.0).loss_ratio_of(&entry.trial, None))
+fn error_ratio(entry: &TrialEntry) -> Option<Span> {
+    Some(Span::exact(Goal::errors(0.0).loss_ratio_of(&entry.trial, None)))
 }
 
-fn per_s(entry: &TrialEntry, count: f64) -> f64 {
-    count / entry.trial.elapsed_s.max(1e-9)
+/// What requests bring is bounded as their rate is.
+fn per_s(entry: &TrialEntry, count: f64) -> Span {
+    let rate = count / entry.trial.elapsed_s.max(1e-9);
+    let throughput = entry.trial.http().map_or(Span::exact(1.0), HttpTrial::throughput);
+    Span::of_rate(rate, rate * throughput.most / throughput.value, throughput.at_least)
 }
 
 /// The bytes of the trial's own events in the audited files: those of all files, less the share of other events.

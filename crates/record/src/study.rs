@@ -21,6 +21,7 @@
 
 mod action;
 mod bounding;
+mod entry;
 mod outcome;
 
 use std::{collections::BTreeMap, fmt};
@@ -30,22 +31,16 @@ use serde::{Deserialize, Serialize};
 
 pub use action::ActionRecord;
 pub use bounding::Bounding;
+pub use entry::{ENTRY_SCHEMA, Purpose, TrialEntry, UNDECIDED};
 pub use outcome::{
     AuditTotals, Bound, BoundKind, BoundsAfterTrial, Confirmation, CurrentBounds, Ending, GoalOutcome, Knee,
     Proof, ProofFigure, Proven, QuantitySummary, SearchOutcome, SettingOutcome, StudyResult,
 };
 
-use crate::{
-    audit::AuditResult,
-    goal::Goal,
-    quantity::DeclaredQuantity,
-    trial::{Kind, Trial, Warning},
-};
+use crate::{goal::Goal, quantity::DeclaredQuantity, trial::Kind};
 
 /// The schema of plans that this version writes.
 pub const PLAN_SCHEMA: &str = "proofload/plan/2";
-/// The schema of trial entries that this version writes.
-pub const ENTRY_SCHEMA: &str = "proofload/trial-entry/2";
 /// The schema of the lines of `links.jsonl`.
 pub const LINK_SCHEMA: &str = "proofload/link/1";
 /// The schema of results that this version writes.
@@ -274,108 +269,6 @@ impl LoadUnit {
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::Users | Self::Connections | Self::Copies)
     }
-}
-
-/// One trial of a study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TrialEntry {
-    /// The schema of this record, [`ENTRY_SCHEMA`].
-    pub schema: String,
-    /// The trial's number in the study, from 1, as progress, reports, messages and file names show it.
-    pub index: u64,
-    /// The number of the block.
-    pub block: usize,
-    /// The number of the setting.
-    pub setting: usize,
-    /// The purpose of the trial.
-    pub purpose: Purpose,
-    /// The load of a search, in the search's unit.
-    pub load: Option<f64>,
-    /// How many void attempts preceded this one, from 0.
-    pub attempt: u32,
-    /// The share lost to each goal (0 to 1), in the order of the plan's goals; 1 for a goal whose bound the growing
-    /// response times would exceed (`growth_per_s`).
-    pub loss_ratios: Vec<f64>,
-    /// Growth of the median response time, in seconds per second, if it grew so steadily that the target does not sustain
-    /// the load (`docs/limit.md`): the largest value of all goals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub growth_per_s: Option<f64>,
-    /// The audit of the stored events, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audit: Option<AuditResult>,
-    /// What was done during the trial, in the order of the study file.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub actions: Vec<ActionRecord>,
-    /// Warnings about the study since the preceding trial.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub noticed: Vec<Warning>,
-    /// The length that a search asked for and counts, in seconds; trials that end after a number of requests may differ.
-    /// None outside of searches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_s: Option<f64>,
-    /// From the start of the study to the start of the trial, in seconds.
-    pub study_time_s: f64,
-    /// The measurements.
-    pub trial: Trial,
-}
-
-impl TrialEntry {
-    /// The entry of a trial without goals that no search asked for, at the start of a study of one setting.
-    pub fn alone(index: u64, trial: Trial) -> Self {
-        Self {
-            schema: ENTRY_SCHEMA.to_owned(),
-            index,
-            block: 0,
-            setting: 0,
-            purpose: Purpose::Repeat,
-            load: None,
-            attempt: 0,
-            loss_ratios: Vec::new(),
-            growth_per_s: None,
-            audit: None,
-            actions: Vec::new(),
-            noticed: Vec::new(),
-            asked_s: None,
-            study_time_s: 0.0,
-            trial,
-        }
-    }
-
-    /// Whether the trial meets the goal with this index in the plan: the trial is valid and lost no more than allowed.
-    pub fn meets(&self, goal: usize, plan: &StudyPlan) -> bool {
-        let loss_and_goal = self.loss_ratios.get(goal).zip(plan.goals.get(goal));
-        loss_and_goal.is_some_and(|(loss, goal)| *loss <= goal.loss_ratio) && !self.trial.validity.is_void()
-    }
-
-    /// Whether the trial is void and has to be repeated, if void trials are repeated up to `void_attempts` times.
-    pub fn needs_retry(&self, void_attempts: u32) -> bool {
-        let is_repeated = matches!(self.purpose, Purpose::Repeat | Purpose::Confirm);
-        is_repeated && self.trial.validity.is_void() && self.attempt < void_attempts
-    }
-
-    /// Whether the trial is shorter than a full trial of its search.
-    pub fn is_short(&self, plan: &StudyPlan) -> bool {
-        plan.is_exploratory(self.setting, self.asked_s)
-    }
-
-    /// Frees the memory of empty histogram bins, see [`Trial::pack`].
-    pub fn pack(&mut self) {
-        self.trial.pack();
-    }
-}
-
-/// The purpose of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// Warms up the target; does not count.
-    WarmUp,
-    /// A step of a search.
-    Search,
-    /// A repeat at the workload's own load.
-    Repeat,
-    /// A further trial at the lower bound of a search.
-    Confirm,
 }
 
 #[cfg(test)]

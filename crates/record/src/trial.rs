@@ -77,6 +77,11 @@ impl Trial {
         }
     }
 
+    /// The first warning with this code.
+    pub fn told(&self, code: &str) -> Option<&str> {
+        self.warnings.iter().find(|warning| warning.code == code).map(|warning| warning.message.as_str())
+    }
+
     /// The load that the trial offered: users of a closed load, the largest rate of an open one per second, or programs at
     /// the same time.
     pub fn offered_load(&self) -> f64 {

@@ -36,7 +36,7 @@ pub(crate) fn sentences(results: &Results, readings: &[Reading]) -> Vec<String> 
         return Vec::new();
     };
     let measured = all.iter().enumerate().filter_map(|(number, setting)| {
-        let value = setting::figures(results, readings, number).figures[index].median?;
+        let value = setting::figures(results, readings, number).figures[index].median?.value;
         (!setting.searched && value > 0.0).then_some(Measured { number, setting, value })
     });
     let (of_hosts, others): (Vec<&Factor>, Vec<&Factor>) = results

@@ -15,7 +15,9 @@ pub enum Status {
     Met,
     /// The goal is not met: at the workload's own load or, in a search, at any load.
     NotMet,
-    /// Nothing may be concluded: the trials are void.
+    /// A search found a load that meets the goal, and no limit: this machine could not test more.
+    Unfound,
+    /// Nothing may be concluded: the trials are void or undecided.
     Void,
     /// The trials for the goal were not run, or not all of them.
     Unfinished,
@@ -27,6 +29,7 @@ impl Status {
         match self {
             Self::Met => "met",
             Self::NotMet => "not met",
+            Self::Unfound => "limit not found",
             Self::Void => "not decided",
             Self::Unfinished => "unfinished",
         }
@@ -37,7 +40,7 @@ impl Status {
         match self {
             Self::Met => "✓",
             Self::NotMet => "✗",
-            Self::Void => "◇",
+            Self::Unfound | Self::Void => "◇",
             Self::Unfinished => "…",
         }
     }

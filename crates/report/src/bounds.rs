@@ -28,6 +28,8 @@ pub(crate) enum StepOutcome {
     NotMet,
     /// The trial is void.
     Void,
+    /// The trial is valid and leaves the goal undecided.
+    Undecided,
     /// The trial is a warm-up.
     WarmUp,
 }
@@ -62,8 +64,11 @@ fn outcome(results: &Results, entry: &TrialEntry, goal: usize) -> StepOutcome {
     match entry.purpose {
         _ if entry.trial.validity.is_void() => StepOutcome::Void,
         Purpose::WarmUp => StepOutcome::WarmUp,
-        _ if entry.meets(goal, &results.plan) => StepOutcome::Met,
-        _ => StepOutcome::NotMet,
+        _ => match entry.decides(goal, &results.plan) {
+            Some(true) => StepOutcome::Met,
+            Some(false) => StepOutcome::NotMet,
+            None => StepOutcome::Undecided,
+        },
     }
 }
 

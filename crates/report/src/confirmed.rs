@@ -72,10 +72,8 @@ impl Confirmed<'_> {
         let quantities = self.results.quantities();
         let known = quantities.iter().filter_map(|Quantity { name, words, .. }| {
             let summary = self.found.summaries.iter().find(|summary| summary.quantity == *name)?;
-            let sign = if summary.at_least { "≥ " } else { "" };
-            let mean = |mean| format!("{sign}{}", text::quantity(name, mean));
-            let mean = summary.mean.map_or_else(|| "–".to_owned(), mean);
-            Some(vec![text::printable(words), format!("{sign}{}", text::interval(summary)), mean])
+            let mean = text::value(name, summary.mean_span());
+            Some(vec![text::printable(words), text::interval(summary, summary.at_least), mean])
         });
         known.collect()
     }

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 
 use record::{
-    Level, LoadUnit, Purpose, QuantityValue,
+    Level, LoadUnit, Purpose, Span,
     quantity::{RESPONSE_P50, RESPONSE_P99, THROUGHPUT},
 };
 
-use crate::{
-    Results,
-    reading::{Reading, median_value},
-};
+use crate::{Results, reading::Reading};
 
 /// One curve: a configuration at several loads.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +26,9 @@ pub(crate) struct LoadPoint {
     /// The load: in the search's unit, or completed requests per second.
     pub load: f64,
     /// Median of the trials' p50.
-    pub p50: Option<QuantityValue>,
+    pub p50: Option<Span>,
     /// Median of the trials' p99.
-    pub p99: Option<QuantityValue>,
+    pub p99: Option<Span>,
     /// Number of trials.
     pub trials: usize,
 }
@@ -92,8 +89,8 @@ fn searched(results: &Results, readings: &[Reading]) -> Vec<Curve> {
 fn point(load: f64, trials: &[&Reading]) -> LoadPoint {
     LoadPoint {
         load,
-        p50: median_value(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P50))),
-        p99: median_value(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P99))),
+        p50: Span::median(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P50))),
+        p99: Span::median(trials.iter().filter_map(|reading| reading.figure(RESPONSE_P99))),
         trials: trials.len(),
     }
 }
@@ -107,7 +104,7 @@ fn swept(results: &Results, readings: &[Reading]) -> Vec<Curve> {
         let points = settings.iter().filter_map(|&number| {
             let valid: Vec<&Reading> =
                 readings.iter().filter(|r| r.setting == number && r.is_valid_repeat()).collect();
-            let load = median_value(valid.iter().filter_map(|reading| reading.figure(THROUGHPUT)))?;
+            let load = Span::median(valid.iter().filter_map(|reading| reading.figure(THROUGHPUT)))?;
             Some(point(load.value, &valid))
         });
         let points = points.collect();

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use record::{
-    CensoredTimes, Histogram, Percentile, Purpose, Quantity, QuantityValue, StudyPlan, TrialEntry,
-    quantity::main_figures,
+    CensoredTimes, Histogram, Purpose, Quantity, Span, StudyPlan, TrialEntry, quantity::main_figures,
 };
 
 use crate::Results;
@@ -29,13 +28,15 @@ pub(crate) struct Reading {
     /// The offered load: users, requests per second, or programs at the same time.
     pub offered: f64,
     /// The main figures by name, in the order of the table.
-    pub figures: Vec<(Cow<'static, str>, Option<QuantityValue>)>,
+    pub figures: Vec<(Cow<'static, str>, Option<Span>)>,
     /// 99th percentile of lateness, in nanoseconds.
     pub lateness_p99_ns: Option<u64>,
     /// 99th percentile of the instrument's own lateness, in nanoseconds.
     pub own_lateness_p99_ns: Option<u64>,
-    /// Whether the trial met each goal of the plan; `None` if it was not judged by that goal.
+    /// Whether the trial met each goal of the plan; `None` if it decided nothing about that goal.
     pub met: Vec<Option<bool>>,
+    /// Whether it is valid and leaves a goal undecided.
+    pub undecided: bool,
     /// Response time grew steadily, so the load is not carried even if goals are met.
     pub response_time_grows: bool,
     /// Duration of the trial, in seconds.
@@ -66,16 +67,15 @@ impl Reading {
                 .collect(),
             lateness_p99_ns: trial.http().and_then(|http| quantile_ns(&http.lateness, 0.99)),
             own_lateness_p99_ns: trial.http().and_then(|http| quantile_ns(&http.own_lateness, 0.99)),
-            met: (0..plan.goals.len())
-                .map(|goal| (goal < entry.loss_ratios.len()).then(|| entry.meets(goal, plan)))
-                .collect(),
+            met: (0..plan.goals.len()).map(|goal| entry.decides(goal, plan)).collect(),
+            undecided: !entry.undecided.is_empty(),
             response_time_grows: entry.growth_per_s.is_some(),
             elapsed_s: trial.elapsed_s,
         }
     }
 
     /// The main figure with this name; `None` if the trial has none.
-    pub(crate) fn figure(&self, name: &str) -> Option<QuantityValue> {
+    pub(crate) fn figure(&self, name: &str) -> Option<Span> {
         self.figures.iter().find(|(known, _)| known == name)?.1
     }
 
@@ -91,7 +91,7 @@ pub(crate) fn is_decisive(entry: &TrialEntry) -> bool {
 }
 
 /// A percentile of times that may be censored; `None` if nothing was timed.
-pub(crate) fn quantile(times: &CensoredTimes, quantile: f64) -> Option<Percentile> {
+pub(crate) fn quantile(times: &CensoredTimes, quantile: f64) -> Option<Span> {
     let nothing = times.observed.is_empty() && times.censored.is_empty();
     (!nothing).then(|| times.percentile(quantile))
 }
@@ -102,21 +102,7 @@ fn quantile_ns(times: &Histogram, quantile: f64) -> Option<u64> {
 
 /// The median; `None` if there are no finite values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let measured = |value| QuantityValue { value, at_least: false, is_own: false };
-    median_value(values.into_iter().map(measured)).map(|median| median.value)
-}
-
-/// The median of values from trials. It is a lower bound if any value up to the middle is one. Values that may be the
-/// generator's own are left out.
-pub(crate) fn median_value(values: impl IntoIterator<Item = QuantityValue>) -> Option<QuantityValue> {
-    let mut values: Vec<QuantityValue> =
-        values.into_iter().filter(|measured| !measured.is_own && measured.value.is_finite()).collect();
-    values.sort_by(|a, b| a.value.total_cmp(&b.value));
-    let middle = values.len().checked_sub(1)? / 2;
-    let upper = values.len() / 2;
-    let at_least = values[..=upper].iter().any(|measured| measured.at_least);
-    let value = f64::midpoint(values[middle].value, values[upper].value);
-    Some(QuantityValue { value, at_least, is_own: false })
+    Span::median(values.into_iter().map(Span::exact)).map(|median| median.value)
 }
 
 #[cfg(test)]
@@ -127,9 +113,5 @@ mod tests {
     fn medians() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, f64::NAN, 1.0]), Some(2.0));
-        let of = |value, at_least| QuantityValue { value, at_least, is_own: false };
-        assert_eq!(median_value([of(3.0, true), of(1.0, false), of(2.0, false)]), Some(of(2.0, false)));
-        assert_eq!(median_value([of(3.0, false), of(1.0, true), of(2.0, false)]), Some(of(2.0, true)));
-        assert_eq!(median_value([]), None);
     }
 }

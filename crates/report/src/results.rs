@@ -56,9 +56,4 @@ impl Results {
     pub(crate) fn trials_of(&self, setting: usize) -> impl Iterator<Item = &TrialEntry> {
         self.trials.iter().filter(move |entry| entry.setting == setting)
     }
-
-    /// The number of void trials.
-    pub(crate) fn void_trials(&self) -> usize {
-        self.trials.iter().filter(|entry| entry.trial.validity.is_void()).count()
-    }
 }

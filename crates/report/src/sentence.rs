@@ -71,8 +71,12 @@ impl SearchAnswer<'_> {
                 )
             }
             (BoundKind::GeneratorBound { .. }, Some(lower), _) => (
-                Status::Met,
-                format!("Carries at least {} {with_goal}; the generator was the limit", show(lower)),
+                Status::Unfound,
+                format!(
+                    "Limit not found: carries at least {} {with_goal}; above that, this machine was too busy or too small to \
+                     test",
+                    show(lower)
+                ),
             ),
             (BoundKind::GeneratorBound { at }, None, _) => (
                 Status::Void,
@@ -93,8 +97,9 @@ impl SearchAnswer<'_> {
                 let known = known.join(" and ");
                 // The search ended because too many trials were void.
                 if self.warned("search_void", "").is_some() {
-                    let sentence =
-                        format!("Not decided: too many trials were void; so far it {known} {with_goal}");
+                    let sentence = format!(
+                        "Not decided: too many trials were void or undecided; so far it {known} {with_goal}"
+                    );
                     (Status::Void, sentence)
                 } else {
                     let why = failure(self.results);
@@ -104,7 +109,8 @@ impl SearchAnswer<'_> {
                 }
             }
         };
-        let met_lower = outcome.lower.as_ref().filter(|_| status == Status::Met);
+        let is_carried = matches!(status, Status::Met | Status::Unfound);
+        let met_lower = outcome.lower.as_ref().filter(|_| is_carried);
         let note = met_lower.and_then(|lower| self.too_short_note(lower.load)).unwrap_or_default();
         (status, format!("{sentence}{note}."))
     }
@@ -168,7 +174,7 @@ impl SearchAnswer<'_> {
         self.results.trials_of(self.setting).filter(move |entry| {
             entry.block == self.block
                 && entry.load == Some(load)
-                && !entry.trial.validity.is_void()
+                && entry.is_decided()
                 && !entry.is_short(&self.results.plan)
         })
     }
@@ -176,17 +182,18 @@ impl SearchAnswer<'_> {
 
 /// The answer without a bound or a valid trial.
 pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status, String) {
-    let void = !readings.is_empty() && readings.iter().all(|reading| reading.void);
+    let void = !readings.is_empty() && readings.iter().all(|reading| reading.void || reading.undecided);
     match failure(results) {
         Some(why) => (Status::Unfinished, format!("Not decided: {why}.")),
         _ if readings.is_empty() => (Status::Unfinished, "Not decided: no trial was run.".to_owned()),
         _ if void => {
             let trials = text::counted(readings.len(), "trial");
             let reason = results.trials.iter().find(|entry| entry.index == readings[0].index);
-            let reason = reason.and_then(|entry| entry.trial.validity.reasons().first());
-            let reason =
-                reason.map_or_else(String::new, |reason| format!("; the first: {}", reason.evidence));
-            (Status::Void, format!("Not decided: of {trials}, none is valid{reason}."))
+            let reason = reason.and_then(|entry| entry.why_undecided().next());
+            let reason = reason.map_or_else(String::new, |reason| format!("; the first: {reason}"));
+            let none =
+                if readings.iter().all(|reading| reading.void) { "none is valid" } else { "none decides" };
+            (Status::Void, format!("Not decided: of {trials}, {none}{reason}."))
         }
         _ => (Status::Unfinished, "Not decided: the study ended before any bound was found.".to_owned()),
     }
@@ -215,6 +222,11 @@ pub(crate) fn repeated(
     let is_finished = results.result.as_ref().is_some_and(|result| result.ending == Ending::Finished);
     if !is_finished && planned > readings.len() {
         trials += &format!(" ({planned} were planned)");
+    }
+    let open =
+        readings.iter().filter(|reading| reading.is_valid_repeat() && reading.met[goal].is_none()).count();
+    if open > 0 {
+        trials += &format!(" ({open} more undecided)");
     }
     if results.plan.counts_as_met(goal, met, judged) {
         return (Status::Met, format!("Meets {name} in {met} of {trials}."));
@@ -305,7 +317,7 @@ fn over_blocks(results: &Results, answers: &[Answer]) -> Option<String> {
 fn over_settings(results: &Results, answers: &[Answer], goal: usize) -> (Option<Status>, String) {
     let goal_answers: Vec<&Answer> = answers.iter().filter(|answer| answer.goal == goal).collect();
     let met = goal_answers.iter().filter(|answer| answer.status == Status::Met).count();
-    let statuses = [Status::NotMet, Status::Void, Status::Unfinished];
+    let statuses = [Status::NotMet, Status::Void, Status::Unfound, Status::Unfinished];
     let worst =
         statuses.into_iter().find(|status| goal_answers.iter().any(|answer| answer.status == *status));
     let others = statuses.into_iter().filter_map(|status| {

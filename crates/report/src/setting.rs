@@ -1,12 +1,8 @@
 //! The figures of a setting over its valid repeats.
 
-use record::{Quantity, QuantitySummary, SettingOutcome, quantity::main_figures};
+use record::{Quantity, QuantitySummary, SettingOutcome, Span, quantity::main_figures};
 
-use crate::{
-    Results,
-    reading::{Reading, median_value},
-    text,
-};
+use crate::{Results, reading::Reading, text};
 
 /// A setting and its figures.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,11 +25,9 @@ pub(crate) struct SettingFigures {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figure {
     /// The median; `None` without valid values.
-    pub median: Option<f64>,
+    pub median: Option<Span>,
     /// The ends of the median's interval, if the result has one.
     pub interval: Option<(f64, f64)>,
-    /// Whether the true value may be larger.
-    pub at_least: bool,
     /// The figure as text.
     pub shown: String,
 }
@@ -45,21 +39,22 @@ pub(crate) fn figures(results: &Results, readings: &[Reading], number: usize) ->
     let outcome = outcome(results, number);
     let quantities = results.quantities();
     let figures = main_figures(&quantities).map(|(quantity, _)| {
-        let median = median_value(valid.iter().filter_map(|reading| reading.figure(&quantity.name)));
+        let median = Span::median(valid.iter().filter_map(|reading| reading.figure(&quantity.name)));
         let at_least = median.is_some_and(|median| median.at_least);
         let summary = outcome.and_then(|outcome| summary(outcome, &quantity.name));
         // Rounded to 13 digits, against the errors of binary fractions.
-        let computed = || format!("{:.12e}", median?.value).parse().ok();
-        let median = summary.map(|summary| summary.median).or_else(computed);
-        let median = median.filter(|median| median.is_finite());
-        let shown = match (summary, median) {
-            (Some(summary), _) => text::interval(summary),
-            (None, Some(median)) => text::quantity(&quantity.name, median),
-            (None, None) => "–".to_owned(),
+        let rounded = |value: f64| format!("{value:.12e}").parse().unwrap_or(value);
+        let computed = || median.map(|median| median.map(rounded));
+        // What was cut off beyond the middle does not move the median.
+        let median = summary.map(|summary| Span { at_least, ..summary.span() }).or_else(computed);
+        let median = median.filter(|median| median.value.is_finite());
+        let shown = match summary {
+            Some(summary) => text::interval(summary, at_least),
+            None => text::value(&quantity.name, median),
         };
         let interval = summary.filter(|s| s.values.len() > 1).map(|s| (s.low, s.high));
-        let shown = format!("{}{shown}", if at_least { "≥ " } else { "" });
-        Figure { median, interval, at_least, shown }
+        let interval = interval.or(median.filter(Span::is_wide).map(|median| (median.least, median.most)));
+        Figure { median, interval, shown }
     });
     SettingFigures {
         number,

@@ -1,6 +1,6 @@
 //! Table rows and lines that the terminal, Markdown and the HTML page share.
 
-use record::{Ending, Purpose, quantity::main_figures};
+use record::{Ending, Purpose, TrialEntry, quantity::main_figures};
 
 use crate::{
     Results, Status,
@@ -57,7 +57,7 @@ pub(crate) fn trials_line(results: &Results) -> String {
         return "No trial was run.".to_owned();
     }
     let trials_s: f64 = results.trials.iter().map(|entry| entry.trial.elapsed_s).sum();
-    let cost = cost(results.trials.len(), results.void_trials(), trials_s);
+    let cost = cost(&results.trials.iter().collect::<Vec<_>>(), trials_s);
     match &results.result {
         Some(result) => format!("{cost} in {}.", text::elapsed(result.elapsed_s)),
         None => format!("{cost}."),
@@ -66,19 +66,25 @@ pub(crate) fn trials_line(results: &Results) -> String {
 
 /// `14 trials, 1 void, 2 min 20 s of trials`: the cost of a setting's search.
 pub(crate) fn cost_line(results: &Results, setting: usize) -> String {
-    let entries = || results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
-    let trials = entries().count();
-    let void = entries().filter(|entry| entry.trial.validity.is_void()).count();
+    let entries = results.trials_of(setting).filter(|entry| entry.purpose != Purpose::Confirm);
     let trials_s: f64 = match answer::searches_of(results, setting) {
         [] => results.trials_of(setting).map(|entry| entry.trial.elapsed_s).sum(),
         searches => searches.iter().map(|search| search.trial_seconds).sum(),
     };
-    cost(trials, void, trials_s)
+    cost(&entries.collect::<Vec<_>>(), trials_s)
 }
 
-fn cost(trials: usize, void: usize, trials_s: f64) -> String {
-    let void = if void == 0 { "none".to_owned() } else { void.to_string() };
-    format!("{}, {void} void, {} of trials", text::counted(trials, "trial"), text::elapsed(trials_s))
+fn cost(entries: &[&TrialEntry], trials_s: f64) -> String {
+    let void = match entries.iter().filter(|entry| entry.trial.validity.is_void()).count() {
+        0 => "none".to_owned(),
+        void => void.to_string(),
+    };
+    let undecided = match entries.iter().filter(|entry| !entry.undecided.is_empty()).count() {
+        0 => String::new(),
+        undecided => format!(", {undecided} undecided"),
+    };
+    let trials = text::counted(entries.len(), "trial");
+    format!("{trials}, {void} void{undecided}, {} of trials", text::elapsed(trials_s))
 }
 
 /// The cells of an answer of a search.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 pub(crate) use record::printable;
 use record::{
-    Percentile, QuantitySummary, QuantityValue,
+    QuantitySummary, Span,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -18,10 +18,9 @@ pub(crate) fn clipped(text: &str, max_chars: usize) -> String {
     short
 }
 
-/// A time: with `≥` if the true time may be longer, in parentheses if it may be the generator's.
-pub(crate) fn percentile(percentile: Percentile) -> String {
-    let shown = format!("{}{}", if percentile.at_least { "≥ " } else { "" }, show_time_ns(percentile.ns));
-    if percentile.is_own() { format!("({shown})") } else { shown }
+/// A time in nanoseconds, as a value, an interval or a least value.
+pub(crate) fn time(time: Span) -> String {
+    time.in_words(|ns| show_time_ns(ns as u64))
 }
 
 /// A share as a percentage with two significant digits: `0 %`, `0.0012 %`, `1.3 %`, `100 %`.
@@ -77,22 +76,20 @@ fn show_bit_rate(bits_per_s: f64) -> String {
     format!("{} {unit}", number(bits_per_s / scale))
 }
 
-/// A measured value: with `≥` if the true value may be larger, in parentheses if it may be the generator's; a dash if
-/// there is none.
-pub(crate) fn value(name: &str, measured: Option<QuantityValue>) -> String {
-    let Some(QuantityValue { value, at_least, is_own }) = measured else { return "–".to_owned() };
-    let shown = format!("{}{}", if at_least { "≥ " } else { "" }, quantity(name, value));
-    if is_own { format!("({shown})") } else { shown }
+/// A measured figure, as a value, an interval or a least value; a dash if there is none.
+pub(crate) fn value(name: &str, measured: Option<Span>) -> String {
+    measured.map_or_else(|| "–".to_owned(), |measured| measured.in_words(|value| quantity(name, value)))
 }
 
 /// A median and its interval, without the confidence: `12,345/s [12,100, 12,500]`. A common unit is written once.
-pub(crate) fn interval(summary: &QuantitySummary) -> String {
+pub(crate) fn interval(summary: &QuantitySummary, at_least: bool) -> String {
     let show = |value| quantity(&summary.quantity, value);
-    let median = show(summary.median);
+    let median = Span { at_least, ..summary.span() }.in_words(show);
     if summary.values.len() < 2 {
         return median;
     }
-    let unit = median.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ',' | '.' | '−'));
+    let unit = show(summary.median);
+    let unit = unit.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ',' | '.' | '−'));
     let (low, high) = (show(summary.low), show(summary.high));
     match (low.strip_suffix(unit), high.strip_suffix(unit)) {
         (Some(low), Some(high)) => format!("{median} [{low}, {high}]"),
@@ -248,6 +245,7 @@ mod tests {
             let quantity = quantity.to_owned();
             let summary = QuantitySummary {
                 at_least: false,
+                ends: Vec::new(),
                 quantity,
                 values,
                 mean: None,
@@ -257,7 +255,7 @@ mod tests {
                 confidence: 0.75,
                 warnings: Vec::new(),
             };
-            interval(&summary)
+            interval(&summary, false)
         };
         assert_eq!(of("throughput_per_s", 12_345.0, 12_100.0, 12_500.0), "12,345/s [12,100, 12,500]");
         assert_eq!(of("response_p99_us", 1_100.0, 900.0, 2_000.0), "1.10 ms [900 µs, 2.00 ms]");

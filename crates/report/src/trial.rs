@@ -1,6 +1,6 @@
 //! The answer of a single trial in one sentence.
 
-use record::{ErrorClass, HttpTrial, LoadModel, Trial, units::show_time_ns};
+use record::{ErrorClass, HttpTrial, LoadModel, Trial};
 
 use crate::{Status, text};
 
@@ -9,9 +9,11 @@ use crate::{Status, text};
 pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
     let counts = &http.counts;
     let unused = http.connection_errors.of(ErrorClass::ClosedUnused);
+    let never_sent = counts.never_sent - counts.never_sent_own();
     let is_met =
-        counts.failed + counts.never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
-    let status = if trial.validity.is_void() {
+        counts.failed + never_sent + counts.in_flight == 0 && http.connection_errors.total() == unused;
+    // What the generator did not send decides nothing about the target.
+    let status = if trial.validity.is_void() || is_met && counts.never_sent > 0 {
         Status::Void
     } else if is_met {
         Status::Met
@@ -33,7 +35,7 @@ pub fn trial_answer(trial: &Trial, http: &HttpTrial) -> (Status, String) {
 /// `1,000 requests/s for 10 s`, `812 of 1,000 requests/s for 10 s`, `5,123 requests/s with 100 users for 30 s`.
 fn load(trial: &Trial, http: &HttpTrial) -> String {
     let duration = text::seconds(http.measured_s);
-    let carried = text::rate(http.throughput_per_s);
+    let carried = http.throughput().in_words(text::rate);
     match &http.plan.load {
         LoadModel::Closed { users, .. } => {
             format!("{carried} requests/s with {} for {duration}", text::counted(*users as usize, "user"))
@@ -56,18 +58,11 @@ fn load(trial: &Trial, http: &HttpTrial) -> String {
 }
 
 fn times(http: &HttpTrial) -> String {
-    let shown = |quantile, name| {
-        let percentile = http.response_time.percentile(quantile);
-        let sign = if percentile.at_least { "≥ " } else { "" };
-        format!("{name} {sign}{}", show_time_ns(percentile.ns))
-    };
-    // With few requests, even lower percentiles may be the generator's own.
-    let is_targets = |(quantile, _): &(f64, &str)| !http.response_time.percentile(*quantile).is_own();
-    match [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")].into_iter().find(is_targets) {
-        Some((quantile, name @ "p99")) => shown(quantile, name),
-        Some((quantile, name)) => format!("{} (p99 may be the generator's own)", shown(quantile, name)),
-        None => "times that may be the generator's own".to_owned(),
-    }
+    // With few requests, or many absences, a higher percentile may say too little.
+    let known = [(0.99, "p99"), (0.9, "p90"), (0.5, "p50")]
+        .map(|(quantile, name)| (name, http.response_time.percentile(quantile)));
+    let (name, time) = known.iter().find(|(_, time)| !time.is_vague()).unwrap_or(&known[2]);
+    format!("{name} {}", text::time(*time))
 }
 
 /// The shares of requests that were not completed, and why; `no errors` if all were.

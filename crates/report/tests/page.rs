@@ -138,7 +138,7 @@ fn the_page_of_a_large_study_stays_small() {
 }
 
 #[test]
-fn a_chart_of_times_that_may_be_the_generators_is_replaced_by_a_sentence() {
+fn times_that_are_intervals_are_drawn_from_end_to_end() {
     let mut results = sweeps::one_setting();
     for http in results.trials.iter_mut().filter_map(|entry| entry.trial.http_mut()) {
         for times in [&mut http.response_time, &mut http.service_time] {
@@ -148,9 +148,20 @@ fn a_chart_of_times_that_may_be_the_generators_is_replaced_by_a_sentence() {
         }
     }
     let chart = "role=\"img\" aria-label=\"Times by percentile";
-    let sentence = "may be the generator's own, so they are not drawn";
-    let page_of_own = page(&results);
-    assert!(!page_of_own.contains(chart) && page_of_own.contains(sentence));
-    let page_of_targets = page(&sweeps::one_setting());
-    assert!(page_of_targets.contains(chart) && !page_of_targets.contains(sentence));
+    let sentence = "Whiskers reach from the least to the most that a time may be";
+    let page_of_intervals = page(&results);
+    assert!(page_of_intervals.contains(chart) && page_of_intervals.contains(sentence));
+    assert!(page_of_intervals.contains("whisker s0") && page_of_intervals.contains("100–300 ms"));
+    let page_of_values = page(&sweeps::one_setting());
+    assert!(page_of_values.contains(chart) && !page_of_values.contains(sentence));
+}
+
+#[test]
+fn an_undecided_trial_is_valid_and_counted_by_that_name() {
+    let mut results = sweeps::one_setting();
+    let goal = results.plan.goals.len() - 1;
+    results.trials[0].undecided = vec![goal];
+    let page = page(&results);
+    assert!(page.contains("none void, 1 undecided, ") && page.contains("◇ undecided"));
+    assert!(page.contains("(1 more undecided)"), "goals are counted over the trials that decide them");
 }

@@ -2,7 +2,6 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use record::CurrentBounds;
 
 use crate::{
     curve::{Curve, normalize_weights},
@@ -15,9 +14,6 @@ use crate::{
 /// The progress of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// The bounds of each goal so far, in the order of the plan. Before a goal has bounds, the last trial at each load
-    /// gives provisional ones.
-    pub goals: Vec<CurrentBounds>,
     /// Reported trials, including void trials and the warm-up.
     pub trials: u64,
     /// Seconds of trials so far.
@@ -53,15 +49,7 @@ impl Search {
     pub fn progress(&self) -> Progress {
         let outcome = self.outcome();
         let (remaining_s, remaining_trials) = self.remaining(&outcome);
-        let goals = outcome.goals.into_iter().enumerate().map(|(index, goal)| {
-            let (lower, upper) = provisional_bounds(self.plan(), &self.trials, index);
-            CurrentBounds {
-                lower: goal.lower.map(|bound| bound.load).or(lower),
-                upper: goal.upper.map(|bound| bound.load).or(upper),
-            }
-        });
         Progress {
-            goals: goals.collect(),
             trials: outcome.trials,
             trial_seconds: outcome.trial_seconds,
             remaining_s,

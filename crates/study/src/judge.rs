@@ -1,8 +1,9 @@
 //! Decides whether a trial is valid, and what share of it is lost to each goal.
 
-use load::absences_in_words;
+use load::{DECIDED_BY_REFUSALS, soundness_in_words};
 use record::{
     AuditResult, Goal, GoalQuantity, HttpTrial, Measured, Trial, Validity, VoidReason, VoidRule, Warning,
+    study::UNDECIDED,
 };
 
 use crate::{
@@ -14,10 +15,12 @@ use crate::{
 /// What a trial means for its goals.
 #[derive(Debug)]
 pub(crate) struct Judgement {
-    /// Share of the trial that is lost to each goal (0 to 1).
+    /// Share of the trial that is lost to each goal (0 to 1), at its worse end.
     pub loss_ratios: Vec<f64>,
     /// Growth of the median response time in seconds per second, if it is large enough to miss a goal.
     pub growth_per_s: Option<f64>,
+    /// The goals that a valid trial leaves undecided, by their indices.
+    pub undecided: Vec<usize>,
 }
 
 /// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial
@@ -31,8 +34,13 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
         }
         _ => vec![None; goals.len()],
     };
-    judge_lateness(trial, audit, goals, &growth);
+    let undecided = judge_goals(trial, audit, goals, &growth);
     add_void_reasons(trial, &observed.void_reasons);
+    let undecided = if trial.validity.is_void() { Vec::new() } else { undecided };
+    if !undecided.is_empty() {
+        let words = undecided_in_words(trial, audit, goals, &growth, &undecided);
+        trial.warnings.push(Warning::new(UNDECIDED, words));
+    }
     // A growing backlog means that the load is not carried, however few answers were late in the trial itself.
     let loss_ratios = goals.iter().zip(&growth).map(|(goal, growth)| match growth {
         Some(_) => 1.0,
@@ -41,6 +49,7 @@ pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], e
     Judgement {
         loss_ratios: loss_ratios.collect(),
         growth_per_s: growth.iter().flatten().map(|growth| growth.per_s).reduce(f64::max),
+        undecided,
     }
 }
 
@@ -50,68 +59,91 @@ fn add_void_reasons(trial: &mut Trial, more: &[VoidReason]) {
     trial.validity = Validity::from_reasons(reasons);
 }
 
-/// Judges the generator's lateness by the goals. Other reasons for a void trial stay.
+/// Judges a trial by its goals, and returns the indices of those that it leaves undecided.
 ///
-/// The target's true times lie between the measured times and these times minus the generator's share. A goal is
-/// decided if both meet it or both miss it. A trial that decides every goal is valid however late the generator was;
-/// a trial that leaves a goal open is void. Where no goal bounds response times, lateness is forgiven only if all goals were met,
-/// since requests in bursts are harder to serve and not easier; a warning tells of the times then. A shared processor or a late link
-/// is forgiven only if all goals were met. In a trial of programs, a late link is forgiven only
-/// if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds the growth of
-/// response times by goal, which absences of the generator may have caused.
-fn judge_lateness(trial: &mut Trial, audit: Option<&AuditResult>, goals: &[Goal], growth: &[Option<Growth>]) {
+/// What the target itself did lies between the measured figures and those less the generator's share. A goal is met if the worse
+/// end meets it, missed if the better end misses it, else undecided. The trial is void only if every goal is undecided and what
+/// each bounds is vague. A shared processor or a late link is forgiven only if all goals were met. In a trial of programs, a
+/// late link is forgiven only if all bounds of quantities are [harder to meet](is_harder_over_late_link) over it. `growth` holds
+/// the growth of response times by goal, which absences of the generator may have caused.
+fn judge_goals(
+    trial: &mut Trial,
+    audit: Option<&AuditResult>,
+    goals: &[Goal],
+    growth: &[Option<Growth>],
+) -> Vec<usize> {
     if goals.is_empty() {
-        return;
+        return Vec::new();
     }
-    let verdicts: Vec<Option<bool>> = goals.iter().map(|goal| goal.is_met_by(trial, audit)).collect();
-    let is_timed = goals.iter().any(|goal| matches!(goal.quantity, GoalQuantity::ResponseTime { .. }));
+    let may_grow_alone = trial.http().is_some_and(has_lengthened);
+    // Users who wait for the generator ask less of the target: neither a met goal nor a missed one is the load's.
+    let is_exhausted =
+        trial.http().is_some_and(HttpTrial::is_exhausted) && trial.told(DECIDED_BY_REFUSALS).is_none();
+    let verdict = |(goal, growth): (&Goal, &Option<Growth>)| match growth {
+        _ if is_exhausted && goal.quantity.is_of_requests() => None,
+        Some(growth) if growth.may_be_own && may_grow_alone => {
+            goal.is_met_by(trial, audit).filter(|met| !met)
+        }
+        Some(_) => Some(false),
+        None => goal.is_met_by(trial, audit),
+    };
+    let verdicts: Vec<Option<bool>> = goals.iter().zip(growth).map(verdict).collect();
+    let undecided: Vec<usize> = (0..goals.len()).filter(|&goal| verdicts[goal].is_none()).collect();
     let mut bounds =
         goals.iter().filter(|goal| matches!(goal.quantity, GoalQuantity::Declared { .. })).peekable();
     let is_in_spite = trial.http().is_some()
         || bounds.peek().is_some() && bounds.all(|goal| is_harder_over_late_link(&goal.quantity));
-    let is_met = verdicts.iter().all(|verdict| *verdict == Some(true)) && growth.iter().all(Option::is_none);
-    let undecided = goals.iter().zip(&verdicts).find(|(_, verdict)| verdict.is_none()).map(|(goal, _)| goal);
+    let is_met = verdicts.iter().all(|verdict| *verdict == Some(true));
     let mut reasons = trial.validity.reasons().to_vec();
-    if let Some((goal, GoalQuantity::Declared { quantity, .. })) =
-        undecided.map(|goal| (goal, &goal.quantity))
-    {
+    // The goals say which figures matter.
+    reasons.retain(|reason| reason.rule != VoidRule::Late);
+    let unmeasured = undecided.iter().find_map(|&goal| match &goals[goal].quantity {
+        GoalQuantity::Declared { quantity, .. } => Some((&goals[goal].name, quantity)),
+        _ => None,
+    });
+    let is_forgiven = |reason: &VoidReason| match reason.rule {
+        VoidRule::Link => is_met && is_in_spite,
+        rule => rule == VoidRule::ProcessorShared && is_met,
+    };
+    if let Some((goal, quantity)) = unmeasured {
         let evidence = format!(
-            "whether the goal '{}' was met is not known: {quantity} could not be measured; the trial's warnings and \
-             docs/command.md say when it can be",
-            goal.name
+            "whether the goal '{goal}' was met is not known: {quantity} could not be measured; the trial's warnings and \
+             docs/command.md say when it can be"
         );
         reasons.push(VoidReason { rule: VoidRule::Unmeasured, evidence });
-    } else if let Some(goal) = undecided {
-        let evidence = format!(
-            "the goal '{}' is undecided: the measured value misses it, but {}, which may be the whole difference; give the \
-             generator processors of its own (--cpus)",
-            goal.name,
-            trial.http().map_or_else(String::new, |http| absences_in_words(&http.away))
-        );
-        reasons.retain(|reason| reason.rule != VoidRule::Late);
-        reasons.push(VoidReason { rule: VoidRule::Late, evidence });
-    } else if !growth.iter().flatten().any(|growth| growth.may_be_own)
-        || !trial.http().is_some_and(has_lengthened)
+    } else if undecided.len() == goals.len()
+        && !is_exhausted
+        && goals.iter().all(|goal| goal.bounded(trial, audit).is_vague())
     {
-        let is_forgiven = |reason: &VoidReason| match reason.rule {
-            VoidRule::Late => is_timed || is_met,
-            VoidRule::Link => is_met && is_in_spite,
-            rule => rule == VoidRule::ProcessorShared && is_met,
-        };
-        if reasons.iter().all(is_forgiven) {
-            let late = reasons.iter().find(|reason| reason.rule == VoidRule::Late && !is_timed);
-            let message = |reason: &VoidReason| {
-                format!("no goal bounds a time, so the trial counts, but {}", reason.evidence)
-            };
-            trial.warnings.extend(late.map(|reason| Warning::new("late", message(reason))));
-            reasons.clear();
-        }
-    } else if reasons.is_empty() {
-        let evidence = "response times grew, and the generator's own absences may have made them grow; give it processors \
-                        of its own (--cpus)";
-        reasons.push(VoidReason { rule: VoidRule::Late, evidence: evidence.to_owned() });
+        let evidence = undecided_in_words(trial, audit, goals, growth, &undecided);
+        reasons.push(VoidReason { rule: VoidRule::Late, evidence });
+    } else if reasons.iter().all(is_forgiven) {
+        reasons.clear();
     }
     trial.validity = Validity::from_reasons(reasons);
+    undecided
+}
+
+/// Which goals are undecided, and why: `'p99 ≤ 10 ms' is undecided (p99 8.20–12.1 ms): sound for 93 % of…`.
+fn undecided_in_words(
+    trial: &Trial,
+    audit: Option<&AuditResult>,
+    goals: &[Goal],
+    growth: &[Option<Growth>],
+    undecided: &[usize],
+) -> String {
+    let told = |&index: &usize| {
+        let goal = &goals[index];
+        let grew = if growth[index].is_some() { ", and times grew" } else { "" };
+        format!("'{}' is undecided ({}{grew})", goal.name, goal.bounded_in_words(trial, audit))
+    };
+    let told: Vec<String> = undecided.iter().map(told).collect();
+    let why = match trial.http() {
+        Some(http) if http.is_exhausted() => "the generator's processor was used up".to_owned(),
+        Some(http) => soundness_in_words(http, trial.elapsed_s),
+        None => String::new(),
+    };
+    format!("{}: {why}; give the generator processors of its own (--cpus)", told.join(", "))
 }
 
 /// Whether a bound of programs' quantities is harder to meet over a link that is late: a least rate, or a longest time.

@@ -2,8 +2,8 @@
 
 use record::{
     AuditTotals, BoundKind, BoundsAfterTrial, Confirmation, Goal, GoalOutcome, Knee, LoadUnit, Purpose,
-    Quantity, QuantitySummary, QuantityValue, SearchOutcome, SettingOutcome, StudyPlan, TrialEntry, Warning,
-    quantity::quantities,
+    Quantity, QuantitySummary, SearchOutcome, SettingOutcome, Span, StudyPlan, TrialEntry, Warning,
+    quantity::quantities, study::UNDECIDED,
 };
 use search::statistics::{Confidence, summarize};
 
@@ -47,6 +47,11 @@ fn outcome_of(plan: &StudyPlan, entries: &[TrialEntry], setting: usize) -> Resul
         if valid.is_empty() && !of_setting.is_empty() {
             let message = "every trial was void: nothing may be concluded for this setting; each trial lists its reasons";
             outcome.warnings.push(Warning::new("all_void", message));
+        } else if outcome.goals_met.is_none() && !plan.goals.is_empty() && !valid.is_empty() {
+            let message = "whether every goal is met is undecided: the intervals of what they bound contain their bounds; each \
+                           trial lists which. A quieter machine, processors of its own for the generator (--cpus) or more \
+                           repeats decide";
+            outcome.warnings.push(Warning::new(UNDECIDED, message));
         }
         outcome.warnings.extend(nothing_completed(&valid));
     }
@@ -99,9 +104,8 @@ fn generator_bound(found: &SearchOutcome, trials: &[&&TrialEntry], unit: &LoadUn
         BoundKind::GeneratorBound { at } => Some(at),
         _ => None,
     })?;
-    let last = trials.iter().rev().find(|entry| entry.load == Some(at) && entry.trial.validity.is_void())?;
-    let reasons: Vec<&str> =
-        last.trial.validity.reasons().iter().map(|reason| reason.evidence.as_str()).collect();
+    let last = trials.iter().rev().find(|entry| entry.load == Some(at) && !entry.is_decided())?;
+    let reasons: Vec<&str> = last.why_undecided().collect();
     let message = format!("at {} this machine was the limit: {}", unit.show(at), reasons.join("; "));
     Some(Warning::new("generator_bound", message))
 }
@@ -121,7 +125,7 @@ fn confirmation(
     let planned = plan.search_of(setting)?.confirm;
     let load = confirmed_load(found).filter(|_| planned > 0)?;
     let is_one = |entry: &&&TrialEntry| {
-        entry.purpose == Purpose::Confirm && entry.block == found.block && !entry.trial.validity.is_void()
+        entry.purpose == Purpose::Confirm && entry.block == found.block && entry.is_decided()
     };
     let valid: Vec<&TrialEntry> = entries.iter().filter(is_one).copied().collect();
     let met = |goal: usize| valid.iter().filter(|entry| entry.meets(goal, plan)).count() as u32;
@@ -155,13 +159,17 @@ fn unconfirmed(plan: &StudyPlan, setting: usize, found: &SearchOutcome) -> Vec<W
     goals.filter(|(_, (_, met))| **met < confirmed.valid).map(warning).collect()
 }
 
-/// Whether enough repeats met each goal.
+/// Whether enough of the repeats that decided it met each goal; none if nothing is decided.
 fn goals_met(plan: &StudyPlan, valid: &[&TrialEntry]) -> Option<bool> {
-    let met = |goal: usize| {
-        let met = valid.iter().filter(|entry| entry.meets(goal, plan)).count();
-        plan.counts_as_met(goal, met, valid.len())
+    let is_met = |goal: usize| {
+        let decided: Vec<bool> = valid.iter().filter_map(|entry| entry.decides(goal, plan)).collect();
+        let met = decided.iter().filter(|met| **met).count();
+        (!decided.is_empty()).then(|| plan.counts_as_met(goal, met, decided.len()))
     };
-    (!valid.is_empty() && !plan.goals.is_empty()).then(|| (0..plan.goals.len()).all(met))
+    let of_goals: Vec<Option<bool>> = (0..plan.goals.len()).map(is_met).collect();
+    // A goal that is missed decides, whatever became of the others.
+    let is_missed = of_goals.contains(&Some(false));
+    (!of_goals.is_empty() && (is_missed || !of_goals.contains(&None))).then_some(!is_missed)
 }
 
 /// Warns of bounds that are further apart than asked because trials at the same load disagree.
@@ -202,7 +210,7 @@ fn knee(plan: &StudyPlan, outcome: &SettingOutcome, valid: &[&TrialEntry]) -> Op
         .filter(shows)
         .filter_map(|entry| {
             let http = entry.trial.http().filter(|http| http.counts.completed > 0)?;
-            Some((entry.load?, http.response_time.percentile(0.99).ns as f64 / 1e3))
+            Some((entry.load?, http.response_time.percentile(0.99).value / 1e3))
         })
         .filter(|(load, p99_us)| *load > 0.0 && *p99_us > 0.0)
         .collect();
@@ -220,22 +228,29 @@ fn beyond_answer(goal: &GoalOutcome) -> Option<f64> {
 fn summaries(plan: &StudyPlan, valid: &[&TrialEntry]) -> Vec<QuantitySummary> {
     let confidence = Confidence::new(0.95).expect("it lies between 0 and 1");
     let of = |quantity: &Quantity| {
-        let measured: Vec<QuantityValue> =
-            valid.iter().map(|entry| quantity.read(entry)).collect::<Option<_>>()?;
-        let of_target = measured.iter().filter(|measured| !measured.is_own);
-        let values: Vec<f64> = of_target.map(|measured| measured.value).collect();
+        let measured: Vec<Span> = valid.iter().map(|entry| quantity.read(entry)).collect::<Option<_>>()?;
+        let at = |end: fn(&Span) -> f64| measured.iter().map(end).collect::<Vec<f64>>();
+        let values = at(|span| span.value);
+        let is_wide = measured.iter().any(Span::is_wide);
         let summary = summarize(&values, confidence).ok()?;
+        // The interval of the median reaches from that of the least values to that of the largest.
+        let low = summarize(&at(|span| span.least), confidence).ok()?.low;
+        let high = summarize(&at(|span| span.most), confidence).ok()?.high;
         Some(QuantitySummary {
             quantity: quantity.name.clone().into_owned(),
             at_least: measured.iter().any(|measured| measured.at_least),
+            ends: measured.iter().filter(|_| is_wide).map(|span| [span.least, span.most]).collect(),
             mean: Some(values.iter().sum::<f64>() / values.len() as f64),
             values,
             median: summary.median,
-            low: summary.low,
-            high: summary.high,
+            low,
+            high,
             confidence: summary.confidence,
             warnings: summary.warnings,
         })
     };
     quantities(plan).iter().filter_map(of).collect()
 }
+
+#[cfg(test)]
+mod tests;

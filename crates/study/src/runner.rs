@@ -255,12 +255,12 @@ impl<'a> Runner<'a> {
         self.run_until_valid(planned, None)
     }
 
-    /// Runs a trial, and repeats it while it is void, up to the configured number of attempts.
+    /// Runs a trial, and repeats it while it is void or, beside a search, undecided, up to the configured number of attempts.
     fn run_until_valid(&mut self, trial: PlannedTrial, duration: Option<Duration>) -> Result {
-        for attempt in 0..=self.study.trial.void_attempts {
-            if !self.next_trial(PlannedTrial { attempt, ..trial }, duration)?.trial.validity.is_void() {
-                break;
-            }
+        let most = self.study.trial.void_attempts;
+        let mut attempt = 0;
+        while self.next_trial(PlannedTrial { attempt, ..trial }, duration)?.needs_retry(most) {
+            attempt += 1;
         }
         Ok(())
     }

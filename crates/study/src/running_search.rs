@@ -45,7 +45,8 @@ impl RunningSearch {
                 self.unit.show(wanted.load)
             ));
         }
-        let measured = if entry.trial.validity.is_void() {
+        // A trial that leaves a goal undecided says neither that the load is carried nor that it is not.
+        let measured = if !entry.is_decided() {
             TrialOutcome::Void
         } else {
             let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
@@ -74,12 +75,12 @@ impl RunningSearch {
         (self.search.plan().goals[goal_index].final_trial_duration_s, self.search.longer())
     }
 
-    /// The bounds of each goal so far (estimates where there is no bound yet), and the estimated remaining time in
-    /// seconds. Each trial takes `overhead_s` beyond its own duration.
+    /// The bounds of each goal so far, which the answer has too, and the estimated remaining time in seconds. Each trial takes
+    /// `overhead_s` beyond its own duration.
     pub(crate) fn progress(&self, overhead_s: f64) -> (Vec<CurrentBounds>, f64) {
         let progress = self.search.progress();
         let remaining_s = progress.remaining_s + progress.remaining_trials * overhead_s;
-        (progress.goals, remaining_s.max(0.0))
+        (self.bounds(), remaining_s.max(0.0))
     }
 
     /// The bounds of each goal so far.
@@ -97,7 +98,7 @@ impl RunningSearch {
         let show = |load| self.unit.show(load);
         let void = match outcome.ended {
             search::Ending::Void { at } => Some(format!(
-                "trials were void repeatedly, the last at {}, a load that the generator has shown it can make: this \
+                "trials were void or undecided repeatedly, the last at {}, a load that the generator has shown it can make: this \
                  machine was too busy to measure; nothing may be concluded. Give the generator a processor of its own \
                  (cpus), or a quieter machine",
                 show(at)

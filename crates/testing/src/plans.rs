@@ -145,6 +145,7 @@ pub fn summary(quantity: &str, values: Vec<f64>) -> QuantitySummary {
     sorted.sort_by(f64::total_cmp);
     QuantitySummary {
         quantity: quantity.to_owned(),
+        ends: Vec::new(),
         at_least: false,
         mean: Some(values.iter().sum::<f64>() / count as f64),
         median: (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,

@@ -110,11 +110,14 @@ fn each_warning_is_given_beyond_its_bound_and_not_at_it() {
         (|r| r.http.away.total_s = 0.002, None),
         (
             |r| (r.http.away.times, r.http.away.total_s) = (0, 0.0021),
-            Some(("generator_away", "this changes no percentile")),
+            Some((
+                "generator_away",
+                "sound for 99.8 % of 1 s (longest stall 0.00 ns): no percentile is affected",
+            )),
         ),
         (
             |r| (0..20).for_each(|_| r.http.response_time.record_ns(1_000_000_000, 900_000_000)),
-            Some(("generator_away", "the response time's p99, p99.9, p99.99, max (in parentheses)")),
+            Some(("generator_away", ": p99 within 100 ms–1.00 s")),
         ),
         (|r| (0..20).for_each(|_| r.http.service_time.record_ns(1_000_000_000, 900_000_000)), None),
         (|r| r.http.cpu.runqueue_wait_s = Some(0.1), None),

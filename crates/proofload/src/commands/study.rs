@@ -10,6 +10,7 @@ use load::raise_descriptors;
 use record::{
     BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
     folder::{Contents, FolderError, Place, RECORDS},
+    study::UNDECIDED,
 };
 use report::{Format, Results};
 use study::{RemoteHosts, Study};
@@ -197,7 +198,7 @@ fn exit_status(result: &StudyResult) -> Exit {
     let is_void = goals().any(|goal| goal.lower.is_none() && goal.kind != BoundKind::Below)
         || (result.trials > 0 && result.trials == result.void_trials)
         || (!searched && result.trials == 0)
-        || has_warning(result, &["all_void", "search_void"])
+        || has_warning(result, &["all_void", "search_void", UNDECIDED])
         || (result.ending == Ending::OutOfBudget && result.outcomes.iter().any(is_empty));
     if is_missed {
         Exit::GoalsNotMet

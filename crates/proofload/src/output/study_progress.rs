@@ -5,6 +5,7 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use record::{
     CurrentBounds, Goal, GoalQuantity, LoadUnit, Measured, Purpose, Trial, TrialEntry,
+    study::UNDECIDED,
     units::{show_count, show_rate, show_time_ns},
 };
 use study::{Event, Study};
@@ -117,6 +118,7 @@ impl StudyProgress {
     fn trial_line(&self, entry: &TrialEntry) -> String {
         let trial = &entry.trial;
         let verdict = match trial.validity.reasons() {
+            [] if !entry.undecided.is_empty() => brief(trial.told(UNDECIDED).unwrap_or("undecided")),
             [] if entry.growth_per_s.is_some() => "not met: response times kept growing".to_owned(),
             [] => {
                 match self.goals.iter().zip(&entry.loss_ratios).find(|(goal, loss)| **loss > goal.loss_ratio)
@@ -126,12 +128,15 @@ impl StudyProgress {
                     None => "met".to_owned(),
                 }
             }
-            [first, ..] => format!("void: {}", first.evidence),
+            [first, ..] => format!("void: {}", brief(&first.evidence)),
         };
         let figures = match &trial.measured {
             Measured::Http(http) => {
-                let p99 = show_time_ns(http.response_time.percentile(0.99).ns);
-                format!("{}, p99 {p99}", show_rate(http.throughput_per_s))
+                let p99 = match http.response_time.lower_bound().is_empty() {
+                    true => "–".to_owned(),
+                    false => http.response_time.percentile(0.99).in_words(|ns| show_time_ns(ns as u64)),
+                };
+                format!("{}, p99 {p99}", http.throughput().in_words(show_rate))
             }
             Measured::Command(command) => {
                 command.wall_s.map_or_else(|| "–".to_owned(), |wall_s| show_time_ns((wall_s * 1e9) as u64))
@@ -167,6 +172,11 @@ impl StudyProgress {
             bar.set_message(standard::printable_lines(text).into_owned());
         }
     }
+}
+
+/// What happened, without the advice after it, which the report gives once.
+fn brief(evidence: &str) -> String {
+    evidence.split("; ").next().unwrap_or(evidence).to_owned()
 }
 
 /// By how much a trial missed a goal, such as ` (0.2 % of requests failed, unanswered or never sent)`.

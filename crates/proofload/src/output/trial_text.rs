@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use record::{
-    Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, Iterations, LoadModel, Percentile,
-    Trial, Validity,
+    Cause, CensoredTimes, ErrorClass, ErrorCounts, Histogram, HttpTrial, Iterations, LoadModel, Trial,
+    Validity, Warning,
     units::{show_bytes, show_count, show_rate, show_time_ns},
 };
 
@@ -40,7 +40,7 @@ fn write_all(out: &mut String, trial: &Trial) -> std::fmt::Result {
     write_steps(out, http)?;
     write_failures(out, http)?;
     write_generator(out, http)?;
-    for warning in &trial.warnings {
+    for warning in trial.warnings.iter().filter(|warning| Some(*warning) != trust(trial)) {
         writeln!(out, "\nWarning: {}.", warning.message)?;
     }
     writeln!(out, "\nGoal: every planned request completed and no connection failed: {}.", status.word())
@@ -109,12 +109,22 @@ fn plan_line(http: &HttpTrial) -> String {
 
 fn write_validity(out: &mut String, trial: &Trial) -> std::fmt::Result {
     match &trial.validity {
-        Validity::Valid => writeln!(out, "\nValid: no sign that the generator was the limit."),
+        // One line says how far the figures are to be trusted.
+        Validity::Valid => match trust(trial) {
+            Some(warning) => writeln!(out, "\nValid: {}.", warning.message),
+            None => writeln!(out, "\nValid: no sign that the generator was the limit."),
+        },
         Validity::Void { reasons } => {
             writeln!(out, "\nVOID: nothing may be concluded about the target.")?;
             reasons.iter().try_for_each(|reason| writeln!(out, "  - {}", reason.evidence))
         }
     }
+}
+
+/// The warning that says how far the figures of a valid trial are to be trusted.
+fn trust(trial: &Trial) -> Option<&Warning> {
+    let of = |code: &&str| trial.warnings.iter().find(|warning| warning.code == *code);
+    ["cpu_exhausted", "generator_away"].iter().filter(|_| !trial.validity.is_void()).find_map(of)
 }
 
 fn write_verdict(out: &mut String, trial: &Trial) -> std::fmt::Result {
@@ -156,7 +166,7 @@ fn write_counts(out: &mut String, http: &HttpTrial, elapsed_s: f64) -> std::fmt:
         )?;
     }
     let per_s = |bytes: u64| show_bytes((bytes as f64 / elapsed_s.max(1e-9)) as u64);
-    writeln!(out, "Throughput   {} over {:.2} s", show_rate(http.throughput_per_s), http.measured_s)?;
+    writeln!(out, "Throughput   {} over {:.2} s", http.throughput().in_words(show_rate), http.measured_s)?;
     writeln!(
         out,
         "Bytes        {} received ({}/s; bodies {}), {} sent ({}/s)",
@@ -204,22 +214,29 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     if http.counts.completed == 0 && http.response_time.censored.is_empty() {
         return writeln!(out, "\nNo request was completed, so there are no times.");
     }
-    writeln!(
-        out,
-        "\n{:<19}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "", "mean", "p50", "p90", "p99", "p99.9", "max"
-    )?;
-    write_censored(out, "Response time", &http.response_time)?;
+    let mut rows = vec![row("", COLUMNS.map(str::to_owned))];
+    rows.extend(censored_row("Response time", &http.response_time));
     let open = matches!(http.plan.load, LoadModel::Open { .. });
     if open {
-        write_censored(out, "Service time", &http.service_time)?;
+        rows.extend(censored_row("Service time", &http.service_time));
     }
-    write_histogram(out, "First byte", &http.first_byte_time)?;
-    write_histogram(out, "Connect", &http.connect_time)?;
-    write_histogram(out, "TLS handshake", &http.handshake_time)?;
+    rows.extend(histogram_row("First byte", &http.first_byte_time));
+    rows.extend(histogram_row("Connect", &http.connect_time));
+    rows.extend(histogram_row("TLS handshake", &http.handshake_time));
     if open {
-        write_histogram(out, "Lateness", &http.lateness)?;
-        write_histogram(out, "  generator's share", &http.own_lateness)?;
+        rows.extend(histogram_row("Lateness", &http.lateness));
+        rows.extend(histogram_row("  generator's share", &http.own_lateness));
+    }
+    writeln!(out)?;
+    // Intervals need more room than values.
+    let longest =
+        |column: usize| rows.iter().map(|(_, times)| times[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| (longest(column) + 1).max(10));
+    for (name, times) in &rows {
+        let times = times.iter().zip(widths).map(|(time, width)| format!("{time:>width$}"));
+        writeln!(out, "{name:<19}{}", times.collect::<String>())?;
+    }
+    if open {
         writeln!(
             out,
             "Response time starts when a request is due, service time when it is sent: only response time includes the wait."
@@ -228,33 +245,24 @@ fn write_times(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
     Ok(())
 }
 
-const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+const COLUMNS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99.9", "max"];
+type Row = (String, [String; COLUMNS.len()]);
 
-fn write_censored(out: &mut String, name: &str, times: &CensoredTimes) -> std::fmt::Result {
-    if times.lower_bound().is_empty() {
-        return Ok(());
-    }
-    let shown = |percentile| marked(percentile, show_time_ns);
-    let longest = Percentile { at_least: !times.censored.is_empty(), ..times.percentile(1.0) };
-    let percentiles = QUANTILES.map(|quantile| times.percentile(quantile));
-    write_row(out, name, [times.mean()].into_iter().chain(percentiles).chain([longest]).map(shown))
+fn row(name: &str, times: [String; COLUMNS.len()]) -> Row {
+    (name.to_owned(), times)
 }
 
-fn write_histogram(out: &mut String, name: &str, times: &Histogram) -> std::fmt::Result {
-    if times.is_empty() {
-        return Ok(());
-    }
-    let quantiles = QUANTILES.map(|quantile| times.quantile_ns(quantile));
-    let all = [times.mean_ns() as u64].into_iter().chain(quantiles).chain([times.max_ns()]);
-    write_row(out, name, all.map(show_time_ns))
+fn censored_row(name: &str, times: &CensoredTimes) -> Option<Row> {
+    let [p50, p90, p99, p99_9, max] = QUANTILES.map(|quantile| times.percentile(quantile));
+    let all = [times.mean(), p50, p90, p99, p99_9, max].map(|time| marked(time, show_time_ns));
+    (!times.lower_bound().is_empty()).then(|| row(name, all))
 }
 
-fn write_row(out: &mut String, name: &str, times: impl Iterator<Item = String>) -> std::fmt::Result {
-    write!(out, "{name:<19}")?;
-    for time in times {
-        write!(out, "{time:>10}")?;
-    }
-    writeln!(out)
+fn histogram_row(name: &str, times: &Histogram) -> Option<Row> {
+    let [p50, p90, p99, p99_9, _] = QUANTILES.map(|quantile| times.quantile_ns(quantile));
+    let all = [times.mean_ns() as u64, p50, p90, p99, p99_9, times.max_ns()].map(show_time_ns);
+    (!times.is_empty()).then(|| row(name, all))
 }
 
 /// The steps of a session, and how its iterations ended.
@@ -343,3 +351,6 @@ fn write_generator(out: &mut String, http: &HttpTrial) -> std::fmt::Result {
         law.mean_in_flight, law.rate_times_time
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Histogram;
+use crate::span::Span;
 
 /// Smallest share of the generator in a time that is recorded, in nanoseconds.
 const MIN_RECORDED_SHARE_NS: u64 = 50_000;
@@ -18,10 +19,6 @@ const REPORTED_PERCENTILES: [(f64, &str); 8] = [
     (0.9999, "p99.99"),
     (1.0, "max"),
 ];
-/// Largest possible share of the generator in a percentile of the target, in nanoseconds.
-const TOLERANCE_NS: u64 = 200_000;
-/// Largest such share relative to the rest of the percentile; the larger of both limits applies.
-const TOLERANCE_RATIO: f64 = 0.08;
 
 /// Times of which some are only known as lower limits: those of timeouts, and of requests in flight or waiting at the end
 /// of the trial (right-censored). Without them the results would be too good.
@@ -41,26 +38,6 @@ pub struct CensoredTimes {
     /// The lengthened times, each less the largest possible share of the generator.
     #[serde(default = "Histogram::empty", skip_serializing_if = "Histogram::is_empty")]
     pub lengthened_less_own: Histogram,
-}
-
-/// A percentile of [`CensoredTimes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Percentile {
-    /// The time in nanoseconds.
-    pub ns: u64,
-    /// Whether the true percentile may be larger, because a censored time is at or below this one.
-    pub at_least: bool,
-    /// The percentile in nanoseconds less the largest possible share of the generator. The target's own percentile lies
-    /// between this and `ns`.
-    pub less_own_ns: u64,
-}
-
-impl Percentile {
-    /// Whether the generator's possible share is so large that the percentile says nothing about the target.
-    pub fn is_own(&self) -> bool {
-        let own_ns = self.ns.saturating_sub(self.less_own_ns);
-        own_ns > TOLERANCE_NS && own_ns as f64 > TOLERANCE_RATIO * self.less_own_ns as f64
-    }
 }
 
 impl CensoredTimes {
@@ -110,40 +87,34 @@ impl CensoredTimes {
         all
     }
 
-    /// The percentile at `quantile` (0 to 1).
-    pub fn percentile(&self, quantile: f64) -> Percentile {
+    /// The percentile at `quantile` (0 to 1), in nanoseconds.
+    pub fn percentile(&self, quantile: f64) -> Span {
         let ns = if self.censored.is_empty() {
             self.observed.quantile_ns(quantile)
         } else {
             self.lower_bound().quantile_ns(quantile)
         };
-        Percentile {
-            ns,
-            at_least: !self.censored.is_empty() && self.censored.min_ns() <= ns,
-            less_own_ns: self.quantile_less_own_ns(quantile).unwrap_or(ns),
-        }
+        let at_least = !self.censored.is_empty() && self.censored.min_ns() <= ns;
+        let less_own_ns = self.quantile_less_own_ns(quantile).unwrap_or(ns);
+        Span::of_time_ns(ns as f64, less_own_ns as f64, at_least)
     }
 
-    /// The mean, in the form of a percentile.
-    pub fn mean(&self) -> Percentile {
+    /// The mean, in nanoseconds.
+    pub fn mean(&self) -> Span {
         let all = self.lower_bound();
         let sum_ns = |times: &Histogram| times.mean_ns() * times.count() as f64;
         let own_ns = sum_ns(&self.lengthened) - sum_ns(&self.lengthened_less_own);
         let less_own_ns = all.mean_ns() - own_ns / all.count().max(1) as f64;
-        Percentile {
-            ns: all.mean_ns() as u64,
-            at_least: !self.censored.is_empty(),
-            less_own_ns: less_own_ns.max(0.0) as u64,
-        }
+        Span::of_time_ns(all.mean_ns(), less_own_ns.max(0.0), !self.censored.is_empty())
     }
 
-    /// The reported percentiles that may be the generator's own, by name.
-    pub fn own_percentiles(&self) -> Vec<(&'static str, Percentile)> {
+    /// The reported percentiles that are intervals, by name.
+    pub fn own_percentiles(&self) -> Vec<(&'static str, Span)> {
         if self.lengthened.is_empty() {
             return Vec::new();
         }
         let named = REPORTED_PERCENTILES.map(|(quantile, name)| (name, self.percentile(quantile)));
-        named.into_iter().filter(|(_, percentile)| percentile.is_own()).collect()
+        named.into_iter().filter(|(_, percentile)| percentile.is_wide()).collect()
     }
 
     /// The number of complete times up to `ns`: as measured, and less the largest possible share of the generator.
@@ -183,7 +154,7 @@ mod tests {
         };
         assert!(!times.percentile(0.5).at_least);
         let p99 = times.percentile(0.99);
-        assert!(p99.at_least && p99.ns.abs_diff(2_000_000) < 2_000, "{p99:?}");
+        assert!(p99.at_least && (p99.value - 2e6).abs() < 2e3, "{p99:?}");
     }
 
     #[test]
@@ -200,8 +171,8 @@ mod tests {
         let names: Vec<&str> = times.own_percentiles().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["p90", "p95", "p99", "p99.9", "p99.99", "max"]);
         let mean = times.mean();
-        assert!(mean.at_least && mean.ns.abs_diff(3_250_000) < 3_250, "{mean:?}");
-        assert!(mean.less_own_ns.abs_diff(2_987_500) < 3_250, "{mean:?}");
+        assert!(mean.at_least && (mean.value - 3.25e6).abs() < 3_250.0, "{mean:?}");
+        assert!((mean.least - 2_987_500.0).abs() < 3_250.0, "{mean:?}");
     }
 
     #[test]
@@ -210,24 +181,24 @@ mod tests {
         (0..950).for_each(|_| times.record_ns(1_000_000, 0));
         // The generator was away for half a second.
         (0..50).for_each(|_| times.record_ns(500_000_000, 499_000_000));
-        assert!(!times.percentile(0.9).is_own());
+        assert!(!times.percentile(0.9).is_wide());
         let p99 = times.percentile(0.99);
-        assert!(p99.is_own() && p99.ns.abs_diff(500_000_000) < 500_000, "{p99:?}");
-        assert!(p99.less_own_ns.abs_diff(1_000_000) < 1_000, "{p99:?}");
+        assert!(p99.is_wide() && (p99.most - 5e8).abs() < 5e5, "{p99:?}");
+        assert!((p99.least - 1e6).abs() < 1e3, "{p99:?}");
         assert_eq!(times.count_up_to_ns(2_000_000), (950, 1_000));
         let mean = times.mean();
-        assert!(mean.is_own() && mean.less_own_ns.abs_diff(1_000_000) < 50_000, "{mean:?}");
+        assert!(mean.is_wide() && (mean.least - 1e6).abs() < 5e4, "{mean:?}");
     }
 
     #[test]
     fn a_small_share_of_the_generator_is_tolerated() {
         let mut times = CensoredTimes::default();
         (0..100).for_each(|_| times.record_ns(1_000_000, 150_000));
-        assert!(!times.percentile(0.5).is_own(), "0.15 ms");
+        assert!(!times.percentile(0.5).is_wide(), "0.15 ms");
         (0..1_000).for_each(|_| times.record_ns(100_000_000, 5_000_000));
-        assert!(!times.percentile(0.5).is_own(), "5 %");
+        assert!(!times.percentile(0.5).is_wide(), "5 %");
         (0..10_000).for_each(|_| times.record_ns(100_000_000, 10_000_000));
-        assert!(times.percentile(0.5).is_own(), "10 % of 100 ms");
+        assert!(times.percentile(0.5).is_wide(), "10 % of 100 ms");
     }
 
     proptest! {
@@ -245,7 +216,7 @@ mod tests {
             all.add(&*times.lengthened_less_own.to_hdr()).unwrap();
             let by_library = all.value_at_quantile(quantile);
             for _ in 0..2 {
-                prop_assert_eq!(times.percentile(quantile).less_own_ns, by_library);
+                prop_assert_eq!(times.quantile_less_own_ns(quantile).unwrap_or(by_library), by_library);
                 times.pack();
             }
         }

@@ -3,7 +3,7 @@
 use super::{StudyPlan, TrialEntry};
 use crate::verdict::Verdict;
 
-/// What bounded most trials of a setting that count: the valid ones, if there are any; of a search, those of them that missed
+/// What bounded most trials of a setting that count: those that decide their goals, if there are any; of a search, those of them that missed
 /// a goal, if there were any.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounding<'a> {
@@ -23,13 +23,11 @@ impl<'a> Bounding<'a> {
         trials: impl IntoIterator<Item = &'a TrialEntry>,
     ) -> Option<Self> {
         let entries = trials.into_iter().filter(|entry| entry.setting == setting);
-        let (valid, void): (Vec<_>, Vec<_>) = entries.partition(|entry| !entry.trial.validity.is_void());
-        // If nothing is valid, what made the trials void is the limit.
+        let (valid, void): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.is_decided());
+        // If nothing is decided, what made the trials void or undecided is the limit.
         let valid = if valid.is_empty() { void } else { valid };
-        let is_missed = |entry: &&&TrialEntry| {
-            let mut ratios = entry.loss_ratios.iter().zip(&plan.goals);
-            ratios.any(|(lost, goal)| *lost > goal.loss_ratio)
-        };
+        let is_missed =
+            |entry: &&&TrialEntry| (0..plan.goals.len()).any(|goal| entry.decides(goal, plan) == Some(false));
         let missed: Vec<&TrialEntry> = valid.iter().filter(is_missed).copied().collect();
         let is_search = plan.settings[setting].searched && !missed.is_empty();
         let counting = if is_search { missed } else { valid };

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{audit::AuditResult, trial::Warning, verdict::Cause};
+use crate::{audit::AuditResult, span::Span, trial::Warning, verdict::Cause};
 
 /// The result of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -281,6 +281,9 @@ pub struct QuantitySummary {
     pub quantity: String,
     /// The value of each repeat, in the order of the blocks.
     pub values: Vec<f64>,
+    /// The least and the most that each value may be, where a disturbance of the instrument may have changed one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<[f64; 2]>,
     /// Whether a true value may be larger, because some measured times were cut off (censored).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
@@ -289,14 +292,41 @@ pub struct QuantitySummary {
     pub mean: Option<f64>,
     /// The median.
     pub median: f64,
-    /// Lower end of the median's interval.
+    /// Lower end of the median's interval, of the least values.
     pub low: f64,
-    /// Upper end of the median's interval.
+    /// Upper end of the median's interval, of the most that the values may be.
     pub high: f64,
     /// The actual confidence of that interval (0 to 1).
     pub confidence: f64,
     /// Warnings for the reader.
     pub warnings: Vec<Warning>,
+}
+
+impl QuantitySummary {
+    /// The values at one end of what they may be: the measured ones where it is not known better.
+    pub fn at_end(&self, most: bool) -> Vec<f64> {
+        if self.ends.is_empty() {
+            self.values.clone()
+        } else {
+            self.ends.iter().map(|ends| ends[usize::from(most)]).collect()
+        }
+    }
+
+    /// The mean, as an interval where the values are intervals; none in results of earlier versions.
+    pub fn mean_span(&self) -> Option<Span> {
+        let mean = self.mean?;
+        let of = |most| self.at_end(most).iter().sum::<f64>() / self.values.len() as f64;
+        let exact = Span { at_least: self.at_least, ..Span::exact(mean) };
+        Some(if self.ends.is_empty() { exact } else { Span { least: of(false), most: of(true), ..exact } })
+    }
+
+    /// The median, as an interval where the values are intervals.
+    pub fn span(&self) -> Span {
+        let spans = self.at_end(false).into_iter().zip(self.at_end(true));
+        let spans = spans.map(|(least, most)| Span { least, most, ..Span::exact(least) });
+        let of_ends = Span::median(spans).filter(Span::is_wide).unwrap_or(Span::exact(self.median));
+        Span { value: self.median, at_least: self.at_least, ..of_ends }
+    }
 }
 
 /// The load above which response time rises faster than load.

@@ -10,6 +10,7 @@ use crate::{
     errors::{ErrorClass, ErrorCounts},
     histogram::{CensoredTimes, Histogram},
     plan::HttpPlan,
+    span::Span,
 };
 
 /// The measurements of a trial with HTTP requests.
@@ -72,8 +73,8 @@ pub struct HttpTrial {
     /// Absences of the generator's threads.
     #[serde(default)]
     pub away: Away,
-    /// The percentiles of `response_time` and `service_time` that the generator may have caused, so that they say nothing
-    /// about the target.
+    /// The percentiles of `response_time` and `service_time` that are known as intervals only, because the generator may have
+    /// lengthened them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_percentiles: Vec<OwnPercentile>,
     /// The check of concurrency against rate × time.
@@ -83,12 +84,27 @@ pub struct HttpTrial {
     pub script: Option<ScriptResult>,
 }
 
+/// Largest share of the time for which a worker thread may be busy.
+const MAX_BUSY_SHARE: f64 = 0.95;
+/// Shorter trials, in seconds, say nothing about processor use: the first wake-up dominates.
+const MIN_JUDGED_S: f64 = 0.2;
 /// Smallest number of whole seconds that shows a trend.
 const MIN_SECONDS_FOR_TREND: usize = 4;
 /// Smallest number of tenths of a second that shows a trend.
 const MIN_TENTHS_FOR_TREND: usize = 8;
 
 impl HttpTrial {
+    /// Completed requests per second, as an interval: a generator without absences might have had more answers, and one whose
+    /// processor was not used up any number.
+    pub fn throughput(&self) -> Span {
+        Span::of_rate(self.throughput_per_s, self.throughput_at_most_per_s, self.is_exhausted())
+    }
+
+    /// Whether the generator had no more to give.
+    pub fn is_exhausted(&self) -> bool {
+        self.cpu.is_used_up() && self.measured_s >= MIN_JUDGED_S
+    }
+
     /// The end and the median response time, both in seconds, of each interval in which requests were due and completed.
     /// None if there are too few intervals to show a trend.
     pub fn medians_over_time(&self) -> Option<Vec<(f64, f64)>> {
@@ -313,6 +329,11 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
+    /// Whether a worker thread had no time left: above this bound, requests queue in the generator.
+    pub fn is_used_up(&self) -> bool {
+        self.busiest_thread_ratio.max(self.busiest_loop_ratio) > MAX_BUSY_SHARE
+    }
+
     /// Adds the use of another process.
     pub fn merge(&mut self, other: &Self) {
         self.user_s += other.user_s;
@@ -350,7 +371,7 @@ impl Away {
     }
 }
 
-/// A percentile that the generator may have caused.
+/// A percentile that the generator may have lengthened, as an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OwnPercentile {
     /// The times: `response_time` or `service_time`.

@@ -42,7 +42,7 @@ pub(crate) fn render_annotations(results: &Results) -> String {
     let lines = answer::answers(results).into_iter().filter_map(|answer| {
         let command = match answer.status {
             Status::NotMet | Status::Void => "error",
-            Status::Unfinished => "warning",
+            Status::Unfound | Status::Unfinished => "warning",
             Status::Met => return None,
         };
         let mut setting = String::new();

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fmt::Write};
 
 use record::{
-    BoundKind, LoadUnit,
+    BoundKind, LoadUnit, Span,
     quantity::{self, Column, main_figures},
 };
 
@@ -191,10 +191,9 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
             let mut labels = vec![("setting", setting.clone())];
             let (kind, unit, divisor) = match quantity.reading {
                 quantity::Reading::Response(quantile) => {
-                    labels.extend([
-                        ("censored", figure.at_least.to_string()),
-                        ("quantile", quantile.to_string()),
-                    ]);
+                    let is_censored = figure.median.is_some_and(|median| median.at_least);
+                    labels
+                        .extend([("censored", is_censored.to_string()), ("quantile", quantile.to_string())]);
                     ("summary", "seconds", 1e6)
                 }
                 quantity::Reading::Declared => {
@@ -205,16 +204,27 @@ fn repeats(results: &Results, readings: &[Reading]) -> Vec<Family> {
                     ("gauge", if name.ends_with("_ratio") { "ratio" } else { "" }, 1.0)
                 }
             };
-            let sample = figure.median.map(|median| Sample::new(labels, median / divisor));
+            let samples = figure.median.into_iter().flat_map(|median| ends(median, divisor, &labels));
             match families.iter_mut().find(|family| family.name == name) {
-                Some(family) => family.samples.extend(sample),
-                None => {
-                    families.push(Family { name, kind, unit, help, samples: sample.into_iter().collect() })
-                }
+                Some(family) => family.samples.extend(samples),
+                None => families.push(Family { name, kind, unit, help, samples: samples.collect() }),
             }
         }
     }
     families
+}
+
+/// A figure in the metric's unit: one sample, or one for either end of an interval.
+fn ends(figure: Span, divisor: f64, labels: &[(&'static str, String)]) -> Vec<Sample> {
+    let with = |end: Option<&str>, value: f64| {
+        let mut labels = labels.to_vec();
+        labels.extend(end.map(|end| ("end", end.to_owned())));
+        Sample::new(labels, value / divisor)
+    };
+    match figure.is_wide() {
+        false => vec![with(None, figure.value)],
+        true => vec![with(Some("least"), figure.least), with(Some("most"), figure.most)],
+    }
 }
 
 fn confirmations(results: &Results) -> Vec<Family> {
@@ -254,9 +264,8 @@ fn confirmations(results: &Results) -> Vec<Family> {
             if summary.quantity.ends_with("_us") {
                 labels.push(("censored", summary.at_least.to_string()));
             }
-            let sample = |value| Sample::new(labels.clone(), value);
-            median.samples.push(sample(summary.median));
-            mean.samples.extend(summary.mean.map(sample));
+            median.samples.extend(ends(summary.span(), 1.0, &labels));
+            mean.samples.extend(summary.mean_span().into_iter().flat_map(|mean| ends(mean, 1.0, &labels)));
         }
     }
     vec![load, valid, met, median, mean]
@@ -288,7 +297,7 @@ fn goals(results: &Results, readings: &[Reading]) -> Family {
     let answers = answer::answers_with(results, readings);
     let samples = answers.into_iter().filter_map(|answer| {
         let value = match answer.status {
-            answer::Status::Met => 1.0,
+            answer::Status::Met | answer::Status::Unfound => 1.0,
             answer::Status::NotMet => 0.0,
             answer::Status::Void | answer::Status::Unfinished => return None,
         };

@@ -101,7 +101,7 @@ fn write_all(out: &mut Page, results: &Results) -> std::fmt::Result {
         let style = match status {
             Some(Status::Met) => GOOD,
             Some(Status::NotMet) => BAD,
-            Some(Status::Void | Status::Unfinished) => DOUBTFUL,
+            Some(Status::Unfound | Status::Void | Status::Unfinished) => DOUBTFUL,
             None => HEADING,
         };
         let sentence = out.styled(style, &sentence);

@@ -96,13 +96,14 @@ impl Layer {
         }
     }
 
-    /// The vertical values of its points, or of the rule.
+    /// The vertical values of its points or ends, or of the rule.
     pub(crate) fn ys(&self) -> Vec<f64> {
         match self {
             Self::Line(line) => line.points.iter().flatten().map(|(_, y)| *y).collect(),
             Self::Points(points) => points.points.iter().map(|(_, y, _)| *y).collect(),
             Self::Horizontal(rule) => vec![rule.at],
-            Self::Vertical(_) | Self::Whiskers { .. } => Vec::new(),
+            Self::Whiskers { ends, .. } => ends.iter().flat_map(|(_, low, high)| [*low, *high]).collect(),
+            Self::Vertical(_) => Vec::new(),
         }
     }
 }

@@ -99,6 +99,7 @@ impl<'a> Runner<'a> {
             self.plan.is_exploratory(planned.setting, asked_s),
         );
         if let Some(seen) = &observed.counted {
+            // Of an undecided goal, the worse end misses it.
             let goals_met =
                 judged.loss_ratios.iter().zip(&self.plan.goals).all(|(lost, goal)| *lost <= goal.loss_ratio);
             trial.verdict = Some(counted::verdict(&trial, goals_met, seen, &observed.links));
@@ -114,6 +115,7 @@ impl<'a> Runner<'a> {
             attempt: planned.attempt,
             loss_ratios: judged.loss_ratios,
             growth_per_s: judged.growth_per_s,
+            undecided: judged.undecided,
             audit: observed.audit,
             actions: std::mem::take(&mut self.actions),
             noticed: std::mem::take(&mut self.pending_warnings),

@@ -2,6 +2,7 @@
 
 use record::{
     ErrorClass, HttpTrial, LoadModel, VoidReason, VoidRule,
+    study::UNDECIDED,
     units::{show_count, show_rate, show_time_ns},
 };
 
@@ -41,6 +42,12 @@ pub(super) fn generator(observed: &Observed<'_>) -> Finding {
     let mut reasons = observed.trial.validity.reasons().iter();
     if let Some(reason) = reasons.find(|reason| is_of_generator(reason.rule)) {
         return counted("", reason.evidence.clone());
+    }
+    // A valid trial may have had too little of its generator, too.
+    if let Some(evidence) =
+        [UNDECIDED, "cpu_exhausted"].into_iter().find_map(|code| observed.trial.told(code))
+    {
+        return counted("", evidence.to_owned());
     }
     // Without a target on this machine, its interrupts are those of the load.
     let is_load_only = targets(observed).all(|host| host.machine.is_some());
@@ -99,8 +106,8 @@ pub(crate) fn carried(observed: &Observed<'_>) -> Option<String> {
             show_rate(observed.trial.offered_load())
         )),
         LoadModel::Closed { users, .. } if is_carried && answers_shortly(observed) && !is_hot => {
-            let median_ns = http.service_time.percentile(0.5).ns;
-            Some(format!("{users} users, with a median answer after {}{spare}", show_time_ns(median_ns)))
+            let median = http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64));
+            Some(format!("{users} users, with a median answer after {median}{spare}"))
         }
         _ => None,
     }
@@ -125,7 +132,8 @@ fn piles_up(http: &HttpTrial) -> bool {
 pub(super) fn answers_shortly(observed: &Observed<'_>) -> bool {
     let Some(http) = observed.trial.http() else { return false };
     let network_ns = if http.connect_time.is_empty() { 0 } else { http.connect_time.quantile_ns(0.5) };
-    http.service_time.percentile(0.5).ns <= SHORT_ANSWER_NS + 3 * network_ns
+    // What may be the generator's own needs no explanation.
+    http.service_time.percentile(0.5).least as u64 <= SHORT_ANSWER_NS + 3 * network_ns
 }
 
 /// What the processes did, with their host.

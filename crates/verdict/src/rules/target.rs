@@ -305,7 +305,7 @@ pub(super) fn slow_handler(observed: &Observed<'_>) -> Finding {
     let whose = if place.is_empty() { "the target" } else { place };
     let evidence = format!(
         "the median answer of {whose}, or of what it waits for, took {}, while {}",
-        show_time_ns(http.service_time.percentile(0.5).ns),
+        http.service_time.percentile(0.5).in_words(|ns| show_time_ns(ns as u64)),
         at_host(&work)
     );
     // What a virtual machine had no processor for is in no thread's time.

@@ -1,10 +1,11 @@
 //! The loop on virtual time, stopped at random, against a target with constant answer times.
 
 use proptest::prelude::*;
-use record::{CensoredTimes, Connections, Distribution, HttpPlan, LoadModel, VoidRule};
+use record::{CensoredTimes, Connections, Distribution, HttpPlan, LoadModel, Span, VoidRule};
 
 use crate::{
     testing,
+    validity::max_throughput_ratio,
     wire::{
         SlotId,
         simulated::{Action, Attempt, Target},
@@ -48,21 +49,20 @@ fn plan(kind: Kind, connections: u64, delay_ns: u64) -> HttpPlan {
     }
 }
 
-/// Wrong percentiles for a target with constant answer times: they differ from it and are not marked as the generator's.
-fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, u64, u64)> {
-    wrong_times(&result.http.response_time, |_| truth_ns)
+/// Wrong percentiles for a target with constant answer times: those whose interval does not contain it.
+pub(super) fn wrong(result: &WorkerResult, truth_ns: u64) -> Vec<(f64, Span, f64)> {
+    wrong_times(&result.http.response_time, |_| truth_ns as f64)
 }
 
-/// Percentiles that differ from the target's and are not marked as the generator's.
-fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> u64) -> Vec<(f64, u64, u64)> {
+/// Percentiles whose interval does not contain the target's, by more than a value may be off.
+fn wrong_times(times: &CensoredTimes, truth_ns: impl Fn(f64) -> f64) -> Vec<(f64, Span, f64)> {
     let count = times.observed.count() as f64;
     let printed = QUANTILES.iter().filter(|&&quantile| count * (1.0 - quantile) >= 10.0);
     printed
         .filter_map(|&quantile| {
             let (shown, truth_ns) = (times.percentile(quantile), truth_ns(quantile));
-            let off_ns = shown.ns.abs_diff(truth_ns);
-            let is_true = off_ns <= 250_000 || off_ns as f64 <= 0.1 * truth_ns as f64;
-            (!is_true && !shown.is_own()).then_some((quantile, shown.ns, shown.less_own_ns))
+            let off_ns = (shown.least - truth_ns).max(truth_ns - shown.most);
+            (off_ns > 250_000.0_f64.max(0.1 * truth_ns)).then_some((quantile, shown, truth_ns))
         })
         .collect()
 }
@@ -167,6 +167,21 @@ proptest! {
     }
 
     #[test]
+    fn the_throughput_of_users_without_stops_lies_in_its_interval(
+        users in 1u64..100,
+        delay_ms in 1u64..50,
+        stops in prop::collection::vec((0u64..2_900, 1u64..500), 0..4),
+        in_send: bool,
+    ) {
+        let (plan, delay_ns) = (plan(Kind::Users, users, delay_ms * MS), delay_ms * MS);
+        let (result, _) = run_stopped(plan.clone(), Steady { after_ns: delay_ns }, &sorted(stops), in_send);
+        let least = result.http.counts.completed as f64 * 1e9 * result.users as f64 / result.users_span_ns;
+        let most = least * max_throughput_ratio(&plan, &result);
+        let truth = users as f64 * 1e9 / delay_ns as f64;
+        prop_assert!(least <= 1.01 * truth && truth <= 1.01 * most, "{least} to {most}, and not {truth}");
+    }
+
+    #[test]
     fn many_short_absences_add_up_to_no_wrong_percentile(
         kind in kinds(),
         connections in 4u64..300,
@@ -200,7 +215,7 @@ proptest! {
         let (result, rules) = run_stopped(plan, target, &stops, false);
         if rules.is_empty() {
             for (times, truth) in [(&result.http.response_time, &truth.http.response_time), (&result.http.service_time, &truth.http.service_time)] {
-                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).ns), vec![], "{:?}", result.http.away);
+                prop_assert_eq!(wrong_times(times, |quantile| truth.percentile(quantile).value), vec![], "{:?}", result.http.away);
             }
         }
     }
@@ -217,8 +232,8 @@ proptest! {
         let stops = [(S + at_ms * MS, by_us * 1_000)];
         let (result, rules) = run_stopped(plan(kind, connections, delay_ns), Steady { after_ns: delay_ns }, &stops, false);
         prop_assert_eq!(rules, vec![]);
-        prop_assert!(!result.http.response_time.percentile(0.5).is_own());
-        prop_assert!(!result.http.response_time.percentile(0.9).is_own());
+        prop_assert!(!result.http.response_time.percentile(0.5).is_wide());
+        prop_assert!(!result.http.response_time.percentile(0.9).is_wide());
     }
 
     #[test]
@@ -256,8 +271,12 @@ proptest! {
 fn a_second_away_is_the_generators() {
     let (result, rules) =
         run_stopped(testing::open(1_000.0, 10, 16), Steady { after_ns: MS }, &[(4 * S, S)], false);
-    assert_eq!(rules, [VoidRule::Late], "p90 is ours");
-    assert!(!result.http.response_time.percentile(0.5).is_own());
+    assert_eq!(rules, [], "p90 is an interval");
+    assert_eq!(wrong(&result, MS), []);
+    assert!(
+        result.http.response_time.percentile(0.9).is_vague()
+            && !result.http.response_time.percentile(0.5).is_wide()
+    );
     let p99 = result.http.own_lateness.quantile_ns(0.99);
     assert!(p99 > 850 * MS, "not only as many as there are connections: {p99}");
     assert!(
@@ -267,9 +286,11 @@ fn a_second_away_is_the_generators() {
     );
     // In a closed load, the times are right, but the throughput is not.
     let users = HttpPlan { duration_ns: Some(4 * S), ..testing::closed(10) };
-    let (result, rules) = run_stopped(users, Steady { after_ns: MS }, &[(2 * S, S)], false);
-    assert_eq!(rules, [VoidRule::Late]);
+    let (result, rules) = run_stopped(users.clone(), Steady { after_ns: MS }, &[(2 * S, S)], false);
+    assert_eq!(rules, []);
     assert_eq!(wrong(&result, MS), []);
+    // Ten users have ten thousand answers a second, and had three seconds of four.
+    assert!((1.3..1.4).contains(&max_throughput_ratio(&users, &result)));
 }
 
 #[test]

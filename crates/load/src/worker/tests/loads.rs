@@ -98,7 +98,7 @@ fn batching_costs_at_most_a_64th_of_the_throughput_and_changes_no_time() {
         let (result, _) = run(plan.clone(), Uneven);
         let trial = trial(plan, result);
         for (q, ms) in [(0.1, 0.6), (0.5, 1.0), (0.9, 1.4)] {
-            let took_ms = trial.service_time.percentile(q).ns as f64 / 1e6;
+            let took_ms = trial.service_time.percentile(q).value / 1e6;
             assert!((took_ms / ms - 1.0).abs() < 0.02, "{users} users: {took_ms} ms");
         }
         trial.throughput_per_s / (users as f64 * 1e3)

@@ -42,7 +42,10 @@ pub(super) fn write(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result
         row("Total body sent", counts.sent_bytes.to_string())?;
     }
     row("HTML transferred", format!("{} bytes", counts.received_body_bytes))?;
-    row("Requests per second", format!("{:.2} [#/sec] (mean)", http.throughput_per_s))?;
+    row(
+        "Requests per second",
+        format!("{} [#/sec] (mean)", http.throughput().in_words(|rate| format!("{rate:.2}"))),
+    )?;
     let mean = marked(http.response_time.mean(), |ns| format!("{:.3}", ms(ns)));
     row("Time per request", format!("{mean} [ms] (mean)"))?;
     if http.throughput_per_s > 0.0 {

@@ -47,9 +47,6 @@ pub(super) fn lines(trial: &Trial, http: &HttpTrial, program: &str) -> Vec<Strin
         let n = show_count(counts.in_flight);
         lines.push(format!("{n} requests had no answer at the end; {program} leaves them out, here their times are lower limits (≥)"));
     }
-    if http.response_time.percentile(0.99).is_own() || http.response_time.percentile(1.0).is_own() {
-        lines.push("times in parentheses may be the generator's own, not the target's".to_owned());
-    }
     lines.extend(trial.warnings.iter().map(|warning| warning.message.clone()));
     lines
 }
@@ -73,14 +70,14 @@ fn missed_rate(http: &HttpTrial) -> Option<String> {
 /// What a closed load leaves out (coordinated omission): requests that would have been due during its longest wait.
 fn hidden_requests(http: &HttpTrial, users: u64, program: &str) -> Option<String> {
     // What the generator itself may have added is no wait for the target.
-    let longest = http.response_time.percentile(1.0).less_own_ns;
-    let due = longest as f64 / 1e9 * http.throughput_per_s;
+    let longest = http.response_time.percentile(1.0).least;
+    let due = longest / 1e9 * http.throughput_per_s;
     let is_hidden = due > 10.0 * users as f64 && due > HIDDEN_SHARE * http.counts.completed as f64;
     is_hidden.then(|| {
         format!(
             "coordinated omission: in the longest wait, {}, {} requests would have been due at this rate, and {program} sends and \
              times {} at most; give proofload http (or wrk2) a --rate to count them",
-            show_time_ns(longest),
+            show_time_ns(longest as u64),
             show_count(due as u64),
             show_count(users)
         )

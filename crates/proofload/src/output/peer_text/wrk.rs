@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write};
 
-use record::{CensoredTimes, ErrorClass, ErrorCounts, HttpTrial, Percentile, Trial};
+use record::{CensoredTimes, ErrorClass, ErrorCounts, HttpTrial, Span, Trial};
 
 use super::{connections, deviation};
 use crate::output::marked;
@@ -55,16 +55,12 @@ fn write_head(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     let (mean, stdev) = (hdr.mean(), hdr.stdev());
     let near = hdr.count_between((mean - stdev).max(0.0) as u64, (mean + stdev) as u64);
     let near = 100.0 * near as f64 / hdr.len().max(1) as f64;
-    let longest = Percentile {
-        at_least: !http.response_time.censored.is_empty(),
-        ..http.response_time.percentile(1.0)
-    };
     writeln!(
         out,
         "    Latency   {:>8}  {:>8}  {:>8}  {near:>6.2}%",
         shown(http.response_time.mean()),
         time(stdev),
-        shown(longest)
+        shown(http.response_time.percentile(1.0))
     )?;
     let rates = rates(http);
     let (mean, stdev) = deviation(&rates);
@@ -111,7 +107,11 @@ fn write_foot(out: &mut String, trial: &Trial, http: &HttpTrial) -> Result {
     if unexpected > 0 {
         writeln!(out, "  Non-2xx or 3xx responses: {unexpected}")?;
     }
-    writeln!(out, "Requests/sec: {:>9.2}", http.throughput_per_s)?;
+    writeln!(
+        out,
+        "Requests/sec: {:>9}",
+        http.throughput().in_words(|rate| format!("{rate:.2}")).replace("≥ ", "≥")
+    )?;
     let per_s = http.counts.received_bytes as f64 / trial.elapsed_s.max(1e-9);
     writeln!(out, "Transfer/sec: {:>10}", size(per_s))
 }
@@ -159,7 +159,7 @@ fn write_spectrum(out: &mut String, title: &str, times: &CensoredTimes) -> Resul
     writeln!(out, "----------------------------------------------------------")
 }
 
-fn shown(percentile: Percentile) -> String {
+fn shown(percentile: Span) -> String {
     marked(percentile, |ns| time(ns as f64))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn class(status: Status) -> &'static str {
     match status {
         Status::Met => "met",
         Status::NotMet => "not-met",
-        Status::Void => "void",
+        Status::Unfound | Status::Void => "void",
         Status::Unfinished => "unfinished",
     }
 }

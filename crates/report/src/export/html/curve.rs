@@ -2,13 +2,14 @@
 
 use maud::{Markup, html};
 use record::{
-    GoalQuantity, Purpose, QuantityValue,
+    GoalQuantity, Purpose, Span,
     quantity::{RESPONSE_P50, RESPONSE_P99, THROUGHPUT},
 };
 
 use super::{
     Page, Section,
     parts::{Column, details, figure, left_out, table},
+    percentiles::WHISKERS,
 };
 use crate::{
     answer::searches_of,
@@ -45,6 +46,8 @@ fn single_curve(page: &Page, curve: &Curve) -> Markup {
         dots(page, &trials, "s1", RESPONSE_P99),
         line(curve, "p50", 0, |point| point.p50),
         line(curve, "p99", 1, |point| point.p99),
+        whiskers(curve, 0, |point| point.p50),
+        whiskers(curve, 1, |point| point.p99),
         at_least(
             &[curve],
             &[("p50", |point| point.p50), ("p99", |point| point.p99)],
@@ -56,10 +59,13 @@ fn single_curve(page: &Page, curve: &Curve) -> Markup {
     layers.extend(bound_lines(page, curve));
     let knees = knees(page, curve);
     let has_knee = !knees.is_empty();
+    let is_wide = |time: Option<Span>| time.is_some_and(|time| time.is_wide());
+    let has_wide = curve.points.iter().any(|point| is_wide(point.p50) || is_wide(point.p99));
     layers.extend(knees);
     let caption = html! {
         "Response time, from when a request was due, over load. Small dots are single trials. Marks are the medians at \
          each load; in a search, only over full trials. "
+        @if has_wide { (WHISKERS) " " }
         @if has_knee {
             "The knee is the load above which response time rises faster than the load."
         } @else if page.results.plan.search.is_some() {
@@ -85,10 +91,11 @@ fn several_curves(page: &Page, curves: &[Curve]) -> Markup {
 
 fn chart_of_curves(page: &Page, curves: &[Curve]) -> Markup {
     let refs: Vec<&Curve> = curves.iter().collect();
-    let chart_of = |name: &str, of: fn(&LoadPoint) -> Option<QuantityValue>| {
+    let chart_of = |name: &str, of: fn(&LoadPoint) -> Option<Span>| {
         let lines = curves.iter().enumerate();
         let mut layers: Vec<Layer> =
             lines.map(|(number, curve)| line(curve, &text::clipped(&curve.name, 60), number, of)).collect();
+        layers.extend(curves.iter().enumerate().map(|(number, curve)| whiskers(curve, number, of)));
         layers.push(at_least(&refs, &[(name, of)], Vec::new()));
         if name == "p99" {
             layers.extend(goal_lines(page));
@@ -122,7 +129,7 @@ fn load_of(page: &Page, reading: &Reading) -> Option<f64> {
     if page.results.plan.search.is_some() { reading.load } else { Some(reading.figure(THROUGHPUT)?.value) }
 }
 
-fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<QuantityValue>) -> Layer {
+fn line(curve: &Curve, name: &str, series: usize, of: impl Fn(&LoadPoint) -> Option<Span>) -> Layer {
     let points = curve.points.iter().map(|point| of(point).map(|time| (point.load, time.value)));
     let line = Line::new(name, format!("s{}", series % SERIES), points);
     Layer::Line(Line { mark: Some(Shape::Series(series)), ..line })
@@ -135,7 +142,14 @@ fn dots(page: &Page, trials: &[&Reading], class: &str, time: &str) -> Layer {
     Layer::Points(Points::new("", class, Shape::Dot, valid.filter_map(point)))
 }
 
-type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<QuantityValue>);
+/// From the least to the most that a median may be.
+fn whiskers(curve: &Curve, series: usize, of: impl Fn(&LoadPoint) -> Option<Span>) -> Layer {
+    let wide = curve.points.iter().filter_map(|point| Some((point.load, of(point).filter(Span::is_wide)?)));
+    let ends = wide.map(|(load, time)| (load, time.least.max(1.0), time.most)).collect();
+    Layer::Whiskers { class: format!("s{}", series % SERIES), ends }
+}
+
+type Times<'a> = (&'a str, fn(&LoadPoint) -> Option<Span>);
 
 /// An arrow at each median that is only a lower bound, and at the points in `others`.
 fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>) -> Layer {
@@ -146,7 +160,7 @@ fn at_least(curves: &[&Curve], times: &[Times], others: Vec<(f64, f64, String)>)
     Layer::Points(Points::new(LOWER_BOUND_KEY, "ink", Shape::AtLeast, censored.chain(others)))
 }
 
-fn arrow(load: f64, name: &str, time: QuantityValue) -> (f64, f64, String) {
+fn arrow(load: f64, name: &str, time: Span) -> (f64, f64, String) {
     (load, time.value, format!("{name} {}", text::value(RESPONSE_P50, Some(time))))
 }
 

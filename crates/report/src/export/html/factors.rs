@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use maud::{Markup, html};
 use record::{
-    Factor, Level,
+    Factor, Level, Span,
     quantity::{THROUGHPUT, main_figures},
 };
 
@@ -80,15 +80,20 @@ enum Unit {
 
 #[derive(Clone, Default)]
 struct Value {
-    median: Option<f64>,
+    median: Option<Span>,
     interval: Option<(f64, f64)>,
-    at_least: bool,
+}
+
+impl Value {
+    fn median(&self) -> Option<f64> {
+        self.median.map(|median| median.value)
+    }
 }
 
 impl Quantity {
     /// Whether it is known, and not only one and the same value.
     fn varies(&self) -> bool {
-        let mut known = self.values.iter().filter_map(|value| value.median);
+        let mut known = self.values.iter().filter_map(Value::median);
         let first = known.next();
         first.is_some()
             && (self.values.len() == 1 || !self.is_of_link() || known.any(|value| Some(value) != first))
@@ -125,8 +130,8 @@ fn quantities(page: &Page) -> Vec<Quantity> {
     let figures: Vec<Vec<Figure>> = settings.map(figures).collect();
     let plotted = main_figures(&quantities).enumerate().filter_map(|(index, (quantity, column))| {
         let value = |figures: &Vec<Figure>| {
-            let Figure { median, interval, at_least, .. } = figures[index];
-            Value { median, interval, at_least }
+            let Figure { median, interval, .. } = figures[index];
+            Value { median, interval }
         };
         let (unit, values) = (Unit::Of(quantity.name.clone()), figures.iter().map(value).collect());
         Some(Quantity { title: page.text(column.figure.as_ref()?), unit, values })
@@ -144,22 +149,21 @@ fn lower_bound(page: &Page, setting: usize, goal: usize) -> Value {
     let open = |o: &&record::GoalOutcome| {
         o.upper.is_none() || matches!(o.kind, record::BoundKind::GeneratorBound { .. })
     };
+    let at_least = outcomes.iter().any(open);
     Value {
         interval: (loads.len() > 1).then_some(ends),
-        at_least: !loads.is_empty() && outcomes.iter().any(open),
-        median: crate::reading::median(loads),
+        median: crate::reading::median(loads).map(|median| Span { at_least, ..Span::exact(median) }),
     }
 }
 
 fn show(page: &Page, unit: &Unit, value: &Value) -> String {
     let Some(median) = value.median else { return "–".to_owned() };
-    let shown = match unit {
+    median.in_words(|median| match unit {
         // The title names the unit.
         Unit::Of(name) if name == THROUGHPUT => text::number(median.round()),
         Unit::Of(name) => text::quantity(name, median),
         Unit::Load => page.load(median),
-    };
-    format!("{}{shown}", if value.at_least { "≥ " } else { "" })
+    })
 }
 
 /// The settings that differ in one factor alone, by its levels.
@@ -229,7 +233,7 @@ fn factor_chart(
 ) -> Markup {
     let known = || {
         let points = curves.iter().chain(bound.map(|(_, curve)| curve)).flat_map(|curve| &curve.points);
-        points.filter_map(|&(level, value)| Some((level as f64, value, value.median?)))
+        points.filter_map(|&(level, value)| Some((level as f64, value, value.median()?)))
     };
     let tops: Vec<f64> = known()
         .flat_map(|(_, value, median)| [median, value.interval.map_or(0.0, |(_, high)| high)])
@@ -245,7 +249,7 @@ fn factor_chart(
         Unit::Of(_) | Unit::Load => (Scale::from_zero(tops), short_number),
     };
     let medians = |curve: &Curve| -> Vec<_> {
-        curve.points.iter().map(|&(level, value)| value.median.map(|median| (level as f64, median))).collect()
+        curve.points.iter().map(|&(level, value)| Some((level as f64, value.median()?))).collect()
     };
     let mut layers = Vec::new();
     for (number, curve) in curves.iter().enumerate() {
@@ -263,7 +267,9 @@ fn factor_chart(
         "≥: the true value may be larger",
         "ink",
         Shape::AtLeast,
-        known().filter(|(_, value, _)| value.at_least).map(|(x, _, median)| (x, median, String::new())),
+        known()
+            .filter(|(_, value, _)| value.median.is_some_and(|median| median.at_least))
+            .map(|(x, _, median)| (x, median, String::new())),
     )));
     let levels: Vec<String> =
         factor.levels.iter().map(|level| text::clipped(&level.to_string(), 14)).collect();
@@ -294,7 +300,7 @@ fn heat_maps(page: &Page, factors: &[&Factor], quantity: &Quantity) -> Markup {
     let [across, down, others @ ..] = &by_levels[..] else { return html! {} };
     let panels = panels(page, others);
     let shown = panels.len().min(MAX_PANELS).min(page.limits.figures.max(2));
-    let known: Vec<f64> = quantity.values.iter().filter_map(|value| value.median).collect();
+    let known: Vec<f64> = quantity.values.iter().filter_map(Value::median).collect();
     html! {
         div.heats {
             @for panel in &panels[..shown] { (heat_map(page, across, down, panel, quantity, &known)) }
@@ -348,7 +354,7 @@ fn heat_map(
                         @for column in columns {
                             @match setting_at(column, row).map(|number| &quantity.values[number]) {
                                 Some(value) if value.median.is_some() => {
-                                    @let shade = shade(value.median.unwrap_or_default(), known);
+                                    @let shade = shade(value.median().unwrap_or_default(), known);
                                     td class={ "h" (shade) } { (show(page, &quantity.unit, value)) }
                                 }
                                 _ => td.none { "–" },

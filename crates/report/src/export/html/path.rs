@@ -92,6 +92,7 @@ fn chart(page: &Page, answer: &Answer, steps: &[Step], name: &str) -> Chart {
         (StepOutcome::WarmUp, "warm-up", "s5", Shape::WarmUp),
         (StepOutcome::Met, "met", "met", Shape::Met),
         (StepOutcome::NotMet, "not met", "not-met", Shape::NotMet),
+        (StepOutcome::Undecided, "undecided", "void", Shape::Series(4)),
         (StepOutcome::Void, "void", "void", Shape::Void),
     ] {
         let points = steps.iter().filter(|step| step.outcome == outcome);

@@ -1,7 +1,7 @@
 //! Charts of latency by percentile, for response time and service time.
 
 use maud::{Markup, html};
-use record::{CensoredTimes, Percentile, TrialEntry};
+use record::{CensoredTimes, Span, TrialEntry};
 
 use super::{
     Page, Section,
@@ -14,6 +14,9 @@ use crate::{
     text,
 };
 
+/// What the whiskers of times say.
+pub(super) const WHISKERS: &str = "Whiskers reach from the least to the most that a time may be: the generator may have \
+                                      lengthened it.";
 /// Settings that are shown unfolded.
 const MAX_UNFOLDED: usize = 3;
 
@@ -98,7 +101,7 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         group.distributions.iter().map(|d| d.response.observed.count() + d.response.censored.count());
     let nines = (counts.max().unwrap_or(1) as f64).log10().clamp(1.0, 6.0);
     let mut layers = Vec::new();
-    let mut censored = Vec::new();
+    let (mut censored, mut has_wide) = (Vec::new(), false);
     for (number, distribution) in group.distributions.iter().enumerate() {
         let several = group.distributions.len() > 1;
         let name =
@@ -106,19 +109,21 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         let mut add = |times: &CensoredTimes, what: &str, dashes: &str, mark: Shape| {
             let points = points(times, nines, page.limits.points / 3);
             let at_least = points.iter().filter(|(_, time)| time.at_least).step_by(4);
-            censored.extend(at_least.map(|(share, time)| (*share, us(*time), String::new())));
-            let points = points.iter().map(|(share, time)| Some((*share, us(*time))));
-            let line = Line::new(name(what), format!("s{number} {dashes}"), points);
+            censored.extend(at_least.map(|(share, time)| (*share, time.value, String::new())));
+            let line = points.iter().map(|(share, time)| Some((*share, time.value)));
+            let line = Line::new(name(what), format!("s{number} {dashes}"), line);
             layers.push(Layer::Line(Line { mark: Some(mark), mark_every: 8, ..line }));
+            let wide = points.iter().filter(|(_, time)| time.is_wide()).step_by(3);
+            let ends: Vec<_> = wide.map(|(share, time)| (*share, time.least.max(1.0), time.most)).collect();
+            has_wide |= !ends.is_empty();
+            layers.push(Layer::Whiskers { class: format!("s{number}"), ends });
         };
         add(&distribution.response, "response time", "plain", Shape::Series(number));
         if let Some(service) = &distribution.service {
             add(service, "service time", "dashed", Shape::Series(number + 3));
         }
     }
-    let times: Vec<f64> = layers.iter().flat_map(Layer::ys).collect();
-    let has_points = !times.is_empty();
-    let y = Scale::log(times);
+    let y = Scale::log(layers.iter().flat_map(Layer::ys).collect::<Vec<f64>>());
     layers.push(Layer::Points(Points::new(
         "≥: some requests were unanswered",
         "ink",
@@ -139,22 +144,17 @@ fn group_figure(page: &Page, group: &Group) -> Markup {
         @if let Some(goal) = &group.goal { " at the bounds of " bdi { (goal) } }
         ", merged."
         @if same { " Response time and service time are the same." }
+        @if has_wide { " " (WHISKERS) }
     };
     html! {
         @if !group.name.is_empty() { h3 { bdi { (group.name) } } }
-        @if has_points { (figure(&chart, caption)) } @else {
-            p { "All of these times may be the generator's own, so they are not drawn." }
-        }
+        (figure(&chart, caption))
         (numbers(group))
     }
 }
 
-fn us(time: Percentile) -> f64 {
-    time.ns as f64 / 1e3
-}
-
 /// The points of the curve, at equal distances on the axis.
-fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Percentile)> {
+fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Span)> {
     let all = times.lower_bound();
     if all.is_empty() {
         return Vec::new();
@@ -162,9 +162,8 @@ fn points(times: &CensoredTimes, nines: f64, max_points: usize) -> Vec<(f64, Per
     // The curve ends where one request is left.
     let nines = nines.min((all.count() as f64).log10());
     let shares = (0..=max_points).map(|i| 1.0 - 10_f64.powf(-nines * i as f64 / max_points as f64));
-    // Times that may be the generator's are not drawn.
-    let point = |share: f64| (share, times.percentile(share));
-    shares.map(point).filter(|(_, time)| time.ns > 0 && !time.is_own()).collect()
+    let point = |share: f64| (share, times.percentile(share).map(|ns| ns / 1e3));
+    shares.map(point).filter(|(_, time)| time.value > 0.0).collect()
 }
 
 fn numbers(group: &Group) -> Markup {
@@ -178,7 +177,7 @@ fn numbers(group: &Group) -> Markup {
         (Column::Number, "requests"),
     ];
     let row = |name: String, times: &CensoredTimes| {
-        let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::percentile);
+        let cell = |share| quantile(times, share).map_or_else(|| "–".to_owned(), text::time);
         let count = times.observed.count() + times.censored.count();
         let mut row = vec![name];
         row.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(cell));

@@ -13,9 +13,14 @@ pub(super) fn section(page: &Page) -> Section {
     let void: Vec<&TrialEntry> =
         page.results.trials.iter().filter(|entry| entry.trial.validity.is_void()).collect();
     let all = page.results.trials.len();
+    let disturbed =
+        page.results.trials.iter().filter(|entry| entry.trial.told("generator_away").is_some()).count();
     let body = html! {
         @if all == 0 {
             p { "No trial was run." }
+        } @else if void.is_empty() && disturbed > 0 {
+            p { "No trial is void. Something held the generator up in " (disturbed) " of " (text::counted(all, "trial")) ": where \
+             that may have changed a figure, it is an interval." }
         } @else if void.is_empty() {
             p { "No trial is void: there is no sign that the generator was the limit in any of \
              the " (text::counted(all, "trial")) "." }
@@ -98,10 +103,13 @@ fn row(page: &Page, reading: &Reading) -> Vec<String> {
     row
 }
 
-/// `met`, `not met`, `met 1 of 2`, `void`.
+/// `met`, `not met`, `met 1 of 2`, `void`, `undecided`.
 fn outcome(reading: &Reading) -> String {
     if reading.void {
         return "◇ void".to_owned();
+    }
+    if reading.undecided {
+        return "◇ undecided".to_owned();
     }
     let judged: Vec<bool> = reading.met.iter().copied().flatten().collect();
     let met = judged.iter().filter(|&&met| met).count();
