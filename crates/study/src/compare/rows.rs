@@ -19,6 +19,7 @@ pub(super) struct Pair<'a> {
 }
 
 /// The values of one quantity in both settings.
+#[derive(Clone)]
 pub(super) struct Values {
     setting: String,
     quantity: String,
@@ -27,6 +28,9 @@ pub(super) struct Values {
     scale: Scale,
     a: Vec<f64>,
     b: Vec<f64>,
+    /// Where values are intervals, all of A at one end and all of B at the other: the least of A and the most of B, and the other
+    /// way round.
+    extremes: Option<[(Vec<f64>, Vec<f64>); 2]>,
     in_blocks: bool,
     /// Whether the true values of A or of B may be larger than the measured ones.
     at_least: (bool, bool),
@@ -71,11 +75,13 @@ impl<'a> Pair<'a> {
         warnings.extend(other_loads);
         let mut values = Vec::new();
         for quantity in quantities.iter().filter(|quantity| is_fair && is_compared(quantity)) {
-            let of = |outcome: &SettingOutcome| {
-                let summary = summaries(outcome).iter().find(|summary| summary.quantity == quantity.name);
-                summary.map(|summary| (summary.values.clone(), summary.at_least))
+            let of = |outcome: &'a SettingOutcome| {
+                summaries(outcome).iter().find(|summary| summary.quantity == quantity.name)
             };
-            if let (Some((a, a_at_least)), Some((b, b_at_least))) = (of(a), of(b)) {
+            if let (Some(of_a), Some(of_b)) = (of(a), of(b)) {
+                let (a, b) = (of_a.values.clone(), of_b.values.clone());
+                let is_wide = !of_a.ends.is_empty() || !of_b.ends.is_empty();
+                let extremes = [false, true].map(|most| (of_a.at_end(most), of_b.at_end(!most)));
                 // Values are in the order of the blocks: with one value per block, the index is the block.
                 let in_blocks = self.blocks.is_some_and(|blocks| a.len() == blocks && b.len() == blocks);
                 values.push(Values {
@@ -86,8 +92,9 @@ impl<'a> Pair<'a> {
                     scale: if quantity.may_be_zero { Scale::Difference } else { Scale::Ratio },
                     a,
                     b,
+                    extremes: is_wide.then_some(extremes),
                     in_blocks,
-                    at_least: (a_at_least, b_at_least),
+                    at_least: (of_a.at_least, of_b.at_least),
                 });
             }
         }
@@ -142,6 +149,7 @@ impl<'a> Pair<'a> {
                 scale: Scale::Ratio,
                 a: of_a.loads,
                 b: of_b.loads,
+                extremes: None,
                 in_blocks,
                 at_least: (of_a.at_least, of_b.at_least),
             })
@@ -195,12 +203,52 @@ impl Bounds {
     }
 }
 
-/// Compares all quantities as one family.
-pub(super) fn judge(
-    mut values: Vec<Values>,
-    options: &CompareOptions,
-    warnings: &mut Vec<Warning>,
-) -> Vec<Row> {
+/// Compares all quantities as one family. What is shown must be so at both ends of what the values may be: ranks move one way with
+/// each value, so all of A at one end and all of B at the other are the cases that differ most.
+pub(super) fn judge(values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
+    let is_wide = values.iter().any(|values| values.extremes.is_some());
+    let mut rows = judge_values(values.clone(), options, warnings);
+    for end in [0, 1].into_iter().filter(|_| is_wide) {
+        let mut at_end = values.clone();
+        for values in &mut at_end {
+            if let Some(extremes) = values.extremes.take() {
+                (values.a, values.b) = extremes[end].clone();
+            }
+        }
+        let others = judge_values(at_end, options, &mut Vec::new());
+        for row in &mut rows {
+            let is_same = |other: &&Row| {
+                (&other.setting, &other.quantity, &other.goal) == (&row.setting, &row.quantity, &row.goal)
+            };
+            row.hold_against(others.iter().find(is_same), options);
+        }
+    }
+    rows
+}
+
+impl Row {
+    /// Takes back what does not hold with other values.
+    fn hold_against(&mut self, other: Option<&Self>, options: &CompareOptions) {
+        // Differences are no bounds of ratios.
+        let other = other.filter(|other| other.statistics.scale == self.statistics.scale);
+        if let Some(other) = other {
+            self.statistics.low = self.statistics.low.min(other.statistics.low);
+            self.statistics.high = self.statistics.high.max(other.statistics.high);
+        }
+        if other.map(|other| other.statistics.verdict) != Some(self.statistics.verdict) {
+            self.statistics.verdict = Verdict::CannotTell;
+            let why = "what the runs show depends on how much of the figures was the generator's own; measure on a quieter \
+                       machine, or give the generator processors of its own (--cpus)";
+            if self.statistics.warnings.iter().all(|warning| warning.code != "interval") {
+                self.statistics.warnings.push(Warning::new("interval", why));
+            }
+        }
+        self.gate = options.fail_if_worse.map(|limit| Gate::of(&self.statistics, limit));
+    }
+}
+
+/// Compares the values as they stand.
+fn judge_values(mut values: Vec<Values>, options: &CompareOptions, warnings: &mut Vec<Warning>) -> Vec<Row> {
     for values in &mut values {
         if values.a.iter().chain(&values.b).any(|value| *value <= 0.0) {
             values.scale = Scale::Difference;
@@ -245,7 +293,8 @@ impl Values {
             Better::More => (
                 true,
                 false,
-                "a search reached its largest load, so the target may carry more than the bound; search to a larger load",
+                "a search reached its largest load, or the generator had no more to give, so the target may carry more; search to a \
+                 larger load, or give the generator more processors",
             ),
             Better::Less => (
                 false,

@@ -124,6 +124,26 @@ fn errors_that_one_result_alone_has_count_against_it() {
 }
 
 #[test]
+fn a_difference_is_claimed_only_if_it_holds_at_both_ends() {
+    let p99 = |factor: f64, most: f64| {
+        let mut wide = outcome(0, &usual(1.0, factor));
+        let summary = &mut wide.summaries[1];
+        summary.ends = summary.values.iter().map(|value| [value / most, *value]).collect();
+        wide
+    };
+    let verdict = |a, b| {
+        let found = compared(a, b, &with_limit(0.05));
+        let row = found.rows.into_iter().find(|row| row.quantity == "response_p99_us").unwrap();
+        (row.statistics.verdict, row.gate.unwrap(), codes(&row.statistics.warnings).contains(&"interval"))
+    };
+    let a = || outcome(0, &usual(1.0, 1.0));
+    assert_eq!(verdict(a(), p99(1.5, 1.2)), (Verdict::ABetter, Gate::Failed, false), "1.25 at least");
+    assert_eq!(verdict(a(), p99(1.5, 1.6)), (Verdict::CannotTell, Gate::Undecided, true), "0.94 to 1.5");
+    assert_eq!(verdict(a(), p99(1.0, 1.5)), (Verdict::CannotTell, Gate::Undecided, true), "0.67 to 1");
+    assert_eq!(verdict(p99(1.5, 1.6), a()), (Verdict::CannotTell, Gate::Undecided, true));
+}
+
+#[test]
 fn two_runs_cannot_tell() {
     let few = |factor: f64| vec![("throughput_per_s", vec![1000.0 * factor, 1010.0 * factor])];
     let found = compared(outcome(0, &few(1.0)), outcome(0, &few(2.0)), &with_limit(0.05));
