@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::proofload::Trial;
 use anyhow::Result;
+use record::Span;
 
-use super::{Bar, By, Outcome, Scale, ms};
+use super::{Bar, By, Outcome, Scale};
 use crate::{
     Proofload, Serve,
     disturbance::{Awake, Quota, Witness, neighbour, stop_for},
@@ -150,8 +151,8 @@ fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
             if (a / b - 1.0).abs() > 0.05 {
                 // The machine itself was not the same before and after.
                 unknown += 1;
-            } else if (trial.throughput_per_s / f64::midpoint(a, b) - 1.0).abs() > 0.1 {
-                faults.push(format!("{:.0}/s, and {a:.0} and {b:.0}/s undisturbed", trial.throughput_per_s));
+            } else if is_outside(trial.throughput(), f64::midpoint(a, b), 0.1, 0.0) {
+                faults.push(format!("{:?}, and {a:.0} and {b:.0}/s undisturbed", trial.throughput()));
             }
         }
         if !faults.is_empty() {
@@ -160,7 +161,7 @@ fn disturbed(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
         }
     }
     outcome.note(format!("of {cases} trials {void} were void, and {marked} had percentiles marked"));
-    outcome.equal("wrong", wrong, 0, "valid trials with a wrong figure that is not marked");
+    outcome.equal("wrong", wrong, 0, "valid trials with a figure whose interval does not contain the truth");
     let most = cases / 10;
     if unknown > most {
         let why = format!("in {unknown} of {cases} cases the throughput was another before than afterwards");
@@ -186,17 +187,23 @@ fn pipelined(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
         serve.stop()?;
         let (trial, truth) = (stopped.trial()?, sound.trial()?.response_time.percentile(0.9));
         let shown = trial.response_time.percentile(0.9);
-        let is_wrong = shown.ns as f64 > 1.1 * truth.ns as f64 && !shown.is_own();
+        let is_wrong = shown.least > 1.1 * truth.value;
         if is_wrong && !trial.validity.is_void() {
             wrong += 1;
-            outcome.note(format!("pipelined: p90 {:.1} ms, undisturbed {:.1}", ms(shown.ns), ms(truth.ns)));
+            outcome.note(format!("pipelined: p90 {shown:?}, undisturbed {truth:?}"));
         }
     }
     outcome.equal("pipelined_wrong", wrong, 0, "valid trials with a p90 that is the stops'");
     Ok(())
 }
 
-/// Printed percentiles that neither are the target's nor marked.
+/// Whether the truth lies outside of a figure's interval, by more than this share of it and this much.
+pub(super) fn is_outside(shown: Span, truth: f64, share: f64, allowed: f64) -> bool {
+    let off = (shown.least - truth).max(if shown.at_least { 0.0 } else { truth - shown.most });
+    off > (share * truth).max(allowed)
+}
+
+/// Printed percentiles whose interval does not contain the target's.
 fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
     truth.sort_unstable();
     let mut faults = Vec::new();
@@ -213,12 +220,8 @@ fn wrong_times(trial: &Trial, mut truth: Vec<u64>) -> Vec<String> {
             // A request that opens its connection waits for that.
             let opening_ns = if trial.counts.connections_opened as f64 >= beyond { 500_000 } else { 0 };
             let allowed_ns = (truth_ns / 10).max(250_000) + opening_ns;
-            if shown.ns.abs_diff(truth_ns) > allowed_ns && !shown.is_own() {
-                faults.push(format!(
-                    "{name} {percentile} {:.3} ms, in truth {:.3}",
-                    ms(shown.ns),
-                    ms(truth_ns)
-                ));
+            if is_outside(shown, truth_ns as f64, 0.0, allowed_ns as f64) {
+                faults.push(format!("{name} {percentile} {shown:?} ns, in truth {truth_ns}"));
             }
         }
     }
@@ -247,7 +250,7 @@ fn shortly_away(outcome: &mut Outcome, cores: Cores, cases: u64) -> Result<()> {
             continue;
         }
         counted += 1;
-        let is_kept = [0.5, 0.9].iter().all(|&quantile| !trial.response_time.percentile(quantile).is_own());
+        let is_kept = [0.5, 0.9].iter().all(|&quantile| !trial.response_time.percentile(quantile).is_wide());
         kept += u64::from(is_kept && !trial.validity.is_void());
     }
     let least = (counted * 8).div_ceil(10);
@@ -278,7 +281,7 @@ fn undisturbed(outcome: &mut Outcome, cores: Cores, wanted: u64) -> Result<()> {
         }
         sound += 1;
         let up_to_p99 = [0.5, 0.9, 0.99];
-        let is_marked = up_to_p99.iter().any(|&quantile| trial.response_time.percentile(quantile).is_own());
+        let is_marked = up_to_p99.iter().any(|&quantile| trial.response_time.percentile(quantile).is_wide());
         void += u64::from(trial.validity.is_void());
         marked += u64::from(is_marked);
         if is_marked || trial.validity.is_void() {

@@ -30,13 +30,13 @@ fn run(scale: Scale) -> Result<Outcome> {
         let trial = output.counted(0)?;
         let report = serve.stop()?;
         throughput.push(trial.throughput_per_s);
-        p50.push(ms(trial.response_time.percentile(0.5).ns));
+        p50.push(ms(trial.response_time.percentile(0.5).value as u64));
         outcome.equal("requests_sent", trial.counts.sent, report.requests, "the requests that serve read");
         outcome.note(format!(
             "{:.1}/s, response p50 {:.3} p99 {:.3} ms; serve's own delay p50 {:.3} p99 {:.3} ms",
             trial.throughput_per_s,
-            ms(trial.response_time.percentile(0.5).ns),
-            ms(trial.response_time.percentile(0.99).ns),
+            ms(trial.response_time.percentile(0.5).value as u64),
+            ms(trial.response_time.percentile(0.99).value as u64),
             ms(report.delay_applied.quantile_ns(0.5)),
             ms(report.delay_applied.quantile_ns(0.99)),
         ));

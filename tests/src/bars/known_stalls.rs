@@ -28,13 +28,13 @@ fn run(scale: Scale) -> Result<Outcome> {
     for (name, quantile) in [("response_p95_ms", 0.95), ("response_p99_ms", 0.99)] {
         let truth = stall_ms * (1.0 - (1.0 - quantile) / 0.1);
         let measured = trial.response_time.percentile(quantile);
-        outcome.time().near(name, ms(measured.ns), truth, truth * 0.05, "");
+        outcome.time().near(name, ms(measured.value as u64), truth, truth * 0.05, "");
     }
     outcome.time().holds("uncensored", trial.response_time.censored.is_empty(), "every request was answered");
     outcome.note(format!(
         "the misleading view, from the actual send: p95 {:.3} ms, p99 {:.3} ms ({} stalls)",
-        ms(trial.service_time.percentile(0.95).ns),
-        ms(trial.service_time.percentile(0.99).ns),
+        ms(trial.service_time.percentile(0.95).value as u64),
+        ms(trial.service_time.percentile(0.99).value as u64),
         report.stalls
     ));
     Ok(outcome)

@@ -198,7 +198,7 @@ fn peak_bytes(pid: u32) -> Result<u64> {
 pub(super) fn p99_ms(trial: &Trial) -> f64 {
     let own = trial.own_percentiles.iter();
     let mut own = own.filter(|own| own.times == "response_time" && own.percentile == "p99");
-    let measured_us = us(trial.response_time.percentile(0.99).ns);
+    let measured_us = us(trial.response_time.percentile(0.99).value as u64);
     own.next().map_or(measured_us, |own| own.less_own_us) / 1_000.0
 }
 

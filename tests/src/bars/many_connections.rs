@@ -81,8 +81,8 @@ impl Plan {
             trial.plan.processes,
             trial.cpu.max_resident_bytes as f64 / 1_048_576.0,
             trial.cpu.max_resident_bytes as f64 / self.users as f64,
-            super::ms(trial.response_time.percentile(0.5).ns),
-            super::ms(trial.response_time.percentile(0.99).ns),
+            super::ms(trial.response_time.percentile(0.5).value as u64),
+            super::ms(trial.response_time.percentile(0.99).value as u64),
         ));
         Ok(outcome)
     }

@@ -48,7 +48,7 @@ fn run(scale: Scale) -> Result<Outcome> {
         let witness = Witness::on(cores.generator)?;
         let trial = paced(&nginx, &SLOW, slow_s, cores)?;
         let gaps = witness.end()?;
-        let median = |times: &record::CensoredTimes| us(times.percentile(0.5).ns);
+        let median = |times: &record::CensoredTimes| us(times.percentile(0.5).value as u64);
         ratio.push(median(&trial.response_time) / median(&trial.service_time).max(0.1));
         if gaps.share < QUIET_SHARE {
             own_p99.push(us(trial.own_lateness.quantile_ns(0.99)));
@@ -102,7 +102,7 @@ fn rate_error_percent(trial: &Trial, load: &Load, seconds: u64) -> f64 {
 }
 
 fn described(trial: &Trial, load: &Load) -> String {
-    let response = |quantile| us(trial.response_time.percentile(quantile).ns);
+    let response = |quantile| us(trial.response_time.percentile(quantile).value as u64);
     let own = |quantile| us(trial.own_lateness.quantile_ns(quantile));
     format!(
         "{}/s on {}: response p50 {:.0} p99 {:.0} us, service p50 {:.0} us, own lateness p50 {:.1} p99 {:.1} \
@@ -111,7 +111,7 @@ fn described(trial: &Trial, load: &Load) -> String {
         load.connections,
         response(0.5),
         response(0.99),
-        us(trial.service_time.percentile(0.5).ns),
+        us(trial.service_time.percentile(0.5).value as u64),
         own(0.5),
         own(0.99),
         own(0.999),
