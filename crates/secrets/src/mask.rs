@@ -162,8 +162,11 @@ pub fn learn_url(url: &str) {
 
 /// The URLs that stand percent-encoded within the query of one.
 fn encoded_urls(url: &str) -> Vec<String> {
-    let decoded = url.split(['?', '&', ';', '#', '=']).filter(|part| part.contains('%'));
-    let decoded = decoded.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
+    // What is no escape stays as it is, and would be found in itself without end.
+    let decoded = url.split(['?', '&', ';', '#', '=']).filter_map(|part| {
+        let decoded = percent_decode_str(part).decode_utf8_lossy();
+        (decoded.len() < part.len()).then(|| decoded.into_owned())
+    });
     decoded.filter(|part| part.contains("://") || part.contains('?')).collect()
 }
 

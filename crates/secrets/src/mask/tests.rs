@@ -61,6 +61,16 @@ fn what_was_learned_is_masked_in_every_form() {
 }
 
 #[test]
+fn what_is_no_escape_of_a_url_ends() {
+    let nested = format!("http://a/?{}", "%25".repeat(2_000));
+    for url in ["http://a/%zz/%zz?n:o#z", "http://a/?u=http://b/%?%25", "%?%?", "http://a/?%ff%fe?x", &nested]
+    {
+        learn_url(url);
+        assert!(!mask_url(url).is_empty());
+    }
+}
+
+#[test]
 fn urls_within_a_query_tell_their_secrets() {
     learn_url("http://h/?next=http://ann:within-1@h/&page=2");
     learn_url("h/?next=http%3A%2F%2Fann%3Awithin-2%40h%2F&mail=ann%40within-3.example&page=2");
