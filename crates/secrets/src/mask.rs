@@ -160,10 +160,10 @@ pub fn learn_url(url: &str) {
     encoded_urls(url).iter().for_each(|url| learn_url(url));
 }
 
-/// The URLs that stand percent-encoded within the query of one.
+/// The URLs that stand percent-encoded within the path or the query of one.
 fn encoded_urls(url: &str) -> Vec<String> {
     // What is no escape stays as it is, and would be found in itself without end.
-    let decoded = url.split(['?', '&', ';', '#', '=']).filter_map(|part| {
+    let decoded = url.split(['/', '?', '&', ';', '#', '=']).filter_map(|part| {
         let decoded = percent_decode_str(part).decode_utf8_lossy();
         (decoded.len() < part.len()).then(|| decoded.into_owned())
     });

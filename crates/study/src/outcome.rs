@@ -92,7 +92,8 @@ fn search_outcome(
         // If requests ended the trials, the search does not know their duration.
         found.trial_seconds = of_block.iter().map(|entry| entry.trial.elapsed_s).sum();
     }
-    let mut warnings = steadiness::check(search, &running, &mut found);
+    let mut warnings =
+        steadiness::check(search, |goal| (running.unsteady(goal), running.trial_s(goal)), &mut found);
     warnings.extend(running.warnings());
     warnings.extend(generator_bound(&found, &of_block, &search.unit));
     Ok(Some((found, warnings)))

@@ -9,8 +9,6 @@ use search::{
     steadiness::{Part, Timed, Unsteady},
 };
 
-use crate::running_search::RunningSearch;
-
 /// Code of the warning about a goal whose trials depend on the time.
 const UNSTEADY: &str = "unsteady";
 /// Code of the warning about a goal whose bounds come from longer trials than were asked for.
@@ -22,12 +20,16 @@ const DELAYS: f64 = 10.0;
 
 /// Says where the trials of a search depend on the time. In a search of the preset `mlrsearch`, the goal is not decided then; the others
 /// name the bounds that their standards define.
-pub(crate) fn check(search: &SearchPlan, running: &RunningSearch, found: &mut SearchOutcome) -> Vec<Warning> {
+pub(crate) fn check(
+    search: &SearchPlan,
+    of_goal: impl Fn(usize) -> (Option<Unsteady>, (f64, f64)),
+    found: &mut SearchOutcome,
+) -> Vec<Warning> {
     let decides = search.method.parse() == Ok(Preset::Mlrsearch);
     let mut warnings = Vec::new();
     for (index, outcome) in found.goals.iter_mut().enumerate() {
-        let (trial_s, longer) = running.trial_s(index);
-        if let Some(unsteady) = running.unsteady(index) {
+        let (unsteady, (trial_s, longer)) = of_goal(index);
+        if let Some(unsteady) = unsteady {
             if decides {
                 (outcome.lower, outcome.upper, outcome.kind) = (None, None, BoundKind::Unsteady);
             }

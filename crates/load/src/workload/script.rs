@@ -387,8 +387,7 @@ fn feeder(text: &str) -> FeederPlan {
 
 /// The target of a step's request.
 fn target_of(written: &str) -> Result<Text, String> {
-    let target = read_target(written)?;
-    secrets::mask::learn_url(&target.shown());
+    let target = read_target(written).inspect(|target| secrets::mask::learn_url(&target.shown()))?;
     if !target.bytes().starts_with(b"/") {
         return Err(format!("'{written}' is not a path: write such as GET /items, its host is the URL's"));
     }
