@@ -245,7 +245,9 @@ mod tests {
             refused.never_answered(1.0).as_deref(),
             Some("nothing listens at http://a/ (connection refused)")
         );
-        assert!(failed(&[(ErrorClass::Malformed, 2)]).never_answered(1.0).is_some());
+        for banner in [ErrorClass::Malformed, ErrorClass::Unsolicited] {
+            assert!(failed(&[(banner, 2)]).never_answered(1.0).is_some());
+        }
         let mut carried = refused.clone();
         carried.counts.completed = 1;
         let mut waits = refused.clone();

@@ -114,7 +114,10 @@ impl ErrorClass {
         self.is_connect()
             || self.is_proxy()
             || self.is_tls()
-            || matches!(self, Self::Reset | Self::ClosedEarly | Self::ClosedUnused | Self::Malformed)
+            || matches!(
+                self,
+                Self::Reset | Self::ClosedEarly | Self::ClosedUnused | Self::Malformed | Self::Unsolicited
+            )
     }
 
     /// Whether the request was given up because of its timeout, so that its time is censored.

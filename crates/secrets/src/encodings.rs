@@ -1,4 +1,4 @@
-//! The encodings in which a secret may appear.
+//! The encodings in which a secret may appear, and where the authority of a URL begins.
 
 use base64::{
     Engine as _,
@@ -43,6 +43,15 @@ fn lowercase_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |all, part| all + "%" + &part[..2].to_ascii_lowercase() + &part[2..])
+}
+
+/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
+/// or `#` names one (RFC 3986, 3.1).
+pub fn authority(url: &str) -> usize {
+    match url.find([':', '/', '?', '#']) {
+        Some(at) if url[at..].starts_with("://") => at + 3,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

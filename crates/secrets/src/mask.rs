@@ -22,6 +22,7 @@ use crate::{
     reference,
 };
 
+pub use crate::encodings::authority;
 pub use whole::mask_record;
 
 /// The replacement of a secret.
@@ -298,15 +299,6 @@ fn replace_spans(text: &str, mut spans: Vec<Range<usize>>) -> String {
     shown + &text[at..]
 }
 
-/// Where the authority of a URL begins, of which the scheme may be missing: only what stands before the first `:`, `/`, `?`
-/// or `#` names one (RFC 3986, 3.1).
-pub fn authority(url: &str) -> usize {
-    match url.find([':', '/', '?', '#']) {
-        Some(at) if url[at..].starts_with("://") => at + 3,
-        _ => 0,
-    }
-}
-
 /// The span of the user info in the authority that starts at `authority`.
 fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
     let rest = &text[authority..];
@@ -316,8 +308,8 @@ fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
 
 /// The spans of the user info in the URLs of a text, of which one may begin with an authority that is known.
 fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
-    let authorities = own.into_iter().chain(text.match_indices("://").map(|(at, _)| at + 3));
-    let spans = authorities.filter_map(|authority| user_info(text, authority));
+    let others = text.match_indices("://").map(|(at, _)| at + 3).filter(|at| Some(*at) != own);
+    let spans = own.into_iter().chain(others).filter_map(|authority| user_info(text, authority));
     spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
 }
 
