@@ -3,6 +3,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if std::env::var("DEBUG").is_ok_and(|debug| debug == "false") {
-        println!("cargo::rustc-link-arg-bins=-s");
+        // To the linker itself: Cargo asks it to leave out less, and that would hold.
+        println!("cargo::rustc-link-arg-bins=-Wl,--strip-all");
     }
 }

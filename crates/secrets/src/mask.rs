@@ -165,10 +165,14 @@ pub fn learn_url(url: &str) {
 fn encoded_urls(url: &str) -> Vec<String> {
     // What is no escape stays as it is, and would be found in itself without end.
     let decoded = url.split(['/', '?', '&', ';', '#', '=']).filter_map(|part| {
-        let decoded = percent_decode_str(part).decode_utf8_lossy();
-        (decoded.len() < part.len()).then(|| decoded.into_owned())
+        let decode = |text: &str| {
+            Some(percent_decode_str(text).decode_utf8_lossy().into_owned())
+                .filter(|decoded| decoded.len() < text.len())
+        };
+        std::iter::successors(decode(part), |text| decode(text)).last()
     });
-    decoded.filter(|part| part.contains("://") || part.contains('?')).collect()
+    let relative = |url: String| if url.starts_with("//") { format!("x:{url}") } else { url };
+    decoded.map(relative).filter(|part| part.contains("://") || part.contains('?')).collect()
 }
 
 /// The secrets in a URL, each with its description and value.
@@ -308,7 +312,8 @@ fn user_info(text: &str, authority: usize) -> Option<Range<usize>> {
 
 /// The spans of the user info in the URLs of a text, of which one may begin with an authority that is known.
 fn user_infos(text: &str, own: Option<usize>) -> Vec<Range<usize>> {
-    let others = text.match_indices("://").map(|(at, _)| at + 3).filter(|at| Some(*at) != own);
+    let others = text.match_indices("//").filter(|(at, _)| text[..*at].ends_with([':', '=']));
+    let others = others.map(|(at, _)| at + 2).filter(|at| Some(*at) != own);
     let spans = own.into_iter().chain(others).filter_map(|authority| user_info(text, authority));
     spans.filter(|span| !reference::is_reference_only(&text[span.clone()])).collect()
 }

@@ -26,6 +26,9 @@ use crate::{
     remotes::RemoteHosts,
 };
 
+/// A trial that a number of requests ends is ended after this time if nothing took a single one, in nanoseconds.
+const LONGEST_IN_VAIN_NS: u64 = 5_000_000_000;
+
 /// The content of a single trial's result folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SingleTrial {
@@ -87,11 +90,25 @@ pub fn run_watched(
     remotes: &RemoteHosts,
     stop: &Arc<AtomicBool>,
     command: &[String],
-    on_tick: impl FnMut(&Tick),
+    mut on_tick: impl FnMut(&Tick),
 ) -> Result<Trial, (FleetError, Box<HttpPlan>)> {
-    let work = || run(plan, Workers::Here(worker), stop, command, on_tick);
+    // Requests that nobody takes are tried again more and more seldom: a number of them would take hours.
+    let (ends_itself, mut in_vain, mut is_vain) = (plan.duration_ns.is_some(), true, false);
+    let watch = |tick: &Tick| {
+        on_tick(tick);
+        in_vain &= tick.completed == 0 && tick.sent == 0 && tick.failed > 0;
+        if in_vain && !ends_itself && tick.end_ns >= LONGEST_IN_VAIN_NS && !stop.load(Ordering::Relaxed) {
+            is_vain = true;
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let work = || run(plan, Workers::Here(worker), stop, command, watch);
     let (trial, seen) = counted::watch_this_machine(remotes, work);
     let mut trial = trial?;
+    if is_vain {
+        stop.store(false, Ordering::Relaxed);
+        trial.interrupted = false;
+    }
     let elapsed_s = trial.elapsed_s;
     if let Some(evidence) = trial.http().and_then(|http| http.never_answered(elapsed_s))
         && !trial.interrupted

@@ -76,6 +76,9 @@ fn urls_within_a_query_tell_their_secrets() {
     learn_url("h/?next=http%3A%2F%2Fann%3Awithin-2%40h%2F&mail=ann%40within-3.example&page=2");
     learn_url("/?next=%2fback%3Fpage%3D2%26token%3Dwithin-4");
     learn_variable("Referer", "http://h/?to=http%3A%2F%2Fh%2F%3Fapi_key%3Dwithin-5");
+    learn_url("/?next=http%253A%252F%252Fann%253Awithin-6%2540h%252F&to=//ann:within-7@h/");
+    learn_url("/?next=%2F%2Fann%3Awithin-8%40h%2F");
+    assert_eq!(mask_learned_text("within-6 within-7 within-8"), "*** *** ***");
     assert_eq!(mask_learned_text("within-1 within-2 within-3 within-4 within-5"), "*** *** within-3 *** ***");
     assert_eq!(
         mask_learned_text("x?next=http%3A%2F%2Fann%3Awithin-2%40h%2F&page=2"),

@@ -44,7 +44,7 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
     let (mut carried_per_s, mut looked) = (0.0_f64, Duration::ZERO);
     for users in USERS {
         let stop = Arc::new(AtomicBool::new(false));
-        // After its first failure the target is asked nothing more.
+        // Soon after its first failure the target is asked nothing more.
         let watch = |tick: &Tick| {
             let ends = tick.failed > 0 || options.stop.load(Ordering::Relaxed);
             stop.fetch_or(ends, Ordering::Relaxed);
@@ -90,7 +90,8 @@ fn step(mut plan: HttpPlan, users: u64, most_per_s: f64) -> HttpPlan {
     let pause_ns = (users as f64 / most_per_s * 1e9) as u64;
     // A shorter pause than an answer takes changes nothing, but costs timers.
     let think_time = Distribution::Fixed { ns: if pause_ns < 50_000 { 0 } else { pause_ns } };
-    plan.load = LoadModel::Closed { users, loops: None, ramp_up_ns: 0, think_time };
+    let ramp_up_ns = if users == 1 { 0 } else { pause_ns };
+    plan.load = LoadModel::Closed { users, loops: None, ramp_up_ns, think_time };
     plan.duration_ns = Some(STEP.as_nanos() as u64);
     plan.drain_ns = plan.drain_ns.min(STEP.as_nanos() as u64);
     (plan.requests, plan.decides) = (None, None);
