@@ -171,7 +171,9 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
             }
         }
         let slot = &mut self.slots[id as usize];
-        let mut late_ns = now_ns.saturating_sub(ready_ns.max(slot.free_since_ns));
+        // A user is free when it has its answer, also where its connection ended with that.
+        let free_since_ns = if self.source.is_open() { slot.free_since_ns } else { 0 };
+        let mut late_ns = now_ns.saturating_sub(ready_ns.max(free_since_ns));
         let (mut own_ns, mut own_queue_ns) = (late_ns, 0);
         let delay_ns = self.absences.delay_ns();
         // A user without pauses waits only for its own last answer.
