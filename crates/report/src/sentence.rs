@@ -195,8 +195,30 @@ pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status
                 if readings.iter().all(|reading| reading.void) { "none is valid" } else { "none decides" };
             (Status::Void, format!("Not decided: of {trials}, {none}{reason}."))
         }
-        _ => (Status::Unfinished, "Not decided: the study ended before any bound was found.".to_owned()),
+        _ => {
+            let so_far = largest_met(results).unwrap_or_default();
+            (Status::Unfinished, format!("Not decided: the study ended before any bound was found.{so_far}"))
+        }
     }
+}
+
+/// The largest load of which a valid trial met every goal of a search without bounds: too few trials or too short ones, but all that
+/// is known.
+fn largest_met(results: &Results) -> Option<String> {
+    let plan = &results.plan;
+    let unit = &plan.search.as_ref()?.unit;
+    let met = results
+        .trials
+        .iter()
+        .filter(|entry| entry.is_decided() && (0..plan.goals.len()).all(|goal| entry.meets(goal, plan)));
+    let largest = met.max_by(|a, b| a.load.unwrap_or(0.0).total_cmp(&b.load.unwrap_or(0.0)))?;
+    Some(format!(
+        " The largest load that met every goal was {}, in a trial of {}.",
+        load_words(unit, largest.load?),
+        record::units::show_nominal_time_ns(
+            (largest.asked_s.unwrap_or(largest.trial.elapsed_s) * 1e9) as u64
+        )
+    ))
 }
 
 /// The answer for a setting's own load: `met` of the `judged` valid trials met the goal.

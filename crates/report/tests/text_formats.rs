@@ -251,3 +251,18 @@ fn every_fixture_can_be_rendered_in_every_format() {
         }
     }
 }
+
+#[test]
+fn a_search_without_bounds_says_what_it_knows() {
+    let mut results = searches::interrupted();
+    let search = &mut results.result.as_mut().unwrap().outcomes[0].searches[0];
+    let goal = &mut search.goals[0];
+    (goal.lower, goal.upper, goal.kind) = (None, None, BoundKind::Unfinished);
+    let met = results.trials.iter().filter(|entry| entry.meets(0, &results.plan));
+    let largest = met.filter_map(|entry| entry.load).fold(0.0, f64::max);
+    let shown = terminal(&results);
+    let told = "The largest load that met every goal was ";
+    let (_, load) = shown.split_once(told).unwrap_or_else(|| panic!("{shown}"));
+    let load: f64 = load.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!((load / largest - 1.0).abs() < 0.01, "{load}, and {largest} is true");
+}
