@@ -174,7 +174,8 @@ proptest! {
         in_send: bool,
         keepalive: bool,
     ) {
-        let delay_ns = delay_ms * MS;
+        // Where a send also makes the connection, a stop within it is the connection's.
+        let (delay_ns, in_send) = (delay_ms * MS, in_send && keepalive);
         let plan = HttpPlan { keepalive, ..plan(Kind::Users, users, delay_ns) };
         let (result, _) = run_stopped(plan.clone(), Steady { after_ns: delay_ns }, &sorted(stops), in_send);
         let least = result.http.counts.completed as f64 * 1e9 * result.users as f64 / result.users_span_ns;
