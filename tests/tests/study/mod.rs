@@ -316,13 +316,14 @@ users = 1
 #[test]
 fn the_reference_s_bisection_finds_the_users_of_a_service() -> Result<()> {
     let _shared = beside_others();
-    // It is the number of users that the limit follows from, not their speed: those from the 13th on have no token.
+    // It is the number of users that the limit follows from, not their speed: those from the 13th on have no token. They pause, so that
+    // no processor is ever the limit.
     let serve = proofload_tests::Serve::start("--pages")?;
     let folder = TemporaryFolder::new()?;
     let rows: String = (1..=40).map(|user| if user <= 12 { "echo\n" } else { "private/x\n" }).collect();
     fs::write(folder.file("rows.csv"), format!("path\n{rows}"))?;
     let words = format!(
-        "limit users --preset jmeter --loops 5 --errors 0 --no-keepalive --max 40 --timeout 5m -q --out {} --feeder {},per-user",
+        "limit users --preset jmeter --loops 5 --think-time 50ms --errors 0 --no-keepalive --max 40 --timeout 5m -q --out {} --feeder {},per-user",
         folder.file("result"),
         folder.file("rows.csv")
     );
