@@ -41,6 +41,6 @@ pub use plan::plan;
 pub use proof::prove;
 pub use remotes::RemoteHosts;
 pub use run::{FAILED, RunError, run};
-pub use runner::{begin_as, look, probe_targets};
+pub use runner::{look, probe_targets};
 pub use study::{Audit, Begin, Fresh, Search, Setup, Source, Study, StudyFile, Target, TrialShape};
 pub use workload::{CommandWorkload, Reading, Workload};

@@ -16,7 +16,7 @@ use crate::{
     outcome,
     runner::{Outputs, Runner},
     stop_reason::StopReason,
-    study::{Source, Study},
+    study::{Begin, Source, Study},
 };
 
 /// Code of the warning that says why a study failed.
@@ -147,15 +147,7 @@ fn create_or_resume(
         )));
     }
     // --resume changes the command line, and --set budget may, with how long trials may become; everything else must be equal.
-    let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);
-    for (new, stored) in new_plan.search.iter_mut().chain(&mut new_plan.other_searches).zip(stored) {
-        let longer_max = &stored.method_settings["longer_max"];
-        if let (Some(settings), false) = (new.method_settings.as_object_mut(), longer_max.is_null()) {
-            settings.insert("longer_max".to_owned(), longer_max.clone());
-        } else if let Some(settings) = new.method_settings.as_object_mut() {
-            settings.remove("longer_max");
-        }
-    }
+    keep_settings(study, &mut new_plan, &stored_plan);
     let same = StudyPlan { command: new_plan.command.clone(), ..stored_plan.clone() } == new_plan;
     if !same {
         return Err(RunError::Refused(format!(
@@ -165,6 +157,22 @@ fn create_or_resume(
         )));
     }
     Ok((stored_plan, trials, result))
+}
+
+/// Keeps what was set when the run that is resumed began: how long trials may become, by the budget of then, and what a look found.
+fn keep_settings(study: &Study, new_plan: &mut StudyPlan, stored_plan: &StudyPlan) {
+    let looks = study.search.as_ref().is_some_and(|search| search.begin == Begin::Looks);
+    let stored = stored_plan.search.iter().chain(&stored_plan.other_searches);
+    for (new, stored) in new_plan.search.iter_mut().chain(&mut new_plan.other_searches).zip(stored) {
+        let Some(settings) = new.method_settings.as_object_mut() else { continue };
+        for (name, is_kept) in [("longer_max", true), ("expected_load", looks)] {
+            match stored.method_settings.get(name) {
+                _ if !is_kept => None,
+                Some(value) => settings.insert(name.to_owned(), value.clone()),
+                None => settings.remove(name),
+            };
+        }
+    }
 }
 
 /// Says which secrets differ from those that a study was begun with; none if all are equal.

@@ -6,7 +6,7 @@ mod probe;
 mod settle;
 mod trial;
 
-pub use look::{begin_as, look};
+pub use look::look;
 pub use probe::probe_targets;
 
 use std::time::{Duration, Instant};

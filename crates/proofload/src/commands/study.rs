@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use load::raise_descriptors;
 use record::{
     BoundKind, Ending, Kind, ResultFolder, SettingOutcome, StudyResult,
-    folder::{Contents, FolderError, Place, RECORDS},
+    folder::{FolderError, Place, RECORDS},
     study::UNDECIDED,
 };
 use report::{Format, Results};
@@ -88,14 +88,13 @@ pub(super) fn run_study(mut run: StudyRun<'_>) -> Result<Exit> {
         remotes: RemoteHosts::connect(&run.study.observe).map_err(Refusal::new)?,
     };
     // The reports of a finished study are not written again.
-    let mut is_finished = false;
-    if run.resume {
-        let Contents { plan, result, .. } = resumed(&place)?.read().map_err(Refusal::one)?;
-        study::begin_as(&mut run.study, &plan);
-        is_finished = !run.prove && result.is_some_and(|result| result.ending == Ending::Finished);
-    }
+    let is_finished = run.resume && !run.prove && {
+        let result = resumed(&place)?.read().map_err(Refusal::one)?.result;
+        result.is_some_and(|result| result.ending == Ending::Finished)
+    };
     study::probe_targets(&run.study, &options).map_err(Refusal::one)?;
-    if let Some(words) = study::look(&mut run.study, &options).filter(|_| !run.quiet) {
+    let look = if run.resume { None } else { study::look(&mut run.study, &options) };
+    if let Some(words) = look.filter(|_| !run.quiet) {
         standard::print_to_stderr(format_args!("proofload: {words}"));
     }
     let folder = match run.out {

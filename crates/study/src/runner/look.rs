@@ -10,7 +10,7 @@ use std::{
 };
 
 use load::Tick;
-use record::{Distribution, HttpPlan, LoadModel, LoadUnit, StudyPlan};
+use record::{Distribution, HttpPlan, LoadModel};
 
 use super::probe::probe_plan;
 use crate::{
@@ -38,7 +38,7 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
         Testbed::bring_up(setup.clone(), &options.lab, &options.worker, Path::new(""), &mut |_, _| Ok(()));
     let testbed = testbed.ok()?;
     let plan = probe_plan(&testbed, &setup, study, &mut Vec::new()).ok().flatten()?;
-    if search.unit != LoadUnit::Rate || !may_be_repeated(&plan) {
+    if !may_be_repeated(&plan) {
         return None;
     }
     let (mut carried_per_s, mut looked) = (0.0_f64, Duration::ZERO);
@@ -68,14 +68,6 @@ pub fn look(study: &mut Study, options: &Options) -> Option<String> {
         show(carried_per_s),
         show(begin)
     ))
-}
-
-/// Has a search that would look begin where the one that made this plan did.
-pub fn begin_as(study: &mut Study, stored: &StudyPlan) {
-    let load = stored.search.as_ref().and_then(|search| search.method_settings["expected_load"].as_f64());
-    if let Some(search) = study.search.as_mut().filter(|search| search.begin == Begin::Looks) {
-        search.begin = load.map_or(Begin::Smallest, Begin::At);
-    }
 }
 
 /// Whether asking once more changes nothing for the target or for the trials.
