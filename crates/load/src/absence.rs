@@ -31,6 +31,8 @@ pub(crate) struct Absences {
     baseline: Baseline,
     /// Without a baseline: the effect is over once this number of requests have ended.
     recovers_at: Option<u64>,
+    /// Requests that had been sent when it was last asked whether the effect is over; `u64::MAX` after an absence.
+    sent_before: u64,
 }
 
 /// Requests in flight while nothing was delayed.
@@ -105,7 +107,8 @@ impl Absences {
             self.baseline.add(now_ns, load_state);
         }
         self.delay_ns += fresh_ns;
-        self.recovers_at = None;
+        // What leaves right after the absence is late itself.
+        (self.recovers_at, self.sent_before) = (None, u64::MAX);
     }
 
     /// End of the last absence.
@@ -126,9 +129,13 @@ impl Absences {
     }
 
     /// Ends the delay if no more requests are in flight than usual. To be called when every due request has been sent.
+    ///
+    /// Just after an answer, the last request of a queue is in flight alone. So only a request that has just been sent tells that it
+    /// found no queue.
     pub(crate) fn caught_up(&mut self, now_ns: u64, load_state: LoadState) {
+        let has_sent = load_state.sent > std::mem::replace(&mut self.sent_before, load_state.sent);
         let is_over = match self.baseline.usual_in_flight() {
-            Some(usual) => load_state.in_flight <= usual,
+            Some(usual) => load_state.in_flight == 0 || has_sent && load_state.in_flight <= usual,
             None => {
                 let at = *self.recovers_at.get_or_insert(load_state.sent);
                 load_state.sent - load_state.in_flight.min(load_state.sent) >= at
@@ -179,6 +186,8 @@ mod tests {
         absences.caught_up(1_010 * MS, load_state(20, 1_010 * MS));
         assert_eq!(absences.delay_ns(), 100 * MS, "two were usual");
         absences.caught_up(1_050 * MS, load_state(3, 1_050 * MS));
+        assert_eq!(absences.delay_ns(), 100 * MS, "the last of a queue may be in flight alone");
+        absences.caught_up(1_051 * MS, LoadState { sent: 1_001, ..load_state(3, 1_051 * MS) });
         assert_eq!(absences.delay_ns(), 0);
     }
 

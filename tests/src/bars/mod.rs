@@ -67,6 +67,7 @@ mod ocean_path;
 mod outcome;
 mod pacing;
 mod processor_by_host;
+mod properties;
 mod readme;
 mod remote_verdict;
 mod report_browser;
@@ -95,6 +96,7 @@ pub const ALL: &[Bar] = &[
     templates::BAR,
     foreign_grammar::BAR,
     sessions::BAR,
+    properties::BAR,
     descriptors::BAR,
     local_scarcity::BAR,
     void_rules::BAR,
@@ -179,7 +181,7 @@ pub struct Bar {
 pub enum By {
     /// Counts alone, which no machine can change: `make test` decides them.
     Counts,
-    /// Times, or what depends on them: `make prove NAME=samples` reports them.
+    /// Times or chance, or what depends on them: `make prove NAME=samples` reports them.
     Times,
     /// Some of each.
     Both,

@@ -82,11 +82,12 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         let took_ns = now_ns.saturating_sub(slot.connecting_since_ns);
         let syn_was_retried = slot.connects_delayed && took_ns >= SYN_RETRY_NS;
         let share_ns = if syn_was_retried { took_ns } else { own_ns };
-        slot.requests.iter_mut().for_each(|request| request.own_ns += share_ns);
         if slot.connects_delayed && took_ns >= MIN_DISTURBING_NS {
             self.recorder.connect_delayed();
         }
         self.recorder.connected(now_ns.saturating_sub(slot.connecting_since_ns + own_ns), slot.was_open);
+        self.delayed_opening(id, share_ns);
+        let slot = &mut self.slots[id as usize];
         slot.was_open = self.plan.keepalive;
         if self.sends_at_once {
             self.opened(id, now_ns);
@@ -133,11 +134,21 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
     fn note_unread(&mut self, id: SlotId, unread_ns: Option<u64>, now_ns: u64) -> u64 {
         let unread_ns = unread_ns.unwrap_or_else(|| self.unnoticed_ns(now_ns));
         if unread_ns >= MIN_ABSENCE_NS {
-            let slot = &mut self.slots[id as usize];
-            slot.requests.iter_mut().for_each(|request| request.own_ns += unread_ns);
+            self.delayed_opening(id, unread_ns);
             self.record_absence(now_ns, unread_ns);
         }
         unread_ns
+    }
+
+    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
+    fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
+        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
+        for request in &mut self.slots[id as usize].requests {
+            request.own_ns += by_ns;
+            if is_users {
+                self.recorder.user_delayed(by_ns);
+            }
+        }
     }
 
     /// Fails what waits for a connection that was made after the request's whole time, as what took so long.

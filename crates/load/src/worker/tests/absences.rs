@@ -146,6 +146,23 @@ fn what_a_target_needs_is_opened_also_while_the_load_recovers() {
     assert!(opened >= needed * 9 / 10, "{opened} of {needed}");
 }
 
+/// The throughput of users, as an interval.
+fn throughput_of_users(plan: &HttpPlan, delay_ns: u64, stops: &[(u64, u64)], in_send: bool) -> (f64, f64) {
+    let (result, _) = run_stopped(plan.clone(), Steady { after_ns: delay_ns }, stops, in_send);
+    let least = result.http.counts.completed as f64 * 1e9 * result.users as f64 / result.users_span_ns;
+    (least, least * max_throughput_ratio(plan, &result))
+}
+
+#[test]
+fn a_user_whose_connection_was_noticed_late_was_delayed_by_that() {
+    // The stop begins while the connection is being made.
+    let plan = HttpPlan { keepalive: false, ..plan(Kind::Users, 1, MS) };
+    for stop in (0..1_000).step_by(5).map(|at_us| (S + 303 * MS + at_us * 1_000, 500 * MS)) {
+        let (least, most) = throughput_of_users(&plan, MS, &[stop], false);
+        assert!(least <= 980.0 && 980.0 <= 1.01 * most, "{least} to {most} after {stop:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -177,9 +194,7 @@ proptest! {
         // Where a send also makes the connection, a stop within it is the connection's.
         let (delay_ns, in_send) = (delay_ms * MS, in_send && keepalive);
         let plan = HttpPlan { keepalive, ..plan(Kind::Users, users, delay_ns) };
-        let (result, _) = run_stopped(plan.clone(), Steady { after_ns: delay_ns }, &sorted(stops), in_send);
-        let least = result.http.counts.completed as f64 * 1e9 * result.users as f64 / result.users_span_ns;
-        let most = least * max_throughput_ratio(&plan, &result);
+        let (least, most) = throughput_of_users(&plan, delay_ns, &sorted(stops), in_send);
         // A connection takes some time as well.
         let truth = users as f64 * 1e9 / (delay_ns + if keepalive { 0 } else { 20_000 }) as f64;
         prop_assert!(least <= 1.02 * truth && truth <= 1.02 * most, "{least} to {most}, and not {truth}");

@@ -1,0 +1,39 @@
+//! The properties of all crates, on cases that no run has drawn before.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+
+use super::{Bar, By, Outcome, Scale, seconds};
+use crate::process::Launch;
+
+/// The bar.
+pub(super) const BAR: Bar = Bar {
+    name: "properties",
+    what: "the properties of every crate hold for 20 new draws; `make test` always draws the same",
+    full_seconds: 1_800,
+    decided_by: By::Times,
+    run,
+};
+
+/// Longest run of one draw, compiling included.
+const DRAW_S: u64 = 1_200;
+
+fn run(scale: Scale) -> Result<Outcome> {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let first = since_epoch.as_secs();
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut outcome = Outcome::default();
+    for seed in (first..).take(scale.pick(1, 20)) {
+        let finished = Launch::new("cargo")
+            .args(["test", "-q", "--workspace", "--no-fail-fast", "--target", &host])
+            .args(["--lib", "--bins", "--test", "[!e]*"])
+            .env("PROPTEST_RNG_SEED", &seed.to_string())
+            .run(seconds(DRAW_S))?;
+        let failed: Vec<&str> = finished.stdout.lines().filter(|line| line.starts_with("---- ")).collect();
+        let holds = finished.code == Some(0);
+        outcome.figure(&format!("PROPTEST_RNG_SEED={seed}"), failed.len().to_string(), "0 fail", holds);
+        failed.iter().for_each(|line| outcome.note(*line));
+    }
+    Ok(outcome)
+}
