@@ -105,7 +105,10 @@ impl SearchAnswer<'_> {
                     let why = failure(self.results);
                     let why = why.map_or_else(String::new, |why| format!("; ended because {why}"));
                     let bound = upper.as_ref().map_or_else(String::new, |upper| self.bound_at(upper.load));
-                    (Status::Unfinished, format!("Unfinished: {known} {with_goal} so far{bound}{why}"))
+                    let short = self.only_short_trials([lower, upper]);
+                    let busy = self.not_made_above(lower.as_ref()).filter(|_| upper.is_none());
+                    let told = [short, busy].into_iter().flatten().collect::<String>();
+                    (Status::Unfinished, format!("Unfinished: {known} {with_goal} so far{told}{bound}{why}"))
                 }
             }
         };
@@ -169,14 +172,33 @@ impl SearchAnswer<'_> {
         Some(format!(", not confirmed for longer than {length}: give longer trials (--trial)"))
     }
 
+    /// A note if trials at a bound are all shorter than those that decide.
+    fn only_short_trials(&self, bounds: [&Option<Bound>; 2]) -> Option<String> {
+        let found = bounds.into_iter().flatten();
+        let short = found.filter(|bound| self.decisive(bound.load).next().is_none());
+        let lengths = short.flat_map(|bound| self.at(bound.load)).filter_map(|entry| entry.asked_s);
+        Some(format!(", in trials of {}", text::seconds(lengths.reduce(f64::max)?)))
+    }
+
+    /// A note of the smallest load above the lower bound that this machine had no valid trial at.
+    fn not_made_above(&self, lower: Option<&Bound>) -> Option<String> {
+        let trials = self.results.trials_of(self.setting).filter(|entry| entry.block == self.block);
+        let above = trials
+            .filter_map(|entry| entry.load)
+            .filter(|load| lower.is_some_and(|lower| *load > lower.load));
+        let load = above.filter(|&load| !self.at(load).any(TrialEntry::is_decided)).reduce(f64::min)?;
+        Some(format!("; this machine was too busy to test {}", load_words(self.unit, load)))
+    }
+
+    /// The trials of the search at a load.
+    fn at(&self, load: f64) -> impl Iterator<Item = &TrialEntry> {
+        let trials = self.results.trials_of(self.setting);
+        trials.filter(move |entry| entry.block == self.block && entry.load == Some(load))
+    }
+
     /// The valid, full trials of the search at a load.
     fn decisive(&self, load: f64) -> impl Iterator<Item = &TrialEntry> {
-        self.results.trials_of(self.setting).filter(move |entry| {
-            entry.block == self.block
-                && entry.load == Some(load)
-                && entry.is_decided()
-                && !entry.is_short(&self.results.plan)
-        })
+        self.at(load).filter(|entry| entry.is_decided() && !entry.is_short(&self.results.plan))
     }
 }
 
@@ -195,30 +217,8 @@ pub(crate) fn nothing_found(results: &Results, readings: &[&Reading]) -> (Status
                 if readings.iter().all(|reading| reading.void) { "none is valid" } else { "none decides" };
             (Status::Void, format!("Not decided: of {trials}, {none}{reason}."))
         }
-        _ => {
-            let so_far = largest_met(results).unwrap_or_default();
-            (Status::Unfinished, format!("Not decided: the study ended before any bound was found.{so_far}"))
-        }
+        _ => (Status::Unfinished, "Not decided: the study ended before any bound was found.".to_owned()),
     }
-}
-
-/// The largest load of which a valid trial met every goal of a search without bounds: too few trials or too short ones, but all that
-/// is known.
-fn largest_met(results: &Results) -> Option<String> {
-    let plan = &results.plan;
-    let unit = &plan.search.as_ref()?.unit;
-    let met = results
-        .trials
-        .iter()
-        .filter(|entry| entry.is_decided() && (0..plan.goals.len()).all(|goal| entry.meets(goal, plan)));
-    let largest = met.max_by(|a, b| a.load.unwrap_or(0.0).total_cmp(&b.load.unwrap_or(0.0)))?;
-    Some(format!(
-        " The largest load that met every goal was {}, in a trial of {}.",
-        load_words(unit, largest.load?),
-        record::units::show_nominal_time_ns(
-            (largest.asked_s.unwrap_or(largest.trial.elapsed_s) * 1e9) as u64
-        )
-    ))
 }
 
 /// The answer for a setting's own load: `met` of the `judged` valid trials met the goal.

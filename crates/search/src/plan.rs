@@ -28,7 +28,7 @@ pub struct SearchPlan {
     /// service that changes by the clock always at the same moments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps_seed: Option<u64>,
-    /// Where the answer may be: the second trial of a search that begins at the smallest load.
+    /// Where a search that would begin at the smallest load begins instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_load: Option<f64>,
     /// How many times longer trials may become where the time decides instead of the load, see [`crate::Search::note`]; never, if none.
@@ -127,6 +127,9 @@ impl Default for VoidPolicy {
     }
 }
 
+/// Most attempts at a load by trials shorter than those that decide, where the generator had no more to give.
+const EXHAUSTED_ATTEMPTS: u32 = 2;
+
 impl SearchPlan {
     /// MLRsearch from the smallest load upwards, without a budget: the default of the interactive commands.
     pub fn new(unit: Unit, min_load: f64, max_load: f64, goals: Vec<SearchGoal>) -> Self {
@@ -143,6 +146,16 @@ impl SearchPlan {
             expected_load: None,
             longer_max: None,
         }
+    }
+
+    /// Attempts at a load that the generator has not made yet. Trials that only show where longer ones are worth their time have
+    /// fewer if the generator had no more to give.
+    pub(crate) fn attempts(&self, duration_s: f64, is_exhausted: bool) -> u32 {
+        let lengths = self.goals.iter().map(|goal| goal.final_trial_duration_s);
+        let explores = matches!(self.method, Method::NoiseAware { .. })
+            && duration_s < lengths.fold(f64::INFINITY, f64::min) * (1.0 - 1e-9);
+        let most = if explores && is_exhausted { EXHAUSTED_ATTEMPTS } else { u32::MAX };
+        self.void.attempts.min(most)
     }
 
     /// The mistakes in this plan.

@@ -2,6 +2,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use record::BoundKind;
 
 use crate::{
     curve::{Curve, normalize_weights},
@@ -55,6 +56,19 @@ impl Search {
             remaining_s,
             remaining_trials,
         }
+    }
+
+    /// As [`Search::outcome`]. A goal that is unfinished has for each bound that no trials of full length gave what trials of any length
+    /// agree on: the smallest load at which all missed it, and the largest below that at which all met it.
+    pub fn so_far(&self) -> Outcome {
+        let mut outcome = self.outcome();
+        let rules = self.rules.chunk_by(|a, b| a.goal_index == b.goal_index);
+        for (goal, rules) in outcome.goals.iter_mut().zip(rules) {
+            if goal.kind == BoundKind::Unfinished && !self.trials.uses_threshold(&rules[0]) {
+                [goal.lower, goal.upper] = self.trials.so_far([&rules[0], &rules[rules.len() - 1]]);
+            }
+        }
+        outcome
     }
 
     /// Mean seconds and mean number of trials to the end: runs clones of this search against simulated targets that fit

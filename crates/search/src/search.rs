@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Search {
     plan: SearchPlan,
-    rules: Vec<BoundRule>,
+    pub(crate) rules: Vec<BoundRule>,
     pub(crate) trials: Trials,
     strategy: Strategy,
     pending: Option<Candidate>,
@@ -75,7 +75,10 @@ pub enum TrialOutcome {
         effective_duration_s: f64,
     },
     /// The trial says nothing about the target: the generator was late, an agent was lost, a clock was bad.
-    Void,
+    Void {
+        /// The generator had no more to give: a repeat will hardly be better.
+        is_exhausted: bool,
+    },
 }
 
 /// Why a reported outcome was refused.
@@ -153,7 +156,7 @@ impl Search {
         let rules = bound_rules(&plan.goals);
         let mut strategy = Strategy::new(&plan.method, &rules, &grid);
         if let Some(load) = plan.expected_load {
-            strategy.expect(grid.at_most(load));
+            strategy.begin_at(grid.at_most(load));
         }
         Ok(Self {
             strategy,
@@ -232,10 +235,10 @@ impl Search {
                 }
                 self.strategy.on_measured(&self.trials, candidate);
             }
-            TrialOutcome::Void => {
+            TrialOutcome::Void { is_exhausted } => {
                 self.void += 1;
                 self.trial_seconds += candidate.duration_s;
-                self.handle_void(candidate);
+                self.handle_void(candidate, is_exhausted);
             }
         }
         self.reported += 1;
@@ -362,7 +365,7 @@ impl Search {
 
     /// Skips a void warm-up. Repeats a void trial at a load that the generator has already made for as long, up to a
     /// bound over the whole search. Gives up another load after a few attempts.
-    fn handle_void(&mut self, candidate: Candidate) {
+    fn handle_void(&mut self, candidate: Candidate, is_exhausted: bool) {
         self.void_in_a_row += 1;
         let largest_generated = self.trials.largest_generated(candidate.duration_s);
         if candidate.is_warm_up {
@@ -374,7 +377,7 @@ impl Search {
             if self.unlucky > self.plan.void.unlucky {
                 self.ended = Ending::Void { at: self.trials.grid.load(candidate.position) };
             }
-        } else if self.void_in_a_row >= self.plan.void.attempts {
+        } else if self.void_in_a_row >= self.plan.attempts(candidate.duration_s, is_exhausted) {
             self.void_in_a_row = 0;
             self.pending = None;
             self.trials.mark_unavailable(candidate.position, candidate.duration_s);

@@ -55,6 +55,13 @@ impl Strategy {
         }
     }
 
+    /// Begins at this position instead of the smallest load.
+    pub(crate) fn begin_at(&mut self, position: i64) {
+        if let Self::Mlrsearch(mlrsearch) = self {
+            mlrsearch.begin_at(position);
+        }
+    }
+
     /// The next trial; none if nothing is left to measure.
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self {

@@ -216,6 +216,27 @@ impl Trials {
         }
     }
 
+    /// The bounds of an unfinished goal by its own rules, for the lower and for the upper one; for each that is missing, what trials of
+    /// any length agree on.
+    pub(crate) fn so_far(&self, rules: [&BoundRule; 2]) -> [Option<Bound>; 2] {
+        let index = rules[0].goal_index;
+        let [of_lower, of_upper] =
+            rules.map(|rule| self.relevant_bounds(index, &Requirement::from(&rule.goal)));
+        let mut agreed = Bounds::default();
+        for (position, is_bad) in self.unanimous(index, rules[0].goal.loss_ratio) {
+            if is_bad {
+                agreed.upper = Some(position);
+                break;
+            }
+            agreed.lower = Some(position);
+        }
+        let upper = of_upper.upper.or(agreed.upper.filter(|upper| of_lower.lower < Some(*upper)));
+        let lower = of_lower.lower.or(agreed.lower).filter(|lower| upper.is_none_or(|upper| *lower < upper));
+        let requirement = Requirement::from(&rules[0].goal);
+        let bound = |position, is_lower| self.bound(position, index, &requirement, is_lower);
+        [lower.map(|position| bound(position, true)), upper.map(|position| bound(position, false))]
+    }
+
     /// Loads above `load` that met a goal.
     pub(crate) fn met_above(&self, load: f64, rule: &BoundRule) -> Vec<f64> {
         let requirement = Requirement::from(&rule.goal);

@@ -8,6 +8,8 @@ use search::{
     Step, TrialOutcome, Unit, UpperBoundRule, VoidPolicy, WarmUp,
 };
 
+const VOID: TrialOutcome = TrialOutcome::Void { is_exhausted: false };
+
 fn no_errors(width: f64) -> SearchGoal {
     SearchGoal { width, ..Preset::Mlrsearch.goal("no errors", 0.0) }
 }
@@ -112,7 +114,7 @@ fn a_generator_that_cannot_make_more_bounds_the_answer_from_below_only() {
                 assert_eq!(trial.attempt, void_in_a_row);
                 if trial.load > 700.0 {
                     void_in_a_row = (void_in_a_row + 1) % 3;
-                    return TrialOutcome::Void;
+                    return VOID;
                 }
                 void_in_a_row = 0;
                 lost(0.0, 1, trial)
@@ -135,7 +137,7 @@ fn a_goal_that_is_met_only_below_the_generators_limit_gets_both_bounds() {
         goals.into_iter().enumerate().map(|(index, goal)| SearchGoal { name: index.to_string(), ..goal });
     let plan = SearchPlan::new(Unit::Continuous, 10.0, 1e6, goals.collect());
     let (outcome, _) = run(plan, |trial| match trial.load > 700.0 {
-        true => TrialOutcome::Void,
+        true => VOID,
         false => lost(above(500.0, trial.load), 2, trial),
     });
     assert_eq!(outcome.goals[0].kind, BoundKind::Regular);
@@ -147,7 +149,7 @@ fn a_generator_that_makes_no_load_at_all_leaves_no_bounds() {
     for start in [Start::Max, Start::Min { factor: 2.0 }] {
         let method = Method::Mlrsearch { warm_up: WarmUp::Max { duration_s: 1.0 }, start };
         let plan = SearchPlan { method, ..whole(10.0, 100_000.0, no_errors(0.05)) };
-        let (outcome, asked) = run(plan, |_| TrialOutcome::Void);
+        let (outcome, asked) = run(plan, |_| VOID);
         let goal = &outcome.goals[0];
         assert_eq!(loads(&goal.lower, &goal.upper), (None, None));
         assert_eq!(goal.kind, BoundKind::GeneratorBound { at: 10.0 });
@@ -166,7 +168,7 @@ fn a_void_trial_below_a_measured_load_is_repeated() {
         }
         if left < 7 && left > 0 && trial.load <= 300.0 {
             left -= 1;
-            return TrialOutcome::Void;
+            return VOID;
         }
         lost(above(300.0, trial.load), 1, trial)
     });
@@ -188,7 +190,7 @@ fn a_load_that_the_generator_makes_only_briefly_is_given_up() {
             }
             // The generator makes any load for a second, and up to 700 for longer.
             let (outcome, asked) = run(plan, |trial| match trial.load > 700.0 && trial.duration_s > 1.0 {
-                true => TrialOutcome::Void,
+                true => VOID,
                 false => lost(above(20_000.0, trial.load), 1, trial),
             });
             // Steps down grow, so that not every load on the way is tried.
@@ -208,7 +210,7 @@ fn too_many_void_trials_at_known_loads_end_the_search_as_void() {
     let plan = SearchPlan { void, ..whole(10.0, 1_000.0, no_errors(0.05)) };
     let mut overloaded = false;
     let (outcome, _) = run(plan, |trial| {
-        let measured = if overloaded { TrialOutcome::Void } else { lost(above(300.0, trial.load), 1, trial) };
+        let measured = if overloaded { VOID } else { lost(above(300.0, trial.load), 1, trial) };
         overloaded |= trial.load > 300.0;
         measured
     });
@@ -295,7 +297,7 @@ fn the_estimated_time_left_is_near_the_actual_one() {
 fn impossible_outcomes_are_refused_and_change_nothing() {
     let plan = whole(10.0, 1_000.0, no_errors(0.05));
     let mut search = Search::new(plan).expect("the plan is right");
-    assert_eq!(search.report(TrialOutcome::Void), Err(OutcomeError::NoTrial));
+    assert_eq!(search.report(VOID), Err(OutcomeError::NoTrial));
     let step = search.next_step();
     let Step::Measure(trial) = step else { panic!("nothing was measured yet") };
     let valid = |loss_ratios, effective_duration_s| TrialOutcome::Valid { loss_ratios, effective_duration_s };

@@ -96,7 +96,7 @@ fn random_outcome(
         uniform(state)
     };
     if draw() < void_share {
-        return TrialOutcome::Void;
+        return TrialOutcome::Void { is_exhausted: false };
     }
     let loss = |_| if draw() < 0.5 { 0.0 } else { draw() };
     TrialOutcome::Valid {
@@ -135,7 +135,10 @@ fn check(plan: &SearchPlan, seed: u64, void_share: f64) -> Result<(), TestCaseEr
             prop_assert!(progress.remaining_s >= 0.0 && progress.remaining_s.is_finite());
         }
     };
-    prop_assert!(search.report(TrialOutcome::Void).is_err(), "no trial is pending after the end");
+    prop_assert!(
+        search.report(TrialOutcome::Void { is_exhausted: false }).is_err(),
+        "no trial is pending after the end"
+    );
     prop_assert_eq!(outcome.trials, reported.len() as u64);
     prop_assert!(outcome.ended != Ending::Unfinished);
     for (goal, wanted) in outcome.goals.iter().zip(&plan.goals) {
@@ -250,9 +253,9 @@ proptest! {
     }
 }
 
-/// Where a look said that the answer may be, the search goes after the smallest load: it is right about any limit, above and below.
+/// A search begins where a look said that the answer may be: it is right about any limit, above and below.
 #[test]
-fn a_load_that_is_expected_is_tried_early_and_bounds_nothing() {
+fn a_load_that_is_expected_is_tried_first_and_bounds_nothing() {
     for limit in [15.0, 300.0, 4_800.0, 52_000.0] {
         let goal = search::Preset::Mlrsearch.goal("errors", 0.0);
         let plan = SearchPlan {
@@ -271,6 +274,6 @@ fn a_load_that_is_expected_is_tried_early_and_bounds_nothing() {
         let found = &search.outcome().goals[0];
         let (lower, upper) = (found.lower.as_ref().unwrap().load, found.upper.as_ref().unwrap().load);
         assert!(lower <= limit && limit < upper && upper < 1.12 * lower, "{limit}: {lower} to {upper}");
-        assert!(loads[0] == 10.0 && (4_500.0..=5_000.0).contains(&loads[1]), "{loads:?}");
+        assert!((4_500.0..=5_000.0).contains(&loads[0]), "{loads:?}");
     }
 }

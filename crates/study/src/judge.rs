@@ -23,14 +23,21 @@ pub(crate) struct Judgement {
     pub undecided: Vec<usize>,
 }
 
-/// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial
-/// that `explores`, growth is not looked for in bins shorter than a second: they follow the queue of a noisy target.
+/// Smallest growth of response times, in seconds per second, that a trial shows which explores: an overload by a tenth. Its bins of
+/// tenths of a second follow the queue of a noisy target.
+const STEEP_GROWTH: f64 = 0.1;
+
+/// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial that `explores`,
+/// only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
     let audit = observed.audit.as_ref();
     add_void_reasons(trial, &observed.void_unless_met);
     let growth: Vec<Option<Growth>> = match &trial.measured {
-        Measured::Http(http) if http.plan.interval_ns() >= 1_000_000_000 || !explores => {
-            goals.iter().map(|goal| growth_of(http, &goal.quantity)).collect()
+        Measured::Http(http) => {
+            let is_coarse = explores && http.plan.interval_ns() < 1_000_000_000;
+            let least_per_s = if is_coarse { STEEP_GROWTH } else { 0.0 };
+            let growth = goals.iter().map(|goal| growth_of(http, &goal.quantity));
+            growth.map(|growth| growth.filter(|growth| growth.per_s >= least_per_s)).collect()
         }
         _ => vec![None; goals.len()],
     };

@@ -2,7 +2,9 @@
 
 mod planning;
 
-use record::{CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
+use record::{
+    CurrentBounds, Goal, GoalOutcome, HttpTrial, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning,
+};
 use search::{TrialOutcome, steadiness::Unsteady};
 
 use crate::steadiness;
@@ -47,13 +49,14 @@ impl RunningSearch {
         }
         // A trial that leaves a goal undecided says neither that the load is carried nor that it is not.
         let measured = if !entry.is_decided() {
-            TrialOutcome::Void
+            let is_exhausted = entry.trial.http().is_some_and(HttpTrial::is_exhausted);
+            TrialOutcome::Void { is_exhausted }
         } else {
             let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);
             let loss_ratios = (0..self.search.plan().goals.len()).map(loss).collect();
             TrialOutcome::Valid { loss_ratios, effective_duration_s: wanted.duration_s }
         };
-        let is_valid = measured != TrialOutcome::Void;
+        let is_valid = !matches!(measured, TrialOutcome::Void { .. });
         self.search.report(measured).map_err(|error| error.to_string())?;
         if is_valid && !wanted.is_warm_up {
             let goals = self.goals.iter().enumerate();
@@ -89,7 +92,7 @@ impl RunningSearch {
             lower: goal.lower.map(|bound| bound.load),
             upper: goal.upper.map(|bound| bound.load),
         };
-        self.search.outcome().goals.into_iter().map(known).collect()
+        self.search.so_far().goals.into_iter().map(known).collect()
     }
 
     /// Warnings about the search's result.
@@ -133,7 +136,7 @@ impl RunningSearch {
 
     /// The result, or what is known so far.
     pub(crate) fn outcome(&self, block: usize) -> SearchOutcome {
-        let outcome = self.search.outcome();
+        let outcome = self.search.so_far();
         SearchOutcome {
             block,
             goals: outcome.goals,

@@ -140,17 +140,6 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         unread_ns
     }
 
-    /// Counts the time by which the generator delayed a slot's connection as its share of the requests that wait for it.
-    fn delayed_opening(&mut self, id: SlotId, by_ns: u64) {
-        let is_users = by_ns >= MIN_ABSENCE_NS && !self.source.is_open();
-        for request in &mut self.slots[id as usize].requests {
-            request.own_ns += by_ns;
-            if is_users {
-                self.recorder.user_delayed(by_ns);
-            }
-        }
-    }
-
     /// Fails what waits for a connection that was made after the request's whole time, as what took so long.
     fn gave_up_opening(&mut self, id: SlotId, class: ErrorClass, now_ns: u64) -> bool {
         let is_late = self.is_late(id, now_ns);

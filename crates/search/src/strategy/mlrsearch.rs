@@ -92,6 +92,12 @@ impl Mlrsearch {
         self.expected = Some(position);
     }
 
+    pub(crate) fn begin_at(&mut self, at: i64) {
+        if let Phase::Climb { position, .. } = &mut self.phase {
+            *position = at;
+        }
+    }
+
     pub(crate) fn nominate(&mut self, trials: &Trials) -> Option<Candidate> {
         match self.phase {
             Phase::WarmUp(candidate) => Some(candidate),
