@@ -95,19 +95,19 @@ impl SearchAnswer<'_> {
                 let missed = upper.as_ref().map(|upper| format!("does not carry {}", show(upper)));
                 let known: Vec<String> = carried.into_iter().chain(missed).collect();
                 let known = known.join(" and ");
+                let short = self.only_short_trials([lower, upper]);
+                let busy = self.not_made_above(lower.as_ref()).filter(|_| upper.is_none());
+                let told = [short, busy].into_iter().flatten().collect::<String>();
                 // The search ended because too many trials were void.
                 if self.warned("search_void", "").is_some() {
                     let sentence = format!(
-                        "Not decided: too many trials were void or undecided; so far it {known} {with_goal}"
+                        "Not decided: too many trials were void or undecided; so far it {known} {with_goal}{told}"
                     );
                     (Status::Void, sentence)
                 } else {
                     let why = failure(self.results);
                     let why = why.map_or_else(String::new, |why| format!("; ended because {why}"));
                     let bound = upper.as_ref().map_or_else(String::new, |upper| self.bound_at(upper.load));
-                    let short = self.only_short_trials([lower, upper]);
-                    let busy = self.not_made_above(lower.as_ref()).filter(|_| upper.is_none());
-                    let told = [short, busy].into_iter().flatten().collect::<String>();
                     (Status::Unfinished, format!("Unfinished: {known} {with_goal} so far{told}{bound}{why}"))
                 }
             }
