@@ -72,6 +72,8 @@ pub struct SimulatedWire<T> {
     pub window: usize,
     /// Time that each send takes, in nanoseconds.
     pub send_cost_ns: u64,
+    /// Time that opening a connection takes the loop, in nanoseconds.
+    pub connect_cost_ns: u64,
     /// When the loop is stopped, and for how long: in the next wait, or after the next send.
     pub stops: VecDeque<(u64, u64)>,
     /// Stops come after a send, not in a wait.
@@ -119,6 +121,7 @@ impl<T: Target> SimulatedWire<T> {
             requests: 0,
             window: usize::MAX,
             send_cost_ns: 0,
+            connect_cost_ns: 0,
             stops: VecDeque::new(),
             stops_in_send: false,
             hole_ns: 0,
@@ -205,6 +208,7 @@ impl<T: Target> Wire for SimulatedWire<T> {
     fn connect(&mut self, slot: SlotId, _: &Route) -> Result<(), Errno> {
         let n = self.attempts;
         self.attempts += 1;
+        self.now_ns += self.connect_cost_ns;
         let incarnation = self.slots[slot as usize].incarnation;
         self.slots[slot as usize] =
             Socket { incarnation: incarnation + 1, exists: true, ..Socket::default() };

@@ -21,6 +21,10 @@ pub(super) fn longest_hold_ns(delay_ns: u64) -> u64 {
     2 * delay_ns + MIN_DISTURBING_NS
 }
 
+/// For how long arrivals are sent before answers are read, in nanoseconds: these make connections free. Where opening one takes longer
+/// than the time between arrivals, the loop would else open all that it may before it reads an answer.
+const MAX_DISPATCH_NS: u64 = 500_000;
+
 impl<W: Wire, X: Exchange> Worker<W, X> {
     /// Runs everything that is due: deferred steps, timers, arrivals.
     pub(super) fn dispatch_due(&mut self, now_ns: u64) {
@@ -59,10 +63,11 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
         }
     }
 
-    /// Assigns every due arrival to a connection until all connections are busy.
+    /// Assigns due arrivals to connections until none is due, or all connections are busy, or it is time to read answers.
     #[inline]
     fn dispatch_arrivals(&mut self, mut now_ns: u64) {
-        loop {
+        let until_ns = now_ns + MAX_DISPATCH_NS;
+        while now_ns < until_ns {
             let depth = self.plan.pipeline as usize;
             let t0_ns = self.t0_ns;
             let Some(pool) = self.source.pool() else { return };

@@ -4,13 +4,14 @@ use proptest::prelude::*;
 use record::{CensoredTimes, Connections, Distribution, HttpPlan, LoadModel, Span, VoidRule};
 
 use crate::{
+    share::Share,
     testing,
     validity::max_throughput_ratio,
     wire::{
         SlotId,
         simulated::{Action, Attempt, Target},
     },
-    worker::tests::{OK, Steady, run_stopped, run_with_losses},
+    worker::tests::{OK, Steady, run_on, run_stopped, run_with_losses},
     worker_result::WorkerResult,
 };
 
@@ -136,6 +137,22 @@ fn a_stall_of_the_generator_opens_hardly_any_connections() {
         let opened = opened(3_200_000, 0, &[(2 * S, stall_ms * MS)]);
         assert!(opened <= in_use + in_use / 20, "{opened} of {in_use} after {stall_ms} ms");
     }
+}
+
+#[test]
+fn a_loop_that_opens_connections_reads_the_answers_that_make_others_free() {
+    // An open takes 70 us, and a request is due each 50 us. Two hundred in flight are no more than 10 ms.
+    let mut plan = testing::open(20_000.0, 3, 10_000);
+    if let LoadModel::Open { connections, .. } = &mut plan.load {
+        *connections = Connections { initial: 0, most: connections.most };
+    }
+    let (result, _) = run_on(&plan, Share::WHOLE, Steady { after_ns: MS }, u64::MAX, |wire| {
+        wire.connect_cost_ns = 70_000;
+        wire.stops = [(2 * S, 20 * MS)].into();
+    });
+    let counts = &result.http.counts;
+    assert_eq!(counts.completed, counts.scheduled);
+    assert!(counts.connections_opened < 200, "{}", counts.connections_opened);
 }
 
 #[test]
