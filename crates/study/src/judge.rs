@@ -27,6 +27,9 @@ pub(crate) struct Judgement {
 /// tenths of a second follow the queue of a noisy target.
 const STEEP_GROWTH: f64 = 0.1;
 
+/// The lateness of the median request at 0.9 of the rate, relative to the time of sending.
+const MAX_LATE_SHARE: f64 = 0.05;
+
 /// Judges a trial by its measurements, its goals and what the observers report, and sets its validity. In a trial that `explores`,
 /// only [steep](STEEP_GROWTH) growth counts.
 pub(crate) fn judge(trial: &mut Trial, observed: &Observation, goals: &[Goal], explores: bool) -> Judgement {
@@ -86,13 +89,17 @@ fn judge_goals(
     // Users who wait for the generator ask less of the target: neither a met goal nor a missed one is the load's.
     let is_exhausted =
         trial.http().is_some_and(HttpTrial::is_exhausted) && trial.told(DECIDED_BY_REFUSALS).is_none();
+    // That a smaller load meets a goal does not say that the planned one does.
+    let is_sent_late = trial.http().is_some_and(is_sent_late);
+    let is_met_by = |goal: &Goal| {
+        let is_open = is_sent_late && goal.quantity.is_of_requests();
+        goal.is_met_by(trial, audit).filter(|met| !(is_open && *met))
+    };
     let verdict = |(goal, growth): (&Goal, &Option<Growth>)| match growth {
         _ if is_exhausted && goal.quantity.is_of_requests() => None,
-        Some(growth) if growth.may_be_own && may_grow_alone => {
-            goal.is_met_by(trial, audit).filter(|met| !met)
-        }
+        Some(growth) if growth.may_be_own && may_grow_alone => is_met_by(goal).filter(|met| !met),
         Some(_) => Some(false),
-        None => goal.is_met_by(trial, audit),
+        None => is_met_by(goal),
     };
     let verdicts: Vec<Option<bool>> = goals.iter().zip(growth).map(verdict).collect();
     let undecided: Vec<usize> = (0..goals.len()).filter(|&goal| verdicts[goal].is_none()).collect();
@@ -147,6 +154,9 @@ fn undecided_in_words(
     let told: Vec<String> = undecided.iter().map(told).collect();
     let why = match trial.http() {
         Some(http) if http.is_exhausted() => "the generator's processor was used up".to_owned(),
+        Some(http) if is_sent_late(http) => {
+            format!("the generator sent the requests too late, {}", soundness_in_words(http, trial.elapsed_s))
+        }
         Some(http) => soundness_in_words(http, trial.elapsed_s),
         None => String::new(),
     };
@@ -161,6 +171,14 @@ fn is_harder_over_late_link(quantity: &GoalQuantity) -> bool {
     let is_processor = is_processor_time(quantity) || ["user_s", "system_s"].contains(&quantity.as_str());
     let is_time = quantity.ends_with("_s") && !is_rate && !is_processor;
     is_rate && at_least.is_some() && at_most.is_none() || is_time && at_most.is_some() && at_least.is_none()
+}
+
+/// Whether the generator sent an open load so late that it made a smaller one: half of the requests left later than they would at 0.9
+/// of the rate.
+pub(crate) fn is_sent_late(http: &HttpTrial) -> bool {
+    let sending_ns = http.plan.sending_ns().filter(|_| http.plan.load.is_open());
+    let late_ns = http.own_lateness.quantile_ns(0.5) as f64;
+    sending_ns.is_some_and(|sending_ns| late_ns > MAX_LATE_SHARE * sending_ns as f64)
 }
 
 /// Whether the generator lengthened enough response times to move the medians of single seconds.

@@ -2,12 +2,10 @@
 
 mod planning;
 
-use record::{
-    CurrentBounds, Goal, GoalOutcome, HttpTrial, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning,
-};
+use record::{CurrentBounds, Goal, GoalOutcome, LoadUnit, SearchOutcome, SearchPlan, TrialEntry, Warning};
 use search::{TrialOutcome, steadiness::Unsteady};
 
-use crate::steadiness;
+use crate::{judge::is_sent_late, steadiness};
 
 pub(crate) use planning::plan;
 
@@ -49,7 +47,8 @@ impl RunningSearch {
         }
         // A trial that leaves a goal undecided says neither that the load is carried nor that it is not.
         let measured = if !entry.is_decided() {
-            let is_exhausted = entry.trial.http().is_some_and(HttpTrial::is_exhausted);
+            let is_exhausted =
+                entry.trial.http().is_some_and(|http| http.is_exhausted() || is_sent_late(http));
             TrialOutcome::Void { is_exhausted }
         } else {
             let loss = |goal| entry.loss_ratios.get(goal).copied().unwrap_or(1.0);

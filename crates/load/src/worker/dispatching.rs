@@ -98,15 +98,13 @@ impl<W: Wire, X: Exchange> Worker<W, X> {
                     if due_ns <= pool.busy_at_ns && now_ns - due_ns > delay_ns {
                         self.recorder.waited_busy();
                     }
-                    let was_held = delay_ns > 0 && due_ns <= pool.last_held_ns;
-                    if was_held {
+                    if due_ns <= pool.last_held_ns {
                         pool.last_held_ns = now_ns;
                     }
-                    if was_held || pool.holds {
-                        // A connection of its own would have taken it at once: that it was held is the generator's doing.
-                        let held_from_ns = due_ns.max(now_ns.saturating_sub(longest_hold_ns(delay_ns)));
+                    if (pool.unused as usize) < self.slots.len() {
+                        // A connection of its own would have taken it at once: that it waited is the generator's doing.
                         let slot = &mut self.slots[slot as usize];
-                        slot.free_since_ns = slot.free_since_ns.min(held_from_ns);
+                        slot.free_since_ns = slot.free_since_ns.min(due_ns);
                     }
                     self.slots[slot as usize].queued = false;
                     if self.skipped_by_fault() {

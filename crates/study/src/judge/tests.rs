@@ -181,3 +181,37 @@ fn growth_counts_against_the_target_unless_absences_may_explain_it() {
         "growth meets no goal"
     );
 }
+
+#[test]
+fn a_load_that_was_sent_too_late_meets_no_goal_and_may_miss_one() {
+    let sent = |late_ms: u64| {
+        let mut trial = trial(9, 0, &[]);
+        let http = trial.http_mut().unwrap();
+        http.plan = plans::open(1_000.0, 5, 8);
+        (0..100).for_each(|_| http.own_lateness.record_ns(late_ms * 1_000_000));
+        trial
+    };
+    let [met, missed] = [10_000_000, 8_000_000].map(|bound_ns| [Goal::response_time(0.99, bound_ns)]);
+    assert_eq!(judged(sent(240), &met), (vec![], vec![]), "0.95 of the rate at the least");
+    assert_eq!(judged(sent(260), &met), (vec![], vec![0]));
+    assert_eq!(judged(sent(260), &missed), (vec![], vec![]), "less than the planned load was too much");
+}
+
+#[test]
+fn short_trials_that_explore_show_steep_growth_alone() {
+    let losses = |step_ms: f64, explores| {
+        let mut trial = trial(9, 0, &[]);
+        let http = trial.http_mut().unwrap();
+        http.plan = plans::open(1_000.0, 1, 8);
+        let tenth = |index: u32| record::Interval {
+            end_s: f64::from(index + 1) * 0.1,
+            completed: 100,
+            p50_us: Some(1e3 * (1.0 + step_ms * f64::from(index))),
+            ..record::Interval::default()
+        };
+        http.series = (0..10).map(tenth).collect();
+        judge(&mut trial, &Observation::default(), &[Goal::errors(0.0)], explores).loss_ratios
+    };
+    assert_eq!([losses(8.0, true), losses(12.0, true)], [[0.0], [1.0]]);
+    assert_eq!(losses(8.0, false), [1.0], "a full trial");
+}
